@@ -392,7 +392,7 @@ def test_no_recipe_sets_what_changes_nothing(experiment):
 @pytest.mark.parametrize(("overrides", "said"), [
     (["encoder.dropout=0.5"], "encoder.dropout=0.5: has no effect here: acts between layers"),
     (["decoder.variational_dropout=true", "decoder.num_layers=2", "decoder.dropout=0"], "is a kind of decoder.dropout"),
-    (["decoder.residual=true"], "decoder.residual"), (["model.variational_dropout=true", "model.dropout=0", "model.readout_dropout=0"], "nothing is dropped"),
+    (["decoder.residual=true"], "decoder.residual"), (["model.variational_dropout=true", "model.dropout=0", "model.readout_dropout=0"], "dropout is 0"),
     (["search=beam", "search.n_best=3"], "search.n_best"), (["objective=scheduled_sampling", "objective.decay=constant", "objective.end=0.1"], "objective.end"),
     (["objective=scheduled_sampling", "objective.decay=constant", "objective.updates=9"], "objective.updates"),
     (["trainer.average=3", "trainer.max_epochs=1"], "only one validation"), (["trainer.average=1"], "at least 2"),
@@ -400,7 +400,7 @@ def test_no_recipe_sets_what_changes_nothing(experiment):
     (["decoder=fixed", "attention=none", "search=beam", "search.coverage=0.1"], "search.coverage=0.1: needs attention"),
     (["decoder=fixed", "attention=none", "objective.doubly_stochastic=1"], "objective.doubly_stochastic=1: needs attention"),
     (["decoder=fixed", "attention=none", "translation.unknown=copy"], "translation.unknown=copy: needs attention"),
-    (["window=monotonic", "normalizer=sparsemax"], "does not normalise"), (["metric.tokenize=ja-mecab"], "sacrebleu[ja]"),
+    (["window=monotonic", "normalizer=sparsemax"], "does not use the normalizer"), (["metric.tokenize=ja-mecab"], "sacrebleu[ja]"),
 ])  # fmt: skip
 def test_what_would_change_nothing_is_refused(corpus, overrides, said):
     assert said in outcome(corpus, *overrides)["refused"]

@@ -498,7 +498,7 @@ def test_tables_have_columns_too(corpus, tmp_path):
         (["data.alignment=links", "objective.guided_alignment=1.0", "normalizer=sparsemax"], "use normalizer=softmax"),
         (["data.source=[en,fr]", "data.factors=[tag]"], "data.factors: belong to a single source"),
         (["data.source=[en,en]"], "name at least one, and each once"),
-        (["data.source=[en,fr]", "window=local_p"], "restricts positions of one source"),
+        (["data.source=[en,fr]", "window=local_p"], "restricts the positions of a single source"),
         (["model.factor_size=8"], "the source has no factors"),
         (["data.factors=[fr,missing]"], "train.missing: no such file"),
         (["data.alignment=tag", "objective.guided_alignment=1.0"], 'train.tag, line 1: "'),

@@ -256,7 +256,7 @@ def test_faults_of_fine_tuning_are_reported(base, texts, tmp_path):
     failed(run("train", *command, f"init={base}", "decoder.hiden=16"), "did you mean hidden_size")
     failed(
         run("train", *command, f"init={base}", "freeze=[encodr]"),
-        "no part of the network has this name",
+        "not found in the network",
         "decoder, encoder",
     )
     failed(run("train", *command, "init_vocabulary=grow"), "no init=RUN_DIR")

@@ -78,7 +78,7 @@ def test_sparse_normalizers_equal_their_definition(kind, normalizer, spread):
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
 def test_weights_are_a_distribution_over_real_positions(window, normalizer):
     if window == "monotonic" and normalizer != "softmax":
-        with pytest.raises(ValueError, match="leave normalizer=softmax"):
+        with pytest.raises(ValueError, match="set normalizer=softmax"):
             model = built("attention=general", f"window={window}", f"normalizer={normalizer}")
             model.weights(model.project(torch.randn(B, T, SIZE, dtype=DOUBLE)), memory_for(model))
         return
@@ -363,7 +363,7 @@ def test_multi_head_equals_its_equation():
         torch.testing.assert_close(context[b, t], truth)
     with pytest.raises(ValueError, match="window=global"):
         Attention(score, LocalM(query_size=SIZE))
-    with pytest.raises(ValueError, match=r"attention\.heads=4 cannot share"):
+    with pytest.raises(ValueError, match=r"attention\.heads=4 does not divide"):
         MultiHead(query_size=6, memory_size=4, heads=4)
 
 

@@ -921,13 +921,13 @@ def test_multimodal_translation(tmp_path):
 
 
 @pytest.mark.parametrize(("overrides", "said"), [
-    (["encoder=grid"], "reads pictures, and this data has none"),
-    (["data=digits"], "choose grid or convolution"),
-    (["data=digits", "encoder=bidirectional+grid"], "reads words and a picture"),
-    (["data=digits", "encoder=convolution", "encoder.channels=1", "model.copy=true"], "this encoder reads pictures"),
-    (["data=digits", "encoder=convolution", "encoder.halvings=9"], "each halves rows and columns"),
-    (["data=digits", "encoder=grid", "sizes.encoder=6"], "sinusoidal positions need a multiple of 4"),
-    (["window=hard", "window.reward=0.5"], "belongs to window.estimator=reinforce"),
+    (["encoder=grid"], "reads images, but this data has none"),
+    (["data=digits"], "choose encoder=grid or convolution"),
+    (["data=digits", "encoder=bidirectional+grid"], "reads text and images"),
+    (["data=digits", "encoder=convolution", "encoder.channels=1", "model.copy=true"], "this encoder reads images"),
+    (["data=digits", "encoder=convolution", "encoder.halvings=9"], "is more than the"),
+    (["data=digits", "encoder=grid", "sizes.encoder=6"], "must be a multiple of 4"),
+    (["window=hard", "window.reward=0.5"], "has an effect only with window.estimator=reinforce"),
     (["decoder=fixed", "attention=none", "decoder.context_gate=true"], "no context without attention"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_reported(overrides, said):

@@ -1,6 +1,6 @@
-"""Whole networks: one that translates, one that classifies.
+"""Trainable networks: `Seq2Seq` for translation and `Seq2Label` for text classification.
 
-Read: this file, seq2seq, copying, lexical, seq2label, construction, uninitialized.
+Reading order: this file, seq2seq, copying, lexical, seq2label, construction, uninitialized.
 """
 
 from collections.abc import Callable
@@ -11,28 +11,31 @@ from torch import Tensor, nn
 from nmt.foundation.interfaces import Loss
 
 Objective = Callable[[Any, Any, int, int], Loss]
-"""(network, batch, updates done so far, updates in all) → loss. An objective is one file in
-nmt/training/objective."""
+"""Type of training objectives: (network, batch, updates done so far, total number of updates) →
+loss. Each objective is one file in nmt/training/objective."""
 
 
 class Network(nn.Module):
-    """Base class of trained networks."""
+    """Base class of trainable networks."""
 
     def forward(self, objective: Objective, batch: Any, update: int, total: int = 0) -> Loss:
-        """Loss of a batch.
+        """Returns the loss of a batch.
 
-        Everything that the objective does with the network happens inside this one call, so that a
-        wrapper such as DistributedDataParallel sees all of it.
+        The objective runs inside this one call, so that a wrapper such as DistributedDataParallel
+        sees every use of the network.
 
-        objective: function of network, batch and both numbers of updates
-        batch: a batch of the network's kind
-        update: updates done so far
-        total: updates of the whole training; 0 if unknown
+        objective: function of the network, the batch, `update` and `total`
+        batch: a batch of the type that the network reads
+        update: number of updates done so far
+        total: number of updates in the whole training; 0 if unknown
         """
         return objective(self, batch, update, total)
 
     def estimates(self) -> list[Tensor]:
-        """Tensors that parts estimate in training without gradients, as named in `estimates`."""
+        """Returns the tensors that modules estimate during training without gradients.
+
+        Each module lists the names of its tensors in the attribute `estimates`.
+        """
         return [
             getattr(module, name)
             for module in self.modules()

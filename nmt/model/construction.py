@@ -1,4 +1,4 @@
-"""Construction of a translation model from its parts, with matching sizes."""
+"""Construction of a translation model from its components, with matching layer sizes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,8 +9,8 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns
 
 Make = Callable[..., Any]
-"""A function that builds a part from the name of its group, and from arguments that are not
-keys."""
+"""Type of factory functions: builds the component of a configuration group, such as `encoder`,
+from the group's name and from arguments that are not configuration keys."""
 
 
 def translation_model(
@@ -22,13 +22,13 @@ def translation_model(
 ) -> Seq2Seq:
     """Builds a translation model with initial weights.
 
-    make: function that builds a part
-    config: configuration of all parts, without errors
-    source_vocabulary: number of source pieces
-    target_vocabulary: number of target pieces
-    columns: columns of a source line
+    make: function that builds a component, given the name of its configuration group
+    config: validated configuration of all components
+    source_vocabulary: number of source subwords
+    target_vocabulary: number of target subwords
+    columns: columns of a source line, with their factors
 
-    Raises ValueError if the parts do not fit together.
+    Raises ValueError if the components do not fit together.
     """
     embedding_size = config["model"]["embedding_size"]
     factors = len(columns.factors) * config["model"].get("factor_size", 32)
@@ -54,10 +54,11 @@ def translation_model(
 
 
 def _attention(make: Make, config: Mapping[str, Any], memory_size: int) -> Attention | None:
-    """The attention of a decoder, from its score, window and normaliser; None without a score."""
+    """Builds the attention of a decoder from its score, window and normaliser; returns None if the
+    configuration has no score."""
     query_size = config["decoder"]["hidden_size"]
     score = None
-    if "_target_" in config["attention"]:  # before the window, to keep the order of random numbers
+    if "_target_" in config["attention"]:  # before the window: fixes the order of random draws
         score = make("attention", query_size=query_size, memory_size=memory_size)
     window = make("window", query_size=query_size) if config.get("window") else None
     normalizer = make("normalizer") if config.get("normalizer") else None

@@ -1,10 +1,13 @@
-"""Copying source words (See et al. 2017, section 2.2, the pointer-generator; Gu et al. 2016).
+"""Copying of source tokens by a pointer-generator (See et al. 2017, section 2.2; Gu et al. 2016).
 
     g_t = σ(w · readout_t + b)        p(y) = g_t p_vocabulary(y) + (1 − g_t) Σ_{s: x_s = y} α_ts
 
-The paper computes g_t from context, state and word before; all three are in the readout. Source and
-target share one vocabulary of subwords, which can spell unknown words, so no word is added to it
-for one sentence.
+g_t is the probability of generating the token of decoder step t. x_s is source token s, and α_ts
+is its attention weight. The paper computes g_t from context, decoder state and previous token; the
+readout contains all three.
+
+Source and target share one subword vocabulary. Since subwords can spell unknown words, no sentence
+needs extra vocabulary entries.
 """
 
 import torch
@@ -17,21 +20,21 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Copying(nn.Module):
-    """Mixes the distribution over the vocabulary with attention over source words.
+    """Mixture of the vocabulary distribution with the attention over source tokens.
 
-    readout_size: features from which the probability g is computed
+    readout_size: length of the feature vector from which the generation probability g is computed
     """
 
     def __init__(self, readout_size: int) -> None:
         super().__init__()
         self.gate = PackableLinear(readout_size, 1)
         nn.init.xavier_uniform_(self.gate.weight)
-        nn.init.constant_(self.gate.bias, 2.0)  # what is attended to makes sense only after a while
+        nn.init.constant_(self.gate.bias, 2.0)  # attention is uninformative at first
 
     def generated(self, readout: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows 1"]:
-        """Probabilities g that words are not copied.
+        """Returns the probability g of generating, not copying, each token.
 
-        readout: features of the output layer
+        readout: input features of the output layer
         """
         # The loss takes the logarithms of g and of 1 − g.
         return torch.sigmoid(to_float(self.gate(readout))).clamp(1e-6, 1 - 1e-6)
@@ -43,19 +46,20 @@ class Copying(nn.Module):
         words: Int[Tensor, "N T"],
         layout: Layout | None = None,
     ) -> Float[Tensor, "N T"]:
-        """Attention that all occurrences of each word in the source get.
+        """Returns the probability of each given token under copying: the total attention to its
+        occurrences in the source.
 
-        output: attention of the decoder
-        memory: memory of the sentences, with source words
-        words: words whose probability of being copied is needed
-        layout: rows of a search (None: equally many rows per sentence)
+        output: output of the decoder, with attention weights
+        memory: prepared encoder memory, with source token ids
+        words: target tokens whose copy probability is computed
+        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
         """
         assert output.weights is not None
         assert memory.source_words is not None
         source = memory.source_words.ids  # [B, S]
         same = scatter_rows(words.unsqueeze(2), source.size(0), layout) == source.unsqueeze(1)
         weights = scatter_rows(output.weights, source.size(0), layout)  # [B, n, S]
-        # Rounded sums may exceed 1.
+        # Rounding errors may bring a sum above 1.
         mass = (weights * same).sum(2, keepdim=True).clamp(max=1.0)
         return gather_rows(mass, words.size(1), layout).squeeze(2)  # [B, n, 1] → [N, T]
 
@@ -66,19 +70,20 @@ class Copying(nn.Module):
         memory: Prepared,
         layout: Layout | None = None,
     ) -> Float[Tensor, "N T V"]:
-        """Log-probabilities of the next word: the mixture of generating and copying.
+        """Returns the log-probabilities of the next token under the mixture of generating and
+        copying.
 
-        logits: logits of the vocabulary
-        output: features and attention of the decoder
-        memory: memory of the sentences, with source words
-        layout: rows of a search (None: equally many rows per sentence)
+        logits: logits of the target vocabulary
+        output: output of the decoder, with readout features and attention weights
+        memory: prepared encoder memory, with source token ids
+        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
         """
         assert output.weights is not None
         assert memory.source_words is not None
         ids = memory.source_words.ids  # [B, S]
         weights = scatter_rows(output.weights.to(logits.dtype), ids.size(0), layout)  # [B, n, S]
         source = ids.unsqueeze(1).expand(-1, weights.size(1), -1)  # [B, n, S]
-        # [B, n, V]; occurrences of the same word are added
+        # [B, n, V]; sums over occurrences of a token
         mass = weights.new_zeros(*weights.shape[:2], logits.size(-1)).scatter_add_(
             2, source, weights
         )

@@ -1,4 +1,4 @@
-"""Parameters that training leaves as they are."""
+"""Frozen parameters: weights that training does not change."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,13 @@ from torch import nn
 from nmt.foundation.errors import UserError
 
 TABLES = ("source_embedding", "target_embedding", "output")
-"""Parts of a network that may share weights (model.tying)."""
+"""Names of the modules of a network that may share one weight matrix (`model.tying`)."""
 
 
 def frozen_tables(network: nn.Module) -> list[str]:
-    """Names of the tables of words that are not trained, by whatever name they were frozen.
+    """Returns the names of the embeddings and output layers that are not trained.
+
+    A matrix that several modules share is listed under each of their names.
 
     network: network after `freeze`
     """
@@ -24,12 +26,14 @@ def frozen_tables(network: nn.Module) -> list[str]:
 
 
 def freeze(network: nn.Module, names: Sequence[str]) -> None:
-    """Excludes parameters from training. Tied embeddings have several names.
+    """Excludes parameters from training.
+
+    A shared weight matrix is frozen under any of its names.
 
     network: network whose parameters are changed in place
-    names: parts of the network or parameters
+    names: names of modules or of single parameters
 
-    Raises UserError for names that no parameter has, or if nothing is left to train.
+    Raises UserError if a name matches no parameter, or if no trainable parameter is left.
     """
     parameters = dict(network.named_parameters(remove_duplicate=False))
     unknown = []
@@ -42,16 +46,17 @@ def freeze(network: nn.Module, names: Sequence[str]) -> None:
     if unknown:
         parts = ", ".join(sorted({name.partition(".")[0] for name in parameters}))
         raise UserError(
-            f"freeze={','.join(unknown)}: no part of the network has this name. There are: {parts}"
+            f"freeze={','.join(unknown)}: not found in the network; choose among: {parts}"
         )
     if not any(parameter.requires_grad for parameter in parameters.values()):
-        raise UserError("freeze: nothing is left to train")
+        raise UserError("freeze: no trainable parameter is left; freeze fewer modules")
 
 
 def shared_tables(network: nn.Module, names: Sequence[str]) -> list[str]:
-    """Names of the tables that are frozen only because they share weights with a named part.
+    """Returns the names of the matrices that are frozen only because they share weights with a
+    module in `names`.
 
     network: network after `freeze`
-    names: parts that were frozen by name
+    names: names of the modules that the user has frozen
     """
     return [table for table in frozen_tables(network) if table not in names]

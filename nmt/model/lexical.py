@@ -1,11 +1,11 @@
-"""The lexical model (Nguyen & Chiang 2018, section 4): predictions from the attended source words
-alone, without their context.
+"""The lexical model (Nguyen & Chiang 2018, section 4): predicts each target token from the
+attended source tokens alone, without their context.
 
     f_t = tanh Σ_s α_ts e_s        h_t = tanh(W f_t) + f_t
     logits_t = W_o readout_t + W_l h_t + b
 
-e_s are the embeddings of the source words. Few examples are enough to learn the translation of a
-rare word.
+e_s is the embedding of source token s, and α_ts is its attention weight in decoder step t. W, W_o,
+W_l and b are parameters. The model learns the translation of a rare word from few examples.
 """
 
 import torch
@@ -19,10 +19,10 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Lexical(nn.Module):
-    """Features h_t of the attended words, and their contribution to the logits.
+    """Lexical features h_t of the attended source tokens, and the output weights W_l for them.
 
-    embedding_size: E, features of a source word
-    vocabulary: V, number of target pieces
+    embedding_size: E, length of a source embedding
+    vocabulary: V, number of target subwords
     """
 
     def __init__(self, embedding_size: int, vocabulary: int) -> None:

@@ -1,12 +1,12 @@
-"""The output layer: distribution of the next word, from the features of a decoder, and the loss of
-the right words.
+"""Output layer: distribution of the next token, computed from decoder features, and its loss.
 
     plain       p(y) = softmax(W_o readout + b)
     lexical     p(y) = softmax(W_o readout + W_l h + b)      with h of lexical.py
     copying     g p(y) + (1 − g) Σ_{s: x_s = y} α_s          with g of copying.py
 
-Lexical model and copying can be combined. The features are the readout, with h beside it in a
-lexical model.
+y is a target token, x_s is source token s, and α_s is its attention weight. The lexical model and
+copying can be combined. The input features are the readout, concatenated with h in a lexical
+model.
 """
 
 from dataclasses import dataclass, replace
@@ -23,16 +23,16 @@ from nmt.model.layers.packed import PackableLinear
 from nmt.model.lexical import Lexical
 
 LOGITS = 2**23
-"""Number of logits in memory at a time when given words are scored; 32 MB in float32."""
+"""Number of logits in memory at a time when reference tokens are scored; 32 MB in float32."""
 
 
 @dataclass(frozen=True)
 class OutputLayer:
-    """Output distribution and loss of a network, which registers the modules as its own.
+    """Output distribution and loss of a network. The network registers the modules as submodules.
 
-    linear: W_o and b
-    lexical: the lexical model (None: not used)
-    copying: the probability of copying (None: not used)
+    linear: linear layer with W_o and b
+    lexical: lexical model; None if not used
+    copying: copy mechanism; None if not used
     """
 
     linear: PackableLinear
@@ -42,18 +42,18 @@ class OutputLayer:
     def features(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None
     ) -> Float[Tensor, "N T F"]:
-        """Features from which words are predicted.
+        """Returns the features from which the next token is predicted.
 
-        output: readout and attention of the decoder
-        memory: memory of the sentences
-        layout: rows of a search (None: equally many rows per sentence)
+        output: output of the decoder, with readout and attention weights
+        memory: prepared encoder memory of the sentences
+        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
         """
         if self.lexical is None or output.weights is None:
             return output.readout
         return torch.cat([output.readout, self.lexical(output.weights, memory, layout)], -1)
 
     def logits(self, features: Float[Tensor, "N T F"]) -> Float[Tensor, "N T V"]:
-        """Unnormalised log-probabilities of the words of the vocabulary.
+        """Returns the logits (unnormalised log-probabilities) of all target tokens.
 
         features: result of `features`
         """
@@ -66,26 +66,27 @@ class OutputLayer:
     def log_probs(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None
     ) -> Float[Tensor, "N T V"]:
-        """Log-probabilities of the next word at each position.
+        """Returns the log-probabilities of the next token at each position.
 
-        output: features of the network as `readout`, and attention
-        memory: memory of the same sentences
-        layout: rows of a search
+        output: output of `Seq2Seq.decode`; its `readout` contains the result of `features`
+        memory: prepared encoder memory of the sentences
+        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
         """
         logits = self.logits(output.readout)
         if self.copying is None:
-            # In a search, the logits are not used again: the result takes their memory.
+            # In a search, the result overwrites the logits, which are not used again.
             return torch.log_softmax(logits, -1, out=None if torch.is_grad_enabled() else logits)
         return self.copying.log_probs(logits, output, memory, layout)
 
     def log_probs_of(
         self, output: DecoderOutput, memory: Prepared, words: Int[Tensor, "N T"]
     ) -> Float[Tensor, "N T"]:
-        """Log-probabilities of given words, computed for a slice of positions at a time.
+        """Returns the log-probabilities of given tokens, computed for a slice of positions at a
+        time.
 
-        output: features of the network as `readout`, and attention
-        memory: memory of the same sentences
-        words: word at each position
+        output: output of `Seq2Seq.decode`; its `readout` contains the result of `features`
+        memory: prepared encoder memory of the sentences
+        words: target token at each position
         """
         steps = max(1, LOGITS // (self.linear.out_features * len(words)))
         slices = []
@@ -106,17 +107,19 @@ class OutputLayer:
         weights: Float[Tensor, "N T"] | None = None,
         agreement: float = 0.0,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Cross-entropy of the targets that are not padding.
+        """Returns the cross-entropy of the target tokens, padding excluded.
 
-        output: features of the network as `readout`, and attention
-        memory: memory of the same sentences
-        targets: right words, padded with PAD
-        smoothing: label smoothing
-        weights: factor of the smoothed loss of each word; words with weight 0 are left out of both
-        agreement: factor of the divergence between the distributions of rows 2i and 2i + 1, two
-            passes over the same sentence (see fused_cross_entropy.py); 0: each row is a sentence
+        output: output of `Seq2Seq.decode`; its `readout` contains the result of `features`
+        memory: prepared encoder memory of the sentences
+        targets: reference tokens, padded with PAD
+        smoothing: label smoothing, 0 to 1
+        weights: factor of each token's smoothed loss; tokens of weight 0 are left out of both
+            losses
+        agreement: factor of the divergence between rows 2i and 2i + 1, which are two passes over
+            one sentence (fused_cross_entropy.py); 0 if every row is a sentence of its own
 
-        Returns the smoothed and the plain loss, sums in nats. Only the first has a gradient.
+        Returns the smoothed and the plain loss, summed over tokens, in nats. Only the smoothed
+        loss has a gradient.
         """
         is_counted = targets != PAD  # [N, T]
         if weights is not None:
@@ -150,5 +153,5 @@ class OutputLayer:
 
 
 def _passes_last(x: Shaped[Tensor, "N T *X"], passes: int) -> Shaped[Tensor, "n T P *X"]:
-    """The passes over each sentence side by side: [N T …] → [N/P T P …]."""
+    """Groups the passes over each sentence: [N, T, …] → [N/P, T, P, …] for P passes."""
     return x.unflatten(0, (-1, passes)).transpose(1, 2)

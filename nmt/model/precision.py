@@ -1,4 +1,4 @@
-"""The precision of matrix products: the one that is set, if the processor computes in it."""
+"""Choice of the matrix multiplication precision: the configured one if the processor supports it."""
 
 import logging
 from typing import TypeVar
@@ -13,14 +13,19 @@ AnyPrecision = TypeVar("AnyPrecision", Precision, GenerationPrecision)
 
 
 def usable_precision(name: AnyPrecision, device: torch.device) -> AnyPrecision:
-    """The precision itself, or float32, with a warning, where the device would only emulate it.
+    """Returns the configured precision, or float32 if the device would only emulate that
+    precision.
 
-    name: precision that is set
+    Logs a warning if the result is float32 instead of the configured precision.
+
+    name: configured precision
     device: device of the network
     """
     if name == "float32" or _is_native(name, device):
         return name
-    log.warning("precision %s is not native to this processor: running in float32", name)
+    log.warning(
+        "precision %s is not supported by this processor in hardware: running in float32", name
+    )
     return "float32"
 
 

@@ -1,4 +1,4 @@
-"""The network that classifies: embedding → encoder → pooling → optional hidden layer → linear
+"""The classification network: embedding → encoder → pooling → optional hidden layer → linear
 layer."""
 
 from collections.abc import Iterator
@@ -20,21 +20,22 @@ from nmt.model.layers.numeric import to_float
 from nmt.model.pooling import Pooled, Pooling
 
 Hidden = Annotated[int, Range(0, 100_000)]
+"""Number of hidden units; 0 disables the hidden layer."""
 
 
 class Seq2Label(Network):
-    """Network from a text to its labels.
+    """Network that maps a text to its labels.
 
-    vocabulary: number of pieces
+    vocabulary: number of subwords
     labels: names of the labels, and whether a text may have several
-    embedding_size: E, features of each piece
-    encoder: encoder of the pieces
-    pooling: from the annotations of a text to one vector
-    dropout: probability of dropout of embedding features
-    word_dropout: probability that a whole word vector is dropped
-    feature_dropout: probability of dropout before the last layer
-    hidden_size: rectified linear units between pooling and last layer (Lin et al. 2017: 2,000); 0:
-        no such layer
+    embedding_size: E, length of an embedding vector
+    encoder: encoder of the subword embeddings
+    pooling: reduction of a text's encoder outputs to one vector
+    dropout: dropout probability of embedding features
+    word_dropout: probability of dropping a whole embedding vector
+    feature_dropout: dropout probability before the last layer
+    hidden_size: number of rectified linear units between pooling and last layer (Lin et al. 2017
+        use 2,000); 0 disables the hidden layer
     """
 
     encoder: Encoder
@@ -68,24 +69,26 @@ class Seq2Label(Network):
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Data without labels, pictures, or a second language."""
+        """Yields an error for data without labels, an encoder of images, or a second language."""
         if not hasattr(run.parts["data"], "labelled"):
             yield ConfigError(
-                "data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub"
+                "data", "this data set has no labels: choose data=tsv, csv, jsonl, parquet or hub"
             )
         if run.parts["encoder"].reads_pictures:
             yield ConfigError(
-                "encoder", "reads pictures, but texts are classified: choose encoder=bidirectional"
+                "encoder", "reads images, but texts are classified: choose encoder=bidirectional"
             )
         if not run.joint:
             yield ConfigError(
-                "tokenizer.joint", "there is only one language; leave it out", "false"
+                "tokenizer.joint", "classification has only one language: leave it out", "false"
             )
 
     def read(self, batch: TextBatch) -> tuple[Float[Tensor, "B L"], Pooled]:
-        """Logits of the labels, and the result of the pooling.
+        """Computes the logits of the labels.
 
         batch: B texts
+
+        Returns the logits and the output of the pooling.
         """
         pooled = self.pooling(self.encoder(batch.tokens, batch.lengths), batch.counts)
         features = (
@@ -96,13 +99,14 @@ class Seq2Label(Network):
 
 
 def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int = 0) -> Loss:
-    """Objective of a classifier: loss of the right labels, plus the pooling's penalty.
+    """Returns the classification loss of a batch: the negative log-likelihood of the gold labels,
+    plus the penalty of the pooling.
 
     network: the classifier
     batch: texts with labels
-    update, total: not used; part of every objective
+    update, total: not used; arguments of every objective
 
-    Returns the loss in nats; `nll` is without the penalty.
+    The result is in nats and summed over the texts. Its `nll` excludes the penalty.
     """
     assert batch.labels is not None
     logits, pooled = network.read(batch)

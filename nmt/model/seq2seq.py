@@ -1,4 +1,4 @@
-"""The network that translates: source → encoder → memory → decoder → readout → logits."""
+"""The translation network: source → encoder → memory → decoder → readout → logits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,34 +29,37 @@ from nmt.model.lexical import Lexical
 from nmt.model.output import OutputLayer
 
 Tying = Literal["none", "output", "all"]
-"""Embeddings with shared weights.
+"""Choice of the embeddings that share one weight matrix.
 
-none: all have their own.
-output: target embedding and output layer.
-all: source embedding, target embedding and output layer.
+none: no shared weights
+output: target embedding and output layer
+all: source embedding, target embedding and output layer
 """
 
 
 class Seq2Seq(Network):
-    """Embeddings, encoder, decoder and output layer. The caller must match the sizes of the parts.
+    """Translation network: embeddings, encoder, decoder and output layer.
 
-    source_vocabulary: number of source pieces, without factors
-    target_vocabulary: number of target pieces
-    embedding_size: E, features of each word vector
-    encoder: encoder of sources; without words (pictures), there is no source embedding
-    decoder: decoder of target sentences
-    tying: embeddings with shared weights
-    dropout: probability of dropout of embedding features
-    variational_dropout: the same features are dropped at every position
-    word_dropout: probability that a whole word vector is dropped
-    readout_dropout: probability of dropout of readout features
-    copy: whether each word is generated, or copied from the source (copying.py)
-    lexical: whether words are also predicted from the source words attended to (lexical.py)
-    factor_size: features of each factor's vector, which the encoder reads beside the word's
-    radices: number of values of each factor of the source words; empty: no factors
+    The caller must pass components of matching sizes.
 
-    Raises ValueError if `tying` would share matrices of different shapes, or if `copy` or `lexical`
-    lacks an attention or words of the source.
+    source_vocabulary: number of source subwords, factors not counted
+    target_vocabulary: number of target subwords
+    embedding_size: E, length of an embedding vector
+    encoder: encoder of the source; if it reads images only, the network has no source embedding
+    decoder: decoder of the target sentence
+    tying: embeddings that share weights
+    dropout: dropout probability of embedding features
+    variational_dropout: whether one dropout mask is used at all positions of a sentence
+    word_dropout: probability of dropping a whole embedding vector
+    readout_dropout: dropout probability of readout features
+    copy: whether target tokens may be copied from the source (copying.py)
+    lexical: whether the attended source embeddings also predict target tokens (lexical.py)
+    factor_size: length of each factor's embedding, which is concatenated to the subword's
+        embedding
+    radices: number of values of each factor of the source tokens; empty without factors
+
+    Raises ValueError if `tying` would share matrices of different shapes, or if `copy` or
+    `lexical` is set without attention or without source tokens.
     """
 
     encoder: Encoder
@@ -92,7 +95,7 @@ class Seq2Seq(Network):
             self.target_embedding = embedding(target_vocabulary, embedding_size)
         self.encoder, self.decoder = encoder, decoder
         self.output = PackableLinear(decoder.readout_size, target_vocabulary)
-        # A shared table is drawn twice: the same random numbers are left for the other weights.
+        # A shared table is initialised twice, so that the other weights do not depend on tying.
         for embeddings in filter(None, (self.source_embedding, self.target_embedding)):
             draw(embeddings)
         if tying == "none":
@@ -114,9 +117,10 @@ class Seq2Seq(Network):
 
     @staticmethod
     def needs_joint(options: Mapping[str, Any]) -> dict[str, str]:
-        """Options that need one vocabulary for both languages, with settings that do not.
+        """Returns the options that need one vocabulary for both languages, each with a setting
+        that does not.
 
-        options: options of a translation model
+        options: keyword arguments of a translation model
         """
         choices = (("tying", "all", "model.tying=output"), ("copy", True, "model.copy=false"))
         return {
@@ -125,7 +129,8 @@ class Seq2Seq(Network):
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Options that need one vocabulary for both languages, where there are two."""
+        """Yields an error for each option that needs one vocabulary for both languages, if there
+        are two."""
         if run.joint:
             return
         for key, instead in cls.needs_joint(run.value("model")).items():
@@ -136,11 +141,11 @@ class Seq2Seq(Network):
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Keys of dropout and factors without effect, with the reasons."""
+        """Returns the keys of dropout and factors that have no effect, each with the reason."""
         reasons = {}
         if not run.value("model.dropout") and not run.value("model.readout_dropout"):
             reasons["model.variational_dropout"] = (
-                "nothing is dropped: set model.dropout or model.readout_dropout"
+                "dropout is 0: set model.dropout or model.readout_dropout"
             )
         if not run.value("data.factors"):
             reasons["model.factor_size"] = "the source has no factors: set data.factors"
@@ -152,13 +157,15 @@ class Seq2Seq(Network):
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
     ) -> Prepared:
-        """Memory of B sources, prepared for the decoder.
+        """Returns the encoder memory of B sources, prepared for the decoder.
 
-        source: ids, padded with PAD; with factors, numbers whose digits are word and factors
-        lengths: words of each source, EOS included
-        pictures: pictures of the sources, if the encoder reads them
+        The memory includes the source tokens if the output layer reads them (copying or lexical
+        model).
 
-        Returns annotations, and source words if the output layer copies or translates them.
+        source: token ids padded with PAD; with factors, numbers whose digits are subword and
+            factors
+        lengths: number of tokens of each source, EOS included
+        pictures: images of the sources, if the encoder reads images
         """
         memory = self.decoder.prepare(self.encoder(source, lengths, pictures))
         if self.source_embedding is None or (self.copying is None and self.lexical is None):
@@ -170,11 +177,11 @@ class Seq2Seq(Network):
         return replace(memory, source_words=SourceWords(ids=ids, vectors=vectors))
 
     def start(self, memory: Prepared) -> State:
-        """State before the first word, one row per sentence.
+        """Returns the decoder state before the first token, with one row per sentence.
 
-        memory: memory of B sentences
+        In training, the state contains newly drawn masks of variational dropout.
 
-        Returns a state with new masks of variational dropout in training.
+        memory: prepared encoder memory of B sentences
         """
         state = self.decoder.initial(memory)
         sentences = memory.mask.size(0)
@@ -192,14 +199,15 @@ class Seq2Seq(Network):
         memory: Prepared,
         layout: Layout | None = None,
     ) -> DecoderOutput:
-        """Features after each of the input words, all dropout applied.
+        """Runs the decoder over T input tokens and applies all dropout.
 
-        inputs: words before those to predict, BOS first
-        state: state before the first of them
-        memory: memory of the sentences
-        layout: rows of a search (None: equally many rows per sentence)
+        inputs: input token of each step; BOS comes first
+        state: decoder state before the first step
+        memory: prepared encoder memory of the sentences
+        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
 
-        Returns readouts [N, T, D], attention weights and the state after the last word.
+        Returns the input features of the output layer, attention weights and the state after the
+        last step.
         """
         embedded = self.words(inputs, state.masks.get("words"))  # [N, T, E]
         output = self.decoder(embedded, state, memory, layout)
@@ -208,11 +216,11 @@ class Seq2Seq(Network):
         return replace(output, readout=self.output_layer.features(output, memory, layout))
 
     def teacher_forcing(self, batch: Batch) -> tuple[DecoderOutput, Prepared]:
-        """Features and attention of a whole batch, with the reference words as inputs.
+        """Runs the network on a batch, with the reference tokens as decoder inputs.
 
-        batch: B pairs
+        batch: B sentence pairs
 
-        Returns the features of every position, and the memory of the sources.
+        Returns the decoder output at all positions, and the encoder memory of the sources.
         """
         memory = self.encode(batch.source, batch.source_lengths, batch.pictures)
         return self.decode(batch.inputs, self.start(memory), memory), memory
@@ -227,21 +235,21 @@ def _check(
     copy: bool,
     lexical: bool,
 ) -> None:
-    """Raises ValueError if the parts do not fit the options of the output layer."""
+    """Raises ValueError if the encoder or decoder does not fit the options of the output layer."""
     for key, is_on, uses in (("copy", copy, "copies"), ("lexical", lexical, "translates")):
         if is_on and not decoder.attends:
             raise ValueError(
-                f"model.{key} {uses} the words attended to, and this decoder has no attention: "
-                "leave it out"
+                f"model.{key}=true {uses} attended source words, but this decoder has no "
+                f"attention: set model.{key}=false"
             )
         if is_on and encoder.reader is not None:
             raise ValueError(
-                f"model.{key} {uses} words of the source, and this encoder reads pictures: "
-                "leave it out"
+                f"model.{key}=true {uses} source words, but this encoder reads images: "
+                f"set model.{key}=false"
             )
     if tying != "none" and decoder.readout_size != embedding_size:
         raise ValueError(
-            f"model.tying={tying} makes the output layer ({decoder.readout_size} wide) and the "
-            f"target embedding ({embedding_size} wide) one matrix: set decoder.readout_size="
+            f"model.tying={tying}: output layer (width {decoder.readout_size}) and target embedding "
+            f"(width {embedding_size}) cannot share a matrix; set decoder.readout_size="
             f"{embedding_size}, or model.tying=none"
         )

@@ -1,4 +1,4 @@
-"""Networks without initial values, for checks and for weights that are loaded."""
+"""Construction of networks without initial weights, for checks and for loading saved weights."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,10 +7,10 @@ from torch.overrides import TorchFunctionMode
 
 
 class Uninitialized(TorchFunctionMode):
-    """Context in which modules are built on the device "meta" without initial values.
+    """Context manager that builds modules on the device "meta" and skips weight initialisation.
 
-    Initial values take longer than everything else: orthogonal matrices are decompositions, and the
-    first random number on "meta" imports half of PyTorch.
+    Initialisation dominates the construction time: orthogonal matrices need QR decompositions, and
+    the first random tensor on "meta" imports half of PyTorch.
     """
 
     def __torch_function__(

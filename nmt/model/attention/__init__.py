@@ -1,18 +1,18 @@
-"""Attention: score + window + normaliser + weighted sum (Bahdanau et al. 2015, eq. 5-6; Luong et
-al. 2015, eq. 7).
+"""Attention: score, window, normaliser and weighted sum (Bahdanau et al. 2015, eq. 5-6; Luong et al.
+    2015, eq. 7).
 
     α_ts = normalise_s(score(q_t, h_s)), within the window        c_t = β_t Σ_s α_ts h_s
 
-β is 1, or the gate of Xu et al. 2015 (section 4.2.1), σ(f(q_t)): how much the context counts for
-the next word.
+q_t is the decoder state of step t, h_s the annotation of source position s, and c_t the context.
+β_t is 1, or the gate σ(f(q_t)) of Xu et al. 2015 (section 4.2.1), which scales the context.
 
-Score, window and normaliser are independent of each other: a score is a file beside this one, a
-window a file in window/, a normaliser a file in normalizer/. Each has a YAML in conf/. With H
+Score, window and normaliser can be combined freely. A score is a file in this folder, a window a
+file in window/, and a normaliser a file in normalizer/; each has a YAML file in conf/. With H
 heads, a row of weights has H·S entries, head by head.
 
-Laws that every attention keeps: nmt/analysis/attention_laws.py.
+nmt/analysis/attention_laws.py defines the properties that every attention satisfies.
 
-Read: this file, dot, general, concat, the rest in any order.
+Reading order: this file, dot, general, concat, the rest in any order.
 """
 
 from typing import NamedTuple
@@ -39,25 +39,28 @@ from nmt.model.native.kernel_library import usable
 from nmt.model.native.native_functions import Form, NativeMemory
 
 AttentionState = tuple[tuple[Tensor, ...], ...]
-"""State of the score, total weights so far [N S] if it recurs, and state of the window; rows
-first."""
+"""State of the attention between decoder steps: a tuple for the score and one for the window.
+
+The first tuple holds the total weights of earlier steps [N, S], or is empty if the score does not
+depend on them. All tensors have rows first.
+"""
 
 
 class Score(nn.Module):
-    """Base of all scores, which measure how well each query fits each position of the memory. By
-    itself it is the dot product.
+    """Base class of attention scores, which measure how well each query matches each memory
+    position. The default is the dot product.
 
-    Two parts are computed before `forward`: `keys`, once per sentence, and the product with
-    `query_layer`. Decoders that recur through attention multiply by `query_layer` and by their own
-    recurrent weights in one product.
+    `forward` receives two precomputed inputs: `keys`, computed once per sentence, and the output
+    of `query_layer`. Decoders that attend inside their recurrence fuse `query_layer` with their
+    own recurrent weights.
 
     Every constructor has the arguments `query_size` (Q, features of a query) and `memory_size` (M,
     features of an annotation).
 
-    query_layer: linear map of the query (None: the query is used as it is)
-    heads: number of heads H, each with its own scores and perhaps its own values
-    recurs: whether the score depends on the weights of earlier steps, so that it is called step by
-        step
+    query_layer: linear map of the query; None if the query is used unchanged
+    heads: H, number of heads; each has its own scores and optionally its own values
+    recurs: whether the score depends on the weights of earlier steps; if so, it is called once per
+        decoder step
     """
 
     heads = 1
@@ -69,14 +72,14 @@ class Score(nn.Module):
         self.query_layer = None
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
-        """Annotations in the form that is compared with queries.
+        """Returns the keys: annotations in the form that is compared with queries.
 
         values: annotations of B sources
         """
         return values
 
     def values(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S HM"]:
-        """Annotations in the form that is summed, heads side by side.
+        """Returns the values: annotations in the form that is summed, with all heads concatenated.
 
         values: annotations of B sources
         """
@@ -88,28 +91,28 @@ class Score(nn.Module):
         keys: Float[Tensor, "B S K"],
         *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T HS"]:
-        """Unnormalised scores.
+        """Returns unnormalised scores.
 
         query: outputs of `query_layer`
-        keys: results of `keys`
-        attended: if the score recurs, the total weight of each position in earlier steps
+        keys: results of the method `keys`
+        attended: total weight of each position in earlier steps; only if `recurs` is set
         """
         return torch.bmm(query, keys.transpose(1, 2))
 
     @property
     def native_form(self) -> Form | None:
-        """Equation of `forward`, if a native kernel computes it."""
+        """Name of the equation that `forward` computes, if the C++ extension supports it; else
+        None."""
         return "product" if type(self).forward is Score.forward else None
 
     @property
     def direction(self) -> Float[Tensor, " K"] | None:
-        """The vector that the hidden units of additive scores are multiplied by; None for
-        products."""
+        """Vector v of an additive score vᵀ tanh(…); None for dot products."""
         return None
 
 
 class ProjectedQuery(NamedTuple):
-    """A query [N T P] split into the parts of score, window and gate."""
+    """Components of a projected query [N, T, P]: inputs of score, window and gate."""
 
     score: Tensor
     window: Tensor | None
@@ -117,17 +120,17 @@ class ProjectedQuery(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Attention weights of each query over the real positions of its sentence's memory.
+    """Attention weights of queries over the memory positions of their sentence, padding excluded.
 
-    It has no state between calls. All rows of one sentence (the hypotheses of a beam) are queries
-    of the same memory, which is never copied.
+    The module has no state between calls. All rows of a sentence (the hypotheses of a beam) share
+    one memory without copies.
 
-    score: how well queries fit positions
-    window: positions that each query may attend to (None: all)
-    normalizer: function from scores to weights (None: softmax)
+    score: match between queries and memory positions
+    window: restriction of the positions that each query may attend to; None for no restriction
+    normalizer: function from scores to weights; None for softmax
 
-    Raises ValueError if several heads are combined with a window, or a normaliser with a window
-    that does not normalise.
+    Raises ValueError for several heads with a window, or for a normaliser with a window that does
+    not use it.
     """
 
     def __init__(
@@ -140,16 +143,14 @@ class Attention(nn.Module):
         self.gate: nn.Linear | None = None
         if score.heads > 1 and type(self.window) is not Window:
             raise ValueError(
-                "attention: several heads cannot be combined with a window: leave window=global"
+                "attention: several heads cannot be combined with a window; set window=global"
             )
         if not self.window.normalizes and not isinstance(self.normalizer, Softmax):
             name = type(self.window).__name__.lower()
-            raise ValueError(
-                f"window={name} does not normalise over positions: leave normalizer=softmax"
-            )
+            raise ValueError(f"window={name} does not use the normalizer; set normalizer=softmax")
 
     def add_gate(self, query_size: int) -> None:
-        """Adds the gate β of the context; the constructor of a decoder calls this.
+        """Adds the gate β of the context. The constructor of a decoder calls this method.
 
         query_size: Q, features of a decoder state
         """
@@ -157,11 +158,11 @@ class Attention(nn.Module):
 
     @property
     def recurs(self) -> bool:
-        """Whether the weights of a step depend on those of earlier steps."""
+        """Whether the weights of a decoder step depend on those of earlier steps."""
         return self.score.recurs or self.window.recurs
 
     def prepare(self, encoded: Encoded) -> Prepared:
-        """Keys and values of B sources, computed once.
+        """Computes the keys and values of B sources.
 
         encoded: output of an encoder
         """
@@ -175,10 +176,10 @@ class Attention(nn.Module):
         )
 
     def initial_attention_state(self, memory: Prepared, rows: int) -> AttentionState:
-        """State before the first step.
+        """Returns the attention state before the first decoder step.
 
-        memory: memory of the sentences
-        rows: N, equally many for each sentence
+        memory: prepared encoder memory of the sentences
+        rows: N, number of rows; a multiple of the number of sentences
         """
         window_state = self.window.initial_state(memory.encoded, rows)
         if not self.score.recurs:
@@ -187,7 +188,7 @@ class Attention(nn.Module):
 
     @property
     def reads_rows(self) -> bool:
-        """Whether a step of a search can read the memory row by row, as native_decoding.py does."""
+        """Whether the C++ extension can compute a search step of this attention row by row."""
         return (
             self.score.native_form is not None
             and type(self.window) is Window
@@ -197,27 +198,28 @@ class Attention(nn.Module):
 
     @property
     def _query_layers(self) -> list[nn.Linear]:
+        """Linear maps of the query that are present, in the order score, window, gate."""
         layers = (self.score.query_layer, self.window.query_layer, self.gate)
         return [layer for layer in layers if layer is not None]
 
     def query_blocks(self) -> list[WeightBlock]:
-        """Weight blocks whose products with a decoder state `query` needs.
+        """Returns the weight blocks whose products with a decoder state `query` needs.
 
-        The list is empty if the state is used as it is.
+        The list is empty if the decoder state is used unchanged.
         """
         return [(layer.weight, layer.bias) for layer in self._query_layers]
 
     def query(self, query: Float[Tensor, "*rows Q"], *products: Tensor) -> Float[Tensor, "*rows P"]:
-        """The query's projections for score, window and gate, side by side.
+        """Returns the inputs of score, window and gate, concatenated.
 
         query: decoder states
-        products: their products with `query_blocks`
+        products: products of the decoder states with the weights in `query_blocks`
         """
         parts = products if self.score.query_layer is not None else (query, *products)
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def project(self, query: Float[Tensor, "N T Q"]) -> Float[Tensor, "N T P"]:
-        """Projections of queries for score, window and gate, side by side.
+        """Projects decoder states to the inputs of score, window and gate, concatenated.
 
         query: decoder states
         """
@@ -227,7 +229,7 @@ class Attention(nn.Module):
         gate = None
         window = None
         if self.gate is not None:
-            # The order of `_query_layers`, from the end: gate, window, score.
+            # Splits from the end, in the reverse order of `_query_layers`.
             query, gate = query.split([query.size(-1) - 1, 1], -1)
         if self.window.query_layer is not None:
             size = self.window.query_layer.out_features
@@ -241,14 +243,14 @@ class Attention(nn.Module):
         state: AttentionState,
         layout: Layout | None = None,
     ) -> tuple[Float[Tensor, "N T HS"], AttentionState]:
-        """Weights, and the state after the last step.
+        """Returns the attention weights, and the attention state after the last step.
 
-        Each row of weights sums to 1, or to β with a gate. Padding gets exactly 0.
+        Each row of weights sums to 1, or to the gate β if there is one. Padding has weight 0.
 
         query: projected queries
-        memory: memory of the sentences
-        state: state before the first step
-        layout: rows of a search (None: equally many rows per sentence)
+        memory: prepared encoder memory of the sentences
+        state: attention state before the first step
+        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
         """
         if not self.recurs or query.size(1) == 1:
             return self._attend(query, memory, state, layout)
@@ -261,11 +263,12 @@ class Attention(nn.Module):
     def native_memory(
         self, memory: Prepared, values: Float[Tensor, "B S X"], layout: Layout | None
     ) -> NativeMemory | None:
-        """The memory for native kernels, which attend and sum the values; None where they cannot.
+        """Returns the memory in the form that the C++ extension reads; None if the extension does
+        not support this attention, device or dtype.
 
-        memory: memory of the sentences
-        values: vectors to sum, one for each position
-        layout: rows of a search
+        memory: prepared encoder memory of the sentences
+        values: vectors to sum, one per source position
+        layout: slots of the hypotheses in a search; must be None for the extension
         """
         form = self.score.native_form
         if form is None or not self.reads_rows:
@@ -287,12 +290,13 @@ class Attention(nn.Module):
         state: AttentionState,
         layout: Layout | None = None,
     ) -> tuple[Float[Tensor, "N T HS"], Float[Tensor, "N T M"], AttentionState]:
-        """Weights, contexts, and the state after the last step.
+        """Returns the attention weights, the contexts, and the attention state after the last
+        step.
 
         query: projected queries
-        memory: memory of the sentences
-        state: state before the first step
-        layout: rows of a search (None: equally many rows per sentence)
+        memory: prepared encoder memory of the sentences
+        state: attention state before the first step
+        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
         """
         native = self.native_memory(memory, memory.values, layout)
         if native is not None:
@@ -327,7 +331,7 @@ class Attention(nn.Module):
             weights, window_state = self.window(scores, parts.window, window_state, self.normalizer)
         else:
             by_head = self.normalizer(scores.unflatten(-1, (heads, -1)))  # [N, T, H, S]
-            # All heads together sum to 1.
+            # The weights of all heads together sum to 1.
             weights = by_head.flatten(-2) / heads
         state = tuple(total + weights.squeeze(1) for total in attended), window_state
         if parts.gate is not None:
@@ -335,17 +339,20 @@ class Attention(nn.Module):
         return weights, state
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Prepared) -> Float[Tensor, "N T S"]:
-        """Weights of all steps from the first step on: the mean over the heads, without the gate.
+        """Returns the weights of all decoder steps, starting with the initial state.
+
+        The weights are the mean over the heads, before the gate.
 
         query: projected queries
-        memory: memory of the sentences
+        memory: prepared encoder memory of the sentences
         """
         start = self.initial_attention_state(memory, query.size(0))
         weights, _ = self.attend(query, memory, start)
         return self.mean_over_heads(weights)
 
     def mean_over_heads(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N T S"]:
-        """Weight of each position, without the gate; each row sums to 1.
+        """Returns the weight of each position as the mean over the heads, before the gate. Each
+        row sums to 1.
 
         weights: weights of all heads, result of `attend`
         """
@@ -355,7 +362,8 @@ class Attention(nn.Module):
         return weights.unflatten(-1, (self.score.heads, -1)).sum(-2)  # [N, T, H, S] → [N, T, S]
 
     def by_head(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N H T S"] | None:
-        """Weights of each head, without the gate; each row sums to 1. None for a single head.
+        """Returns the weights of each head before the gate; None for a single head. Each row sums
+        to 1.
 
         weights: weights of all heads, result of `attend`
         """
@@ -371,26 +379,26 @@ class Attention(nn.Module):
 
 
 def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
-    """Raises ValueError if a network without attention has settings of attention.
+    """Raises ValueError if a network without attention has a window or normaliser other than the
+    default.
 
-    window: window, which must be the default
-    normalizer: normaliser, which must be the default
+    window: configured window; None for the default
+    normalizer: configured normaliser; None for the default
     """
     if type(window) not in (Window, type(None)) or not isinstance(normalizer, Softmax | None):
         raise ValueError(
-            "attention=none uses no window or normalizer: leave window=global and "
-            "normalizer=softmax"
+            "attention=none uses no window or normalizer; set window=global and normalizer=softmax"
         )
 
 
 def average(
     weights: Float[Tensor, "N T HS"], memory: Prepared, layout: Layout | None = None
 ) -> Float[Tensor, "N T M"]:
-    """Contexts: weighted sums of the memory's values, one for each row and step.
+    """Returns the contexts: weighted sums of the memory values, one for each row and decoder step.
 
     weights: attention weights, result of `Attention.attend`
-    memory: memory of the sentences
-    layout: rows of a search (None: equally many rows per sentence)
+    memory: prepared encoder memory of the sentences
+    layout: slots of the hypotheses in a search; None if all sentences have equally many rows
     """
     return sums(weights, memory.values, memory, layout)
 
@@ -401,12 +409,12 @@ def sums(
     memory: Prepared,
     layout: Layout | None = None,
 ) -> Float[Tensor, "N T X"]:
-    """Weighted sums of vectors of the source positions, one for each row and step.
+    """Returns the weighted sums of one vector per source position, for each row and decoder step.
 
     weights: attention weights, result of `Attention.attend`
-    values: vectors of each position, heads side by side
-    memory: memory of the sentences
-    layout: rows of a search (None: equally many rows per sentence)
+    values: vectors to sum, with all heads concatenated
+    memory: prepared encoder memory of the sentences
+    layout: slots of the hypotheses in a search; None if all sentences have equally many rows
     """
     if weights.size(1) == 1 and memory.heads == 1 and native(weights):
         sentences = sentences_of_rows(len(weights), memory, layout)

@@ -2,8 +2,9 @@
 
     score(q, h) = vᵀ tanh(W q + U h + b)
 
-Luong's one matrix on the concatenation [q; h] is W and U side by side. On CPUs, PyTorch's logistic
-is faster than its tanh, so the hidden units are computed as tanh(x) = 2σ(2x) − 1.
+q is the decoder state and h an annotation; v, W, U and b are parameters. Luong's matrix for the
+concatenation [q; h] is [W, U]. On CPUs, the hidden units are computed as tanh(x) = 2σ(2x) − 1,
+because PyTorch's sigmoid is faster than its tanh.
 """
 
 import torch
@@ -16,14 +17,14 @@ from nmt.model.layers.packed import PackableLinear
 from nmt.model.native.native_functions import Form
 
 CACHED = 2**18
-"""Numbers of the hidden tensor that are computed at a time when no gradient is needed: 1 MB stays
-in the processor's cache."""
+"""Number of hidden values computed at a time without gradients: 1 MB, which fits in the
+processor's cache."""
 
 
 class Concat(Score):
-    """Additive attention.
+    """Additive attention score.
 
-    size: number of hidden units K
+    size: K, number of hidden units
     """
 
     def __init__(self, *, query_size: int, memory_size: int, size: Width) -> None:
@@ -37,7 +38,7 @@ class Concat(Score):
 
     @property
     def direction(self) -> Float[Tensor, " K"]:
-        """The vector that the hidden units are multiplied by."""
+        """Vector v, which maps the hidden units to the score."""
         return self.v
 
     @property
@@ -50,7 +51,7 @@ class Concat(Score):
         keys: Float[Tensor, "B S K"],
         *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T S"]:
-        # The graph of an ONNX export must hold for any number of sentences.
+        # The graph of an ONNX export must be valid for any number of sentences.
         if torch.is_grad_enabled() or torch.onnx.is_in_onnx_export():
             return self._score(query, keys)
         sentences = max(1, CACHED // (query.size(1) * keys.size(1) * keys.size(2)))
@@ -59,7 +60,7 @@ class Concat(Score):
         return torch.cat([self._score(q, k) for q, k in slices])
 
     def _score(self, query: Tensor, keys: Tensor) -> Tensor:
-        # The factors 2 are applied to the small tensors, because `hidden` is the largest one.
+        # The factors 2 scale small tensors, because `hidden` is the largest tensor.
         hidden = torch.sigmoid((2 * query).unsqueeze(2) + keys.unsqueeze(1))  # [B, T, S, K]
         scores = torch.mv(hidden.flatten(0, 2), 2 * self.direction) - self.direction.sum()
         return scores.view(query.size(0), query.size(1), keys.size(1))

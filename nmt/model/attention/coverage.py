@@ -1,10 +1,12 @@
-"""Additive attention with past attention as an input (Tu et al. 2016, eq. 8; linguistic coverage,
-eq. 6 and 7).
+"""Additive attention with coverage: total past attention is an input of the score (Tu et al. 2016,
+eq. 8; linguistic coverage, eq. 6 and 7).
 
     score(q_t, h_s) = vᵀ tanh(W q_t + U h_s + V C_{t−1,s} + b)
     C_{t,s} = Σ_{i≤t} α_is / Φ_s        Φ_s = N σ(U_f h_s)
 
-The fertility Φ_s is the number of target words that source position s is expected to become.
+q_t is the decoder state of step t, h_s the annotation of source position s, and α_is the weight of
+s in step i. v, W, U, V, b and U_f are parameters. The fertility Φ_s is the expected number of
+target tokens for source position s, at most N.
 """
 
 import torch
@@ -17,10 +19,10 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Coverage(Score):
-    """Additive attention with coverage.
+    """Additive attention score with coverage.
 
     size: number of hidden units
-    fertility: N, the largest number of words that a source position may become
+    fertility: N, largest number of target tokens for one source position
     """
 
     recurs = True
@@ -37,7 +39,7 @@ class Coverage(Score):
         self.coverage = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
-        """U h + b, and the fertility Φ as the last feature."""
+        """Returns U h + b, with the fertility Φ appended as the last feature."""
         hidden = self.key_layer(values)  # [B, S, size]
         fertility = self.fertility * torch.sigmoid(self.fertility_layer(values))  # [B, S, 1]
         return torch.cat([hidden, fertility], -1)

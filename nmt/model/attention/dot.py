@@ -1,15 +1,17 @@
 """Dot-product attention (`dot` in Luong et al. 2015, eq. 8).
 
-score(q, h) = qᵀ h
+    score(q, h) = qᵀ h
+
+q is the decoder state and h an annotation.
 """
 
 from nmt.model.attention import Score
 
 
 class Dot(Score):
-    """Dot product of query and memory, without parameters.
+    """Dot product of query and annotation, without parameters.
 
-    Raises ValueError if query and memory differ in size.
+    Raises ValueError if query and annotation differ in size.
     """
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
@@ -17,8 +19,7 @@ class Dot(Score):
         if query_size != memory_size:
             name = type(self).__name__
             raise ValueError(
-                f"attention: {name} compares the decoder state ({query_size}) with the memory "
-                f"({memory_size}) number by number, so the sizes must agree: set "
-                f"decoder.hidden_size={memory_size} (two encoder directions), or choose "
-                "attention=general, which maps one to the other"
+                f"attention: {name} needs a decoder state (size {query_size}) and an encoder "
+                f"memory (size {memory_size}) of equal size: set decoder.hidden_size={memory_size} "
+                "(two encoder directions), or choose attention=general"
             )

@@ -1,6 +1,8 @@
 """Bilinear attention (`general` in Luong et al. 2015, eq. 8).
 
-score(q, h) = qᵀ W h
+    score(q, h) = qᵀ W h
+
+q is the decoder state, h an annotation, and W a parameter.
 """
 
 from jaxtyping import Float
@@ -11,7 +13,7 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class General(Score):
-    """Bilinear form of query and memory; W is applied to the memory, once per sentence."""
+    """Bilinear score of query and annotation. W is applied to the annotations, once per sentence."""
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
         super().__init__()

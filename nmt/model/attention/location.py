@@ -1,6 +1,9 @@
-"""Location-based attention (Luong et al. 2015, eq. 3): it scores positions and ignores their words.
+"""Location-based attention (Luong et al. 2015, eq. 3): scores source positions independently of
+their tokens.
 
-score(h_t, s) = (W h_t)_s
+    score(h_t, s) = (W h_t)_s
+
+h_t is the decoder state of step t, and W a parameter with one row per source position s.
 """
 
 import torch
@@ -14,9 +17,9 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Location(Score):
-    """Scores of the first source positions; later positions get the score of the last of them.
+    """Location-based scores of source positions.
 
-    longest: number of positions with a score of their own, rows of W
+    longest: number of rows of W; all later positions get the score of the last row
     """
 
     def __init__(self, *, query_size: int, memory_size: int, longest: Width) -> None:

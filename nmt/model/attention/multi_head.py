@@ -1,9 +1,11 @@
-"""Several scaled dot-product attentions side by side (Vaswani et al. 2017, section 3.2.2).
+"""Multi-head attention: several scaled dot-product attentions in parallel (Vaswani et al. 2017,
+section 3.2.2).
 
-    context = Σ_i O_i Σ_s softmax_s((Q_i q)ᵀ K_i h_s / √d) V_i h_s    for heads i, each of size d
+    context = Σ_i O_i Σ_s softmax_s((Q_i q)ᵀ K_i h_s / √d) V_i h_s
 
-The context is linear in the weights, so O_i V_i h_s is computed once per sentence. For the
-decoders, the heads are further positions to sum over.
+q is the decoder state and h_s the annotation of source position s. Each head i has size d and the
+parameters Q_i, K_i, V_i and O_i. The context is linear in the weights, so O_i V_i h_s is computed
+once per sentence. Decoders treat the heads as additional positions of the weighted sum.
 """
 
 from jaxtyping import Float
@@ -15,9 +17,9 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class MultiHead(Score):
-    """Scaled dot-product attention of several heads.
+    """Scaled dot-product score with several heads.
 
-    heads: number of heads H, each of size d = query_size / H
+    heads: H, number of heads; each has size query_size / H
 
     Raises ValueError if query_size is not a multiple of H.
     """
@@ -26,8 +28,8 @@ class MultiHead(Score):
         super().__init__()
         if query_size % heads:
             raise ValueError(
-                f"attention.heads={heads} cannot share decoder.hidden_size={query_size}: choose a "
-                "divisor of it"
+                f"attention.heads={heads} does not divide decoder.hidden_size={query_size}: choose "
+                "a divisor"
             )
         self.heads = heads
         self.query_layer = PackableLinear(query_size, query_size, bias=False)
@@ -42,7 +44,7 @@ class MultiHead(Score):
         by_head = self._by_head(self.value_layer(values))  # [B, H, S, d]
         output = self.output_layer.weight.unflatten(1, (self.heads, -1))  # [M, H, d]
         output = output.permute(1, 2, 0).to(by_head.dtype)  # [H, d, M]
-        # The weights of a head sum to 1/H, see `Attention`.
+        # `Attention` scales the weights of each head to sum to 1/H.
         return self.heads * (by_head @ output).transpose(1, 2).flatten(-2)
 
     def forward(

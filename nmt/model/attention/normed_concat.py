@@ -2,6 +2,8 @@
 Bahdanau" of tensorflow/nmt).
 
     score(q, h) = g vᵀ/‖v‖ tanh(W q + U h + b)
+
+q is the decoder state and h an annotation; g, v, W, U and b are parameters.
 """
 
 from jaxtyping import Float
@@ -12,9 +14,10 @@ from nmt.model.attention.concat import Concat
 
 
 class NormedConcat(Concat):
-    """Additive attention whose v has a length g and a direction that are learnt separately.
+    """Additive attention score in which the length g and the direction v/‖v‖ are learnt
+    separately.
 
-    size: number of hidden units K; g starts at ‖v‖
+    size: K, number of hidden units; g is initialised to ‖v‖
     """
 
     def __init__(self, *, query_size: int, memory_size: int, size: Width) -> None:

@@ -1,6 +1,8 @@
 """Scaled dot-product attention (Vaswani et al. 2017, eq. 1).
 
-score(q, h) = qᵀ h / √K
+    score(q, h) = qᵀ h / √K
+
+q is the decoder state and h an annotation, both of size K.
 """
 
 from jaxtyping import Float
@@ -10,7 +12,8 @@ from nmt.model.attention.dot import Dot
 
 
 class ScaledDot(Dot):
-    """Dot product divided by √K: scores of variance 1 for independent entries of variance 1."""
+    """Dot product divided by √K. The score has variance 1 if all entries are independent and have
+    variance 1."""
 
     def forward(
         self,

@@ -1,6 +1,8 @@
 """Scaled bilinear attention ("scaled Luong" of tensorflow/nmt).
 
-score(q, h) = g qᵀ W h
+    score(q, h) = g qᵀ W h
+
+q is the decoder state, h an annotation; the scalar g and the matrix W are parameters.
 """
 
 import torch
@@ -11,7 +13,7 @@ from nmt.model.attention.general import General
 
 
 class ScaledGeneral(General):
-    """Bilinear attention with one learnt factor g, which starts at 1."""
+    """Bilinear attention score with a learnt scalar factor g, initialised to 1."""
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
         super().__init__(query_size=query_size, memory_size=memory_size)

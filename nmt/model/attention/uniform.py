@@ -1,7 +1,9 @@
-"""The control without a choice: the same weight for every position. The gain of a model over it is
-due to attention.
+"""Uniform attention: equal weights for all positions, as a baseline. The gain of another attention
+over this baseline is due to its weights.
 
-score(q, h) = 0
+    score(q, h) = 0
+
+q is the decoder state and h an annotation.
 """
 
 from jaxtyping import Float
@@ -11,7 +13,7 @@ from nmt.model.attention import Score
 
 
 class Uniform(Score):
-    """Equal weights for all positions, without parameters."""
+    """Equal scores for all positions, without parameters."""
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
         super().__init__()

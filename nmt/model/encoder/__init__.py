@@ -1,7 +1,8 @@
-"""Encoders: from a source to its memory. An encoder is one file here and one YAML in conf/encoder.
+"""Encoders: map a source to the memory that the decoder attends to. Each encoder is one file in this
+    folder and one YAML file in conf/encoder.
 
-Read: this file, rnn_encoder, bidirectional, unidirectional, alternating, multi_source, grid,
-    convolution, multi_modal.
+Reading order: this file, rnn_encoder, bidirectional, unidirectional, alternating, multi_source,
+    grid, convolution, multi_modal.
 """
 
 from collections.abc import Iterator
@@ -17,18 +18,20 @@ from nmt.model.layers.cells import CellName
 from nmt.model.layers.dropout import idle_layers
 
 BOTH = "bidirectional+grid or bidirectional+convolution"
-"""Encoders of words and pictures, for messages."""
+"""Encoders that read both text and images, for error messages."""
 
 
 class Encoder(nn.Module):
-    """Base of all encoders. An encoder owns its input layer, so that no other part depends on the
-    kind of source.
+    """Base class of encoders. An encoder owns its input layer, so no other component depends on
+    the kind of source.
 
-    reads_words: whether the network supplies an embedding, which the decoder may share
-    reads_pictures: whether the encoder has a `reader` of pictures
-    memory_size: M, features of each position of the memory
-    cell_name: recurrent cell of an encoder that reads words
-    input: module from a source to vectors [B S E]
+    reads_words: whether the encoder reads text; the network supplies the embedding, which the
+        decoder may share
+    reads_pictures: whether the encoder reads images
+    reader: loader of the image files; None if the encoder reads no images
+    memory_size: M, features of each memory position
+    cell_name: recurrent cell of an encoder that reads text
+    input: module that maps a source to vectors [B, S, E]
     """
 
     reads_words: ClassVar[bool] = True
@@ -40,37 +43,40 @@ class Encoder(nn.Module):
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Words or pictures that the encoder needs and the data lacks, or the other way round."""
+        """Yields an error if the encoder and the data disagree on text or images."""
         problem = None
         if cls.reads_pictures and not run.pictures:
             problem = (
-                "reads pictures, and this data has none: choose data=captions or data=digits, "
+                "reads images, but this data has none: choose data=captions or data=digits, "
                 "or encoder=bidirectional"
             )
         elif run.pictures and not cls.reads_pictures:
             choices = BOTH if run.sources else "grid or convolution"
-            problem = f"this data has pictures, and the encoder reads words alone: choose {choices}"
+            problem = f"reads only text, but this data has images: choose encoder={choices}"
         elif run.pictures and cls.reads_words and not run.sources:
             problem = (
-                "reads words and a picture: set data.source, or choose encoder=grid or convolution"
+                "reads text and images, but data.source is not set: set it, or choose "
+                "encoder=grid or convolution"
             )
         elif run.pictures and run.sources and not cls.reads_words:
-            problem = f"reads only a picture: leave data.source out, or choose encoder={BOTH}"
+            problem = f"reads only images: leave data.source out, or choose encoder={BOTH}"
         if problem:
             yield ConfigError("encoder", problem)
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Keys that need more than one layer, or dropout."""
+        """Returns the keys that have no effect without several layers or without dropout, each
+        with the reason."""
         return idle_layers(run, "encoder")
 
     def take_words(self, words: nn.Module) -> None:
-        """Sets the input layer of an encoder of words; the network that owns both calls this once.
+        """Sets the input layer of an encoder of text. The network calls this method once, in its
+        constructor.
 
-        The network draws the words' weights after those of the encoder, and may share them with the
-        decoder, so it makes them itself.
+        The network creates the input layer because it initialises the embedding after the encoder,
+        and may share it with the decoder.
 
-        words: module from ids [B S] to vectors [B S E]
+        words: module from token ids [B, S] to vectors [B, S, E]
         """
         self.input = words
 
@@ -80,10 +86,10 @@ class Encoder(nn.Module):
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
     ) -> Encoded:
-        """Memory of B sources.
+        """Returns the memory of B sources.
 
-        source: ids, padded with PAD
-        lengths: words of each source, EOS included
-        pictures: pictures of the sources, if the encoder reads them
+        source: token ids, padded with PAD
+        lengths: number of tokens of each source, EOS included
+        pictures: images of the sources, if the encoder reads images
         """
         raise NotImplementedError

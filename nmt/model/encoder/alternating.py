@@ -1,8 +1,9 @@
-"""The interleaved bidirectional encoder (Zhou et al. 2016): layers read in alternating directions.
+"""Interleaved bidirectional encoder (Zhou et al. 2016): layers read in alternating directions.
 
-h^1_s = RNN^1(x_s, h^1_{s-1})        h^2_s = RNN^2(h^1_s, h^2_{s+1})        …
+    h^1_s = RNN^1(x_s, h^1_{s-1})        h^2_s = RNN^2(h^1_s, h^2_{s+1})        …
 
-From the second layer on, every position depends on the whole sentence.
+x_s is the embedding of source position s, and h^l_s the output of layer l. From layer 2 on, every
+position depends on the whole sentence.
 """
 
 from jaxtyping import Float, Int
@@ -13,10 +14,10 @@ from nmt.model.layers.recurrence import reversal, take
 
 
 class Alternating(RNNEncoder):
-    """Layers that read in turn: even ones, from 0, from left to right, odd ones from right to left.
+    """Encoder with layers of alternating direction: even layers, from 0, read from left to right,
+    odd layers from right to left.
 
-    The memory size is hidden_size. The summary is the state of the top layer when it has read the
-    sentence.
+    The memory size is hidden_size. The final state is the last state of the top layer.
     """
 
     def run(

@@ -1,6 +1,8 @@
-"""The bidirectional recurrent encoder (Schuster & Paliwal 1997; Bahdanau et al. 2015, section 3.2).
+"""Bidirectional recurrent encoder (Schuster & Paliwal 1997; Bahdanau et al. 2015, section 3.2).
 
-h_s = [→h_s; ←h_s]        summary = [→h_S; ←h_1]
+    h_s = [→h_s; ←h_s]        final state = [→h_S; ←h_1]
+
+→h_s and ←h_s are the states of both directions at source position s, of S.
 """
 
 from typing import ClassVar
@@ -12,7 +14,8 @@ from nmt.model.encoder.rnn_encoder import RNNEncoder
 
 
 class Bidirectional(RNNEncoder):
-    """Layers that read in both directions; each reads both directions of the layer below.
+    """Encoder whose layers read in both directions. The input of each layer is the output of both
+    directions of the layer below.
 
     The memory size is 2·hidden_size.
     """

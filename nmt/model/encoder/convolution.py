@@ -1,11 +1,11 @@
-"""A small convolutional network for images, trained from scratch. Its last layer is the grid of
+"""Small convolutional network for images, trained from scratch. Its last layer is the grid of
 annotations.
 
-    x ← pool(relu(W * x + b))        for each layer, W of 3 x 3
+    x ← pool(relu(W * x + b))        for each layer, with 3 x 3 kernels W
 
-The first `halvings` layers take the maximum of 2 x 2 positions. Outside of an image, every layer
-has zeros, also where a larger image of the batch has pixels, so an image has the same annotations
-in every batch.
+pool is 2 x 2 max pooling, in the first `halvings` layers only. In every layer, positions outside
+an image are zeros, even where a larger image of the batch has pixels. An image therefore has the
+same annotations in every batch.
 """
 
 from typing import Annotated, Literal
@@ -21,17 +21,17 @@ from nmt.model.encoder.grid import Grid, Positions, inside
 
 
 class Convolution(Grid):
-    """Encoder of images.
+    """Convolutional encoder of images.
 
     embedding_size: not used
     hidden_size: M, features of each annotation
-    channels: 1 for grey images, 3 for colours
-    longest: pixels; images with a longer side are scaled down
+    channels: 1 for grey images, 3 for colour images
+    longest: longest side in pixels; larger images are scaled down
     widths: features of each layer
-    halvings: layers that halve rows and columns
-    norm: whether the features of the last layer are normalised
-    positions: see `Grid`
-    feature_dropout: dropout of the annotations
+    halvings: number of layers that halve the number of rows and columns
+    norm: whether layer normalisation follows the last layer
+    positions: position encoding that is added to each annotation, see `Grid`
+    feature_dropout: dropout probability of the annotations
 
     Raises ValueError if there are more halvings than layers.
     """
@@ -51,8 +51,8 @@ class Convolution(Grid):
     ) -> None:
         if not widths or halvings > len(widths):
             raise ValueError(
-                f"encoder.halvings={halvings}: encoder.widths has {len(widths)} layers, and each "
-                f"halves rows and columns at most once; set encoder.halvings={len(widths)} or less"
+                f"encoder.halvings={halvings} is more than the {len(widths)} layers of "
+                f"encoder.widths: set encoder.halvings={len(widths)} or less"
             )
         super().__init__(
             embedding_size=embedding_size,
@@ -89,5 +89,5 @@ class Convolution(Grid):
 
 
 def _cleared(x: Float[Tensor, "B C rows columns"], sizes: Int[Tensor, "B 2"], even: bool) -> Tensor:
-    """x with zeros outside of each picture."""
+    """Returns x with zeros outside of each image."""
     return x if even else x * inside(sizes, *x.shape[2:]).unsqueeze(1).to(x.dtype)

@@ -1,12 +1,14 @@
-"""The encoder of Xu et al. 2015 (section 3.1.1): the annotations of a picture are features of its
-positions, such as the last convolutional layer of a network that was trained to recognise objects.
+"""Encoder of feature grids (Xu et al. 2015, section 3.1.1). The annotations of an image are
+features of its positions, such as the last convolutional layer of a network trained for object
+recognition.
 
-    h_p = W x_p + b + position(row, column)        summary = mean_p h_p
+    h_p = W x_p + b + position(row, column)        final state = mean_p h_p
 
-The decoder's first state is made from the mean annotation, as in section 3.1.2. The attention of
-the paper needs no positions. With them, the decoder can learn an order of reading. `sinusoidal` are
-the features of Vaswani et al. 2017, section 3.5, half of them for the row and half for the column.
-`learnt` is a vector for each row and each column.
+x_p are the features of position p and h_p is its annotation. The decoder's first state is computed
+from the mean annotation, as in section 3.1.2. The paper uses no position encoding; with one, the
+decoder can learn a reading order. `sinusoidal` is the encoding of Vaswani et al. 2017, section
+3.5, with half of the features for the row and half for the column. `learnt` is a vector for each
+row and each column.
 """
 
 import math
@@ -25,20 +27,21 @@ from nmt.model.layers.numeric import xavier
 from nmt.model.layers.packed import PackableLinear
 
 LEARNT_POSITIONS = 64
-"""Rows and columns that have learnt vectors."""
+"""Largest number of rows and of columns with learnt position vectors."""
 Positions = Literal["none", "learnt", "sinusoidal"]
+"""Position encoding that is added to the annotations of an image."""
 
 
 class Grid(Encoder):
-    """Encoder of grids of features.
+    """Encoder of feature grids.
 
     embedding_size: not used
     hidden_size: M, features of each annotation
-    channels: C, features of each position of a picture
-    positions: encoding of the position that is added to each annotation
-    feature_dropout: dropout of the annotations
+    channels: C, input features of each image position
+    positions: position encoding that is added to each annotation
+    feature_dropout: dropout probability of the annotations
 
-    Raises ValueError if sinusoidal positions cannot share the features.
+    Raises ValueError for sinusoidal positions if hidden_size is not a multiple of 4.
     """
 
     reads_words: ClassVar[bool] = False
@@ -57,8 +60,8 @@ class Grid(Encoder):
         super().__init__()
         if positions == "sinusoidal" and hidden_size % 4:
             raise ValueError(
-                f"encoder.hidden_size={hidden_size}: sinusoidal positions need a multiple of 4, a "
-                "sine and a cosine of row and column; or set encoder.positions=learnt"
+                f"encoder.hidden_size={hidden_size} must be a multiple of 4 for sinusoidal "
+                "positions; or set encoder.positions=learnt"
             )
         self.memory_size = hidden_size
         self.positions = positions
@@ -74,9 +77,10 @@ class Grid(Encoder):
     def features(
         self, pictures: Pictures
     ) -> tuple[Float[Tensor, "B rows columns C"], Int[Tensor, "B 2"]]:
-        """Features of each position, and the number of rows and columns of each picture.
+        """Returns the features of each position, and the numbers of rows and columns of each
+        image.
 
-        pictures: B pictures
+        pictures: B images
         """
         return pictures.values, pictures.sizes
 
@@ -86,14 +90,14 @@ class Grid(Encoder):
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
     ) -> Encoded:
-        """Memory of B pictures.
+        """Returns the memory of B images.
 
-        source, lengths: not used; a picture has no words
-        pictures: the pictures
+        source, lengths: not used
+        pictures: B images
 
-        Raises ValueError for pictures with more rows or columns than learnt vectors.
+        Raises ValueError for images with more rows or columns than learnt position vectors.
         """
-        assert pictures is not None, "the data names pictures: see Seq2Seq"
+        assert pictures is not None, "an encoder of images needs data with images"
         features, sizes = self.features(pictures)  # [B, rows, columns, C], [B, 2]
         rows, columns = features.shape[1:3]
         is_real = inside(sizes, rows, columns)  # [B, rows, columns]
@@ -101,7 +105,7 @@ class Grid(Encoder):
         values = self.input(features) + self.position(rows, columns, features)
         values = self.dropout((values * is_real.unsqueeze(-1)).flatten(1, 2))  # [B, P, M]
         mask = is_real.flatten(1)  # [B, P]
-        # A picture may have no position at all.
+        # An image may be empty.
         summary = values.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)  # [B, M]
         if not pictures.even:
             values, mask = real_first(values, mask)
@@ -110,12 +114,13 @@ class Grid(Encoder):
     def position(
         self, rows: int, columns: int, like: Tensor
     ) -> Float[Tensor, "rows columns M"] | Float[Tensor, ""]:
-        """Vectors that are added to the annotations of each position; 0 without positions.
+        """Returns the vectors that are added to the annotations of each position; 0 for
+        positions=none.
 
         rows, columns: size of the grid
-        like: tensor that has the type and the device of the result
+        like: tensor with the dtype and device of the result
 
-        Raises ValueError if there are more rows or columns than learnt vectors.
+        Raises ValueError if there are more rows or columns than learnt position vectors.
         """
         if self.positions == "none":
             return like.new_zeros(())
@@ -126,16 +131,16 @@ class Grid(Encoder):
             return torch.cat(parts, -1)
         if max(rows, columns) > LEARNT_POSITIONS:
             raise ValueError(
-                f"a picture of {rows} x {columns} places: encoder.positions=learnt has vectors for "
-                f"{LEARNT_POSITIONS} x {LEARNT_POSITIONS}; use sinusoidal"
+                f"encoder.positions=learnt supports {LEARNT_POSITIONS} x {LEARNT_POSITIONS} "
+                f"positions, but an image has {rows} x {columns}: use sinusoidal"
             )
         return self.rows.weight[:rows].unsqueeze(1) + self.columns.weight[:columns]
 
 
 def inside(sizes: Int[Tensor, "B 2"], rows: int, columns: int) -> Bool[Tensor, "B rows columns"]:
-    """Whether each position of a grid is in the picture.
+    """Returns a mask that is True for the positions of a grid that lie inside each image.
 
-    sizes: rows and columns of each picture
+    sizes: rows and columns of each image
     rows, columns: size of the grid
     """
     in_row = torch.arange(rows, device=sizes.device) < sizes[:, :1]  # [B, rows]
@@ -144,23 +149,23 @@ def inside(sizes: Int[Tensor, "B 2"], rows: int, columns: int) -> Bool[Tensor, "
 
 
 def real_first(values: Float[Tensor, "B P M"], mask: Bool[Tensor, "B P"]) -> tuple[Tensor, Tensor]:
-    """Values and mask with the real positions first, in their order, and all padding after them.
+    """Moves the padding of values and mask to the end, and keeps the order of all other positions.
 
-    Scores and windows that count positions then find the same in every batch.
+    Scores and windows that count positions then give the same result in every batch.
 
     values: annotations
-    mask: positions that are in the picture
+    mask: True for positions inside the image
     """
     order = (~mask).long().sort(stable=True, dim=1).indices  # [B, P]
     return values.gather(1, order.unsqueeze(-1).expand_as(values)), mask.gather(1, order)
 
 
 def waves(count: int, size: int, like: Tensor) -> Float[Tensor, "count size"]:
-    """Sines and cosines of 0, 1, 2 … at size / 2 frequencies.
+    """Returns sines and cosines of the positions 0, 1, 2, … at size / 2 frequencies.
 
     count: number of positions
     size: features of each position
-    like: tensor that has the type and the device of the result
+    like: tensor with the dtype and device of the result
     """
     # [size/2]
     exponents = torch.arange(0, size, 2, device=like.device) * (-math.log(10_000.0) / size)

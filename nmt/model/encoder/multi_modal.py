@@ -1,11 +1,10 @@
-"""Two memories of one source, its words and its picture (Multi30k's task; Caglayan et al. 2016;
-Libovický & Helcl 2017). The decoder attends to both in one distribution ("flat").
+"""Encoder of text and image together (Multi30k's task; Caglayan et al. 2016; Libovický & Helcl
+2017). The decoder attends to both in one distribution ("flat").
 
-    h = [words; places] along the positions
-    final state = words' final state + W places' final state
+    h = [text annotations; image annotations], concatenated along the positions
+    final state = text final state + W image final state
 
-Without a picture there are no places, and the final state is that of the words: exactly the model
-of words alone.
+Without an image, the annotations and the final state are those of the text encoder alone.
 """
 
 from collections.abc import Callable
@@ -24,15 +23,18 @@ from nmt.model.encoder.rnn_encoder import RNNEncoder
 from nmt.model.layers.dropout import idle_layers
 
 Words = Annotated[Callable[..., RNNEncoder], Nested(RNNEncoder, ("embedding_size",))]
+"""Factory of the text encoder; the configuration sets all arguments but `embedding_size`."""
 Places = Annotated[Callable[..., Grid], Nested(Grid, ("embedding_size", "hidden_size"))]
+"""Factory of the image encoder; the configuration sets all arguments but `embedding_size` and
+`hidden_size`."""
 
 
 class MultiModal(Encoder):
-    """An encoder of words and an encoder of pictures, with the memory size of the words.
+    """Encoder of text and images, with the memory size of the text encoder.
 
-    embedding_size: features of each word vector
-    words: encoder of the words
-    places: encoder of the pictures; its `hidden_size` is the memory size of the words
+    embedding_size: E, length of an embedding vector
+    words: factory of the text encoder
+    places: factory of the image encoder; its `hidden_size` is the memory size of the text encoder
     """
 
     reads_pictures: ClassVar[bool] = True
@@ -63,7 +65,7 @@ class MultiModal(Encoder):
         words = self.words(source, lengths)
         places = self.places(source, lengths, pictures)
         values = torch.cat([words.values, places.values.to(words.values.dtype)], 1)  # [B, W + P, M]
-        # Windows and location scores count positions from the first real one.
+        # Windows and location scores count positions without padding.
         values, mask = real_first(values, torch.cat([words.mask, places.mask], 1))
         final_state = words.final_state + self.join(places.final_state)  # [B, M]
         return Encoded(values=values, mask=mask, final_state=final_state, grids=places.grids)

@@ -1,8 +1,10 @@
-"""An encoder for each of several sources with the same meaning (Zoph & Knight 2016). The decoder
-attends to all of them in one distribution (Libovický & Helcl 2017, section 3.2, "flat").
+"""Separate encoders for several sources with the same meaning (Zoph & Knight 2016). The decoder
+attends to all sources in one distribution (Libovický & Helcl 2017, section 3.2, "flat").
 
-    h = [h^1; h^2; …] along the positions
+    h = [h^1; h^2; …], concatenated along the positions
     final state = tanh(W [final state^1; final state^2; …])
+
+h^k are the annotations of source k, and W is a parameter.
 """
 
 from collections.abc import Sequence
@@ -19,12 +21,12 @@ from nmt.model.layers.numeric import tanh, to_float, xavier
 
 
 class MultiSource(Encoder):
-    """Reads sources that follow one another in a row, each with its EOS.
+    """Encoder of several concatenated sources, each of which ends with EOS.
 
-    The annotations have the positions of their words, so the memory has a vector for each position,
-    as with a single source. The encoders share nothing but the `input`.
+    The memory has one annotation per token, in the order of the concatenated sources. The encoders
+    share no weights except the `input` layer.
 
-    encoders: one for each source
+    encoders: one encoder per source
     """
 
     def __init__(self, encoders: Sequence[RNNEncoder]) -> None:
@@ -55,7 +57,7 @@ class MultiSource(Encoder):
             # [B, s]
             is_word = torch.arange(longest, device=source.device) < source_lengths.unsqueeze(1)
             words = source.gather(1, positions).masked_fill(~is_word, PAD)  # [B, s]
-            # An empty source is read as one padding position, and its annotations become 0.
+            # An empty source is read as one padding token with the annotation 0.
             encoded = encoder.encode(self.input(words), source_lengths.clamp(min=1))
             annotations = encoded.values * is_word.unsqueeze(-1)  # [B, s, M]
             if k == 0:

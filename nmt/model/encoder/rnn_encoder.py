@@ -1,6 +1,8 @@
-"""Recurrent layers on top of one another, the base of the recurrent encoders.
+"""Stacked recurrent layers: base class of the recurrent encoders.
 
-h^l_s = RNN^l(h^{l-1}_s, h^l_{s-1})        summary = h_S of the top layer
+    h^l_s = RNN^l(h^{l-1}_s, h^l_{s-1})        final state = h_S of the top layer
+
+h^l_s is the output of layer l at source position s, of S; h^0_s is the embedding.
 """
 
 from typing import ClassVar
@@ -18,18 +20,20 @@ from nmt.model.layers.recurrence import DropoutOf, at_end
 
 
 class RNNEncoder(Encoder):
-    """Recurrent layers over the words of a source; by itself, each layer reads from left to right.
+    """Stacked recurrent layers over the source tokens. By default, each layer reads from left to
+    right.
 
-    embedding_size: features of each input vector
+    embedding_size: E, length of an embedding vector
     hidden_size: units per direction
-    num_layers: layers on top of one another
+    num_layers: number of stacked layers
     cell: recurrent cell, see nmt/model/layers/cells
-    transition_depth: cells one after another in each step
-    residual: each layer but the first adds its input to its output
-    dropout: probability of dropout between layers
-    variational_dropout: the same features are dropped at every position
-    recurrent_dropout, recurrent_dropout_of: dropout inside of the layers, see `Recurrent`
-    layer_norm: normalises the output of each layer
+    transition_depth: number of consecutive cells in each time step
+    residual: whether each layer except the first adds its input to its output
+    dropout: dropout probability between layers
+    variational_dropout: whether one dropout mask is used at all positions of a sentence
+    recurrent_dropout, recurrent_dropout_of: probability and target of dropout inside the layers,
+        see `Recurrent`
+    layer_norm: whether the output of each layer is normalised
     """
 
     directions: ClassVar[int] = 1
@@ -74,20 +78,20 @@ class RNNEncoder(Encoder):
     def run(
         self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
-        """Output of layer i at each position, and its final state.
+        """Returns the outputs of layer i at each position, and its final state.
 
-        i: number of the layer
-        x: inputs
-        lengths: words of each source
+        i: index of the layer, from 0
+        x: inputs of the layer
+        lengths: number of tokens of each source
         """
         outputs, _ = self.layers[i](x)  # [B, S, M]
         return outputs, at_end(outputs, lengths)
 
     def encode(self, x: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Encoded:
-        """Memory of B sources.
+        """Returns the memory of B sources.
 
         x: input vectors
-        lengths: words of each source
+        lengths: number of tokens of each source
         """
         for i, norm in enumerate(self.norms):
             y, final_state = self.run(i, self.dropout(x) if i else x, lengths)  # [B, S, M], [B, M]

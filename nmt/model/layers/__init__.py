@@ -1,6 +1,6 @@
-"""The building blocks of networks, made fast: recurrence, dropout, embeddings, matrix products
-packed for generation, output layer and loss in one.
+"""Layers of the networks: recurrence, dropout, embeddings, packed weights for generation, and an
+output layer fused with its loss.
 
-Read: cells, recurrence, loop_products, dropout, embedding, fused_cross_entropy,
-    the rest in any order.
+Reading order: cells, recurrence, loop_products, dropout, embedding, fused_cross_entropy, the rest
+    in any order.
 """

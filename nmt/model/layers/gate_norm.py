@@ -1,4 +1,4 @@
-"""Layer normalisation (Ba et al. 2016) of each gate of a recurrent cell by itself."""
+"""Layer normalisation (Ba et al. 2016) of each gate of a recurrent cell."""
 
 import torch
 from jaxtyping import Float
@@ -9,12 +9,14 @@ from nmt.model.layers.numeric import to_float
 
 
 class GateNorm(nn.Module):
-    """Normalises each of several gates over its units, with a gain and a bias for each unit.
-    Shapes: [… G·Q] → [… G·Q].
+    """Normalises each of several gates over its units, with a gain and a bias per unit.
 
-    gates: G
-    size: Q
-    directions: with two, the rows are [… 2 B G·Q]
+    The last dimension of input and output has G·Q entries. With two directions, the shape is [2,
+    B, G·Q].
+
+    gates: G, number of gates
+    size: Q, units per gate
+    directions: 1 or 2
     """
 
     def __init__(self, gates: int, size: int, directions: int = 1) -> None:

@@ -1,19 +1,21 @@
-"""Matrix products inside a loop over time, with one product for the gradient of their matrix.
+"""Matrix multiplications inside a loop over time, with a single one for the gradient of their
+shared matrix.
 
-A recurrence spends its time on products of a small state with one fixed matrix, step after step:
+A recurrent layer spends most of its time multiplying a small state by a constant matrix, step
+after step:
 
     y_t = x_t W,        t = 1 … T.
 
-The forward pass cannot avoid T small products. The backward pass has twice as many, but T of them
-can be joined into one. With d_t = ∂L/∂y_t,
+The forward pass needs T small multiplications. The backward pass needs twice as many, but T of
+them can be joined into one. With d_t = ∂L/∂y_t for the loss L:
 
-    ∂L/∂x_t = d_t Wᵀ            is needed at once, because x_t came from step t-1;
-    ∂L/∂W   = Σ_t x_tᵀ d_t      is not needed inside the loop.
+    ∂L/∂x_t = d_t Wᵀ            needed inside the loop, because x_t depends on step t-1
+    ∂L/∂W   = Σ_t x_tᵀ d_t      not needed inside the loop
 
-Stack the x_t and the d_t over time, and ∂L/∂W is *one* large product, [x_1; …; x_T]ᵀ [d_1; …; d_T],
-instead of T small ones that each read and write all of ∂L/∂W. `LoopProduct` does that for any loop
-written in plain PyTorch. W may be a weight matrix [K M] of all rows, or a memory [B S M] of all
-queries of a sentence (then x_t are attention weights).
+With the x_t and the d_t stacked over time, ∂L/∂W is one large multiplication, [x_1; …; x_T]ᵀ [d_1;
+…; d_T], instead of T small ones that each read and write all of ∂L/∂W. `LoopProduct` does so for
+any loop in plain PyTorch. W is a weight matrix [K, M] shared by all rows, or a memory [B, S, M]
+with one matrix per sentence; for a memory, x_t are attention weights.
 """
 
 from collections.abc import Callable
@@ -26,14 +28,17 @@ from torch.autograd import Function
 from nmt.model.layers.packed import WeightBlock, join, packed
 
 Tape = list[tuple[Tensor, Tensor]]
-"""(x_t, d_t) of the steps whose backward pass is done."""
+"""Pairs (x_t, d_t) of input and output gradient of each step whose backward pass is done."""
 Products = Callable[[Tensor], tuple[Tensor, ...]]
-"""x → its products with several matrices."""
+"""Type of functions that multiply an input by several matrices: x → tuple of results."""
 
 
 class _CollectGradient(Function):
-    """Identity on the operand. Its backward runs after the backward of all steps and computes the
-    one large product."""
+    """Identity function of the matrix; its backward pass computes the matrix gradient in one
+    multiplication.
+
+    The backward pass runs after those of all steps.
+    """
 
     @staticmethod
     def forward(ctx: Any, operand: Tensor, bias: Tensor | None, tape: Tape) -> Any:
@@ -50,13 +55,13 @@ class _CollectGradient(Function):
         x, d = (torch.cat(column, dim=-2) for column in zip(*ctx.tape, strict=True))
         ctx.tape.clear()
         d_bias = d.sum(-2, keepdim=d.dim() == 3) if ctx.has_bias else None
-        if ctx.transposed:  # the operand's memory layout: the gradient need not be transposed later
+        if ctx.transposed:  # returns the gradient in the operand's memory layout
             return (d.transpose(-1, -2) @ x).transpose(-1, -2), d_bias, None
         return x.transpose(-1, -2) @ d, d_bias, None
 
 
 class _Step(Function):
-    """x @ operand + bias of one step; its backward leaves (x, d) on the tape for
+    """Computes x @ operand + bias for one step; the backward pass appends (x, d) to the tape for
     `_CollectGradient`."""
 
     @staticmethod
@@ -83,14 +88,13 @@ def _multiply(x: Tensor, operand: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class LoopProduct:
-    """x @ operand + bias for the x of every step of a loop; the gradient of the operand is one
-    product.
+    """Computes x @ operand + bias at every step of a loop; the gradient of the operand is one
+    matrix multiplication.
 
-    Under autocast the products and their results have autocast's type; the operand is converted
-    once.
+    Under autocast, the operand is converted once, and the results have the autocast type.
 
-    operand: [K M] for x [N K], or [B S M] for x [B n S]
-    bias: [M] or [B 1 M]
+    operand: matrix [K, M] for x [N, K], or [B, S, M] for x [B, n, S]
+    bias: vector [M] or [B, 1, M]; None for no bias
     """
 
     def __init__(self, operand: Tensor, bias: Tensor | None = None) -> None:
@@ -112,11 +116,12 @@ class LoopProduct:
 
 
 def fused_linear(owner: nn.Module, name: str, *blocks: WeightBlock) -> Products:
-    """Products of several weight blocks with the same x, as one product, for a loop.
+    """Returns a function for a loop over time that multiplies x by several weight blocks in one
+    matrix multiplication.
 
-    owner: module that the weights belong to
-    name: distinguishes the owner's products, whose packed weights are kept
-    blocks: weights [M K] and biases [M]
+    owner: module that owns the weights
+    name: name that is unique among the owner's packed weights
+    blocks: weights [M, K] and biases [M]
     """
     packed_product = packed(owner, name, *blocks)
     if packed_product is not None:

@@ -1,4 +1,4 @@
-"""Small functions of all networks: conversion to float32, hyperbolic tangent, initial weights."""
+"""Numerical helper functions: conversion to float32, hyperbolic tangent, weight initialisation."""
 
 from typing import TypeVar
 
@@ -12,14 +12,15 @@ Layer = TypeVar("Layer", bound=nn.Linear)
 
 
 def to_float(x: Tensor) -> Tensor:
-    """x as float32 if autocast made it bfloat16 or float16; float32 and float64 stay."""
+    """Converts bfloat16 and float16 tensors to float32; returns other tensors unchanged."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def tanh(x: Tensor) -> Tensor:
-    """Hyperbolic tangent.
+    """Returns the hyperbolic tangent.
 
-    On CPUs it is 2σ(2x) − 1, because PyTorch's logistic is four times as fast as its tanh.
+    On CPUs, it is computed as 2σ(2x) − 1, because PyTorch's sigmoid is four times as fast as its
+    tanh.
     """
     if native(x):
         return native_decoding.tanh(x)
@@ -27,7 +28,8 @@ def tanh(x: Tensor) -> Tensor:
 
 
 def xavier(layer: Layer) -> Layer:
-    """Initialises a linear layer, and returns it: Xavier's uniform weights, biases 0."""
+    """Initialises a linear layer with Xavier-uniform weights and zero biases, and returns the
+    layer."""
     nn.init.xavier_uniform_(layer.weight)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)

@@ -1,15 +1,15 @@
-"""Matrix products with fixed weights, for generation, where every step multiplies a few rows by the
-same weights.
+"""Matrix multiplications with packed weights, for generation: each decoder step multiplies a few
+rows by constant weights.
 
-The blocks that multiply the same rows are joined and packed once, in the precision asked for, and
-kept. Input and output rows are float32; the bias is added in float32.
+Weight blocks that multiply the same rows are concatenated, packed once in the requested precision,
+and cached. Input and output rows are float32; the bias is added in float32.
 
-    float32     the joined matrix as it is
-    bfloat16    rows and matrix rounded to 8 bits of mantissa, products summed in float32
-    int8        w ≈ s_w · [-127 … 127] with a scale for each output, made once. x ≈ s_x · [-127 …
-                127] with a scale for each row, made at each call, so that a row does not depend on
-                its neighbours. Products are summed exactly in 32 bits (Jacob et al. 2018, eq. 2-4).
-                For CPUs with VNNI instructions
+    float32     the concatenated matrix, unchanged
+    bfloat16    rows and matrix rounded to 8 bits of mantissa, accumulation in float32
+    int8        w ≈ s_w · [-127 … 127] with one scale s_w per output, computed once.
+                x ≈ s_x · [-127 … 127] with one scale s_x per row, computed at each call, so
+                that rows do not affect one another. Accumulation is exact in 32 bits
+                (Jacob et al. 2018, eq. 2-4). Requires a CPU with VNNI instructions
 """
 
 from __future__ import annotations
@@ -29,15 +29,19 @@ from nmt.model.native.kernel_library import library
 
 GenerationPrecision = Literal["float32", "bfloat16", "int8"]
 WeightBlock = tuple[Tensor, Tensor | None]
-"""A weight [M K], as torch.nn.Linear keeps it, and its bias [M]."""
+"""A weight matrix [M, K] in the layout of torch.nn.Linear, and its bias [M] or None."""
 
 
 Kept = TypeVar("Kept")
 
 
 class PackedWeights:
-    """The packed weights of a model, made when first needed. The weights must not change while
-    these are in use."""
+    """Cache of a model's packed weights, filled on first use.
+
+    The model's weights must not change while the cache is in use.
+
+    precision: precision of the matrix multiplications
+    """
 
     def __init__(self, precision: GenerationPrecision) -> None:
         self.precision = precision
@@ -45,10 +49,21 @@ class PackedWeights:
         self._made: dict[tuple[nn.Module, str], Any] = {}
 
     def get(self, owner: nn.Module, name: str, blocks: tuple[WeightBlock, ...]) -> Packed:
+        """Returns the packed form of weight blocks, and packs them on the first call.
+
+        owner: module that owns the weights
+        name: name that is unique among the owner's packed weights
+        blocks: weights and biases that multiply the same input
+        """
         return self.keep(owner, name, lambda: Packed(blocks, self.precision))
 
     def keep(self, owner: nn.Module, name: str, make: Callable[[], Kept]) -> Kept:
-        """Something made from the owner's weights, when it is first needed."""
+        """Returns an object derived from the owner's weights; the first call creates it.
+
+        owner: module that owns the weights
+        name: name that is unique among the owner's cached objects
+        make: function that creates the object
+        """
         if (owner, name) not in self._made:
             self._made[owner, name] = make()
         return cast(Kept, self._made[owner, name])
@@ -61,7 +76,7 @@ _current: contextvars.ContextVar[PackedWeights | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def generating(packs: PackedWeights) -> Iterator[None]:
-    """Inside this context, products without gradients use packed weights."""
+    """Context manager in which linear layers without gradients use packed weights."""
     token = _current.set(packs)
     try:
         yield
@@ -70,13 +85,15 @@ def generating(packs: PackedWeights) -> Iterator[None]:
 
 
 def current_weights() -> PackedWeights | None:
-    """The packed weights in use; None outside `generating`."""
+    """Returns the packed weights in use; None outside the context manager `generating`."""
     return _current.get()
 
 
 def native(x: Tensor) -> bool:
-    """Whether native_decoding.py computes with this tensor: float32 on a CPU, inside `generating`,
-    without gradients."""
+    """Returns whether the C++ extension computes with this tensor.
+
+    It does so inside `generating`, without gradients, and for float32 tensors on a CPU.
+    """
     packs = _current.get()
     if packs is None or torch.is_grad_enabled() or x.dtype != torch.float32 or not x.is_cpu:
         return False
@@ -84,14 +101,15 @@ def native(x: Tensor) -> bool:
 
 
 def packed(owner: nn.Module, name: str, *blocks: WeightBlock) -> Packed | None:
-    """The packed form of some of the owner's weights; None outside `generating`, and where
-    gradients are required."""
+    """Returns the packed form of the owner's weight blocks; None outside `generating`, or if
+    gradients are enabled."""
     packs = _current.get()
     return None if packs is None or torch.is_grad_enabled() else packs.get(owner, name, blocks)
 
 
 class Packed:
-    """x [… K] → x Wᵀ + b for each of the blocks, as one product."""
+    """Fused linear layer over several weight blocks: x [… K] → x Wᵀ + b for each block, in one
+    matrix multiplication."""
 
     def __init__(self, blocks: tuple[WeightBlock, ...], precision: GenerationPrecision) -> None:
         self.sizes = [len(weight) for weight, _ in blocks]
@@ -104,7 +122,7 @@ class Packed:
 
 
 def join(*blocks: WeightBlock) -> tuple[Tensor, Tensor]:
-    """One weight and one bias for all blocks."""
+    """Concatenates weight blocks to one weight and one bias; a missing bias is zeros."""
     biases = [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in blocks]
     return torch.cat([weight for weight, _ in blocks]), torch.cat(biases)
 
@@ -119,11 +137,11 @@ def _bfloat16(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
-    # [outputs]; the bound is for weights that are all 0
+    # [outputs]; the lower bound avoids a division by 0
     scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
     whole = (weight / scales.unsqueeze(1)).round().to(torch.int8)  # [outputs, K]
     prepacked = torch.ops.onednn.qlinear_prepack(whole, None)
-    scales = scales / 127  # `multiply` scales each row to a largest number of 127
+    scales = scales / 127  # `multiply` scales the largest absolute value of each row to 127
     zeros = torch.zeros_like(scales, dtype=torch.int32)
     rounding = torch.tensor(128.5)  # 128 + 0.5, because the conversion to uint8 truncates
 
@@ -149,7 +167,8 @@ _LAYOUTS = {"float32": _float32, "bfloat16": _bfloat16, "int8": _int8}
 
 
 def int8_is_native() -> bool:
-    """Whether this processor multiplies 8-bit numbers without overflow, and this torch lets it."""
+    """Returns whether the processor has VNNI instructions, which multiply 8-bit integers without
+    overflow, and this PyTorch version exposes the int8 kernel."""
     able = torch.cpu.get_capabilities()
     return bool(able.get("avx512_vnni") or able.get("avx_vnni")) and hasattr(
         torch.ops.onednn, "qlinear_pointwise"
@@ -159,13 +178,19 @@ def int8_is_native() -> bool:
 def linear(
     owner: nn.Module, name: str, x: Float[Tensor, "*rows K"], block: WeightBlock
 ) -> Float[Tensor, "*rows M"]:
-    """x Wᵀ + b, packed in generation; `name` distinguishes the owner's products."""
+    """Returns x Wᵀ + b, computed with packed weights during generation.
+
+    owner: module that owns the weights
+    name: name that is unique among the owner's packed weights
+    x: input rows
+    block: weight W and bias b
+    """
     product = packed(owner, name, block)
     return F.linear(x, *block) if product is None else product(x)[0]
 
 
 class PackableLinear(nn.Linear):
-    """torch.nn.Linear that multiplies by its packed weight in generation."""
+    """torch.nn.Linear that uses packed weights during generation."""
 
     def forward(self, x: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows M"]:
         return linear(self, "", x, (self.weight, self.bias))

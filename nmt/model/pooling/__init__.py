@@ -1,9 +1,11 @@
-"""Pooling: one vector for a whole text, by an attention without a query. A pooling is one file here
-and one YAML in conf/pooling.
+"""Pooling: reduces the encoder outputs of a text to one vector, by attention without a query.
 
     α_s = softmax_s(score(h_s))        features = Σ_s α_s h_s
 
-Read: this file, mean, word_context, the rest in any order.
+h_s is the annotation (encoder output) of position s, and α_s is its weight. Each pooling is one
+file in this folder and one YAML file in conf/pooling.
+
+Reading order: this file, mean, word_context, the rest in any order.
 """
 
 from dataclasses import dataclass
@@ -18,12 +20,12 @@ from nmt.model.layers.numeric import to_float
 
 @dataclass(frozen=True)
 class Pooled:
-    """Features of B texts in N rows.
+    """Features of B texts, pooled from N encoder rows.
 
-    features: F numbers for each text
-    weights: attention of H hops over the positions of each row; for each hop they sum to 1 over all
-        rows of a text, and padding gets exactly 0 (None: the pooling has no weights)
-    penalty: a term of the loss for each text
+    features: F values for each text
+    weights: attention weights of H hops over the S positions of each row; None if the pooling has
+        no weights. Each hop's weights sum to 1 over all rows of a text, and padding has weight 0
+    penalty: loss term of each text; None without a penalty
     """
 
     features: Float[Tensor, "B F"]
@@ -32,12 +34,14 @@ class Pooled:
 
 
 class Pooling(nn.Module):
-    """Base of all poolings; by itself the attention of `scores`. A text is one row of the memory.
+    """Base class of poolings. Subclasses implement `scores`; the weights are their softmax.
 
-    memory_size: M, features of each position of the memory
-    feature_size: F, numbers for each text
-    splits: whether a text has one row per sentence instead
-    attends: whether the pooling has weights to show
+    By default, a text is one row of the encoder memory.
+
+    memory_size: M, features of each memory position
+    feature_size: F, values per text in the result
+    splits: whether each sentence of a text is a row of its own
+    attends: whether the pooling has attention weights to display
     """
 
     splits = False
@@ -49,14 +53,14 @@ class Pooling(nn.Module):
         self.feature_size = memory_size
 
     def scores(self, memory: Encoded) -> Float[Tensor, "N S H"]:
-        """Scores of each position for each of H hops, before the softmax.
+        """Returns the scores of each position for each of H hops, before the softmax.
 
         memory: annotations of N rows
         """
         raise NotImplementedError
 
     def weights(self, memory: Encoded) -> Float[Tensor, "N H S"]:
-        """Softmax of the scores over the real positions of each row.
+        """Returns the softmax of the scores over the positions of each row, padding excluded.
 
         memory: annotations of N rows
         """
@@ -65,7 +69,7 @@ class Pooling(nn.Module):
         return scores.softmax(1).transpose(1, 2)
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
-        """Features of B texts.
+        """Returns the pooled features of B texts.
 
         memory: annotations of N rows
         counts: number of rows of each text
@@ -75,9 +79,9 @@ class Pooling(nn.Module):
 
 
 def gather(weights: Float[Tensor, "N H S"], memory: Encoded) -> Float[Tensor, "N HM"]:
-    """Weighted sums of the annotations for each hop, side by side.
+    """Returns the weighted sums of the annotations, with the sums of all hops concatenated.
 
-    weights: attention of each hop
+    weights: attention weights of each hop
     memory: annotations of N rows
     """
     return torch.bmm(weights.to(memory.values.dtype), memory.values).flatten(1)

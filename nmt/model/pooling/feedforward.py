@@ -2,9 +2,9 @@
 
     score(h_s) = tanh(wᵀ h_s + b)
 
-The bias is one number for all positions, so that texts of any length can be read. Since scores lie
-between −1 and 1, no weight of T words exceeds e² / (e² + T − 1): in a long text, no single word can
-get most of the weight.
+h_s is the annotation of position s; w and b are parameters. The bias b is shared by all positions,
+so texts of any length can be read. Scores lie between −1 and 1, so no weight of T words exceeds e²
+/ (e² + T − 1). In a long text, no single word can dominate.
 """
 
 from jaxtyping import Float
@@ -16,7 +16,7 @@ from nmt.model.pooling import Pooling
 
 
 class Feedforward(Pooling):
-    """Feed-forward attention."""
+    """Pooling by feed-forward attention."""
 
     def __init__(self, *, memory_size: int) -> None:
         super().__init__(memory_size=memory_size)

@@ -3,9 +3,10 @@ text.
 
     v_i = Σ_s α_is h_is        g_i = BiRNN(v_i, …)        features = Σ_i β_i g_i
 
-Each sentence i is encoded by itself and pooled by `word_context`, with weights α. A second
-bidirectional recurrent network reads the vectors of the sentences, and a second `word_context`
-pools its outputs, with weights β. A word's weight is β_i α_is.
+h_is is the annotation of word s in sentence i. Each sentence is encoded separately and pooled to
+v_i by `word_context`, with weights α. A second bidirectional recurrent network reads the sentence
+vectors, and a second `word_context` pools its outputs g_i, with weights β. The weight of a word in
+the text is β_i α_is.
 """
 
 import torch
@@ -20,10 +21,10 @@ from nmt.model.pooling.word_context import WordContext
 
 
 class Hierarchical(Pooling):
-    """Attention over words, then over sentences.
+    """Pooling by attention over words, then over sentences.
 
     hidden_size: length of both context vectors
-    sentence_size: units per direction of the network over sentences
+    sentence_size: units per direction of the recurrent network over sentences
     cell: recurrent cell of the network over sentences
     """
 

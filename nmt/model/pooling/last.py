@@ -1,6 +1,9 @@
-"""The encoder's last state alone: a control without attention, and with no weights to show.
+"""The encoder's last state as the text vector: a baseline without attention.
 
-features = [→h_S; ←h_1]
+    features = [→h_S; ←h_1]
+
+The result is the concatenation of the last states of both encoder directions. There are no
+attention weights to display.
 """
 
 from jaxtyping import Int
@@ -11,7 +14,7 @@ from nmt.model.pooling import Pooled, Pooling
 
 
 class Last(Pooling):
-    """The last state."""
+    """Pooling that returns the encoder's last state."""
 
     attends = False
 

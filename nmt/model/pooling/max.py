@@ -1,8 +1,9 @@
-"""The largest value of each feature: a control that chooses feature by feature.
+"""Max pooling: the largest value of each feature over all positions.
 
-features_f = max_s h_sf
+    features_f = max_s h_sf
 
-A position's weight is the share of the features that come from it.
+h_sf is feature f of the annotation of position s. The weight displayed for a position is the share
+of features whose maximum lies at that position.
 """
 
 import torch
@@ -16,7 +17,7 @@ from nmt.model.pooling import Pooled, Pooling
 
 
 class Max(Pooling):
-    """The maximum over all positions, without parameters."""
+    """Max pooling over all positions, without parameters."""
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         # [N, S, M]

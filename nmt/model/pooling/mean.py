@@ -1,6 +1,8 @@
-"""The mean of all positions: a control that cannot choose.
+"""Mean pooling: equal weights for all positions, as a baseline without learnt attention.
 
-score(h_s) = 0
+    score(h_s) = 0
+
+h_s is the annotation of position s.
 """
 
 from jaxtyping import Float
@@ -11,7 +13,7 @@ from nmt.model.pooling import Pooling
 
 
 class Mean(Pooling):
-    """The mean, without parameters."""
+    """Mean pooling over all positions, without parameters."""
 
     def scores(self, memory: Encoded) -> Float[Tensor, "N S H"]:
         return memory.values.new_zeros(*memory.mask.shape, 1)

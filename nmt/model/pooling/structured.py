@@ -1,10 +1,11 @@
 """Structured self-attention (Lin et al. 2017, eq. 5-8).
 
-A = softmax_s(W₂ tanh(W₁ Hᵀ))
-features = A H, a row for each of r hops
-penalty = ‖A Aᵀ − I‖²
+    A = softmax_s(W₂ tanh(W₁ Hᵀ))
+    features = A H
+    penalty = ‖A Aᵀ − I‖²
 
-The penalty keeps the hops apart; without it they all attend to the same words.
+H contains the annotation of each position s as a row, A contains the weights of each of r hops as
+a row, and I is the identity matrix. Without the penalty, all hops attend to the same words.
 """
 
 import torch
@@ -18,11 +19,11 @@ from nmt.model.pooling import Pooled, Pooling, gather
 
 
 class Structured(Pooling):
-    """Attention of several hops.
+    """Pooling by self-attention with several hops.
 
-    hops: r
-    hidden_size: rows of W₁
-    penalty: weight of the penalty in the loss (squared Frobenius norm, of each text)
+    hops: r, number of weighted sums per text
+    hidden_size: number of rows of W₁
+    penalty: factor of the penalty ‖A Aᵀ − I‖² (squared Frobenius norm) in the loss of each text
     """
 
     def __init__(

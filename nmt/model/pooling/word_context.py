@@ -1,6 +1,8 @@
-"""Attention with a learnt context vector (Yang et al. 2016, eq. 5-7).
+"""Attention with a learnt context vector as the query (Yang et al. 2016, eq. 5-7).
 
-u_s = tanh(W h_s + b)        score(h_s) = vᵀ u_s
+    u_s = tanh(W h_s + b)        score(h_s) = vᵀ u_s
+
+h_s is the annotation of position s; W, b and the context vector v are parameters.
 """
 
 from jaxtyping import Float
@@ -13,7 +15,7 @@ from nmt.model.pooling import Pooling
 
 
 class WordContext(Pooling):
-    """Attention of a learnt query.
+    """Pooling by attention with a learnt context vector.
 
     hidden_size: length of u and v
     """

@@ -1,9 +1,9 @@
 """Normalisers: functions from a row of scores to non-negative weights that sum to 1.
 
-Masked positions have the score −∞ and get exactly 0. A normaliser is one file here and one YAML in
-conf/normalizer.
+Masked positions have the score −∞ and get weight 0. Each normaliser is one file in this folder and
+one YAML file in conf/normalizer.
 
-Read: softmax, sparsemax, entmax15.
+Reading order: softmax, sparsemax, entmax15.
 """
 
 from collections.abc import Callable
@@ -11,4 +11,4 @@ from collections.abc import Callable
 from torch import Tensor
 
 Normalizer = Callable[[Tensor], Tensor]
-"""Scores [… S] → weights [… S]."""
+"""Type of normalisers: function from scores [… S] to weights [… S]."""

@@ -1,13 +1,15 @@
-"""1.5-entmax (Peters et al. 2019): between softmax and sparsemax; sparse, yet smooth.
+"""1.5-entmax (Peters et al. 2019): a smooth normaliser that can give zero weights, between softmax
+and sparsemax.
 
     p_s = max(0, z_s / 2 − τ)²,  Σ_s p_s = 1
 
-With x = z / 2 sorted from the largest, and mean M_k and mean square Q_k of the first k,
+z are the scores and p the weights. Let x = z / 2 be sorted in descending order, M_k the mean and
+Q_k the mean square of the k largest entries. The threshold for a support of size k is
 
     τ_k = M_k − √((1 − k (Q_k − M_k²)) / k)
 
-and the size of the support is the number of k with τ_k ≤ x_k (algorithm 2). Gradient, with q = √p:
-∂L/∂z = q (g − Σ q g / Σ q) (eq. 11).
+and the size of the support is the number of k with τ_k ≤ x_k (algorithm 2). For an output gradient
+g and q = √p, the input gradient is ∂L/∂z = q (g − Σ q g / Σ q) (eq. 11).
 """
 
 from typing import Any
@@ -22,7 +24,7 @@ class _Entmax15(Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
         x = (z - z.amax(-1, keepdim=True)) / 2
-        # Nothing below −1 is in the support. The bound makes masked scores finite.
+        # Values below −1 are outside the support. The bound makes masked scores finite.
         ranked = x.sort(-1, descending=True).values.clamp(min=-2.0)  # [… S]
         k = torch.arange(1, x.size(-1) + 1, device=x.device, dtype=x.dtype)  # [S]
         mean = ranked.cumsum(-1) / k  # [… S], of the k largest scores
@@ -37,12 +39,12 @@ class _Entmax15(Function):
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> Tensor:
         q = ctx.saved_tensors[0].sqrt()  # [… S]
-        # q is √p, which is 0 outside of the support.
+        # q = √p is 0 outside the support.
         return q * (d - (q * d).sum(-1, keepdim=True) / q.sum(-1, keepdim=True))
 
 
 class Entmax15:
-    """1.5-entmax of each row."""
+    """1.5-entmax of each row of scores."""
 
     all_positive = False
 

@@ -1,6 +1,8 @@
-"""The softmax: every position that is not masked gets a weight above 0.
+"""Softmax normaliser: every position that is not masked gets a weight above 0.
 
-softmax(z)_s = exp(z_s) / Σ_j exp(z_j)
+    softmax(z)_s = exp(z_s) / Σ_j exp(z_j)
+
+z_s is the score of position s.
 """
 
 from jaxtyping import Float
@@ -8,7 +10,7 @@ from torch import Tensor
 
 
 class Softmax:
-    """Softmax of each row."""
+    """Softmax of each row of scores."""
 
     def __call__(self, scores: Float[Tensor, "*rows S"]) -> Float[Tensor, "*rows S"]:
         return scores.softmax(-1)

@@ -1,10 +1,11 @@
-"""Sparsemax (Martins & Astudillo 2016): the point of the simplex nearest to the scores; it can have
-exact zeros.
+"""Sparsemax normaliser (Martins & Astudillo 2016): the point of the probability simplex nearest to
+the scores. Weights can be exactly 0.
 
     p_s = max(0, z_s − τ),  Σ_s p_s = 1
 
-With z sorted from the largest, τ = (Σ_{j≤k} z_j − 1) / k for the largest k with 1 + k z_k > Σ_{j≤k}
-z_j (algorithm 1). Gradient, over the support: ∂L/∂z = g − mean(g) (eq. 12).
+z are the scores and p the weights. With z sorted in descending order, τ = (Σ_{j≤k} z_j − 1) / k
+for the largest k with 1 + k z_k > Σ_{j≤k} z_j (algorithm 1). For an output gradient g, the input
+gradient on the support is ∂L/∂z = g − mean(g) (eq. 12).
 """
 
 from typing import Any
@@ -19,7 +20,7 @@ class _Sparsemax(Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
         z = z - z.amax(-1, keepdim=True)
-        # Nothing below −1 is in the support. The bound makes masked scores finite.
+        # Values below −1 are outside the support. The bound makes masked scores finite.
         ranked = z.sort(-1, descending=True).values.clamp(min=-2.0)  # [… S]
         k = torch.arange(1, z.size(-1) + 1, device=z.device, dtype=z.dtype)  # [S]
         sums = ranked.cumsum(-1)  # [… S], of the k largest scores
@@ -38,7 +39,7 @@ class _Sparsemax(Function):
 
 
 class Sparsemax:
-    """Sparsemax of each row."""
+    """Sparsemax of each row of scores."""
 
     all_positive = False
 

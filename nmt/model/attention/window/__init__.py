@@ -1,11 +1,11 @@
-"""Windows: restrictions of the positions that attention may weight.
+"""Windows: restrictions of the source positions that attention may weight.
 
-A window changes the scores of a query before they are normalised, or the weights after it. It gets
-the scores of N rows at T steps, −∞ at padding, and gives weights that sum to 1. Its state from step
-to step is passed in and returned, as tensors whose first dimension is the row. A window is one file
-here and one YAML in conf/window.
+A window receives the scores of N rows at T decoder steps, with −∞ at padding, and returns weights
+that sum to 1. It changes the scores before normalisation or the weights after it. Its state
+between decoder steps is passed in and returned, as tensors with rows first. Each window is one
+file in this folder and one YAML file in conf/window.
 
-Read: this file, local_m, local_p, hard, monotonic.
+Reading order: this file, local_m, local_p, hard, monotonic.
 """
 
 from collections.abc import Iterator
@@ -19,18 +19,20 @@ from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.model.attention.normalizer import Normalizer
 
 WindowState = tuple[Tensor, ...]
+"""State of a window between decoder steps: tensors with rows first."""
 
 
 class Window(nn.Module):
-    """Base of all windows; by itself the window `global`, which restricts nothing.
+    """Base class of windows, and the window `global`, which allows all positions.
 
     query_size: features of a query
-    query_layer: linear map of the query, whose output the window gets (None: it needs no query)
-    recurs: whether a step depends on the weights of the step before
-    normalizes: whether the window uses the normaliser
+    query_layer: linear map of the query, whose output is an input of the window; None if the
+        window does not depend on the query
+    recurs: whether a decoder step depends on the weights of the previous step
+    normalizes: whether the window calls the normaliser
     needs_reward: whether the window samples positions and learns from a reward (`reinforce_loss`)
-    all_positive: whether every weight inside the window is above 0, so that its logarithm exists
-    positional: whether the window needs the order of the positions of a single source text
+    all_positive: whether all weights inside the window are above 0, so that their logarithms exist
+    positional: whether the window depends on the order of positions in a single source text
     """
 
     recurs = False
@@ -46,20 +48,21 @@ class Window(nn.Module):
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Several sources, whose positions have no common order."""
+        """Yields an error if a positional window is combined with several sources, whose positions
+        have no common order."""
         if cls.positional and run.sources + run.pictures > 1:
             yield ConfigError(
                 "window",
-                "restricts positions of one source, and here are several, or a picture too: "
-                "use window=global or hard",
+                "restricts the positions of a single source text, but the data has several "
+                "sources or images: use window=global or hard",
                 cls.__module__.rpartition(".")[2],
             )
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
-        """State before the first step.
+        """Returns the window state before the first decoder step.
 
         encoded: output of the encoder
-        rows: N, equally many for each sentence
+        rows: N, number of rows; a multiple of the number of sentences
         """
         return ()
 
@@ -70,11 +73,11 @@ class Window(nn.Module):
         state: WindowState,
         normalizer: Normalizer,
     ) -> tuple[Float[Tensor, "N T S"], WindowState]:
-        """Weights, and the state after the last step.
+        """Returns the attention weights, and the window state after the last decoder step.
 
-        scores: −∞ at padding
-        query: outputs of `query_layer`
-        state: state before the first step
+        scores: attention scores; −∞ at padding
+        query: outputs of `query_layer`; None without that layer
+        state: window state before the first of the T steps
         normalizer: function from scores to weights
         """
         return normalizer(scores), state
@@ -82,18 +85,19 @@ class Window(nn.Module):
     def reinforce_loss(
         self, state: WindowState, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]
     ) -> Float[Tensor, ""]:
-        """Loss term of a window with `needs_reward`.
+        """Returns the REINFORCE loss of a window that samples positions (`needs_reward`).
 
-        state: state after the last step
-        log_likelihood: log-likelihood of each row's words under the choices, without gradient
-        real: steps that are not padding
+        state: window state after the last decoder step
+        log_likelihood: log-likelihood of each row's target tokens given the sampled positions,
+            detached
+        real: True for decoder steps that are not padding
         """
         raise NotImplementedError
 
 
 def source_lengths(scores: Float[Tensor, "N T S"]) -> Int[Tensor, "N 1"]:
-    """Numbers of real positions of each row.
+    """Returns the number of source positions of each row, padding excluded.
 
-    scores: −∞ at padding
+    scores: attention scores; −∞ at padding
     """
     return (scores[:, 0] > -torch.inf).sum(-1, keepdim=True)

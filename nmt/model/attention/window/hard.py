@@ -1,17 +1,19 @@
-"""Hard attention (Xu et al. 2015, section 4.1): one position per step, sampled from the weights in
-training, the most probable one in generation. The choice has no gradient, so an estimator takes its
-place:
+"""Hard attention (Xu et al. 2015, section 4.1): one source position per decoder step.
+
+The position is sampled from the attention weights in training; generation takes the most probable
+one. Sampling has no gradient, so an estimator replaces it:
 
 straight_through    the backward pass treats the sampled one-hot vector as the weights it was
-                    sampled from (Bengio et al. 2013): little variance, some bias
-reinforce           the gradient of the paper's bound, without bias: its eq. 11 and 12. Choices s̃
-                    that made the words y more probable than usual become more probable:
+                    sampled from (Bengio et al. 2013): low variance, small bias
+reinforce           unbiased gradient of the paper's bound (eq. 11 and 12): sampled positions s̃
+                    under which the target y is more probable than usual become more probable
 
     ∂ log p(y|s̃) + λ_r (log p(y|s̃) − b) ∂ log p(s̃) + λ_e ∂ H[s̃]
     b ← 0.9 b + 0.1 log p(y|s̃)
 
-where λ_r = `reward`, λ_e = `entropy`, 0.9 = `decay`. A share `expected` of the sentences is trained
-with the weights themselves, which lowers the variance further.
+H is the entropy, b the mean reward, λ_r = `reward`, λ_e = `entropy`, and 0.9 is `decay`. A
+fraction `expected` of the sentences is trained with the weights instead of samples, which reduces
+the variance further.
 """
 
 from typing import Literal
@@ -28,17 +30,17 @@ from nmt.model.attention.normalizer import Normalizer
 from nmt.model.attention.window import Window, WindowState
 
 REINFORCE_KEYS = ("reward", "entropy", "expected", "decay")
-"""Keys that belong to the estimator `reinforce`."""
+"""Configuration keys that have an effect only with window.estimator=reinforce."""
 
 
 class Hard(Window):
-    """A window of one position. All keys but `estimator` belong to `reinforce`.
+    """Window of a single position. All keys except `estimator` are for the estimator `reinforce`.
 
-    estimator: gradient of the choice
-    reward: λ_r
-    entropy: λ_e
-    expected: share of the sentences that are trained with the weights themselves
-    decay: decay of the mean reward b
+    estimator: gradient estimator of the sampled position
+    reward: λ_r, factor of the reward term
+    entropy: λ_e, factor of the entropy term
+    expected: fraction of sentences that are trained with the weights instead of samples, 0 to 1
+    decay: decay of the mean reward b per update, 0 to 1
     """
 
     all_positive = False
@@ -61,24 +63,26 @@ class Hard(Window):
         self.expected = expected
         self.decay = decay
         if self.needs_reward:
-            # Decayed sums of the rewards and of their weights. A parameter is saved with the
-            # weights.
+            # Decayed sums of rewards and of their weights; as a parameter, it is saved in
+            # checkpoints.
             self.usual = nn.Parameter(torch.zeros(2), requires_grad=False)
             self.estimates = ("usual",)
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Keys of the estimator that is not used."""
+        """Returns the keys of the estimator `reinforce` if another estimator is used, each with
+        the reason."""
         if run.value("window.estimator") == "reinforce":
             return {}
         keys = [f"window.{key}" for key in REINFORCE_KEYS]
-        return dict.fromkeys(keys, "belongs to window.estimator=reinforce")
+        return dict.fromkeys(keys, "has an effect only with window.estimator=reinforce")
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
-        """State of `reinforce` in training; empty otherwise.
+        """Returns the state of the estimator `reinforce` in training; an empty tuple otherwise.
 
-        It has three tensors: which rows use the weights themselves [N], log-probabilities of the
-        choices so far [N T], and entropies of the steps so far [N T].
+        The state has three tensors: rows trained with the weights instead of samples [N],
+        log-probabilities of the sampled positions so far [N, T], and entropies of the weights so
+        far [N, T].
         """
         if not (self.needs_reward and self.training):
             return ()
@@ -98,13 +102,13 @@ class Hard(Window):
         if not self.training:
             return one_hot, state
         if not state:
-            # The value is the one-hot vector, the gradient that of the weights.
+            # The value is the one-hot vector; the gradient is that of the weights.
             return one_hot + (weights - weights.detach()), state
         expected, log_probs, entropies = state
-        # Sparse weights and padding are 0; −∞ times 0 would be NaN.
+        # The lower bound avoids 0 · −∞ = NaN at padding and at sparse weights.
         log_weights = weights.clamp(min=torch.finfo(weights.dtype).tiny).log()
         log_prob = log_weights.gather(-1, choice.unsqueeze(-1)).squeeze(-1)  # [N, T]
-        # No choice was made in rows that use the weights themselves.
+        # Rows that use the weights have no sampled position.
         log_probs = torch.cat([log_probs, log_prob.masked_fill(expected.unsqueeze(1), 0.0)], 1)
         entropies = torch.cat([entropies, -(weights * log_weights).sum(-1)], 1)  # [N, steps]
         weights = torch.where(expected[:, None, None], weights, one_hot)  # [N, T, S]
@@ -125,5 +129,5 @@ class Hard(Window):
 
 
 def drawn(weights: Float[Tensor, "N T S"]) -> Int[Tensor, "N T"]:
-    """A position for each row and step, sampled from the weights."""
+    """Samples a position for each row and decoder step from the attention weights."""
     return torch.multinomial(weights.flatten(0, 1).float(), 1).view(weights.shape[:2])

@@ -1,8 +1,7 @@
 """Local attention with monotonic alignment (local-m of Luong et al. 2015, section 3.2).
 
-    step t attends to the source positions [t − D, t + D]
-
-Steps beyond the end of the source stay at its end.
+Decoder step t attends to the source positions t − D to t + D. For steps beyond the end of the
+source, the window stays centred on the last position.
 """
 
 import torch
@@ -16,9 +15,9 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 
 
 class LocalM(Window):
-    """A window that moves one position per step.
+    """Window whose centre moves one position per decoder step.
 
-    distance: D, in positions
+    distance: D, source positions on each side of the centre
     """
 
     positional = True
@@ -28,7 +27,7 @@ class LocalM(Window):
         self.distance = distance
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
-        """The number of the first step [N]."""
+        """Returns the index of the first decoder step, 0, for each row [N]."""
         return (torch.zeros(rows, dtype=torch.long, device=encoded.values.device),)
 
     def forward(

@@ -3,9 +3,12 @@
     p_t = S · σ(v_pᵀ tanh(W_p h_t))
     α_t(s) ∝ align(h_t, h_s) · exp(−(s − p_t)² / 2σ²),  |s − p_t| ≤ D,  σ = D / 2
 
-Positions count from 0 to S − 1. The paper leaves the product as it is, so that the weights sum to
-less than 1 (`normalized` = false). By default they are normalised again (the Gaussian's logarithm
-is added to the scores) and remain a distribution.
+h_t is the decoder state of step t, h_s the annotation of source position s (0 to S − 1), and p_t
+the predicted centre. v_p and W_p are parameters.
+
+In the paper, the product is not normalised, so the weights sum to less than 1 (`normalized` =
+false). By default, the logarithm of the Gaussian is added to the scores, so the weights remain a
+distribution.
 """
 
 import torch
@@ -18,9 +21,9 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 
 
 class LocalP(Window):
-    """A window around a predicted position.
+    """Window around a predicted source position.
 
-    distance: D, in positions
+    distance: D, source positions on each side of the centre
     normalized: whether the weights sum to 1
     """
 
@@ -34,10 +37,10 @@ class LocalP(Window):
         self.v = nn.Parameter(torch.empty(query_size).uniform_(-1, 1) * query_size**-0.5)
 
     def centres(self, query: Float[Tensor, "N T P"], lengths: Tensor) -> Float[Tensor, "N T"]:
-        """Predicted positions p_t.
+        """Returns the predicted centre positions p_t.
 
         query: outputs of `query_layer`
-        lengths: source lengths [N 1]
+        lengths: source lengths [N, 1], in tokens
         """
         return lengths * torch.sigmoid(torch.tanh(query) @ self.v)
 

@@ -1,18 +1,19 @@
-"""Monotonic attention (Raffel et al. 2017): from the position of the last step, go right and stop
-at s with probability
+"""Monotonic attention (Raffel et al. 2017): starts at the position of the previous decoder step,
+moves right, and stops at position s with probability p_ts.
 
     p_ts = σ(e_ts + r + noise)
 
-In training, the weights are the expectation over all paths (eq. 8):
+e_ts is the score and r a learnt offset. In training, the weights are the expectation over all
+paths (eq. 8):
 
     α_ts = p_ts Σ_{j≤s} α_{t−1,j} Π_{j≤l<s} (1 − p_tl)        α_0 = (1, 0, 0, …)
 
-In generation, attention stops at the first position with p_ts > 1/2; this takes linear time for the
-whole sentence.
+In generation, attention stops at the first position with p_ts > 1/2; the whole sentence takes
+linear time.
 
-Noise (standard normal, in training only) rewards scores far from the threshold. If no position is
-chosen, attention goes to the last position (in the paper, to none), so the weights remain a
-distribution.
+The noise (standard normal, in training only) rewards scores far from the threshold. If no position
+is chosen, attention goes to the last position, so that the weights remain a distribution; in the
+paper, all weights are 0.
 """
 
 import torch
@@ -26,10 +27,10 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 
 
 class Monotonic(Window):
-    """A window that moves to the right only.
+    """Window that moves only to the right.
 
     offset: initial value of r
-    noise: whether scores get noise in training
+    noise: whether noise is added to the scores in training
     """
 
     recurs = True
@@ -43,7 +44,8 @@ class Monotonic(Window):
         self.noise = noise
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
-        """Weights of the step before the first [N S]: all on the first position."""
+        """Returns the weights before the first decoder step [N, S], with all weight on the first
+        position."""
         dtype = torch.promote_types(encoded.values.dtype, torch.float32)
         weights = encoded.values.new_zeros(rows, encoded.mask.size(1), dtype=dtype)  # [N, S]
         weights[:, 0] = 1.0
@@ -56,7 +58,7 @@ class Monotonic(Window):
         state: WindowState,
         normalizer: Normalizer,
     ) -> tuple[Float[Tensor, "N T S"], WindowState]:
-        assert scores.size(1) == 1, "a window that recurs gets one step at a time"
+        assert scores.size(1) == 1, "a window with `recurs` is called once per decoder step"
         energies = scores.squeeze(1) + self.offset  # [N, S]
         is_last = F.one_hot(source_lengths(scores).squeeze(1) - 1, scores.size(2)).bool()  # [N, S]
         [previous] = state
@@ -66,18 +68,19 @@ class Monotonic(Window):
             weights = expectation(torch.sigmoid(energies).masked_fill(is_last, 1.0), previous)
         else:
             stops = (energies > 0) | is_last  # [N, S]; p > 1/2 where the energy is positive
-            is_ahead = previous.cumsum(-1) > 0.5  # at the previous position, or right of it
+            is_ahead = previous.cumsum(-1) > 0.5  # at or right of the previous position
             position = (stops & is_ahead).int().argmax(-1)  # [N]
             weights = F.one_hot(position, scores.size(2)).to(scores.dtype)  # [N, S]
         return weights.unsqueeze(1), (weights.to(previous.dtype),)
 
 
 def expectation(p: Float[Tensor, "N S"], previous: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
-    """Expected weights α_t. The products of all pairs j ≤ s are differences of cumulative sums of
-    logarithms.
+    """Returns the expected weights α_t.
 
-    p: p_t, probability to stop at each position
-    previous: α_{t−1}
+    Products over ranges of positions are differences of cumulative sums of logarithms.
+
+    p: p_t, probability of stopping at each position
+    previous: α_{t−1}, expected weights of the previous decoder step
     """
     # [N, S], finite also where p is 1
     logs = torch.log1p(-p.clamp(max=1 - torch.finfo(p.dtype).eps))
