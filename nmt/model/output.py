@@ -107,19 +107,17 @@ class OutputLayer:
         weights: Float[Tensor, "N T"] | None = None,
         agreement: float = 0.0,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Returns the cross-entropy of the target tokens, padding excluded.
+        """Computes the cross-entropy of the target tokens, padding excluded.
 
         output: output of `Seq2Seq.decode`; its `readout` contains the result of `features`
         memory: prepared encoder memory of the sentences
         targets: reference tokens, padded with PAD
         smoothing: label smoothing, 0 to 1
-        weights: factor of each token's smoothed loss; tokens of weight 0 are left out of both
-            losses
-        agreement: factor of the divergence between rows 2i and 2i + 1, which are two passes over
-            one sentence (fused_cross_entropy.py); 0 if every row is a sentence of its own
+        weights: factor of each token's smoothed loss; tokens of weight 0 are in neither loss
+        agreement: factor of the divergence between rows 2i and 2i + 1, two passes over one
+            sentence (fused_cross_entropy.py); 0 if every row is a sentence of its own
 
-        Returns the smoothed and the plain loss, summed over tokens, in nats. Only the smoothed
-        loss has a gradient.
+        Returns the smoothed and the plain loss, sums in nats. Only the first has a gradient.
         """
         is_counted = targets != PAD  # [N, T]
         if weights is not None:
