@@ -390,8 +390,8 @@ def test_no_recipe_sets_what_changes_nothing(experiment):
 
 
 @pytest.mark.parametrize(("overrides", "said"), [
-    (["encoder.dropout=0.5"], "encoder.dropout=0.5: has no effect here: acts between layers"),
-    (["decoder.variational_dropout=true", "decoder.num_layers=2", "decoder.dropout=0"], "is a kind of decoder.dropout"),
+    (["encoder.dropout=0.5"], "encoder.dropout=0.5: has no effect here: needs several layers"),
+    (["decoder.variational_dropout=true", "decoder.num_layers=2", "decoder.dropout=0"], "needs decoder.dropout"),
     (["decoder.residual=true"], "decoder.residual"), (["model.variational_dropout=true", "model.dropout=0", "model.readout_dropout=0"], "dropout is 0"),
     (["search=beam", "search.n_best=3"], "search.n_best"), (["objective=scheduled_sampling", "objective.decay=constant", "objective.end=0.1"], "objective.end"),
     (["objective=scheduled_sampling", "objective.decay=constant", "objective.updates=9"], "objective.updates"),

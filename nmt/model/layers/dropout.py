@@ -1,5 +1,5 @@
-"""Dropout (Srivastava et al. 2014), its variational form with one mask for all time steps (Gal &
-Ghahramani 2016), and dropout of whole words (the embedding matrix's rows, token by token)."""
+"""Dropout (Srivastava et al. 2014), variational dropout with one mask for all time steps (Gal &
+Ghahramani 2016), and word dropout, which zeroes whole embedding vectors."""
 
 import torch
 from jaxtyping import Float
@@ -10,33 +10,36 @@ from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Fraction
 
 STEPS = 2**16
+"""Number of dropout probabilities that the function `dropout` can represent; probabilities are
+multiples of 1 / STEPS."""
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Dropout as torch.nn.functional.dropout, faster on CPUs.
+    """Returns x after dropout; a faster version of torch.nn.functional.dropout on CPUs.
 
-    PyTorch spends most of the time there drawing one 32-bit number per feature from a sequential
-    generator. Here each 64-bit draw decides about four features.
+    PyTorch spends most of the time drawing one 32-bit random number per feature. This function
+    uses each 64-bit random number for four features.
 
     x: features
-    p: probability of zero, rounded to a multiple of 2⁻¹⁶
+    p: dropout probability, rounded to a multiple of 2⁻¹⁶
     """
     if x.is_cuda:
         return F.dropout(x, p)
     dropped = min(round(p * STEPS), STEPS - 1)
-    # The four 16-bit integers of a draw are uniform and independent.
+    # The four 16-bit integers of a 64-bit draw are uniform and independent.
     draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - STEPS // 2
     return x * kept.to(x.dtype).mul_(STEPS / (STEPS - dropped))
 
 
 class Dropout(nn.Module):
-    """Zeroes features in training, and scales the others by 1/(1-p).
+    """Zeroes features in training, and scales the remaining ones by 1/(1-p).
 
-    Callers that go step by step draw a `mask` for each sentence first, and pass it to every call.
+    Callers that process one time step at a time draw a `mask` per sentence first and pass it to
+    every call.
 
-    p: probability of zero
-    variational: the same features are zero at every t
+    p: dropout probability
+    variational: whether the same features are zeroed at all time steps
     """
 
     def __init__(self, p: Fraction, variational: bool = False) -> None:
@@ -44,10 +47,11 @@ class Dropout(nn.Module):
         self.p, self.variational = p, variational
 
     def mask(self, like: Tensor, *shape: int) -> Tensor | None:
-        """Factors of the features at every t; None if none is dropped, or if each t drops others.
+        """Returns a mask of variational dropout, with entries 0 or 1/(1-p); None in evaluation
+        mode, for p = 0, and for standard dropout.
 
-        like: tensor that has the type and the device of the mask
-        shape: its shape
+        like: tensor with the dtype and device of the mask
+        shape: shape of the mask
         """
         if not self.training or self.p == 0 or not self.variational:
             return None
@@ -64,9 +68,9 @@ class Dropout(nn.Module):
 
 
 class WordDropout(nn.Module):
-    """Zeroes whole word vectors in training, and scales the others by 1/(1-p).
+    """Zeroes whole embedding vectors in training, and scales the remaining ones by 1/(1-p).
 
-    p: probability of zero
+    p: dropout probability
     """
 
     def __init__(self, p: Fraction) -> None:
@@ -80,24 +84,23 @@ class WordDropout(nn.Module):
 
 
 def idle_layers(run: RunView, group: str) -> dict[str, str]:
-    """Keys of a stack of layers that are set without effect: it has one layer, or no dropout.
+    """Returns the configured keys of stacked layers that have no effect with a single layer or
+    without dropout.
 
     run: settings of the run
-    group: group of the stack, such as `encoder`
+    group: configuration group of the layers, such as `encoder`
 
-    Returns the reason for each key.
+    The result maps each key to the reason.
     """
     single = (run.value(f"{group}.num_layers") or 1) == 1
     reasons = {}
     if single:
         for key in ("dropout", "residual"):
-            reasons[f"{group}.{key}"] = f"acts between layers: set {group}.num_layers"
+            reasons[f"{group}.{key}"] = f"needs several layers: set {group}.num_layers"
     if single or not run.value(f"{group}.dropout"):
         reasons[f"{group}.variational_dropout"] = (
-            f"is a kind of {group}.dropout: set that, and at least two layers"
+            f"needs {group}.dropout and several layers: set {group}.dropout and {group}.num_layers"
         )
     if not run.value(f"{group}.recurrent_dropout"):
-        reasons[f"{group}.recurrent_dropout_of"] = (
-            f"nothing is dropped: set {group}.recurrent_dropout"
-        )
+        reasons[f"{group}.recurrent_dropout_of"] = f"dropout is 0: set {group}.recurrent_dropout"
     return {key: why for key, why in reasons.items() if run.value(key)}

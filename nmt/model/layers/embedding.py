@@ -1,4 +1,4 @@
-"""From ids to vectors: an embedding with its dropout."""
+"""Input layer: embedding of token ids, with dropout."""
 
 from collections.abc import Sequence
 
@@ -11,30 +11,33 @@ from nmt.model.layers.dropout import Dropout, WordDropout
 
 
 def embedding(vocabulary: int, size: int) -> nn.Embedding:
-    """Embedding table, to be initialised by `draw`; the vector of PAD is all zeros.
+    """Returns an embedding table for `draw` to initialise; the vector of PAD is zeros.
 
-    vocabulary: V, number of pieces
-    size: E, features of each vector
+    vocabulary: V, number of subwords
+    size: E, length of an embedding vector
     """
     return nn.Embedding(vocabulary, size, padding_idx=PAD)
 
 
 def draw(table: nn.Embedding) -> None:
-    """Initialises a table: random vectors of length about 1, zeros for PAD."""
+    """Initialises an embedding table with random vectors of length about 1; the vector of PAD is
+    zeros.
+
+    table: table to initialise in place
+    """
     nn.init.normal_(table.weight, std=table.embedding_dim**-0.5)
     nn.init.zeros_(table.weight[PAD])
 
 
 class Factored(nn.Module):
-    """Table of words beside tables of their factors (Sennrich & Haddow 2016, eq. 3).
+    """Embedding of subwords with factors (Sennrich & Haddow 2016, eq. 3): the concatenated
+    embeddings of the subword and of each factor.
 
-    The vectors are side by side.
+    An id is a number whose digits are the subword and its factors (nmt/tokenizer/columns.py).
 
-    An id is a number whose digits are the word and its factors (nmt/tokenizer/columns.py).
-
-    table: vectors of the words
+    table: embedding of the subwords
     radices: number of values of each factor
-    size: features of each factor's vector
+    size: length of each factor's embedding
     """
 
     def __init__(self, table: nn.Embedding, radices: Sequence[int], size: int) -> None:
@@ -55,11 +58,11 @@ class Factored(nn.Module):
 
 
 class Words(nn.Module):
-    """Input layer of a network: embedding, dropout of whole words, dropout of features.
+    """Input layer of a network: embedding, dropout of whole vectors, dropout of features.
 
-    table: vectors of the words
-    word_dropout: dropout of whole words
-    dropout: dropout of features
+    table: embedding of the tokens
+    word_dropout: dropout of whole embedding vectors
+    dropout: dropout of single features
     """
 
     def __init__(

@@ -1,28 +1,27 @@
-"""Output layer and cross-entropy in one, a slice of rows at a time: no [tokens x vocabulary] matrix
-is ever held.
+"""Output layer fused with its cross-entropy: computes a slice of rows at a time, so the logits of
+a whole batch are never in memory.
 
-For each token with features x, logits l = x Wᵀ + b, p = softmax(l), gold word y and smoothing ε
-(Szegedy et al. 2016):
+For each token with features x, let l = x Wᵀ + b be the logits, p = softmax(l), y the gold token, V
+the vocabulary size and ε the label smoothing (Szegedy et al. 2016):
 
     loss = −(1−ε) log p_y − ε/V Σ_v log p_v          ∂loss/∂l = p − (1−ε) 1_y − ε/V
 
-With copying, the gold word y may also be copied, with probability c; g is the probability that it
-is not:
+With copying, g is the probability of generating a token, and c the probability of the gold token
+if it is copied:
 
     loss = −(1−ε) log m − ε/V Σ_v log p_v        m = g p_y + (1−g) c        w = g p_y / m
     ∂loss/∂l = ((1−ε) w + ε) p − (1−ε) w 1_y − ε/V
     ∂loss/∂g = (1−ε) (c − p_y) / m        ∂loss/∂c = −(1−ε) (1−g) / m
 
-With an agreement λ (Liang et al. 2021, eq. 2), tokens come in pairs, the same token seen twice; p
-and q are the two distributions, and each pair adds half the sum of both Kullback-Leibler
-divergences:
+With an agreement factor λ (Liang et al. 2021, eq. 2), tokens come in pairs from two passes over
+the same sentence. With their distributions p and q, each pair adds half the sum of both
+Kullback-Leibler divergences:
 
     λ/2 Σ_v (p_v − q_v) a_v        a = log p − log q
     ∂/∂l_p = λ/2 (p (a − Σ_v p_v a_v) + p − q)
 
-The gradient is known as soon as the loss is, so it is computed in the forward pass, while the slice
-is in the cache. A slice needs three products in total (logits, ∂x, ∂W); none is repeated. Backward
-only scales the results.
+The forward pass also computes the gradients, while a slice is in the processor's cache. A slice
+needs three matrix multiplications (logits, ∂x, ∂W). The backward pass only scales the gradients.
 """
 
 from typing import Any
@@ -36,7 +35,7 @@ from nmt.model.native.kernel_library import usable
 from nmt.model.native.native_functions import LOGITS, NativeCrossEntropy
 
 SLICE = 2**23
-"""The number of logits held at a time (32 MB in float32)."""
+"""Number of logits in memory at a time; 32 MB in float32."""
 
 
 class _LinearCrossEntropy(Function):
@@ -58,13 +57,15 @@ class _LinearCrossEntropy(Function):
         needed = any(ctx.needs_input_grad)
         low, low_weight, vocabulary = x.to(dtype), weight.to(dtype), weight.size(0)
         accurate = torch.promote_types(dtype, torch.float32)
-        rows = max(1, -(-min(x.size(0), SLICE // vocabulary) // 2)) * 2  # even: pairs stay together
+        rows = (
+            max(1, -(-min(x.size(0), SLICE // vocabulary) // 2)) * 2
+        )  # even, so that no pair is split
         total, nll = (torch.zeros((), dtype=accurate, device=x.device) for _ in range(2))
         dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
         d_generated, d_copied = (
             None if gate is None else torch.empty_like(gate) for gate in (generated, copied)
         )
-        # One buffer for all slices: allocating memory for each would cost more than the arithmetic.
+        # One buffer for all slices: allocation per slice would cost more than the arithmetic.
         buffer = torch.empty(rows, vocabulary, dtype=accurate, device=x.device)
         low_buffer = buffer if dtype == accurate else torch.empty_like(buffer, dtype=dtype)
         for start in range(0, x.size(0), rows):
@@ -102,8 +103,10 @@ class _LinearCrossEntropy(Function):
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor, low_out: Tensor, out: Tensor) -> None:
-    """Writes x Wᵀ + b to `out`; the product is made in the type of `low_out`, which may be
-    `out`."""
+    """Writes x Wᵀ + b to `out`.
+
+    The matrix multiplication has the dtype of `low_out`, which may be the same tensor as `out`.
+    """
     torch.mm(x, weight.t(), out=low_out)
     if out.dtype != low_out.dtype:
         out.copy_(low_out)
@@ -111,7 +114,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor, low_out: Tensor, out: Tenso
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Adds a b to `total`, which may have a wider type."""
+    """Adds the matrix product a b to `total`, whose dtype may be wider."""
     if total.dtype == a.dtype:
         total.addmm_(a, b)
     else:
@@ -127,8 +130,10 @@ def _losses(
     copied: Tensor | None,
     weights: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-    """(loss, −Σ log p_y, ∂loss/∂logits in the memory of the logits, (∂loss/∂g, ∂loss/∂c)) of n rows
-    of logits [n V]."""
+    """Computes loss and gradients of n rows of logits [n, V], and overwrites the logits.
+
+    Returns the loss, −Σ log p_y, ∂loss/∂logits, and (∂loss/∂g, ∂loss/∂c) with copying.
+    """
     sums, gold_logits, largest = (
         logits.sum(-1, keepdim=True),
         logits.gather(1, gold),
@@ -136,8 +141,7 @@ def _losses(
     )
     apart = logits[0::2] - logits[1::2] if agreement else None
     p = torch.softmax(logits, -1, out=logits)
-    # The largest p is exp(largest − log Σ exp) and never rounds to 0, so log Σ exp needs no other
-    # pass of exp.
+    # max p = exp(largest − log Σ exp) never rounds to 0, so log Σ exp needs no second pass.
     normalizer = largest - p.amax(-1, keepdim=True).log()
     gold_log_p, share, of_copying = gold_logits - normalizer, None, tuple[Tensor, ...]()
     if generated is not None and copied is not None:
@@ -159,7 +163,10 @@ def _losses(
 
 
 def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """log m, w, and the gradients of −log m for g and c, from log p_y [n 1]."""
+    """Returns log m, w, and the gradients of −log m for g and c, from log p_y [n, 1].
+
+    m = g p_y + (1−g) c is the probability of the gold token, and w = g p_y / m.
+    """
     log_m = torch.logaddexp(g.log() + log_p, torch.log1p(-g) + c.log())
     inverse = (-log_m).clamp(max=80.0).exp()  # 1/m, finite
     return (
@@ -171,8 +178,12 @@ def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> tuple[Tensor, Tensor, 
 
 
 def _divergence(p: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
-    """Half the sum of both divergences of pairs of rows, and its gradient for the logits, from log
-    p − log q [n/2 V]."""
+    """Returns half the sum of both divergences over all pairs of rows, and its gradient for the
+    logits.
+
+    p: distributions [n, V]; rows 2i and 2i + 1 are a pair
+    apart: log p − log q of each pair [n/2, V]
+    """
     between = p[0::2] - p[1::2]
     pull = torch.empty_like(p)
     for rows, sign in ((slice(0, None, 2), 1), (slice(1, None, 2), -1)):
@@ -193,25 +204,27 @@ def linear_cross_entropy(
     weights: Float[Tensor, " n"] | None = None,
     agreement: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Cross-entropy of n tokens from the features that predict them.
+    """Computes the cross-entropy of n tokens from the input features of the output layer.
 
-    Under autocast the products run in autocast's type, all sums in float32.
+    Under autocast, matrix multiplications use the autocast dtype, and sums use float32.
 
-    x: features
-    weight, bias: output layer
+    x: input features
+    weight, bias: parameters of the output layer
     targets: gold tokens, without padding
-    smoothing: ε, share of the target distribution that is uniform
-    generated: probability that each token is not copied; None: no copying
-    copied: probability of each gold token if it is copied
-    weights: factors of the smoothed losses
-    agreement: λ; rows 2i and 2i + 1 are a pair
+    smoothing: ε, label smoothing
+    generated: probability of generating (not copying) each token; None without copying
+    copied: probability of each gold token under copying; None without copying
+    weights: factors of the smoothed losses; None for 1
+    agreement: λ, factor of the divergence between rows 2i and 2i + 1; 0 if rows are not pairs
 
     Returns the smoothed loss and the negative log-likelihood, sums in nats; only the first has a
-    gradient. Raises ValueError for an agreement with copying.
+    gradient.
+
+    Raises ValueError for an agreement factor with copying.
     """
     if agreement and generated is not None:
         raise ValueError(
-            "agreement compares distributions over the vocabulary, and copied words are not in it"
+            "agreement cannot be combined with copying: it compares vocabulary distributions only"
         )
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype

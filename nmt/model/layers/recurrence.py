@@ -1,12 +1,13 @@
-"""Recurrent layers: the loop over time, in one direction or two, around a cell.
+"""Recurrent layers: the loop over time around a cell, in one direction or two.
 
-    a_t = W_ih x_t + b_ih          gates of the input, for all t at once, outside of the loop
-    u_t = W_hh h_{t-1} + b_hh      gates of the state
+    a_t = W_ih x_t + b_ih          input gates, computed for all t before the loop
+    u_t = W_hh h_{t-1} + b_hh      state gates
     h_t = cell(a_t, u_t, h_{t-1})
 
-A cell is a subclass of `Recurrent` in cells/. Padding never enters the backward direction: each
-sentence is reversed by itself, so that in both directions the padding comes last, where nothing
-reads it.
+x_t is the input and h_t the state at time t. Each cell is a subclass of `Recurrent` in cells/.
+
+The backward direction reverses each sentence separately and keeps its padding at the end. Padding
+therefore affects no state of a sentence in either direction.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,18 +25,21 @@ from nmt.model.layers.loop_products import LoopProduct, Products, fused_linear
 from nmt.model.layers.packed import WeightBlock, linear
 
 CellState = tuple[Tensor, ...]
-"""State of one layer: (h,) of a GRU, (h, c) of an LSTM."""
+"""State of one layer: (h,) for a GRU, (h, c) for an LSTM."""
 DropoutOf = Literal["state", "update"]
-"""Target of recurrent dropout: features of the state in the recurrent products, or of the new part
-of the state."""
+"""Target of recurrent dropout.
+
+state: features of the state that enter the recurrent matrix multiplication
+update: new part of the state (GRU: n, LSTM: g)
+"""
 
 
 @dataclass(frozen=True)
 class Loop:
     """Functions that a loop over time calls at each step.
 
-    products: gates of the state u, and further products with h, from h
-    step: next state, from the gates of the input a, the gates of the state u, and the state
+    products: maps h to the state gates u, and to the products with further weight blocks
+    step: maps the input gates a, the state gates u and the state to the next state
     """
 
     products: Products
@@ -43,11 +47,12 @@ class Loop:
 
 
 class RecurrentWeights(nn.Module):
-    """Parameters of a layer, with the names of torch.nn.GRU, for cells that PyTorch does not have.
+    """Parameters of a recurrent layer with the names of torch.nn.GRU, for cells that PyTorch
+    lacks.
 
-    gates: G, blocks of the weights
-    input_size: features of x
-    size: Q, features of h per direction
+    gates: G, number of gates of the cell
+    input_size: features of the input
+    size: Q, units per direction
     directions: 1 or 2
     """
 
@@ -65,12 +70,12 @@ class RecurrentWeights(nn.Module):
 
 
 class Transition(nn.Module):
-    """Further cell of each step, without an input of its own: the gates of its input are a bias.
+    """Additional cell in each time step, without an input: its input gates are a learnt bias.
 
-    gates: G, blocks of the weights
-    size: Q, features of h per direction
+    gates: G, number of gates of the cell
+    size: Q, units per direction
     directions: 1 or 2
-    norm: normalisation of the gates of the state
+    norm: normalisation of the state gates
     """
 
     def __init__(self, gates: int, size: int, directions: int, norm: nn.Module) -> None:
@@ -84,36 +89,40 @@ class Transition(nn.Module):
 
     @property
     def inputs(self) -> Tensor:
-        """Gates of the input: [G·Q], or [2 1 G·Q] with two directions."""
+        """Input gates: [G·Q], or [2, 1, G·Q] with two directions."""
         return self.input_bias[0] if len(self.input_bias) == 1 else self.input_bias.unsqueeze(1)
 
 
 class Recurrent(nn.Module):
-    """Base of all recurrent layers. A subclass is one cell: its number of gates and its `cell`.
+    """Base class of recurrent layers. Each subclass defines one cell: its number of gates and the
+    method `cell`.
 
-    On GPUs PyTorch's own layer, if it has the cell, runs the whole sequence (cuDNN). On CPUs, and
-    with normalised gates, depth or dropout, the loop does, both directions in the same step.
+    On GPUs, PyTorch's layer for the cell, if there is one, runs the whole sequence (cuDNN). On
+    CPUs, and with normalised gates, depth or dropout, a Python loop computes both directions in
+    the same step.
 
-    input_size: features of x
-    hidden_size: features of h per direction, Q
+    input_size: features of the input
+    hidden_size: Q, units per direction
     directions: 1 or 2
-    depth: cells one after another in each step, of which only the first has an input (deep
+    depth: number of consecutive cells in each time step; only the first reads the input (deep
         transition, Pascanu et al. 2014; Miceli Barone et al. 2017)
-    dropout: probability of recurrent dropout, with the same mask at all steps of a sentence
-    dropout_of: state (Gal & Ghahramani 2016) or update (Semeniuta et al. 2016); what the cell
-        carries over stays whole
+    dropout: probability of recurrent dropout; one mask serves all time steps of a sentence
+    dropout_of: target of recurrent dropout, state (Gal & Ghahramani 2016) or update (Semeniuta et
+        al. 2016)
     """
 
     gates: ClassVar[int]
-    """Number of blocks of the weights, G."""
+    """Number of gates of the cell, G."""
     state_parts: ClassVar[int] = 1
-    """Number of tensors of the state."""
+    """Number of tensors in the state: 1 for a GRU, 2 for an LSTM."""
     normalized: ClassVar[bool] = False
-    """Whether the gates of input and state are normalised."""
+    """Whether the input gates and state gates are normalised."""
     torch_layer: ClassVar[type[nn.GRU] | type[nn.LSTM] | None] = None
-    """PyTorch's layer with this cell, which holds the parameters."""
+    """PyTorch class of the layer, which then owns the parameters; None if PyTorch lacks the cell.
+    """
     torch_function: ClassVar[Callable[..., Any] | None] = None
-    """PyTorch's function for a whole sequence."""
+    """PyTorch function that runs the layer over a whole sequence; None if PyTorch lacks the cell.
+    """
 
     def __init__(
         self,
@@ -148,18 +157,20 @@ class Recurrent(nn.Module):
     def cell(
         self, a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None
     ) -> CellState:
-        """One step.
+        """Computes one time step.
 
-        a: gates of the input [… G·Q]
-        u: gates of the state [… G·Q]
-        state: tensors [… Q], h first
-        update_mask: factors of the new part of the state [… Q]
+        a: input gates [… G·Q]
+        u: state gates [… G·Q]
+        state: state before the step, tensors [… Q], h first
+        update_mask: dropout mask of the new part of the state [… Q]; None for no dropout
+
+        Returns the state after the step.
         """
         raise NotImplementedError
 
     def initialize(self) -> None:
-        """Initial parameters: orthogonal for the state, Xavier for the input, gate by gate; biases
-        0."""
+        """Initialises the weights gate by gate: orthogonal for the state, Xavier-uniform for the
+        input; zero biases."""
         for name, parameter in self.rnn.named_parameters():
             for gate in parameter.data.split(self.size):
                 if name.startswith("weight_hh"):
@@ -170,8 +181,7 @@ class Recurrent(nn.Module):
                     nn.init.zeros_(gate)
 
     def gate_norm(self) -> nn.Module:
-        """Normalisation of the gates of the input or of the state; the identity if they are not
-        normalised."""
+        """Returns a layer that normalises the gates; the identity if `normalized` is False."""
         if not self.normalized:
             return nn.Identity()
         return GateNorm(self.gates, self.size, self.directions)
@@ -179,11 +189,11 @@ class Recurrent(nn.Module):
     def weight_block(
         self, name: str, columns: slice = slice(None), direction: int = 0
     ) -> WeightBlock:
-        """Weight and bias of the input or of the state.
+        """Returns a weight and its bias.
 
-        name: "ih" (input) or "hh" (state)
-        columns: part of the weight
-        direction: 0 forwards, 1 backwards
+        name: "ih" for the input gates, "hh" for the state gates
+        columns: columns of the weight to return
+        direction: 0 for forwards, 1 for backwards
         """
         suffix = f"{name}_l0{('', '_reverse')[direction]}"
         weight: Tensor = getattr(self.rnn, f"weight_{suffix}")
@@ -191,22 +201,23 @@ class Recurrent(nn.Module):
         return weight[:, columns], bias
 
     def _both_directions(self, name: str) -> tuple[Tensor, Tensor]:
-        """Weights [2 K M] and biases [2 1 M] of both directions."""
+        """Returns the weights [2, K, M] and biases [2, 1, M] of both directions."""
         weight, bias = self.weight_block(name)
         weight_back, bias_back = self.weight_block(name, direction=1)
         biases = torch.stack([bias, bias_back])  # type: ignore[list-item]
         return torch.stack([weight, weight_back]).transpose(1, 2), biases.unsqueeze(1)
 
     def mask(self, *rows: int) -> Tensor | None:
-        """New mask of recurrent dropout [*rows Q]; None if nothing is dropped."""
+        """Returns a new mask of recurrent dropout [*rows, Q]; None without dropout."""
         return self.dropout.mask(self.rnn.weight_hh_l0, *rows, self.size)  # type: ignore[arg-type]
 
     def loop(self, *blocks: WeightBlock, mask: Tensor | None = None) -> Loop:
-        """Functions of a loop in one direction. The gates of the input must have passed
-        `input_norm`.
+        """Returns the functions of a loop over time in one direction.
 
-        blocks: further weights that multiply h, in the same product as the gates of the state
-        mask: mask of recurrent dropout [N Q]
+        The caller must apply `input_norm` to the input gates before each step.
+
+        blocks: further weight blocks to multiply by h, fused with the weights of the state gates
+        mask: mask of recurrent dropout [N, Q]; None for no dropout
         """
         first = fused_linear(self, "state", self.weight_block("hh"), *blocks)
         deeper = [
@@ -243,15 +254,16 @@ class Recurrent(nn.Module):
         lengths: Int[Tensor, " B"] | None = None,
         mask: Tensor | None = None,
     ) -> tuple[Float[Tensor, "B T H"], CellState]:
-        """Outputs of all positions, and the state after each sentence's last token.
+        """Runs the layer over the sentences of a batch.
 
         x: inputs
-        state: initial state; zeros if None
-        lengths: tokens of each sentence, at least 1; needed for two directions, without it every
-            position counts
-        mask: mask of recurrent dropout; if None, a new one is drawn where needed
+        state: initial state; None for zeros
+        lengths: number of tokens of each sentence, at least 1; required for two directions. None
+            if all positions are tokens
+        mask: mask of recurrent dropout; None to draw a new one if the layer has dropout
 
-        Returns outputs [B T directions·Q], and tensors [B directions·Q] of the state.
+        Returns the outputs [B, T, directions·Q], and the state after the last token of each
+        sentence as tensors [B, directions·Q].
         """
         batch, steps = x.shape[:2]
         if mask is None:
@@ -270,7 +282,7 @@ class Recurrent(nn.Module):
     def _forward_both(
         self, x: Tensor, lengths: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, CellState]:
-        """Both directions in one loop: the tensors of a step have the directions first, [2 B …]."""
+        """Runs both directions in one loop; the tensors of each time step have shape [2, B, …]."""
         batch, steps, features = x.shape
         order = reversal(lengths, steps)  # [B, T]
         both = torch.stack([x, take(x, order)]).transpose(1, 2)  # [2, T, B, I]
@@ -290,9 +302,11 @@ class Recurrent(nn.Module):
         return torch.cat([forward, take(backward, order)], -1), (final,)
 
     def _forward_onnx(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, CellState]:
-        """Each direction as one operation, of any length, for the graph of an encoder; of the last
-        state, only h."""
-        assert self.torch_function is not None, "exporting refuses other cells"
+        """Runs each direction as one ONNX operation for sequences of any length.
+
+        Returns the outputs, and the last state h; an LSTM's c is left out.
+        """
+        assert self.torch_function is not None, "ONNX export supports only cells of PyTorch"
         if lengths is None:
             lengths = x.new_full((x.size(0),), x.size(1), dtype=torch.int64)
         order = reversal(lengths, x.size(1))  # [B, T]
@@ -332,7 +346,7 @@ class Recurrent(nn.Module):
         if lengths is None:
             outputs, final = self.rnn(x, initial)
         else:
-            # PyTorch takes these lengths from the CPU alone.
+            # PyTorch requires these lengths on the CPU.
             packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
             packed, final = self.rnn(packed, initial)
             outputs, _ = pad_packed_sequence(packed, batch_first=True, total_length=x.size(1))
@@ -341,10 +355,10 @@ class Recurrent(nn.Module):
 
 
 def reversal(lengths: Int[Tensor, " B"], size: int) -> Int[Tensor, "B T"]:
-    """Positions that reverse each sentence and leave its padding where it is.
+    """Returns the positions that reverse each sentence and leave its padding in place.
 
-    lengths: tokens of each sentence
-    size: T, with padding
+    lengths: number of tokens of each sentence
+    size: T, length of the sequences with padding
     """
     positions = torch.arange(size, device=lengths.device)  # [T]
     reversed_positions = lengths.unsqueeze(1) - 1 - positions  # [B, T], negative at padding
@@ -352,19 +366,19 @@ def reversal(lengths: Int[Tensor, " B"], size: int) -> Int[Tensor, "B T"]:
 
 
 def take(x: Float[Tensor, "B T H"], order: Int[Tensor, "B T"]) -> Float[Tensor, "B T H"]:
-    """Vectors in another order of their positions.
+    """Reorders the vectors of each sentence.
 
     x: vectors
-    order: position of each result
+    order: source position of each result
     """
     return x.gather(1, order.unsqueeze(-1).expand(-1, -1, x.size(-1)))
 
 
 def at_end(x: Float[Tensor, "B T H"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H"]:
-    """Vector at each sentence's last position.
+    """Returns the vector at the last token of each sentence.
 
     x: vectors
-    lengths: tokens of each sentence
+    lengths: number of tokens of each sentence
     """
     last = (lengths - 1).view(-1, 1, 1)  # [B, 1, 1]
     return x.gather(1, last.expand(-1, 1, x.size(-1))).squeeze(1)
@@ -375,8 +389,9 @@ def _alone(product: Callable[[Tensor], Tensor]) -> Products:
 
 
 def _run(loop: Loop, a: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-    """All steps: outputs [T … Q] and the last state, from the gates of the input [T … G·Q]."""
-    if len(a) == 1:  # a step of a search
+    """Runs a loop over time from the input gates [T, …, G·Q]; returns the outputs [T, …, Q] and
+    the last state."""
+    if len(a) == 1:  # one step of a search
         state = loop.step(a[0], loop.products(state[0])[0], state)
         return state[0].unsqueeze(0), state
     outputs = []

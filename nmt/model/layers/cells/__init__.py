@@ -1,6 +1,7 @@
-"""Recurrent cells. A cell is one file here, with its equation; it is found by the name of the file.
+"""Recurrent cells. Each cell is one file in this folder, with its equations; the file name is the
+name of the cell.
 
-Read: gru, lstm, norm_gru, norm_lstm.
+Reading order: gru, lstm, norm_gru, norm_lstm.
 """
 
 import importlib
@@ -19,9 +20,9 @@ else:
 
 
 def cell_class(name: CellName) -> type[Recurrent]:
-    """Class of the layer with a cell: the only subclass of `Recurrent` in the cell's file.
+    """Returns the layer class of a cell: the only subclass of `Recurrent` in the cell's file.
 
-    name: name of the file
+    name: name of the cell
     """
     module = importlib.import_module(f"{__name__}.{name}")
     [result] = [
@@ -35,7 +36,7 @@ def cell_class(name: CellName) -> type[Recurrent]:
 
 
 def recurrent(name: CellName, *sizes: int, **options: Any) -> Recurrent:
-    """Recurrent layer with a cell.
+    """Creates a recurrent layer.
 
     name: name of the cell
     sizes, options: arguments of `Recurrent`

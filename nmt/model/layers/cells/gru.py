@@ -1,11 +1,11 @@
-"""The gated recurrent unit (Cho et al. 2014), in the variant of cuDNN and torch.nn.GRU: reset after
-the product.
-
-With a = x W_ihᵀ + b_ih, which is computed outside of the loop, and u = h W_hhᵀ + b_hh:
+"""Gated recurrent unit (Cho et al. 2014) in the variant of cuDNN and torch.nn.GRU, which applies
+the reset gate after the matrix multiplication.
 
     r = σ(a_r + u_r)    z = σ(a_z + u_z)    n = tanh(a_n + r ∘ u_n)    h' = n + z ∘ (h − n)
 
-Dropout of the update (Semeniuta et al. 2016, eq. 8-11) scales n by a mask.
+x is the input, h the state before the step and h' the state after it. The input gates a = x W_ihᵀ
++ b_ih are computed before the loop over time; the state gates are u = h W_hhᵀ + b_hh. Dropout of
+the update (Semeniuta et al. 2016, eq. 8-11) multiplies n by a mask.
 """
 
 import torch
@@ -20,7 +20,7 @@ from nmt.model.native.native_functions import NativeGRUStep
 
 
 class GRU(Recurrent):
-    """A layer of gated recurrent units; the state is (h,)."""
+    """Layer of gated recurrent units; the state is (h,)."""
 
     gates = 3
     torch_layer = nn.GRU
@@ -59,12 +59,14 @@ class GRU(Recurrent):
 
 
 def gru(a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None) -> CellState:
-    """One step, in training by a native kernel where there is one.
+    """Computes one time step of a gated recurrent unit, by the C++ extension where it applies.
 
-    a: gates of the input [… 3Q]
-    u: gates of the state [… 3Q]
-    state: (h [… Q],)
-    update_mask: factors of n [… Q]
+    a: input gates [… 3Q]
+    u: state gates [… 3Q]
+    state: state before the step, (h [… Q],)
+    update_mask: dropout mask of the new state n [… Q]; None for no dropout
+
+    Returns the state after the step.
     """
     (h,) = state
     if update_mask is None and (torch.is_grad_enabled() or native(h)) and usable(a, u, h):

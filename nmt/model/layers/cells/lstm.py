@@ -1,11 +1,11 @@
-"""The long short-term memory (Hochreiter & Schmidhuber 1997; forget gate of Gers et al. 2000), with
-a second state c.
-
-With the gates a of the input and u of the state, in the order i, f, g, o of torch.nn.LSTM:
+"""Long short-term memory (Hochreiter & Schmidhuber 1997; forget gate of Gers et al. 2000), with a
+second state c.
 
     i, f, o = σ(a + u)    g = tanh(a_g + u_g)    c' = f ∘ c + i ∘ g    h' = o ∘ tanh(c')
 
-Dropout of the update (Semeniuta et al. 2016, eq. 8-11) scales g by a mask.
+a are the input gates and u the state gates, in the order i, f, g, o of torch.nn.LSTM. h', c' is
+the state after the step. Dropout of the update (Semeniuta et al. 2016, eq. 8-11) multiplies g by a
+mask.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from nmt.model.layers.recurrence import CellState, Recurrent
 
 
 class LSTM(Recurrent):
-    """A layer of long short-term memories; the state is (h, c)."""
+    """Layer of long short-term memory units; the state is (h, c)."""
 
     gates = 4
     state_parts = 2
@@ -29,7 +29,7 @@ class LSTM(Recurrent):
         super().initialize()
         for name, parameter in self.rnn.named_parameters():
             if name.startswith("bias_ih"):
-                # The forget gate: remember by default (Jozefowicz et al. 2015).
+                # Bias 1 opens the forget gate at first (Jozefowicz et al. 2015).
                 nn.init.ones_(parameter.data.split(self.size)[1])
 
     def cell(
@@ -45,13 +45,15 @@ def lstm(
     update_mask: Tensor | None = None,
     norm: Callable[[Tensor], Tensor] | None = None,
 ) -> CellState:
-    """One step.
+    """Computes one time step of a long short-term memory.
 
-    a: gates of the input [… 4Q]
-    u: gates of the state [… 4Q]
-    state: (h [… Q], c [… Q])
-    update_mask: factors of g [… Q]
-    norm: normalisation of c' before its tanh
+    a: input gates [… 4Q]
+    u: state gates [… 4Q]
+    state: state before the step, (h [… Q], c [… Q])
+    update_mask: dropout mask of g [… Q]; None for no dropout
+    norm: normalisation of c' before its tanh; None for no normalisation
+
+    Returns the state after the step.
     """
     h, c = state
     size = h.size(-1)

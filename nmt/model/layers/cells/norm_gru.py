@@ -1,13 +1,14 @@
-"""The gated recurrent unit with layer normalisation (Ba et al. 2016, eq. 20-22; gate by gate as in
+"""Gated recurrent unit with layer normalisation (Ba et al. 2016, eq. 20-22; gate by gate as in
 Chen et al. 2018).
 
-Every gate of a and of u is normalised over its units before they are added; otherwise as gru.py.
+The input gates and state gates are normalised separately, gate by gate, before they are added.
+gru.py has the equations.
 """
 
 from nmt.model.layers.cells.gru import GRU
 
 
 class NormGRU(GRU):
-    """A layer of gated recurrent units with normalised gates."""
+    """Layer of gated recurrent units with normalised gates."""
 
     normalized = True

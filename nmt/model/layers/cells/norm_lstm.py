@@ -1,9 +1,12 @@
-"""The long short-term memory with layer normalisation (Ba et al. 2016, eq. 20-22 and supplementary
+"""Long short-term memory with layer normalisation (Ba et al. 2016, eq. 20-22 and supplementary
 material; gate by gate as in Chen et al. 2018, RNMT+).
 
-Every gate of a and of u is normalised over its units before they are added, and c' before its tanh:
+The input gates and state gates are normalised separately, gate by gate, before they are added. The
+new state c' is normalised before its tanh:
 
     h' = o ∘ tanh(norm(c'))
+
+o is the output gate; lstm.py has the other equations.
 """
 
 from typing import Any
@@ -17,7 +20,7 @@ from nmt.model.layers.recurrence import CellState
 
 
 class NormLSTM(LSTM):
-    """A layer of long short-term memories with normalised gates."""
+    """Layer of long short-term memory units with normalised gates."""
 
     normalized = True
 
@@ -26,7 +29,7 @@ class NormLSTM(LSTM):
     ) -> None:
         super().__init__(input_size, hidden_size, directions, **options)
         self.carried_norm = GateNorm(1, hidden_size, directions)
-        with torch.no_grad():  # the normalisation takes away the bias that remembers
+        with torch.no_grad():  # normalisation removes the forget bias, so it is set again
             self.input_norm.bias.select(-2, 1).fill_(1.0)  # type: ignore[operator, union-attr]
 
     def cell(
