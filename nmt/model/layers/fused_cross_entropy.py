@@ -57,9 +57,7 @@ class _LinearCrossEntropy(Function):
         needed = any(ctx.needs_input_grad)
         low, low_weight, vocabulary = x.to(dtype), weight.to(dtype), weight.size(0)
         accurate = torch.promote_types(dtype, torch.float32)
-        rows = (
-            max(1, -(-min(x.size(0), SLICE // vocabulary) // 2)) * 2
-        )  # even, so that no pair is split
+        rows = max(1, -(-min(x.size(0), SLICE // vocabulary) // 2)) * 2  # even: no split pair
         total, nll = (torch.zeros((), dtype=accurate, device=x.device) for _ in range(2))
         dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
         d_generated, d_copied = (
