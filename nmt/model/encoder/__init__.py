@@ -2,7 +2,7 @@
     folder and one YAML file in conf/encoder.
 
 Reading order: this file, rnn_encoder, bidirectional, unidirectional, alternating, multi_source,
-    grid, convolution, multi_modal.
+grid, convolution, multi_modal.
 """
 
 from collections.abc import Iterator

@@ -2,5 +2,5 @@
 output layer fused with its loss.
 
 Reading order: cells, recurrence, loop_products, dropout, embedding, fused_cross_entropy, the rest
-    in any order.
+in any order.
 """
