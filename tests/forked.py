@@ -94,7 +94,7 @@ def _run(words, output, environment):
     os.environ.update(environment)
     for logger in (logging.getLogger(), logging.getLogger("nmt")):
         logger.handlers.clear()
-    compose._beside.clear()
+    compose.added_folders.clear()
     plugins._of_process.clear()
     plugins._of_context.set(())
     GlobalHydra.instance().clear()

@@ -11,7 +11,7 @@ from commands import failed, run
 
 from nmt.configuration.compose import compose
 from nmt.configuration.training_settings import BacktranslateSettings
-from nmt.pipeline.backtranslation import _read_translations, backtranslate
+from nmt.pipeline.backtranslation import backtranslate, read_translations
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer.words import words
 
@@ -115,7 +115,7 @@ def test_nothing_is_done_twice(whole, text):
 @pytest.mark.parametrize(
     "step",
     [
-        "nmt.pipeline.backtranslation.Backtranslation._select",
+        "nmt.pipeline.backtranslation.Backtranslation.select_data",
         "nmt.pipeline.backtranslation.train",
         "nmt.pipeline.backtranslation.translate",
     ],
@@ -371,7 +371,7 @@ def test_words_of_scripts_without_spaces_are_counted(tmp_path):
     (tmp_path / "found").write_text(
         "0 ||| 我喜欢猫 ||| logprob= -4.0 ||| -4.0\n1 |||  ||| logprob= -1.0 ||| -1.0\n"
     )
-    scored, empty = _read_translations(tmp_path / "found")
+    scored, empty = read_translations(tmp_path / "found")
     assert scored.score == -4.0 / (len(words("我喜欢猫")) + 1)
     assert len(words("我喜欢猫")) > 1
     assert empty.score == float("-inf")

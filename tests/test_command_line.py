@@ -178,7 +178,7 @@ def test_attention_maps(trained, tmp_path, ending):
 def test_attention_side_by_side(trained, corpus, tmp_path, monkeypatch):
     """A second model, with several heads and a different vocabulary, is forced to write the same translations."""
     has = frozenset(map(chr, range(256)))
-    monkeypatch.setattr(plots, "_characters", lambda file: has)  # whatever is installed here
+    monkeypatch.setattr(plots, "font_characters", lambda file: has)  # whatever is installed here
     other = tmp_path / "heads"
     small = [setting for setting in SMALL if "vocabulary" not in setting]
     extra = [

@@ -238,7 +238,7 @@ def test_choices_of_ones_own_lie_beside_those_of_the_toolkit(tmp_path, monkeypat
     (tmp_path / "experiment/mine.yaml").write_text(
         "# @package _global_\ndefaults:\n  - multi30k_fast\n  - override /optimizer: sgd\noptimizer:\n  lr: 0.7\n"
     )
-    monkeypatch.setattr(composition, "_beside", [])
+    monkeypatch.setattr(composition, "added_folders", [])
     composition.search_beside(str(tmp_path))
     try:
         result = compose("experiment=mine")

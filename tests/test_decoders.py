@@ -101,9 +101,9 @@ def test_fused_products_of_input_feeding_equal_separate_ones(layers, monkeypatch
     parameters = list(model.parameters())
     fused, _ = contracts.run(model, data)
     gradients = torch.autograd.grad(fused.readout.square().sum(), parameters, allow_unused=True)
-    top_products = model.decoder._top_products
+    top_products = model.decoder.project_top
     monkeypatch.setattr(
-        model.decoder, "_top_products", lambda top, mask: top_products(top, mask, fuse=False)
+        model.decoder, "project_top", lambda top, mask: top_products(top, mask, fuse=False)
     )
     separate, _ = contracts.run(model, data)
     torch.testing.assert_close(separate.readout, fused.readout)

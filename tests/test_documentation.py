@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
-from nmt.configuration.command_line import POSITIONAL, _with_a_key
+from nmt.configuration.command_line import POSITIONAL, with_key
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import compose, variants
 from nmt.configuration.configure import configure
@@ -48,7 +48,7 @@ def commands(page: Path) -> list[tuple[str, list[str]]]:
             for word in shlex.split(typed)
             if "=" in word or word == "-m" or match[1] in POSITIONAL
         ]
-        result.append((match[1], _with_a_key(match[1], words)))
+        result.append((match[1], with_key(match[1], words)))
     return result
 
 

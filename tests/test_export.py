@@ -111,17 +111,17 @@ def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exporte
         assert result.returncode == 1
         assert message in result.stderr.decode()
         assert b"Traceback" not in result.stderr
-    from nmt.exporting.onnx import _exportable
+    from nmt.exporting.onnx import check_exportable
 
     class Held:
         models = (network("bahdanau", "concat", "cell=norm_gru"),)
         tokenizer = SimpleNamespace(columns=Columns())
 
     with pytest.raises(nmt.UserError, match="encoder has normalised gates or a deep transition"):
-        _exportable(Held())
+        check_exportable(Held())
     Held.models = (network("bahdanau", "multi_head"),)
     with pytest.raises(nmt.UserError, match="several heads"):
-        _exportable(Held())
+        check_exportable(Held())
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_a_card_describes_the_model(small_run, tmp_path):
     """Tags, part and network of a model without attention and without a test part, and of a classifier."""
     import yaml
 
-    from nmt.exporting.card import _card
+    from nmt.exporting.card import card_text
     from nmt.storage import checkpoint as ckpt
 
     saved = ckpt.read(ckpt.find_checkpoint(str(small_run)))
@@ -165,7 +165,7 @@ def test_a_card_describes_the_model(small_run, tmp_path):
         config = {**saved.meta["config"], **changed}
         versions = {**saved.meta["versions"], "nmt": "0.0.9"}
         meta = {**saved.meta, "config": config, "command": command, "versions": versions}
-        text = _card(meta, tokenizer, results, 5)
+        text = card_text(meta, tokenizer, results, 5)
         return yaml.safe_load(text.split("---\n", 2)[1]), text
 
     metadata, text = written()

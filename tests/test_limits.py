@@ -125,7 +125,7 @@ def own_choices(tmp_path_factory):
         for name, text in choices.items():
             (folder / f"{name}.yaml").parent.mkdir(exist_ok=True)
             (folder / f"{name}.yaml").write_text(text)
-        patch.setattr(composition, "_beside", [])
+        patch.setattr(composition, "added_folders", [])
         composition.search_beside(str(folder))
         yield folder
     composition.forget()
@@ -294,7 +294,7 @@ def test_keys_that_a_choice_leaves_out_have_their_defaults(group, key, value):
 def test_a_file_that_is_not_yaml_is_named_without_a_traceback(tmp_path, monkeypatch):
     (tmp_path / "hydra/launcher").mkdir(parents=True)
     (tmp_path / "hydra/launcher/basic.yaml").write_text("a: [\n")
-    monkeypatch.setattr(composition, "_beside", [])
+    monkeypatch.setattr(composition, "added_folders", [])
     composition.search_beside(str(tmp_path))
     try:
         for command in ("train", "translate"):
@@ -330,5 +330,5 @@ def test_a_misspelt_key_that_a_yaml_leaves_out_is_found(tmp_path):
     (tmp_path / "attention/short.yaml").write_text(target)
     typed = ["attention=short", "attention.heds=2", f"--config-dir={tmp_path}"]
     failed(run("train", *typed), "attention.heds: no such key; did you mean heads?")
-    composition._beside.clear()
+    composition.added_folders.clear()
     composition.forget()

@@ -292,7 +292,7 @@ def test_tags_are_neither_filtered_nor_changed(folder):
         )
         mixing = Mixing.of(data.splits.mixture, data.kept, 1)
         batches = EpochBatches(data, build.make(config, "batching"), 1, 0, mixing=mixing)
-        pairs = batches._modified(chunk_of(data.splits.train, batches.indices[0]), 0)
+        pairs = batches.modified_pairs(chunk_of(data.splits.train, batches.indices[0]), 0)
         assert all(
             line.startswith("<m> ") and not line.startswith("<m> <m>") for line in pairs.source
         )

@@ -128,16 +128,16 @@ def test_odd_names_of_data_are_drawn(tmp_path, name):
 
 def test_a_box_of_the_last_resort_font_is_no_letter(caplog):
     """matplotlib's own font has a box for each character: a message names those that no other font has."""
-    with plots._fonts_for(["a", chr(0x10FFFD)]):
+    with plots.fonts_for(["a", chr(0x10FFFD)]):
         assert not any("Last Resort" in name for name in matplotlib.rcParams["font.family"])
     assert not caplog.text  # a private character belongs to no script
-    with plots._fonts_for(["a", "\N{CUNEIFORM SIGN A}"]):
+    with plots.fonts_for(["a", "\N{CUNEIFORM SIGN A}"]):
         pass
     assert "no installed font has 𒀀 (Cuneiform)" in caplog.text
 
 
 def test_letters_that_no_font_has_are_named(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(plots, "_characters", lambda file: frozenset("abx"))
+    monkeypatch.setattr(plots, "font_characters", lambda file: frozenset("abx"))
     write_map(
         [AttentionMap(["我", "b"], ["x"], {"": np.ones((1, 2)) / 2}, ends=False)],
         tmp_path / "x.png",
@@ -148,20 +148,20 @@ def test_letters_that_no_font_has_are_named(tmp_path, caplog, monkeypatch):
 
 def test_a_font_that_has_the_letters_is_taken():
     """The usual font stays first; an installed font that has the letter is its fallback."""
-    usual = plots._characters(font_manager.findfont(font_manager.FontProperties()))
+    usual = plots.font_characters(font_manager.findfont(font_manager.FontProperties()))
     candidates = (
-        plots._characters(font.fname) - usual for font in font_manager.fontManager.ttflist
+        plots.font_characters(font.fname) - usual for font in font_manager.fontManager.ttflist
     )
     letters = ([c for c in sorted(characters) if c.isalpha()] for characters in candidates)
     letter = next((of_font[0] for of_font in letters if of_font), None)
     if letter is None:
         pytest.skip("every installed font has the same letters")
     family = matplotlib.rcParams["font.family"]
-    with plots._fonts_for(["a", letter]):
+    with plots.fonts_for(["a", letter]):
         *first, fallback = matplotlib.rcParams["font.family"]
     assert first == family
     file = font_manager.findfont(font_manager.FontProperties(family=fallback))
-    assert letter in plots._characters(file)
+    assert letter in plots.font_characters(file)
     assert matplotlib.rcParams["font.family"] == family
 
 

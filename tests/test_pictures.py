@@ -176,7 +176,7 @@ def test_encoders_are_nested_in_any_combination():
 
 def test_single_keys_of_nested_encoders_change_in_a_saved_configuration():
     config = compose("data=captions", "encoder=bidirectional+grid")
-    errors = saved_runs._set(config, ["encoder.words.dropout=0.5", "encoder.word.dropout=1"], lambda *_: None)  # fmt: skip
+    errors = saved_runs.set_keys(config, ["encoder.words.dropout=0.5", "encoder.word.dropout=1"], lambda *_: None)  # fmt: skip
     assert config["encoder"]["words"]["dropout"] == 0.5
     assert [error.key for error in errors] == ["encoder.word.dropout"]
 

@@ -208,7 +208,7 @@ def killed_at(action, when):
     pid = os.fork()
     if pid == 0:
         calls = [0]
-        original = store._written
+        original = store.written_chunks
 
         def written(*arguments):
             for chunk in original(*arguments):
@@ -217,7 +217,7 @@ def killed_at(action, when):
                 if calls[0] == when:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-        store._written = written
+        store.written_chunks = written
         try:
             action()
         finally:
@@ -297,7 +297,7 @@ def test_a_full_disk_is_one_message(corpus, cache, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "_written", full)
+    monkeypatch.setattr(store, "written_chunks", full)
     with pytest.raises(
         UserError,
         match=r"cannot be written \(No space left on device\). Free some space, or set NMT_CACHE",

@@ -419,14 +419,14 @@ def test_workers_share_threads_and_gpus(monkeypatch, tmp_path):
     assert job.threads_of({}) is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     with (
-        job._environment({"n_jobs": 3}, tmp_path) as first,
-        job._environment({"n_jobs": 3}, tmp_path) as second,
+        job.run_environment({"n_jobs": 3}, tmp_path) as first,
+        job.run_environment({"n_jobs": 3}, tmp_path) as second,
     ):
         assert [first["CUDA_VISIBLE_DEVICES"], second["CUDA_VISIBLE_DEVICES"]] == ["3", "5"]
         assert first["OMP_NUM_THREADS"] == "2"
-        with job._environment({"n_jobs": 3}, tmp_path) as third:
+        with job.run_environment({"n_jobs": 3}, tmp_path) as third:
             assert third["CUDA_VISIBLE_DEVICES"] == "3"
-    with job._environment({}, tmp_path) as alone:
+    with job.run_environment({}, tmp_path) as alone:
         assert alone["CUDA_VISIBLE_DEVICES"] == "3,5"
 
 

@@ -566,7 +566,7 @@ def test_fewer_threads_while_other_processes_use_the_cores(monkeypatch, caplog):
     caplog.set_level("INFO")
     before = torch.get_num_threads()
     speeds = {1: 10.0, 2: 19.0, 4: 35.0}
-    monkeypatch.setattr(busy_cores, "_speed", speeds.__getitem__)
+    monkeypatch.setattr(busy_cores, "operations_per_second", speeds.__getitem__)
     try:
         torch.set_num_threads(4)
         callback = FewerThreads()
@@ -589,6 +589,6 @@ def test_speed_with_a_number_of_threads_is_positive(monkeypatch):
     before = torch.get_num_threads()
     monkeypatch.setattr(busy_cores, "SECONDS", 0.0)
     try:
-        assert busy_cores._speed(1) >= 0
+        assert busy_cores.operations_per_second(1) >= 0
     finally:
         torch.set_num_threads(before)

@@ -93,7 +93,7 @@ def _dispatch(
 ) -> None:
     """Runs the action of the flags, or the command itself."""
     flags, words = _flags()
-    overrides = _with_a_key(name, [word for word in words if not word.startswith("-")])
+    overrides = with_key(name, [word for word in words if not word.startswith("-")])
     strange = [word for word in words if word.startswith("-")]
     for override in overrides:
         key, equals, _ = override.partition("=")
@@ -213,7 +213,7 @@ def _no_such_flag(flag: str) -> UserError:
     )
 
 
-def _with_a_key(command: str, overrides: Sequence[str]) -> list[str]:
+def with_key(command: str, overrides: Sequence[str]) -> list[str]:
     """Turns arguments without a key into a list, for commands that have one (`POSITIONAL`)."""
     alone = [text for text in overrides if "=" not in text and not text.startswith("~")]
     if command not in POSITIONAL or not alone:

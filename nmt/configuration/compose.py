@@ -341,7 +341,7 @@ def _options(group: str, folders: tuple[str, ...]) -> list[str]:
         return sorted({*loader.get_group_options(group), *files})
 
 
-_beside: list[str] = []
+added_folders: list[str] = []
 """Folders of --config-dir."""
 
 
@@ -349,7 +349,7 @@ def search_beside(folder: str) -> None:
     """Adds a folder of choices (--config-dir). Raises UserError if it is not found."""
     if not Path(folder).is_dir():
         raise UserError(f"--config-dir {folder}: no such folder")
-    _beside.append(str(Path(folder).resolve()))
+    added_folders.append(str(Path(folder).resolve()))
 
 
 def forget() -> None:
@@ -360,12 +360,12 @@ def forget() -> None:
 
 def config_dirs() -> tuple[str, ...]:
     """Absolute paths of the folders of --config-dir."""
-    return tuple(_beside)
+    return tuple(added_folders)
 
 
 def folders() -> tuple[str, ...]:
     """Folders of choices beside conf/: those of --config-dir and of plugins."""
-    return (*_beside, *plugins.folders())
+    return (*added_folders, *plugins.folders())
 
 
 def search_path() -> list[str]:

@@ -111,7 +111,7 @@ def repeated(path: str, changes: Sequence[str]) -> tuple[dict[str, Any], list[Co
             else None
         )
 
-    return config, _set(config, changes, refusal)
+    return config, set_keys(config, changes, refusal)
 
 
 def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str
             f"What can: {of_groups}, and single keys of {', '.join(CHANGEABLE)}"
         )
 
-    refuse(_set(config, [text for text in changes if text not in choices], refusal))
+    refuse(set_keys(config, [text for text in changes if text not in choices], refusal))
     return config
 
 
@@ -175,10 +175,10 @@ def with_network_of(
     of_network = [
         text for text in overrides if text.lstrip("+~").split("=")[0].split(".")[0] in NETWORK
     ]
-    return taken, _set(taken, of_network, refusal)
+    return taken, set_keys(taken, of_network, refusal)
 
 
-def _set(
+def set_keys(
     config: dict[str, Any], overrides: Sequence[str], refusal: Callable[[str, Any], str | None]
 ) -> list[ConfigError]:
     """Sets single keys of a configuration; returns the errors.

@@ -231,12 +231,12 @@ class EpochBatches:
             return collate(self.data.train, self.indices[i], self.reader)
         pairs = chunk_of(self.data.splits.train, self.indices[i])
         if self.modifiers[i]:
-            pairs = self._modified(pairs, i)
+            pairs = self.modified_pairs(pairs, i)
         # Modified text, or another segmentation: encoded here, in a worker process if there is one.
         corpus = encode(pairs, self.data.tokenizer, self.segmentation_seed)
         return collate(corpus, range(len(corpus)), self.reader)
 
-    def _modified(self, pairs: Pairs, i: int) -> Pairs:
+    def modified_pairs(self, pairs: Pairs, i: int) -> Pairs:
         """Batch i after its stage's modifiers: a pure function of (seed, epoch, batch)."""
         rng = random.Random(f"{self.key} {i}")
         mixture = self.data.splits.mixture

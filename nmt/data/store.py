@@ -151,7 +151,7 @@ def _write_text(folder: Path, stream: Stream[Pairs], filters: Filters) -> dict[s
     dropped: Counter[str] = Counter()
     hashes = []
     chunks = ordered_map(partial(_text_chunk, filters), stream.read())
-    for chunk in _written(folder, "text", chunks):
+    for chunk in written_chunks(folder, "text", chunks):
         dropped.update(chunk.dropped)
         hashes.append(chunk.hashes)
     if filters.drop_duplicates:
@@ -169,7 +169,7 @@ def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, in
     ranges = (slice(start, start + CHUNK) for start in range(0, len(pairs), CHUNK))
     chunks = ordered_map(partial(_ids_chunk, pairs, tokenizer), ranges)
     with Progress("encoding", len(pairs), "pairs") as step:
-        for chunk in _written(folder, "ids", chunks):
+        for chunk in written_chunks(folder, "ids", chunks):
             step(len(chunk.columns["source"]))
     seconds = time.monotonic() - began
     log.info(
@@ -181,7 +181,7 @@ def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, in
     return {}
 
 
-def _written(folder: Path, kind: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+def written_chunks(folder: Path, kind: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """Appends each chunk to the files NAME.kind and NAME.offsets of its columns, then yields it."""
     ends: dict[str, int] = {}  # length of the rows written so far, by column
     for chunk in chunks:

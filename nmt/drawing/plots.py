@@ -116,7 +116,7 @@ def heat_maps(panels: Sequence[Panel], columns: int) -> Figure:
     # Room for the labels, and 0.27 inches for each word.
     width = 1.2 + _label_inches(targets) + 0.27 * max(len(panel.source) for panel in panels)
     height = 1.0 + _label_inches(sources) + 0.27 * max(len(panel.target) for panel in panels)
-    with _fonts_for([*sources, *targets]):
+    with fonts_for([*sources, *targets]):
         figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
         for panel, axes in zip(panels, grid.flat, strict=False):
@@ -180,7 +180,7 @@ def picture_rows(rows: Sequence[PictureRow]) -> Figure:
     al. 2015, figure 3)."""
     columns = max(len(row.words) for row in rows) + 1
     heights = [1.1 * row.shape[0] / row.shape[1] for row in rows]
-    with _fonts_for(word for row in rows for word in row.words):
+    with fonts_for(word for row in rows for word in row.words):
         size = (1.18 * columns, sum(heights) + 0.42 * len(rows))
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
@@ -215,7 +215,7 @@ class MarkedText:
 
 def marked_texts(texts: Sequence[MarkedText]) -> Figure:
     """Draws texts under their titles, each word on a background as dark as its share."""
-    with _no_glyph_warnings(), _fonts_for(w for text in texts for w in (text.title, *text.words)):
+    with _no_glyph_warnings(), fonts_for(w for text in texts for w in (text.title, *text.words)):
         figure = Figure(figsize=(TEXT_WIDTH, 1.0))
         renderer = FigureCanvasAgg(figure).get_renderer()
         # Inches from the upper left corner, which moves as the figure becomes higher.
@@ -268,20 +268,20 @@ def save(figure: Figure, path: Path) -> None:
 
 @contextlib.contextmanager
 def _no_glyph_warnings() -> Iterator[None]:
-    """Silences matplotlib's warnings about single glyphs; `_fonts_for` logs one for all."""
+    """Silences matplotlib's warnings about single glyphs; `fonts_for` logs one for all."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         yield
 
 
-def _fonts_for(words: Iterable[str]) -> Any:
+def fonts_for(words: Iterable[str]) -> Any:
     """Context in which installed fonts that have the characters are fallbacks of the usual font.
 
     Logs one warning for the scripts that no font has.
     """
     usual_font = font_manager.findfont(font_manager.FontProperties())
     missing = {c for c in "".join(words) if unicodedata.category(c)[0] not in "CZ"}
-    missing -= _characters(usual_font)
+    missing -= font_characters(usual_font)
     # Matplotlib takes each character from the first family that has it.
     families = list(matplotlib.rcParams["font.family"])
     fonts = [
@@ -292,9 +292,9 @@ def _fonts_for(words: Iterable[str]) -> Any:
     ]
     fonts.sort(key=lambda font: (font.style != "normal", font.weight != 400))
     for font in fonts if missing else []:
-        if missing & _characters(font.fname):
+        if missing & font_characters(font.fname):
             families.append(font.name)
-            missing -= _characters(font.fname)
+            missing -= font_characters(font.fname)
     if missing:
         scripts = {unicodedata.name(c, "UNKNOWN").split()[0].title() for c in missing}
         log.warning(
@@ -307,7 +307,7 @@ def _fonts_for(words: Iterable[str]) -> Any:
 
 
 @functools.cache
-def _characters(file: str) -> frozenset[str]:
+def font_characters(file: str) -> frozenset[str]:
     """Characters of a font; none if it cannot be read."""
     try:
         return frozenset(map(chr, font_manager.get_font(file).get_charmap()))

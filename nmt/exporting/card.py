@@ -72,11 +72,11 @@ def write_card(saved: Checkpoint, results: Mapping[str, Any], folder: Path) -> N
     tokenizer = ckpt.tokenizer_from(saved)
     write_tokenizer(tokenizer, folder)
     parameters = sum(tensor.numel() for tensor in saved.weights.values())
-    card = _card(saved.meta, tokenizer, results, parameters)
+    card = card_text(saved.meta, tokenizer, results, parameters)
     write_atomically(folder / "README.md", card.encode())
 
 
-def _card(
+def card_text(
     meta: Mapping[str, Any], tokenizer: Tokenizer, results: Mapping[str, Any], parameters: int
 ) -> str:
     is_classifier = meta.get("command") == "classify"

@@ -57,7 +57,7 @@ def write_onnx(translator: Translator, folder: Path) -> None:
     folder.
 
     Raises UserError if the model cannot be exported."""
-    model = _exportable(translator)
+    model = check_exportable(translator)
     folder.mkdir(parents=True)
     write_graphs(model, folder)
     write_tokenizer(translator.tokenizer, folder)
@@ -123,7 +123,7 @@ def _settings(translator: Translator) -> dict[str, Any]:
     }
 
 
-def _exportable(translator: Translator) -> Seq2Seq:
+def check_exportable(translator: Translator) -> Seq2Seq:
     model = only_model(translator, "onnx")
     if model.decoder.attends and model.decoder.attention.score.heads > 1:
         raise UserError(

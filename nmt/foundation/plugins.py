@@ -80,11 +80,11 @@ def _existing(packages: Iterable[str]) -> list[str]:
 
 def folders() -> tuple[str, ...]:
     """Returns the folder PACKAGE/conf of each permitted plugin that has one."""
-    return tuple(folder for package in permitted() if (folder := _conf(package)))
+    return tuple(folder for package in permitted() if (folder := conf_folder(package)))
 
 
 @functools.cache
-def _conf(package: str) -> str | None:
+def conf_folder(package: str) -> str | None:
     spec = importlib.util.find_spec(package)  # does not import a top-level package
     paths = [] if spec is None else list(spec.submodule_search_locations or [])
     return next((str(Path(p, "conf").resolve()) for p in paths if Path(p, "conf").is_dir()), None)

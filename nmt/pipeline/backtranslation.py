@@ -255,7 +255,7 @@ class Backtranslation:
             if self.synthetic.model is None:
                 self._train_reverse()
             self._translate(self.synthetic.model or str(self.folder / "reverse"))
-            self._select()
+            self.select_data()
         return self._train_final()
 
     # Step 2
@@ -361,14 +361,14 @@ class Backtranslation:
 
     # Step 4
 
-    def _select(self) -> None:
+    def select_data(self) -> None:
         """Writes the selected pairs, and their mixture with the real pairs."""
         mixture = self.folder / "mixture.yml"
         files = [self.folder / f"synthetic.{name}" for name in self.corpus.languages]
         if mixture.exists() and all(file.exists() for file in files):
             return
         scores = np.fromiter(
-            (pair.score for pair in _read_translations(self.folder / "translations")), float
+            (pair.score for pair in read_translations(self.folder / "translations")), float
         )
         usable = scores[scores > -np.inf]
         if not usable.size:
@@ -409,7 +409,7 @@ class Backtranslation:
                 written.reverse()  # the text is of the target language
             source, target = written
             lines = stream_lines(find_file(self._text), "strict")
-            translations = _read_translations(self.folder / "translations")
+            translations = read_translations(self.folder / "translations")
             for line, translation in zip(lines, translations, strict=True):
                 if translation.score >= threshold and line.strip():
                     source.write(f"{one_line(line)}\n")
@@ -457,7 +457,7 @@ class ScoredTranslation:
     score: float
 
 
-def _read_translations(file: Path) -> Iterator[ScoredTranslation]:
+def read_translations(file: Path) -> Iterator[ScoredTranslation]:
     """Reads an n-best list (Moses format) with one hypothesis for each sentence."""
     for line in stream_lines(file, "strict"):
         fields, log_prob = line.rsplit(" ||| ", 1)[0].rsplit(" ||| logprob= ", 1)

@@ -50,7 +50,7 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
     run.note(failure=None, attempts=run.record().get("attempts", 0) + 1)
     command = [sys.executable, "-m", "nmt.sweep.child", sweeper, f"nmt.{run.command}", *settings]
     began = time.time()
-    with _environment(launcher, slots) as environment, open(run.folder / OUTPUT, "ab") as output:
+    with run_environment(launcher, slots) as environment, open(run.folder / OUTPUT, "ab") as output:
         # Output of earlier attempts stays in the file.
         start = output.tell()
         process = subprocess.Popen(
@@ -104,7 +104,7 @@ def reason(status: int, printed: str) -> str:
 
 
 @contextmanager
-def _environment(launcher: Mapping[str, Any], slots: Path) -> Iterator[dict[str, str]]:
+def run_environment(launcher: Mapping[str, Any], slots: Path) -> Iterator[dict[str, str]]:
     """Environment variables of a run's process: threads, a GPU, and the path of nmt."""
     package = str(Path(nmt.__file__).resolve().parent.parent)
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]

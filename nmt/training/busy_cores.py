@@ -34,7 +34,7 @@ class FewerThreads(Callback):
 
     def _choose(self) -> None:
         numbers = {1, max(1, self._most // 2), self._most}
-        speeds = {threads: _speed(threads) for threads in numbers}
+        speeds = {threads: operations_per_second(threads) for threads in numbers}
         best = max(speeds, key=speeds.__getitem__)
         chosen = best if speeds[best] > GAIN * speeds[self._most] else self._most
         torch.set_num_threads(chosen)
@@ -49,7 +49,7 @@ class FewerThreads(Callback):
             )
 
 
-def _speed(threads: int) -> float:
+def operations_per_second(threads: int) -> float:
     """Operations per second of the size that a step of a recurrent layer has."""
     torch.set_num_threads(threads)
     x = torch.zeros(80, 1536)

@@ -12,7 +12,7 @@ h and h̃ recur, so they are in the loop. W_ih [E y; h̃] is the sum of two prod
     h_t      by the right half of W_c   readout
     h_t      by W_query                 attention
 
-`_top_products` makes the last three one product.
+`project_top` makes the last three one product.
 """
 
 from collections.abc import Callable
@@ -74,7 +74,7 @@ class LuongFeed(Decoder):
         ]
         masks = [state.masks.get(f"inside {i}") for i in range(len(layers))]
         lower = [layer.loop(mask=masks[i]) for i, layer in enumerate(layers[:-1])]
-        top, top_products = self._top_products(layers[-1], masks[-1])
+        top, top_products = self.project_top(layers[-1], masks[-1])
         loops = [*lower, top]
         attend = AttentionStep(self.attention, memory, layout)
         cells = list(state.cells)
@@ -103,7 +103,7 @@ class LuongFeed(Decoder):
         state = replace(state, cells=tuple(cells), attention=attention_state, feed=feed)
         return self.output(torch.stack(readouts, 1), state, torch.cat(weights, 1))
 
-    def _top_products(
+    def project_top(
         self, top: Recurrent, mask: Tensor | None, fuse: bool = True
     ) -> tuple[Loop, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]:
         """The loop of the top layer, and a function from its h and its output x [N Q] to the

@@ -46,7 +46,7 @@ class PackedWeights:
     def __init__(self, precision: GenerationPrecision) -> None:
         self.precision = precision
         self.has_library = library() is not None
-        self._made: dict[tuple[nn.Module, str], Any] = {}
+        self.made_weights: dict[tuple[nn.Module, str], Any] = {}
 
     def get(self, owner: nn.Module, name: str, blocks: tuple[WeightBlock, ...]) -> Packed:
         """Returns the packed form of weight blocks, and packs them on the first call.
@@ -64,9 +64,9 @@ class PackedWeights:
         name: name that is unique among the owner's cached objects
         make: function that creates the object
         """
-        if (owner, name) not in self._made:
-            self._made[owner, name] = make()
-        return cast(Kept, self._made[owner, name])
+        if (owner, name) not in self.made_weights:
+            self.made_weights[owner, name] = make()
+        return cast(Kept, self.made_weights[owner, name])
 
 
 _current: contextvars.ContextVar[PackedWeights | None] = contextvars.ContextVar(
