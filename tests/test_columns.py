@@ -220,10 +220,10 @@ def test_long_sources_are_cut_evenly():
 @pytest.mark.parametrize(
     ("columns", "line", "message"),
     [
-        (TWO, "a b", "1 column, but the model reads 2 sources"),
-        (TWO, "a\tb\tc", "3 columns, but the model reads 2 sources"),
-        (TAGGED, "a b\ta\tx x", "2 words between spaces, but 1 value of factor 1"),
-        (TAGGED, "a b\ta a", "2 columns, but the model reads a text and 2 factors"),
+        (TWO, "a b", "1 column; the model expects 2 sources"),
+        (TWO, "a\tb\tc", "3 columns; the model expects 2 sources"),
+        (TAGGED, "a b\ta\tx x", "2 space-separated words, but 1 value of factor 1"),
+        (TAGGED, "a b\ta a", "2 columns; the model expects a text and 2 factors"),
     ],
 )
 def test_lines_that_do_not_fit(tokenizer, columns, line, message):
@@ -378,7 +378,7 @@ def test_several_sources_from_training_to_answers(corpus, tmp_path):
         "</s>",
     ]
     bad = run("translate", f"model={folder}", stdin="aa\tff\naa bb\n")
-    failed(bad, "stdin, line 2", "1 column, but the model reads 2 sources (en, fr)")
+    failed(bad, "stdin, line 2", "1 column; the model expects 2 sources (en, fr)")
     assert bad.stdout.count(b"\n") == 1  # the line before it is answered
     (tmp_path / "bad").write_text("aa\tff\nbb\n")
     failed(
@@ -419,7 +419,10 @@ def test_factors_from_training_to_answers(corpus, tmp_path):
         "hold one text, but the model that this begins with reads a text and 1 factor (en, tag)",
     )
     unseen = run("translate", f"model={folder}", stdin="aa bb\tX never\n")
-    assert b"1 values that training did not have are read as no value: never" in unseen.stderr
+    assert (
+        b"1 values are not in the training data and count as missing, such as never"
+        in unseen.stderr
+    )
     assert unseen.stdout.count(b"\n") == 1
 
 

@@ -259,7 +259,7 @@ def test_too_large_a_vocabulary_is_reduced_with_a_message(caplog):
     with caplog.at_level("INFO", "nmt"):
         tokenizer = SentencePiece(model="bpe", vocabulary_size=5000).train(LINES, LINES)
     assert tokenizer.source_size < 5000
-    assert "as many as the text supports" in caplog.text
+    assert "as many as the training data supports" in caplog.text
 
 
 def test_too_small_a_vocabulary_is_refused_with_a_remedy():

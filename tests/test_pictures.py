@@ -916,7 +916,7 @@ def test_multimodal_translation(tmp_path):
     (tmp_path / "wrong").write_text("red dog\n")
     failed(
         run("translate", f"model={folder}", f"input={tmp_path}/wrong"),
-        "1 column, but the model reads a text and the name of a picture",
+        "1 column; the model expects a text and an image name",
     )
 
 

@@ -1,9 +1,9 @@
-"""Text ↔ ids, by SentencePiece (Kudo & Richardson 2018).
+"""Tokenizers that map text to token ids and back, based on SentencePiece (Kudo & Richardson 2018).
 
-A tokenizer is trained once from the training text, and stored in the checkpoint. SentencePiece
-keeps the spaces, so that text is not tokenised before it, nor detokenised after it.
+A tokenizer is trained once on the training data and stored in the checkpoint. SentencePiece encodes
+spaces as well, so it needs no pre-tokenisation and its output needs no detokenisation.
 
-Read: this file, tokenizer, words, columns, sentencepiece_models, sampling.
+Reading order: this file, tokenizer, words, columns, sentencepiece_models, sampling.
 """
 
 import hashlib
@@ -28,31 +28,32 @@ from nmt.tokenizer.tokenizer import Tokenizer, prepared
 __all__ = ["SentencePiece", "SentencePieceFile", "Tokenizer", "Untrained"]
 log = logging.getLogger(__name__)
 Shared = Callable[[str, Callable[[], bytes]], bytes]
-"""Returns the model with a key; the second argument trains it if no run has trained it before."""
+"""Function that returns the shared tokenizer model for a cache key; its second argument trains the
+model if the cache has none."""
 MEASURED = 10_000
-"""Lines from which the mean length of all lines is estimated."""
+"""Number of lines sampled to estimate the mean line length."""
 LONGEST = 10_000
-"""Characters of a line that are trained on: the time of SentencePiece grows with their square."""
+"""Maximum characters of a training line, since SentencePiece's training time grows with the square
+of the line length."""
 
 
 class SentencePiece:
-    """Settings of a tokenizer to train.
+    """Settings for training a SentencePiece tokenizer.
 
-    model: unigram (Kudo 2018), bpe (Sennrich et al. 2016), char or word.
-    vocabulary_size: number of pieces.
-    joint: whether both languages have one vocabulary, or one each.
-    lowercase: whether texts become lowercase.
-    normalization: rule of SentencePiece. identity keeps every character as it is written; nfkc
-        replaces ½ by 1⁄2 and the like, in translations too.
-    byte_fallback: whether unknown characters become their UTF-8 bytes instead of <unk>.
-    split_digits: whether every digit is a piece of its own.
-    character_coverage: share of the characters of the text that pieces are made of.
-    sampling: strength of new random segmentations in every epoch; 0: none. For unigram, the
-        smoothing α of subword regularisation; for bpe, the rate of BPE-dropout (Provilkov et al.
-        2020).
-    sample: characters of text that are trained on; of a longer text, lines are drawn evenly.
+    model: algorithm: unigram (Kudo 2018), bpe (Sennrich et al. 2016), char or word
+    vocabulary_size: number of subword units, including special symbols
+    joint: whether both languages share one vocabulary
+    lowercase: whether text is lowercased
+    normalization: SentencePiece rule; identity keeps all characters, nfkc also changes
+        translations, such as ½ to 1⁄2
+    byte_fallback: whether unknown characters are encoded as UTF-8 bytes instead of <unk>
+    split_digits: whether every digit is a token of its own
+    character_coverage: fraction of the characters in the training data that the vocabulary covers
+    sampling: strength of random segmentation in each epoch, 0 disables it; smoothing α of subword
+        regularisation for unigram, rate of BPE-dropout (Provilkov et al. 2020) for bpe
+    sample: maximum number of training characters; lines of larger corpora are sampled uniformly
 
-    Raises ValueError if the model cannot sample.
+    Raises ValueError if `sampling` is set for char or word.
     """
 
     def __init__(
@@ -71,13 +72,14 @@ class SentencePiece:
     ) -> None:
         if sampling and model not in ("unigram", "bpe"):
             raise ValueError(
-                f"tokenizer.sampling={sampling:g}: only unigram and bpe can sample; set it to 0"
+                f"tokenizer.sampling={sampling:g}: only unigram and bpe can sample segmentations; "
+                "set tokenizer.sampling=0"
             )
         self.model = model
         self.vocabulary_size = vocabulary_size
         self.joint = joint
         self.lowercase = lowercase
-        # Arguments of SentencePiece's trainer; part of the key of shared models.
+        # Arguments of SentencePiece's trainer; part of the cache key of shared models.
         self.options: dict[str, Any] = {
             "normalization_rule_name": normalization,
             "byte_fallback": byte_fallback,
@@ -89,20 +91,21 @@ class SentencePiece:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """The treatment of digits where every character is a piece."""
+        """Returns `split_digits` as a key without effect if every character is a token."""
         if run.value("tokenizer.split_digits") and run.value("tokenizer.model") == "char":
-            return {"tokenizer.split_digits": "every character is a piece of its own already"}
+            return {"tokenizer.split_digits": "every character is already a token of its own"}
         return {}
 
     def train(
         self, source: Sequence[str], target: Sequence[str], shared: Shared | None = None
     ) -> Tokenizer:
-        """A tokenizer of the text.
+        """Trains a tokenizer.
 
-        source, target: lines of both sides; `target` may be empty.
-        shared: finds a model that another run has trained; None: every model is trained.
+        source: source lines
+        target: target lines; may be empty
+        shared: cache of trained models; None trains every model
 
-        Raises UserError if SentencePiece cannot train it, such as for too small a vocabulary.
+        Raises UserError if SentencePiece fails, for example because the vocabulary is too small.
         """
         sides = 2 if self.joint and len(target) else 1
         source = _drawn(source, self.sample // sides, "the source")
@@ -122,9 +125,10 @@ class SentencePiece:
         num_cut = sum(len(line) > LONGEST for line in texts)
         if num_cut:
             log.warning(
-                "tokenizer: only the first %s characters of %s longer lines are trained on",
-                f"{LONGEST:,}",
+                "tokenizer: %s lines are longer than %s characters; only their beginnings are "
+                "used for training",
                 f"{num_cut:,}",
+                f"{LONGEST:,}",
             )
         texts = [line[:LONGEST] for line in texts]
         size = self.vocabulary_size
@@ -132,16 +136,17 @@ class SentencePiece:
             model = self._fit(texts, shared)
         except RuntimeError as error:
             least = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
-            why = f"it has {int(least[1]):,} characters and symbols" if least else str(error)
+            why = f"at least {int(least[1]):,} symbols are required" if least else str(error)
             raise UserError(
-                f"tokenizer: SentencePiece cannot train a vocabulary of {size:,} on {name}: "
-                f"{why}. Try another sizes.vocabulary (or tokenizer.vocabulary_size), "
+                f"tokenizer: SentencePiece cannot train a vocabulary of {size:,} on {name} "
+                f"({why}). Change sizes.vocabulary (or tokenizer.vocabulary_size), or set "
                 "tokenizer.byte_fallback=true or tokenizer=char"
             ) from error
         num_pieces = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
         if num_pieces < size and self.model in ("unigram", "bpe"):
             log.info(
-                "vocabulary of %s: %s pieces, as many as the text supports (requested: %s)",
+                "vocabulary of %s: %s subwords, as many as the training data supports "
+                "(requested: %s)",
                 name,
                 f"{num_pieces:,}",
                 f"{size:,}",
@@ -149,10 +154,11 @@ class SentencePiece:
         return model
 
     def _fit(self, texts: list[str], shared: Shared | None) -> bytes:
-        """A SentencePiece model of a text: trained, or shared by earlier runs on the same text."""
+        """Returns a SentencePiece model of the lines, trained now or taken from the cache
+        `shared`."""
         if shared is None:
             return self._fitted(texts)
-        # Settings and text determine the model.
+        # The model is a function of the settings and the lines, which form the cache key.
         settings = (self.model, self.vocabulary_size, sorted(self.options.items()))
         key = hashlib.sha256(repr(settings).encode())
         for text in texts:
@@ -162,7 +168,7 @@ class SentencePiece:
     def _fitted(self, texts: list[str]) -> bytes:
         writer = io.BytesIO()
         size = self.vocabulary_size
-        with waiting(f"training a vocabulary of {size:,} on {len(texts):,} lines"):
+        with waiting(f"training a tokenizer vocabulary of {size:,} on {len(texts):,} lines"):
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(texts),
                 model_writer=writer,
@@ -174,7 +180,7 @@ class SentencePiece:
                 bos_id=BOS,
                 eos_id=EOS,
                 max_sentence_length=1_000_000,
-                num_threads=2,  # a constant: the result must not depend on the machine
+                num_threads=2,  # fixed, since the result depends on the number of threads
                 minloglevel=2,
                 **self.options,
             )
@@ -182,15 +188,16 @@ class SentencePiece:
 
 
 def _drawn(lines: Sequence[str], num_characters: int, name: str) -> Sequence[str]:
-    """Lines with about `num_characters` characters, evenly drawn; all lines if they are shorter."""
-    # Stored text is read from disk: its length is estimated.
+    """Returns uniformly sampled lines with about `num_characters` characters; all lines if there
+    are fewer."""
+    # Lines may be stored on disk, so the mean length is estimated from a sample.
     lengths = [len(lines[i]) for i in range(0, len(lines), max(1, len(lines) // MEASURED))]
     mean = sum(lengths) / max(1, len(lengths))
     share = num_characters / max(1.0, mean * len(lines))
     if share >= 1:
         return lines
     log.info(
-        "tokenizer: trained on %.1f %% of the lines of %s, evenly drawn (tokenizer.sample)",
+        "tokenizer: training on a random %.1f %% of the lines of %s (limit: tokenizer.sample)",
         100 * share,
         name,
     )
@@ -199,14 +206,14 @@ def _drawn(lines: Sequence[str], num_characters: int, name: str) -> Sequence[str
 
 
 class SentencePieceFile:
-    """A trained tokenizer in files of SentencePiece.
+    """Settings for loading trained SentencePiece model files.
 
-    model: file of both languages, or of the source.
-    target: file of the target; None: `model` is for both.
-    lowercase: whether texts become lowercase.
-    sampling: see `SentencePiece`.
+    model: file for both languages, or for the source if `target` is set
+    target: file for the target language; None uses `model`
+    lowercase: whether text is lowercased
+    sampling: strength of random segmentation in each epoch, 0 to 1; 0 disables it
 
-    The ids of its special symbols are changed to those of nmt/foundation/interfaces.py.
+    The ids of the special symbols are changed to those in nmt/foundation/interfaces.py.
     """
 
     def __init__(
@@ -223,36 +230,44 @@ class SentencePieceFile:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """The size of the vocabulary, which the files have."""
-        return {"sizes.vocabulary": "the vocabulary is that of tokenizer.model"}
+        """Returns `sizes.vocabulary` as a key without effect, since the files determine the
+        vocabulary."""
+        return {"sizes.vocabulary": "the file tokenizer.model determines the vocabulary"}
 
     def train(
         self, source: Sequence[str], target: Sequence[str], shared: Shared | None = None
     ) -> Tokenizer:
-        """Reads the files; no argument is used. Raises UserError if a file cannot be used."""
+        """Loads the model files and ignores the arguments.
+
+        Raises UserError if a file cannot be used.
+        """
         models = []
         for key, name in self.files.items():
             models.append(_read_model(f"tokenizer.{key}={name}", Path(name)))
             if self.sampling and kind(models[-1]) not in ("unigram", "bpe"):
                 raise UserError(
                     f"tokenizer.sampling={self.sampling:g}: {name} is neither a unigram nor a BPE "
-                    "model; set it to 0"
+                    "model; set tokenizer.sampling=0"
                 )
         return Tokenizer(models[0], models[-1], lowercase=self.lowercase, sampling=self.sampling)
 
 
 def _read_model(place: str, file: Path) -> bytes:
-    """A SentencePiece model with our ids; `place` is the setting, for messages."""
+    """Returns the bytes of a SentencePiece model file, with the special symbol ids of nmt.
+
+    place: setting that names the file, for messages
+    file: path of the model
+    """
     try:
         model = with_our_ids(file.read_bytes())
         sentencepiece.SentencePieceProcessor(model_proto=model)
     except OSError as error:
         why = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise UserError(f"{place}: cannot be read ({why})") from error
-    except Exception as error:  # SentencePiece and protocol buffers raise errors of many types
+    except Exception as error:  # SentencePiece and protobuf raise many exception types
         raise UserError(f"{place}: not a SentencePiece model") from error
     return model
 
 
 Untrained = SentencePiece | SentencePieceFile
-"""Settings of a tokenizer that is not trained or read yet."""
+"""Settings of a tokenizer that is not trained or loaded yet."""

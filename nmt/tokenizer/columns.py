@@ -1,14 +1,15 @@
-"""Columns of a source line.
+"""Tab-separated columns of a source line, and their encoding as token ids.
 
     A dog runs .                         a text
-    A dog runs .⇥Un chien court .        two sources, a tab between them (Zoph & Knight 2016)
+    A dog runs .⇥Un chien court .        two source texts (Zoph & Knight 2016)
     A dog runs .⇥DT NN VBZ .             a text and one factor (Sennrich & Haddow 2016)
-    dog.jpg                              the name of a picture (Xu et al. 2015)
-    A dog runs .⇥dog.jpg                 a text and a picture; no name: no picture
+    dog.jpg                              the file name of an image (Xu et al. 2015)
+    A dog runs .⇥dog.jpg                 a text and an image; the name may be empty
 
-Ids of several texts are one sequence, with EOS between them. A piece p and its factors are one
-number with these digits: p + V (f₁ + F₁ (f₂ + …)). The values of a factor are numbered from 1; 0
-stands for the end of a sentence, and for values that training did not have.
+Several texts are encoded as one id sequence with EOS between them. A subword with id p and factor
+values f₁, f₂ … becomes the single id p + V (f₁ + F₁ (f₂ + …)). V is the vocabulary size and F₁ the
+number of values of the first factor. Factor values are numbered from 1; 0 stands for EOS and for
+values that are not in the training data.
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ from nmt.foundation.interfaces import EOS
 
 TAB = "\t"
 PICTURE = 32
-"""Tokens that a picture counts as, for the longest caption and for the size of a batch."""
+"""Number of tokens that an image counts as, in the length limit and in the batch size."""
 LARGEST = 2**32
-"""Number of ids that fit into unsigned integers of 32 bits."""
+"""Number of ids that fit into unsigned 32-bit integers."""
 
 
 @dataclass(frozen=True)
 class Pictured(Sequence[int]):
-    """Ids of a line with a picture. It is false only if it has neither words nor a picture."""
+    """Token ids of a line with an image; false only if both the text and the image name are empty.
+
+    ids: token ids of the text
+    picture: file name of the image; "" for no image
+    """
 
     ids: list[int]
     picture: str
@@ -47,25 +52,25 @@ class Pictured(Sequence[int]):
 
 
 def picture_of(ids: Sequence[int]) -> str:
-    """Name of a line's picture, "" if it has none."""
+    """Returns the image name of an encoded line; "" if the line has no image."""
     return ids.picture if isinstance(ids, Pictured) else ""
 
 
 def length_of(ids: Sequence[int]) -> int:
-    """Length of a line in tokens, its picture included."""
+    """Returns the length of an encoded line in tokens, including its image."""
     return len(ids) + PICTURE * bool(picture_of(ids))
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of the source lines that a model reads.
+    """Column layout of the source lines that a model reads.
 
-    sources: number of texts.
-    factors: values of each factor.
-    names: names of all columns, for messages.
-    picture: whether the last column names a picture.
+    sources: number of texts per line
+    factors: values of each factor column
+    names: names of all columns, for messages
+    picture: whether the last column is an image name
 
-    Raises ValueError if there are several texts, and factors or a picture too.
+    Raises ValueError if several texts are combined with factors or an image.
     """
 
     sources: int = 1
@@ -76,10 +81,13 @@ class Columns:
     def __post_init__(self) -> None:
         if self.sources < (not self.picture) or (self.sources != 1 and self.factors):
             raise ValueError(
-                "factors belong to a single source: leave data.factors out, or name one data.source"
+                "data.factors: cannot be combined with several sources; leave data.factors out, "
+                "or name one data.source"
             )
         if self.picture and (self.sources > 1 or self.factors):
-            raise ValueError("a picture can be combined with a single text without factors only")
+            raise ValueError(
+                "columns: an image can be combined only with a single text without factors"
+            )
 
     @classmethod
     def of(
@@ -90,15 +98,15 @@ class Columns:
         names: Sequence[str] = (),
         picture: bool = False,
     ) -> Columns:
-        """The columns of a training text, with the values that its factors have there.
+        """Returns the column layout of the training data, with the factor values that occur there.
 
-        lines: the training text.
-        sources: number of texts in a line.
-        factors: number of factors in a line.
-        names: see `Columns`.
-        picture: see `Columns`.
+        lines: source lines of the training data
+        sources: number of texts per line
+        factors: number of factors per line
+        names: names of all columns, for messages
+        picture: whether the last column is an image name
         """
-        # The text is read only if it has factors: it may be large.
+        # The training data may be large, so it is read only if there are factors.
         values: list[set[str]] = [set() for _ in range(factors)]
         for line in lines if factors else ():
             for values_of_factor, column in zip(values, line.split(TAB)[1:], strict=True):
@@ -107,7 +115,7 @@ class Columns:
 
     @property
     def plain(self) -> bool:
-        """Whether a line is one text."""
+        """Whether a line is a single text."""
         return self.number == 1 and not self.picture
 
     @property
@@ -117,11 +125,11 @@ class Columns:
 
     @property
     def described(self) -> str:
-        """Content of a line, in words."""
+        """Description of the columns, for messages."""
         if self.plain:
             return "one text"
         if self.picture:
-            return "a text and the name of a picture" if self.sources else "the name of a picture"
+            return "a text and an image name" if self.sources else "an image name"
         names = f" ({', '.join(self.names)})" if self.names else ""
         if self.sources > 1:
             return f"{self.sources} sources{names}"
@@ -129,24 +137,27 @@ class Columns:
 
     @property
     def radices(self) -> list[int]:
-        """Number of values of each factor, 0 included."""
+        """Number of values of each factor, including the reserved value 0."""
         return [len(values) + 1 for values in self.factors]
 
     def size(self, pieces: int) -> int:
-        """Number of ids, given the number of pieces. Raises UserError if there are too many."""
+        """Returns the number of distinct ids, given the number of subwords in the vocabulary.
+
+        Raises UserError if there are too many ids.
+        """
         ids = pieces * math.prod(self.radices)
         if ids > LARGEST:
             raise UserError(
-                f"data.factors: {ids:,} combinations of pieces and values; leave out the largest "
-                "factors"
+                f"data.factors: {ids:,} combinations of subwords and factor values, must be at "
+                f"most {LARGEST:,}; leave out the factors with the most values"
             )
         return ids
 
     def split(self, line: str) -> list[str]:
-        """The columns of a line, all empty if the line is blank.
+        """Returns the columns of a line; all columns are empty if the line is blank.
 
-        Raises UserError if their number is not that of training, or if a factor does not have one
-        value for each word.
+        Raises UserError if the number of columns differs from the training data, or if a factor
+        does not have one value per word.
         """
         if self.plain:
             return [line]
@@ -155,8 +166,9 @@ class Columns:
         columns = line.split(TAB)
         if len(columns) != self.number:
             raise UserError(
-                f'"{line[:40]}": {len(columns)} column{"s" * (len(columns) > 1)}, but the model '
-                f"reads {self.described}, with a tab between them"
+                f'source line "{line[:40]}" has {len(columns)} '
+                f"column{'s' * (len(columns) > 1)}; the model expects {self.described}, "
+                "separated by tabs"
             )
         num_words = len(columns[0].split())
         for k, column in enumerate(columns[1:], 1) if self.factors else ():
@@ -164,63 +176,65 @@ class Columns:
             if num_values != num_words:
                 name = self.names[k] if len(self.names) > k else f"factor {k}"
                 raise UserError(
-                    f'"{columns[0][:40]}" has {num_words} words between spaces, but {num_values} '
-                    f"value{'s' * (num_values != 1)} of {name}"
+                    f'source line "{columns[0][:40]}" has {num_words} space-separated words, but '
+                    f"{num_values} value{'s' * (num_values != 1)} of {name}"
                 )
         return columns
 
     def words(self, line: str) -> str:
-        """The text in a line."""
+        """Returns the text column of a line."""
         if not self.sources:
             return ""
         return line.split(TAB)[0] if self.factors or self.picture else line
 
     def picture_in(self, line: str) -> str:
-        """Name of a line's picture, "" if it has none."""
+        """Returns the image name of a line; "" if the line has no image."""
         return self.split(line)[-1].strip() if self.picture else ""
 
     def joined(self, texts: Sequence[list[int]]) -> list[int]:
-        """Ids of a line from those of its texts, with EOS between them; none if all are empty."""
-        ids = [i for text in texts for i in (EOS, *text)]  # the first EOS is dropped below
+        """Concatenates the ids of several texts with EOS between them; returns no ids if all texts
+        are empty."""
+        ids = [i for text in texts for i in (EOS, *text)]  # the leading EOS is dropped below
         return ids[1:] if any(texts) else []
 
     def texts(self, ids: Sequence[int]) -> list[list[int]]:
-        """The inverse of `joined`."""
+        """Splits the ids of a line at EOS into the ids of its texts; the inverse of `joined`."""
         # Positions of EOS, with one before the ids and one after them.
         ends = [-1, *(n for n, i in enumerate(ids) if i == EOS), len(ids)]
         return [list(ids[begin + 1 : end]) for begin, end in itertools.pairwise(ends)]
 
     def shortened(self, ids: Sequence[int], most: int) -> Sequence[int]:
-        """At most `most` ids; of several texts, equally many of each."""
-        if isinstance(ids, Pictured):  # the picture itself has no ids
+        """Truncates the ids of a line to at most `most` ids; each of several texts keeps an equal
+        number."""
+        if isinstance(ids, Pictured):  # an image has no ids
             return replace(ids, ids=ids.ids[:most])
         if len(ids) <= most or self.sources == 1:
             return ids[:most]
-        # Cutting the end alone would drop the last texts.
+        # Truncating the joined ids would drop the last texts.
         share = max(1, most // self.sources)
         return self.joined([text[:share] for text in self.texts(ids)])
 
     def unknown(self, values: Sequence[str]) -> set[str]:
-        """Values that training did not have, in the columns of a line's factors."""
+        """Returns the factor values of a line that are not in the training data."""
         columns = zip(self.factors, values, strict=True)
         return set().union(*({*column.split()}.difference(names) for names, column in columns))
 
     def with_factors(
         self, ids: Sequence[int], places: Sequence[range], values: Sequence[str], pieces: int
     ) -> list[int]:
-        """Ids of pieces combined with the factors of their words.
+        """Returns the ids of subwords combined with the factor values of their words.
 
-        ids: pieces of the text.
-        places: numbers of the words that each piece is a part of.
-        values: for each factor, a value for each word.
-        pieces: size of the vocabulary, V.
+        ids: subword ids of the text
+        places: range of word indices that each subword covers
+        values: factor columns, each with one value per word
+        pieces: vocabulary size V
         """
         combined = list(ids)
-        weight = pieces  # V, V F₁, V F₁ F₂ …
+        weight = pieces  # place value of the factor: V, V F₁, V F₁ F₂ …
         for names, column in zip(self.factors, values, strict=True):
             numbers = {name: number for number, name in enumerate(names, 1)}
             values_of_words = column.split()
-            # A piece of several words has the factors of the first one.
+            # A subword that covers several words has the factors of the first word.
             for i, place in enumerate(places):
                 combined[i] += weight * numbers.get(values_of_words[place.start], 0)
             weight *= len(names) + 1

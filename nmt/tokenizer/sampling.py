@@ -1,15 +1,14 @@
-"""Random segmentations as a pure function of (seed, text).
+"""Random segmentation into subwords as a pure function of the seed and the text.
 
-They are those of subword regularisation (Kudo 2018) and BPE-dropout (Provilkov et al. 2020).
-SentencePiece has both, but its random numbers cannot be fixed by a seed; its vocabulary and scores
-are used.
+Implements subword regularisation (Kudo 2018) and BPE-dropout (Provilkov et al. 2020) with the
+vocabulary and scores of a SentencePiece model. SentencePiece's own sampling cannot be seeded.
 
-Pieces never cross the space before a word, so each word is cut by itself:
+Subwords never cross the space before a word, so each word is segmented independently:
 
-    unigram    P(x_1 … x_n) ∝ exp(α Σ_i score(x_i)) over all ways to cut the word;
+    unigram    P(x_1 … x_n) ∝ exp(α Σ_i score(x_i)) over all segmentations x_1 … x_n of a word;
                forward filtering, backward sampling
 
-    bpe        the usual merges in the order of their rank, each left out with probability α
+    bpe        merges in order of their score, each skipped with probability α
 """
 
 import bisect
@@ -26,16 +25,20 @@ from nmt.foundation.interfaces import EOS, UNK
 from nmt.tokenizer.words import SPACE
 
 MAX_CUTS = 512
-"""Cuts of a word up to which all of them are listed, with their probabilities."""
+"""Maximum number of segmentations of a word that are enumerated; words with more are sampled by
+dynamic programming."""
 UNKNOWN_PENALTY = 10.0
-"""Score of the least probable piece minus that of an unknown character, as in SentencePiece."""
+"""Difference between the lowest subword score and the score of an unknown character, as in
+SentencePiece."""
 _MASK = 2**64 - 1
 Arc = tuple[int, float, list[int]]
-"""Piece at the end of a part of a word: its beginning, α times its score, and its ids."""
+"""Subword that ends at a given position of a word: start position, α times its score, and its
+ids."""
 
 
 class Draws:
-    """Uniform random numbers in [0, 1) from a key: SplitMix64 (Steele et al. 2014)."""
+    """Uniform random numbers in [0, 1) by SplitMix64 (Steele et al. 2014), seeded with an integer
+    key."""
 
     def __init__(self, key: int) -> None:
         self._state = key & _MASK
@@ -49,11 +52,11 @@ class Draws:
 
 
 class Sampler:
-    """Cuts text into random pieces of a trained model.
+    """Samples random segmentations with a trained SentencePiece model.
 
-    model: the trained model.
-    alpha: smoothing of unigram, or dropout rate of BPE, as in SentencePiece.
-    merges: whether the model is BPE.
+    model: the trained model
+    alpha: smoothing exponent of unigram, or dropout rate of BPE, as in SentencePiece
+    merges: whether the model is BPE
     """
 
     def __init__(
@@ -72,12 +75,12 @@ class Sampler:
         self._longest = max(map(len, self._scores), default=1)
         lowest = min((score for score, _ in self._scores.values()), default=0.0)
         self._unknown_score = lowest - UNKNOWN_PENALTY
-        # Words repeat: most of the work is done once for each.
+        # Words repeat, so their segmentations are cached.
         self._cuts = functools.cache(self._all_cuts)
         self._usual = functools.cache(self._usual_merges)
 
     def encode(self, lines: Sequence[str], seed: int) -> list[list[int]]:
-        """Ids of each line. They depend on the line and the seed, not on the other lines."""
+        """Returns the token ids of each line, which depend only on the line and the seed."""
         cut = self._merged if self.merges else self._drawn
         ids_by_line = []
         for line in lines:
@@ -85,7 +88,7 @@ class Sampler:
             texts = self.model.normalize(line).split(SPACE)
             words = [SPACE + text if n else text for n, text in enumerate(texts) if n or text]
             ids = [i for word in words for i in cut(word, draws)]
-            # Adjacent unknown characters are one unknown piece, as in SentencePiece.
+            # Adjacent unknown characters become a single UNK, as in SentencePiece.
             without_repeats = [
                 i for n, i in enumerate(ids) if i != UNK or n == 0 or ids[n - 1] != UNK
             ]
@@ -93,7 +96,7 @@ class Sampler:
         return ids_by_line
 
     def _ids(self, symbol: str) -> list[int]:
-        """The id of a piece, or the ids of a character that is not a piece."""
+        """Returns the id of a subword, or the byte ids or UNK of an unknown character."""
         if symbol in self._scores:
             return [self._scores[symbol][1]]
         if self._bytes:
@@ -110,7 +113,7 @@ class Sampler:
         return ids[min(bisect.bisect_right(sums, draws() * sums[-1]), len(ids) - 1)]
 
     def _arcs(self, word: str, end: int) -> list[Arc]:
-        """The pieces of the word that end at a position."""
+        """Returns the subwords of a word that end at a position."""
         arcs = []
         for begin in range(max(0, end - self._longest), end):
             piece = word[begin:end]
@@ -122,8 +125,9 @@ class Sampler:
         return arcs
 
     def _all_cuts(self, word: str) -> tuple[list[float], list[list[int]]] | None:
-        """Cumulative weights and ids of all ways to cut a word; None if there are too many."""
-        ways: list[list[tuple[float, list[int]]]] = [[(0.0, [])]]  # by the end of the part cut
+        """Returns cumulative weights and ids of all segmentations of a word; None if there are too
+        many."""
+        ways: list[list[tuple[float, list[int]]]] = [[(0.0, [])]]  # by end position
         for end in range(1, len(word) + 1):
             longer = [
                 (weight + score, [*ids, *piece])
@@ -133,12 +137,13 @@ class Sampler:
             if len(longer) > MAX_CUTS:
                 return None
             ways.append(longer)
-        highest = max(weight for weight, _ in ways[-1])  # keeps exp in range
+        highest = max(weight for weight, _ in ways[-1])  # prevents overflow of exp
         weights = [math.exp(weight - highest) for weight, _ in ways[-1]]
         return list(itertools.accumulate(weights)), [ids for _, ids in ways[-1]]
 
     def _backward(self, word: str, draws: Draws) -> list[int]:
-        """One way to cut a word, from log-sums of the weights of all ways to each position."""
+        """Samples a segmentation of a word: log-sums of path weights forward, then sampling
+        backward."""
         sums = [0.0]
         arcs: list[list[Arc]] = [[]]
         for end in range(1, len(word) + 1):
@@ -150,7 +155,7 @@ class Sampler:
         end = len(word)
         while end:
             remaining = draws()
-            for begin, score, piece in arcs[end]:  # noqa: B007 (the piece that was drawn)
+            for begin, score, piece in arcs[end]:  # noqa: B007 (read after the loop)
                 remaining -= math.exp(sums[begin] + score - sums[end])
                 if remaining < 0:
                     break
@@ -164,18 +169,23 @@ class Sampler:
         usual, num_merges = self._usual(word)
         drawn = [draws() for _ in range(num_merges)]
         if all(number >= self.alpha for number in drawn):
-            return usual  # no merge is left out
+            return usual  # no merge is skipped
         return self._merge(word, itertools.chain(drawn, iter(draws, None)).__next__)
 
     def _usual_merges(self, word: str) -> tuple[list[int], int]:
-        """Ids of a word with all merges, and the number of merges."""
-        turns = itertools.count(1)  # 1, 2, 3 …, never below α: all merges are done
+        """Returns the ids of a word with all merges applied, and the number of merges."""
+        turns = itertools.count(1)  # never below α ≤ 1, so no merge is skipped
         ids = self._merge(word, turns.__next__)
         return ids, next(turns) - 1
 
     def _merge(self, word: str, draw: Callable[[], float]) -> list[int]:
-        """Merges neighbours, the highest score first, the leftmost of equal scores first."""
-        symbols = list(word)  # a merged symbol is at its first position; "" at the others
+        """Merges adjacent symbols in order of descending score, from left to right for equal
+        scores.
+
+        word: word with its leading space symbol
+        draw: returns the next random number; a merge is skipped if the number is below α
+        """
+        symbols = list(word)  # a merged symbol is at its first position, "" at later ones
         following = list(range(1, len(word) + 1))
         before = list(range(-1, len(word) - 1))
         agenda: list[tuple[float, int, int, str]] = []
@@ -191,7 +201,7 @@ class Sampler:
         while agenda:
             _, left, right, merged = heapq.heappop(agenda)
             if symbols[left] + symbols[right] != merged or "" in (symbols[left], symbols[right]):
-                continue  # one of the two has become part of another piece
+                continue  # one of the symbols has already been merged
             if draw() < self.alpha:
                 continue
             symbols[left] = merged

@@ -1,4 +1,4 @@
-"""SentencePiece models as data: their kind, their special symbols, more pieces."""
+"""Reads and edits serialised SentencePiece models: algorithm, special symbols, added subwords."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
 
 
 def parsed(model: bytes) -> Any:
-    """A SentencePiece model as a protocol buffer."""
+    """Parses a serialised SentencePiece model into a protocol buffer."""
     from sentencepiece import sentencepiece_model_pb2
 
     proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
@@ -15,13 +15,14 @@ def parsed(model: bytes) -> Any:
 
 
 def kind(model: bytes) -> str:
-    """Algorithm of a model: unigram, bpe, char or word."""
+    """Returns the algorithm of a SentencePiece model: unigram, bpe, char or word."""
     spec = parsed(model).trainer_spec
     return str(spec.ModelType.Name(spec.model_type)).lower()
 
 
 def with_our_ids(model: bytes) -> bytes:
-    """A model whose first pieces are PAD, UNK, BOS and EOS; the other pieces keep their order.
+    """Returns the model with PAD, UNK, BOS and EOS as its first symbols; all other subwords keep
+    their order.
 
     Raises ValueError if `model` is not a SentencePiece model.
     """
@@ -44,9 +45,13 @@ def with_our_ids(model: bytes) -> bytes:
 
 
 def with_pieces_of(model: bytes, other: bytes) -> bytes:
-    """A model with the new pieces of another model at its end.
+    """Returns a model extended by the subwords that only another model contains.
 
-    Pieces of unigram keep their scores; the merges of BPE come after all those of `model`.
+    Subwords of unigram models keep their scores; merges of BPE models rank after all merges of
+    `model`.
+
+    model: serialised model to extend
+    other: serialised model with the new subwords
     """
     proto = parsed(model)
     merges = kind(model) == "bpe"
@@ -55,7 +60,7 @@ def with_pieces_of(model: bytes, other: bytes) -> bytes:
     for piece in parsed(other).pieces:
         if piece.piece not in names and piece.type == piece.NORMAL:
             lowest -= 1
-            # SentencePiece merges pieces of a higher score first.
+            # SentencePiece applies BPE merges in descending order of their scores.
             proto.pieces.add().CopyFrom(piece)
             proto.pieces[-1].score = lowest if merges else piece.score
     proto.trainer_spec.vocab_size = len(proto.pieces)

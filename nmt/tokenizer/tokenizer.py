@@ -1,4 +1,4 @@
-"""Trained tokenizers: ids of texts, texts of ids, and the words of pieces."""
+"""Trained tokenizers: encoding, decoding, and alignment of subwords with words."""
 
 from __future__ import annotations
 
@@ -20,37 +20,36 @@ from nmt.tokenizer.words import SPACE, SPLITS, Split, Units, covered, spaceless,
 
 log = logging.getLogger(__name__)
 BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
-"""Control characters that count as spaces."""
+"""Translation table from control characters to spaces."""
 _BLANK = re.compile(f"[{''.join(map(chr, BLANKS))}]")
 
 
 def prepared(lines: Sequence[str], lowercase: bool) -> list[str]:
-    """Lines in the form that SentencePiece receives.
-
-    Tabs and other control characters become spaces; a line of only spaces becomes empty.
-    """
+    """Returns lines normalised for SentencePiece: tabs and other control characters become spaces,
+    and blank lines become empty."""
     lines = [line if line.strip() else "" for line in lines]
-    if not " ".join(lines).isprintable():  # one test of all lines is much cheaper than one of each
+    if not " ".join(lines).isprintable():  # a single test is much faster than one per line
         lines = [line.translate(BLANKS) if _BLANK.search(line) else line for line in lines]
     return [line.lower() for line in lines] if lowercase else lines
 
 
 def _threads(rows: list[Any]) -> int:
-    """Number of threads of SentencePiece; -1: all cores.
+    """Returns the number of threads for SentencePiece; -1 uses all cores.
 
-    One thread is best for a few lines, and in one of several worker processes.
+    A single thread is faster for a few lines and in worker processes.
     """
     return 1 if len(rows) < 200 or multiprocessing.parent_process() is not None else -1
 
 
 class Tokenizer:
-    """A trained tokenizer. Its ids contain no BOS, and EOS only between several sources.
+    """A trained tokenizer. Its ids contain no BOS, and EOS only between several source texts.
 
-    source_model: SentencePiece model of the source.
-    target_model: SentencePiece model of the target; the same one if the vocabulary is joint.
-    lowercase: whether texts become lowercase.
-    sampling: strength of random segmentations, 0: none.
-    columns: columns of source lines; default: one text.
+    source_model: serialised SentencePiece model of the source
+    target_model: serialised SentencePiece model of the target; equal to `source_model` for a joint
+        vocabulary
+    lowercase: whether text is lowercased
+    sampling: strength of random segmentation; 0 disables it
+    columns: columns of source lines; None for a single text
     """
 
     def __init__(
@@ -71,22 +70,22 @@ class Tokenizer:
         if not self.joint:
             self._target = sentencepiece.SentencePieceProcessor(model_proto=target_model)
         self._samplers: dict[int, Sampler] = {}
-        self._warned_values = set[str]()  # unknown values of factors
+        self._warned_values = set[str]()  # unknown factor values
         ordinary = self.source_pieces(range(EOS + 1, self.source_size))
-        # If all pieces are words, SentencePiece would make one <unk> of several unknown words in a
-        # row; such a tokenizer encodes word by word.
+        # SentencePiece would merge adjacent unknown words into one <unk>. A word-level tokenizer
+        # therefore encodes word by word.
         self.by_word = all(piece.startswith(SPACE) for piece in ordinary)
 
     def sampled(self, sampling: float) -> Tokenizer:
-        """A copy with another strength of random segmentations."""
+        """Returns a copy with another strength of random segmentation."""
         return self._changed(sampling=sampling)
 
     def reading(self, columns: Columns) -> Tokenizer:
-        """A copy that reads source lines with these columns."""
+        """Returns a copy that reads source lines with the given columns."""
         return self._changed(columns=columns)
 
     def grown(self, other: Tokenizer) -> Tokenizer:
-        """A copy with the new pieces of another tokenizer at the end of its vocabulary."""
+        """Returns a copy with the new subwords of another tokenizer appended to its vocabulary."""
         return self._changed([*map(with_pieces_of, self.models, other.models)])
 
     def _changed(self, models: Sequence[bytes] | None = None, **changes: Any) -> Tokenizer:
@@ -95,31 +94,31 @@ class Tokenizer:
 
     @property
     def joint(self) -> bool:
-        """Whether both sides have one vocabulary."""
+        """Whether source and target share one vocabulary."""
         return self.models[0] == self.models[1]
 
     @property
     def source_size(self) -> int:
-        """Number of source pieces."""
+        """Number of subwords in the source vocabulary."""
         return self._source.get_piece_size()
 
     @property
     def source_ids(self) -> int:
-        """Number of source ids: pieces with all combinations of factors."""
+        """Number of source ids, which are all combinations of subwords and factor values."""
         return self.columns.size(self.source_size)
 
     @property
     def target_size(self) -> int:
-        """Number of target pieces, which are the target ids."""
+        """Number of subwords in the target vocabulary."""
         return self._target.get_piece_size()
 
     def encode_source(self, lines: list[str], seed: int | None = None) -> list[Sequence[int]]:
-        """Ids of source lines.
+        """Encodes source lines as token ids.
 
-        lines: source lines; a single string is a TypeError.
-        seed: with `sampling` > 0, seed of a random segmentation, which depends on nothing else.
+        lines: source lines; a single string raises TypeError
+        seed: seed of the random segmentation, used if `sampling` > 0; None disables sampling
 
-        Raises UserError if a line does not have the columns that the model reads.
+        Raises UserError if a line does not have the columns that the model expects.
         """
         columns = self.columns
         if columns.plain:
@@ -145,23 +144,28 @@ class Tokenizer:
         return [columns.joined(ids[start : start + columns.sources]) for start in starts]
 
     def _warn_of_values(self, rows: Sequence[Sequence[str]]) -> None:
-        """Logs values of factors that training did not have, each once."""
+        """Logs a warning for new factor values that are not in the training data, once per
+        value."""
         new = {value for row in rows for value in self.columns.unknown(row[1:])}
         new -= self._warned_values
         self._warned_values |= new
         if new:
             log.warning(
-                "factors: %s values that training did not have are read as no value: %s …",
+                "factors: %s values are not in the training data and count as missing, such as %s",
                 f"{len(new):,}",
                 ", ".join(sorted(new)[:5]),
             )
 
     def encode_target(self, lines: list[str], seed: int | None = None) -> list[list[int]]:
-        """Ids of target lines. See `encode_source`."""
+        """Encodes target lines as token ids.
+
+        lines: target lines; a single string raises TypeError
+        seed: seed of the random segmentation, used if `sampling` > 0; None disables sampling
+        """
         return self._encode(self._target, lines, seed)
 
     def target_spelling(self, text: str) -> str:
-        """The spelling of a normalised target text in its pieces, with ▁ for spaces."""
+        """Returns the characters of a target text as its subwords spell them, with ▁ for spaces."""
         [line] = prepared([text], self.lowercase)
         parts = line.split() if self.by_word else [line]
         return "".join(piece for part in parts for piece in self._target.encode(part, out_type=str))
@@ -171,7 +175,7 @@ class Tokenizer:
     ) -> list[list[int]]:
         if isinstance(lines, str):
             raise TypeError(
-                f"expected a list of lines, got one string ({lines[:30]!r}): write [text]"
+                f"lines: expected a list of strings, got the string {lines[:30]!r}; pass [text]"
             )
         lines = prepared(lines, self.lowercase)
         if seed is None or not self.sampling:
@@ -179,30 +183,30 @@ class Tokenizer:
                 return [[i for ids in model.encode(line.split()) for i in ids] for line in lines]
             return model.encode(lines, num_threads=_threads(lines))
         side = 0 if model is self._source else 1
-        if side not in self._samplers:  # made when needed: it reads the whole vocabulary
+        if side not in self._samplers:  # created lazily, since it reads the whole vocabulary
             merges = kind(self.models[side]) == "bpe"
             self._samplers[side] = Sampler(model, self.sampling, merges)
         return self._samplers[side].encode(lines, seed)
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """The texts of target ids."""
+        """Decodes target token ids into texts."""
         texts = self._target.decode(ids, num_threads=_threads(ids)) if ids else []
-        # An unknown word in bytes has its space in bytes too, which SentencePiece leaves as ▁.
+        # With byte fallback, SentencePiece leaves the space before an unknown word as ▁.
         return [text.replace(SPACE, " ").strip(" ") if SPACE in text else text for text in texts]
 
     def source_words(self, line: str, ids: Sequence[int], split: Split = words) -> list[range]:
-        """Numbers of the words that each piece of a source line is a part of.
+        """Returns the range of word indices that each token of a source line covers.
 
-        A piece is a part of one word, except in scripts without spaces. The EOS between two sources
-        has the number after the last word.
+        A token covers a single word, except in scripts without spaces. The EOS between two source
+        texts has the index after the last word.
 
-        line: source line.
-        ids: ids of the line.
-        split: cuts a text into words, see words.py.
+        line: source line
+        ids: token ids of the line
+        split: function that splits a text into words
         """
         texts = self.columns.split(line)[: self.columns.sources]
         num_words = len(split(self.columns.words(line)))
-        first = 0  # number of the first word of the text
+        first = 0  # index of the text's first word
         ranges: list[range] = []
         for text, text_ids in zip(texts, self.columns.texts(ids), strict=False):
             pieces = [i % self.source_size for i in text_ids]
@@ -215,11 +219,11 @@ class Tokenizer:
     def source_units(
         self, line: str, ids: Sequence[int], units: Units = "word"
     ) -> tuple[list[str], list[range]]:
-        """Units of a source line, and for each piece the numbers of its units.
+        """Returns the units of a source line, and the range of unit indices that each token covers.
 
-        line: source line.
-        ids: ids of the line.
-        units: words, pieces, characters or parts between spaces.
+        line: source line
+        ids: token ids of the line
+        units: words, subwords, characters or space-separated tokens
         """
         if units == "piece":
             return self.source_pieces(ids), [range(i, i + 1) for i in range(len(ids))]
@@ -228,24 +232,29 @@ class Tokenizer:
     def target_units(
         self, line: str, ids: Sequence[int], units: Units = "word"
     ) -> tuple[list[str], list[range]]:
-        """Units of a target text, and for each piece their numbers. See `source_units`."""
+        """Returns the units of a target text, and the range of unit indices that each token covers.
+
+        line: target text
+        ids: token ids of the text
+        units: words, subwords, characters or space-separated tokens
+        """
         if units == "piece":
             return self.target_pieces(ids), [range(i, i + 1) for i in range(len(ids))]
         return SPLITS[units](line), self.target_words(line, ids, SPLITS[units])
 
     def target_words(self, line: str, ids: Sequence[int], split: Split = words) -> list[range]:
-        """Numbers of the words that each piece of a target text is a part of."""
+        """Returns the range of word indices that each token of a target text covers."""
         return self._places(self._target, line, ids, split)
 
     def target_spans(self, line: str, ids: Sequence[int]) -> list[range]:
-        """Positions of the characters of each piece in a target text, without spaces."""
+        """Returns the character range of each token in a target text, without spaces."""
         spans: list[range] = []
         end = 0
         for piece in self.target_pieces(ids):
             begin = None
             for character in piece:
                 if character == SPACE:
-                    end += line[end : end + 1].isspace()  # normalisation may have added the space
+                    end += line[end : end + 1].isspace()  # normalisation may have inserted a space
                 else:
                     begin = end if begin is None else begin
                     end += 1
@@ -259,7 +268,7 @@ class Tokenizer:
         ids: Sequence[int],
         split: Split,
     ) -> list[range]:
-        """Numbers of the words that each piece of a text is a part of."""
+        """Returns the range of word indices that each token of a text covers."""
         pieces = [model.id_to_piece(i) for i in ids]
         return covered(self._chunks(model, text, ids, pieces), pieces, text, split)
 
@@ -270,11 +279,11 @@ class Tokenizer:
         ids: Sequence[int],
         pieces: Sequence[str],
     ) -> list[int]:
-        """Number of the part of the text, between spaces, that each piece belongs to.
+        """Returns the index of the space-separated chunk that each token belongs to.
 
-        Pieces never cross spaces, so a text's pieces are those of its parts, unless normalisation
-        adds or removes spaces, or the segmentation is unusual. Then the pieces that begin with a
-        space are counted.
+        Tokens never cross spaces, so normally each chunk is encoded separately and its tokens are
+        counted. If normalisation changes spaces, or the segmentation is sampled, tokens that begin
+        with a space are counted instead.
         """
         parts = text.split()
         ids_of_parts = self._encode(model, parts, None) if parts else []
@@ -282,36 +291,38 @@ class Tokenizer:
             return [n for n, part in enumerate(ids_of_parts) for _ in part][: len(ids)]
         number = -1
         follows_space = True
-        chunks = []  # [pieces]
+        chunks = []  # [tokens]
         for piece in pieces:
             follows_space = follows_space or piece.startswith(SPACE)
             if follows_space and piece.strip(SPACE):
                 number += 1
                 follows_space = False
-            # A piece of only spaces belongs to the part after it.
+            # A subword of only spaces belongs to the next chunk.
             chunks.append(min(number + follows_space, max(len(parts) - 1, 0)))
         return chunks
 
     def continuing(self) -> frozenset[int]:
-        """Target ids of pieces that lengthen the word before them.
+        """Returns the target ids of subwords that continue a word.
 
-        They begin with a letter, not with a space, in a script that writes spaces.
+        These subwords begin with a letter, not a space, in a script that writes spaces.
         """
         pieces = self.target_pieces(range(self.target_size))
         return frozenset(i for i, piece in enumerate(pieces) if _lengthens(piece[:1]))
 
     def spellings(self, text: str, most: int = 64) -> list[list[int]]:
-        """Segmentations of a text into target pieces, as whole words, the deterministic one first.
+        """Returns segmentations of a text into target ids as whole words, starting with the
+        deterministic segmentation.
 
-        A text without letters or digits may also be inside a piece; all these pieces follow.
+        For a text without letters or digits, all subwords that contain the text follow.
 
-        text: the text.
-        most: number of segmentations, those with the fewest pieces.
+        text: target text
+        most: maximum number of segmentations; the shortest ones are kept
         """
         [usual] = self.encode_target([text])
         ids_by_piece = {self._target.id_to_piece(i): i for i in range(EOS + 1, self.target_size)}
         spelled = "".join(self.target_pieces(usual))
-        paths: list[list[list[int]]] = [[[]]]  # segmentations of the first n characters, by n
+        # Segmentations of the first n characters, indexed by n.
+        paths: list[list[list[int]]] = [[[]]]
         for end in range(1, len(spelled) + 1):
             longer = [
                 [*path, ids_by_piece[spelled[begin:end]]]
@@ -327,15 +338,15 @@ class Tokenizer:
         return spellings
 
     def source_pieces(self, ids: Sequence[int]) -> list[str]:
-        """Source pieces as written; ▁ marks a space."""
+        """Returns the strings of source subwords; ▁ marks a space."""
         return [self._source.id_to_piece(i % self.source_size) for i in ids]
 
     def target_pieces(self, ids: Sequence[int]) -> list[str]:
-        """Target pieces as written; ▁ marks a space."""
+        """Returns the strings of target subwords; ▁ marks a space."""
         return [self._target.id_to_piece(i) for i in ids]
 
 
 def _lengthens(first: str) -> bool:
-    """Whether a piece with this first character lengthens the word before it."""
+    """Returns whether a subword with the given first character continues the previous word."""
     is_letter = first.isalnum() or unicodedata.category(first or " ").startswith("M")
     return is_letter and not spaceless(first)

@@ -1,7 +1,7 @@
-"""Words and characters of a text, the same for all models, whatever their pieces.
+"""Splits text into words and characters, independently of the tokenizer's subwords.
 
-Words are the parts between spaces. In scripts without spaces between words, ICU's dictionaries
-(Unicode Annex 29) cut the text if icu4py is installed; without it, every character is a word.
+Words are separated by spaces. Scripts without spaces are split by ICU's dictionaries (Unicode Annex
+29) if icu4py is installed, otherwise into single characters.
 """
 
 import functools
@@ -12,47 +12,49 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 SPACE = "▁"
-"""Space within a piece."""
+"""Symbol that represents a space in a subword."""
 UNKNOWN = "<unk>"
-"""Piece that represents unknown characters."""
+"""Subword that represents unknown characters."""
 SPACELESS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
-"""First words of the Unicode names of letters in scripts without spaces between words."""
+"""Prefixes of the Unicode names of letters in scripts without spaces between words."""
 ALONE = (*SPACELESS, "IDEOGRAPHIC", "FULLWIDTH")
-"""First words of the Unicode names of letters and punctuation in these scripts."""
+"""Prefixes of the Unicode names of letters and punctuation in scripts without spaces between
+words."""
 Split = Callable[[str], list[str]]
-"""Cuts a text into units; the spaces between them are left out."""
+"""Function that splits a text into units without the spaces between them."""
 Units = Literal["word", "piece", "character", "space"]
-"""Units of the rows and columns of an attention map, and of alignments."""
+"""Units of alignments and of the rows and columns of an attention map."""
 
 
 @functools.cache
 def spaceless(character: str) -> bool:
-    """Whether a character is a letter of a script that writes no spaces between words."""
+    """Returns whether a character is a letter of a script without spaces between words."""
     return unicodedata.name(character, "").startswith(SPACELESS)
 
 
 @functools.cache
 def _alone(character: str) -> bool:
-    """Whether a character is a word of its own where no dictionary is installed."""
+    """Returns whether a character is a word by itself if no dictionary is installed."""
     return unicodedata.name(character, "").startswith(ALONE)
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in order; joined, they are the text without its spaces."""
+    """Splits a text into words; their concatenation is the text without spaces."""
     return [word for chunk in text.split() for word in _within(chunk)]
 
 
 def characters(text: str) -> list[str]:
-    """The characters of a text without its spaces. Marks belong to the character before them."""
+    """Splits a text into characters without spaces; combining marks stay with the preceding
+    character."""
     return [group for chunk in text.split() for group in _grouped(chunk, lambda *_: False)]
 
 
 SPLITS: dict[Units, Split] = {"word": words, "character": characters, "space": str.split}
-"""Functions that cut a text into units, by the name of the unit; pieces depend on the model."""
+"""Functions that split a text into units, by the name of the unit."""
 
 
 def _within(chunk: str) -> list[str]:
-    """The words of a text without spaces."""
+    """Splits a text without spaces into words."""
     if chunk.isascii() or not any(map(spaceless, chunk)):
         return [chunk]
     breaker = _dictionary()
@@ -62,12 +64,13 @@ def _within(chunk: str) -> list[str]:
 
 
 def _grouped(chunk: str, joins: Callable[[str, str], bool]) -> list[str]:
-    """A text without spaces cut into parts. Marks belong to the part before them.
+    """Splits a text without spaces into groups of characters; combining marks stay with the
+    preceding group.
 
-    chunk: the text, not empty.
-    joins: whether a character belongs to the part before it.
+    chunk: non-empty text
+    joins: function of the current group and the next character; True appends the character
     """
-    parts = [chunk[0]]  # a mark at the beginning is a part of its own
+    parts = [chunk[0]]  # a leading combining mark forms its own group
     for character in chunk[1:]:
         if unicodedata.category(character).startswith("M") or joins(parts[-1], character):
             parts[-1] += character
@@ -78,7 +81,7 @@ def _grouped(chunk: str, joins: Callable[[str, str], bool]) -> list[str]:
 
 @functools.cache
 def _dictionary() -> Callable[[str], Iterable[str]] | None:
-    """ICU's word breaker, if it is installed."""
+    """Returns ICU's word breaker; None if icu4py is not installed."""
     try:
         from icu4py.breakers import WordBreaker
     except ImportError:
@@ -89,16 +92,16 @@ def _dictionary() -> Callable[[str], Iterable[str]] | None:
 def covered(
     chunks: Sequence[int], pieces: Sequence[str], text: str, split: Split = words
 ) -> list[range]:
-    """Numbers of the words that each piece is a part of, from 0.
+    """Returns the range of word indices, from 0, that each token covers.
 
-    chunks: for each piece, the number of the part of the text, between spaces, that it belongs to.
-    pieces: the pieces of the text.
-    text: the text.
-    split: cuts a text into words.
+    chunks: index of the space-separated chunk that each token belongs to
+    pieces: subword string of each token
+    text: the text
+    split: function that splits a chunk into words
     """
     words_by_chunk = [split(chunk) for chunk in text.split()] or [[""]]
     first_words = [0, *itertools.accumulate(map(len, words_by_chunk))]
-    ranges: list[range] = []  # [pieces]
+    ranges: list[range] = []  # [tokens]
     pairs = zip(chunks, pieces, strict=True)
     for chunk, group in itertools.groupby(pairs, operator.itemgetter(0)):
         pieces_of_chunk = [piece for _, piece in group]
@@ -112,14 +115,16 @@ def covered(
 
 
 def _by_characters(pieces: Sequence[str], parts: Sequence[str]) -> list[range]:
-    """For each piece, the parts that have a character in common with it.
+    """Returns the range of words that share a character with each subword.
 
-    If pieces and parts differ in length, because normalisation has changed characters, positions
-    are in proportion.
+    If normalisation has changed the number of characters, positions are scaled proportionally.
+
+    pieces: subwords of the chunk
+    parts: words of the chunk
     """
-    numbers = [i for i, part in enumerate(parts) for _ in part]  # part of each character
+    numbers = [i for i, part in enumerate(parts) for _ in part]  # word index of each character
     lengths = [0 if piece == UNKNOWN else _length(piece) for piece in pieces]
-    # Unknown pieces share the characters that the other pieces do not spell.
+    # <unk> subwords share the characters that no other subword spells.
     rest = max(1, (len(numbers) - sum(lengths)) // max(1, pieces.count(UNKNOWN)))
     lengths = [
         rest if piece == UNKNOWN else length for piece, length in zip(pieces, lengths, strict=True)
@@ -128,7 +133,7 @@ def _by_characters(pieces: Sequence[str], parts: Sequence[str]) -> list[range]:
     ranges = []
     position = 0
     for piece, length in zip(pieces, lengths, strict=True):
-        # A later byte of a character belongs to the character before it.
+        # A continuation byte belongs to the preceding character.
         continues = _is_byte(piece) and not length and position > 0
         first = min(int((position - continues) * scale), len(numbers) - 1)
         last = min(max(int((position + length) * scale) - 1, first), len(numbers) - 1)
@@ -142,7 +147,8 @@ def _is_byte(piece: str) -> bool:
 
 
 def _length(piece: str) -> int:
-    """Characters of a piece without spaces; a byte counts if a character begins with it."""
+    """Returns the number of characters of a subword without spaces; of the bytes of a character,
+    only the first counts."""
     if _is_byte(piece):
         return int(int(piece[3:5], 16) & 0xC0 != 0x80)
     return len(piece.replace(SPACE, ""))
