@@ -517,7 +517,7 @@ def test_labels_in_columns_of_their_own(tmp_path):
         assert list(result.train.texts) == ["good day", "bad", "so so"]
     with pytest.raises(UserError, match="no column 'rudde'"):
         loaded("csv", tmp_path / "t.csv", text="text", label=["kind", "rudde"])
-    with pytest.raises(UserError, match="row 1: column 'text' holds 'good day', not 0 or 1"):
+    with pytest.raises(UserError, match="row 1: column 'text' contains 'good day', not 0 or 1"):
         loaded("csv", tmp_path / "t.csv", text="text", label=["text"])
 
 
@@ -537,9 +537,9 @@ def test_numbered_labels_get_their_names(tmp_path, several):
 
 def test_faults_of_labelled_data_are_named(tmp_path):
     file = write(tmp_path / "a.tsv", [{"text": "a", "label": "x"}, {"text": "b", "label": ""}])
-    with pytest.raises(UserError, match="row 2: column 'label' holds no label"):
+    with pytest.raises(UserError, match="row 2: column 'label' contains no label"):
         loaded("tsv", file)
-    with pytest.raises(UserError, match="no column 'sentiment'. It has: text, label"):
+    with pytest.raises(UserError, match="column 'sentiment' not found .available: text, label."):
         loaded("tsv", file, label="sentiment")
     with pytest.raises(UserError, match="nmt.classify needs data.text and data.label"):
         loaded("tsv", file, text=None, label=None, source="text", target="label")

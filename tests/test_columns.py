@@ -481,7 +481,7 @@ def test_tables_have_columns_too(corpus, tmp_path):
     ]
     more = ["data.source=[en,fr]", "data.alignment=links", "objective.guided_alignment=1.0"]
     assert (
-        "word of the link"
+        "refers to a missing word"
         not in run("train", *table, *more, *FEW, f"run_dir={tmp_path}/a").stderr.decode()
     )
     same = ["data.source=en", "data.factors=[tag]"]
@@ -496,11 +496,11 @@ def test_tables_have_columns_too(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["data.alignment=links"], "data.alignment=links: is read by objective.guided_alignment only"),
+        (["data.alignment=links"], "data.alignment=links: has no effect without guided attention"),
         (["objective.guided_alignment=1.0"], "needs the alignments of the training pairs"),
         (["data.alignment=links", "objective.guided_alignment=1.0", "normalizer=sparsemax"], "use normalizer=softmax"),
-        (["data.source=[en,fr]", "data.factors=[tag]"], "data.factors: belong to a single source"),
-        (["data.source=[en,en]"], "name at least one, and each once"),
+        (["data.source=[en,fr]", "data.factors=[tag]"], "data.factors: cannot be combined with several sources"),
+        (["data.source=[en,en]"], "needs at least one name, without duplicates"),
         (["data.source=[en,fr]", "window=local_p"], "restricts the positions of a single source"),
         (["model.factor_size=8"], "the source has no factors"),
         (["data.factors=[fr,missing]"], "train.missing: no such file"),
@@ -521,7 +521,7 @@ def test_links_that_lead_nowhere_name_their_line(corpus, tmp_path):
     made = text(tmp_path, "data.alignment=links", "objective.guided_alignment=1.0")
     failed(
         run("train", *made, f"run_dir={tmp_path}/r"),
-        "train.links, line 7: word of the link 3-1 not found",
+        "train.links, line 7: link 3-1 refers to a missing word",
     )
 
 

@@ -492,7 +492,7 @@ def test_bad_input_to_training(corpus, tmp_path):
     failed(bad(train_de=None), "train.de: no such file", "train.en")
     failed(bad(train_de=b"one\ntwo\n"), "train.en has 128 lines", "train.de has 2")
     failed(bad(val_en=b"", val_de=b""), "val.en", "no sentence pairs")
-    failed(bad(train_en=b"fine\n\xff\xfe\n"), "train.en, line 2: not UTF-8")
+    failed(bad(train_en=b"fine\n\xff\xfe\n"), "train.en, line 2: invalid UTF-8")
     failed(
         run("train", "trainer.max_epoch=1", "optimizer.lr=fast"),
         "did you mean max_epochs",
@@ -534,7 +534,9 @@ def test_bad_input_to_translation(trained, tmp_path):
         "search.width=0",
         "precision=x",
     )
-    failed(run("translate", f"model={trained}", stdin=b"fine\n\xff\n"), "stdin, line 2: not UTF-8")
+    failed(
+        run("translate", f"model={trained}", stdin=b"fine\n\xff\n"), "stdin, line 2: invalid UTF-8"
+    )
     failed(
         run(
             "evaluate",

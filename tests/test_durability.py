@@ -428,12 +428,12 @@ def table(tmp_path, form, content):
         ("csv", b"en,de\na\rb,c\n", "line 2.*a carriage return inside a cell"),
         ("tsv", b"en\tde\na\rb\tc\n", "line 2.*a carriage return inside a cell"),
         ("csv", b'en,de\n"a,b\n', "cannot be read as a table"),
-        ("csv", b"en,en\na,b\n", "two columns have the same name"),
+        ("csv", b"en,en\na,b\n", "duplicate column names"),
         ("csv", b"en,de\n", "contains no rows"),
-        ("csv", b"en,de\na,\xff\n", "line 2: not UTF-8"),
+        ("csv", b"en,de\na,\xff\n", "line 2: invalid UTF-8"),
         ("jsonl", b'{"en": "a", "de": "b"}\n{"en": "a"}\n', "line 2: has no de"),
-        ("jsonl", b'{"en": "a", "de": "\xff"}\n', "line 1: not UTF-8"),
-        ("jsonl", b"[" * 100_000 + b"\n", "line 1: not JSON"),
+        ("jsonl", b'{"en": "a", "de": "\xff"}\n', "line 1: invalid UTF-8"),
+        ("jsonl", b"[" * 100_000 + b"\n", "line 1: invalid JSON"),
         ("jsonl", b"[1]\n", "not an object"),
         ("parquet", b"PAR1nonsense", "cannot be read as parquet"),
     ],
@@ -689,7 +689,8 @@ def test_gold_links_one_a_line(tmp_path, run_dir):
     assert rates[0] == rates[1]
     (tmp_path / "wa").write_text("3 1 1 S\n")
     failed(
-        run("align", *command, f"gold={tmp_path}/wa"), "wa, line 1: pair 3, but there are 2 pairs"
+        run("align", *command, f"gold={tmp_path}/wa"),
+        "wa, line 1: pair 3 not found; the source file has 2",
     )
     (tmp_path / "wa").write_text("0-0\n")
     failed(run("align", *command, f"gold={tmp_path}/wa"), "has 1 lines", "pair source target S")

@@ -60,7 +60,7 @@ def test_wide_encodings_are_named_in_every_format(tmp_path, form):
             archive.writestr("t.de", text)
     else:
         file.write_bytes(text)
-    with pytest.raises(UserError, match="not UTF-8 but UTF-16LE"):
+    with pytest.raises(UserError, match="encoding is UTF-16LE, must be UTF-8"):
         table(form, file)
 
 
@@ -107,7 +107,7 @@ def test_direct_speech_in_tsv_is_no_quoting(tmp_path, caplog):
 def test_tables_of_spreadsheets_get_hints(tmp_path):
     with pytest.raises(UserError, match="data.quotes=true"):
         table("tsv", written(tmp_path / "t.tsv", '"en"\t"de"\n"a"\t"b"\n'))
-    with pytest.raises(UserError, match="separated by semicolons"):
+    with pytest.raises(UserError, match="Semicolons are not supported"):
         table("csv", written(tmp_path / "t.csv", "en;de\na;b\n"))
     with pytest.raises(ValueError, match="data.quotes=true: is for tsv"):
         table("jsonl", "t", quotes=True)
@@ -116,12 +116,12 @@ def test_tables_of_spreadsheets_get_hints(tmp_path):
 def test_columns_that_are_not_asked_for_may_be_empty_repeated_or_absent(tmp_path):
     file = written(tmp_path / "t.csv", "en,de,,\na,b,,\n")
     assert both(table("csv", file)) == [("a", "b")]
-    with pytest.raises(UserError, match="two columns have the same name"):
+    with pytest.raises(UserError, match="duplicate column names"):
         table("csv", written(tmp_path / "u.csv", "en,de,en\na,b,c\n"))
     rows = '{"note": "x", "en": "a", "de": "b"}\n{"en": "c", "de": "d"}\n'
     assert both(table("jsonl", written(tmp_path / "t.jsonl", rows))) == [("a", "b"), ("c", "d")]
     gap = '{"en": "a", "de": "b"}\n{"en": "c"}\n'
-    with pytest.raises(UserError, match="line 2: has no de, which the first line has"):
+    with pytest.raises(UserError, match="line 2: key de not found"):
         table("jsonl", written(tmp_path / "u.jsonl", gap))
 
 
@@ -174,7 +174,7 @@ NESTED = {"translation": {"en": "a", "de": "b"}}
         ({"translation": {"en": "c"}}, "row 2: its translation column has the languages en;"),
         ({"translation": None}, "row 2: its translation column holds None, not texts by language"),
         ({"translation": [{"en": "c", "de": "d"}]}, "row 2: its translation column holds"),
-        ({"translation": {"en": "c", "de": None}}, "row 2: column 'de' holds None, not text"),
+        ({"translation": {"en": "c", "de": None}}, "row 2: column 'de' contains None, not text"),
         ({"translation": "c"}, "row 2: its translation column holds 'c'"),
         ({}, "line 2: has no translation"),
     ],
@@ -241,7 +241,9 @@ def test_numbers_of_no_class_are_refused(tmp_path, number):
     data = TableFiles(
         format="parquet", train=str(file), validation=str(file), text="text", label="label"
     )
-    with pytest.raises(UserError, match=f"row 2: column 'label' holds {number}, not one of the 2"):
+    with pytest.raises(
+        UserError, match=f"row 2: column 'label' contains {number}, expected a class"
+    ):
         data.labelled()
 
 

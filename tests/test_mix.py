@@ -222,7 +222,7 @@ FAULTS = {
     ),
     "until medium 1": ("until medium inf", r"stage mid: never ends \(until medium inf\)"),
     "- UpperCase: 0.05": ("- Upper: 0.05", "modifier Upper: not found"),
-    "- Noise: 0.0005": ("- Noise: 5", "5 is not a probability"),
+    "- Noise: 0.0005": ("- Noise: 5", "probability 5 must be"),
     "  max_words: 6": ("  words: 6", "modifier Noise: unknown setting words"),
     "  char_swap: 0.1": ("  swap: 0.1", "modifier Typos: unknown setting swap"),
     "seed: 1111": ("seed: [", "cannot be read as YAML"),
@@ -257,10 +257,13 @@ def test_faults_are_reported_when_typed(folder):
     )
     result = run("train", *typed(folder, "hollow.yml"))
     assert result.returncode == 1
-    assert b"corpus a: no sentence pairs left" in result.stderr
+    assert b"corpus a: the filters dropped all" in result.stderr
     result = run("train", *typed(folder, "mix.yml", "batching.sentences=40"))
     assert result.returncode == 1
-    assert b"corpus medium: 35 sentence pairs are fewer than a batch of 40" in result.stderr
+    assert (
+        b"corpus medium: 35 sentence pairs after filtering, must be at least a batch of 40"
+        in result.stderr
+    )
     assert "mix" in choices("data")
 
 

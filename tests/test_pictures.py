@@ -598,7 +598,9 @@ def test_bad_pictures_are_counted_or_refused(tmp_path, bad, caplog):
 def test_what_a_table_of_captions_lacks_is_reported(tmp_path):
     image(tmp_path, "a.png")
     (tmp_path / "t.csv").write_text("picture,text\na.png,a\n")
-    with pytest.raises(UserError, match="no columns 'image' and 'caption'. It has: picture, text"):
+    with pytest.raises(
+        UserError, match="columns 'image' and 'caption' not found .available: picture, text"
+    ):
         Captions(train=str(tmp_path / "t.csv"), validation="x").load()
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="a folder without metadata"):

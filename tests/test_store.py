@@ -312,7 +312,7 @@ def test_what_is_wrong_in_a_file_is_named_by_its_line(corpus, tmp_path):
     (tmp_path / "bad.en").write_bytes(b"\n".join(lines))
     (tmp_path / "bad.de").write_bytes((corpus / "train.de").read_bytes())
     for wanted in ("memory", "disk"):
-        with pytest.raises(UserError, match=rf"bad\.en, line {CHUNK + 5:,}: not UTF-8"):
+        with pytest.raises(UserError, match=rf"bad\.en, line {CHUNK + 5:,}: invalid UTF-8"):
             loaded(text(corpus, f"data.train={tmp_path}/bad", f"store={wanted}"), Filters())
     (tmp_path / "bad.en").write_bytes((corpus / "train.en").read_bytes() + b"one more\n")
     with pytest.raises(UserError, match=rf"has {ROWS + 1:,} lines, .* has {ROWS:,}"):
@@ -340,7 +340,9 @@ def test_a_tokenizer_is_trained_on_an_even_sample(caplog):
     caplog.set_level("INFO", "nmt")
     lines = [f"{'früh' if i < 5000 else 'spät'} {i % 9}" for i in range(10_000)]
     SentencePiece(model="char", sample=20_000).train(lines, lines)
-    [share] = {record.args[0] for record in caplog.records if "training on a random" in record.message}
+    [share] = {
+        record.args[0] for record in caplog.records if "training on a random" in record.message
+    }
     assert share == pytest.approx(100 * 10_000 / 60_000)
     whole = SentencePiece(model="word", vocabulary_size=50, sample=200_000).train(lines, lines)
     part = SentencePiece(model="word", vocabulary_size=50, sample=60_000).train(lines, lines)

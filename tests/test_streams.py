@@ -79,7 +79,7 @@ def test_whatever_comes_in_as_many_lines_go_out(small_run, tmp_path, lines):
         for line in lines:
             line.decode()
     except UnicodeDecodeError:
-        with pytest.raises(UserError, match="not UTF-8"):
+        with pytest.raises(UserError, match="invalid UTF-8"):
             translated(small_run, source, output, *overrides)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
     else:

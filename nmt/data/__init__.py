@@ -1,8 +1,11 @@
-"""Parallel and labelled text: values, sources, file formats, filters, encoding and batches.
+"""Data sets of parallel and labelled text: types, sources, file formats, filters, encoding and
+batching.
 
-A data set is one file in sources/ and one YAML in conf/data. A format is one file in formats/.
+A new data source is one file in sources/ and one YAML file in conf/data. A new table format is one
+file in formats/.
 
-Read: this file, lines, links, formats, pair_columns, parts, sources, the rest in any order.
+Reading order: this file, lines, links, formats, pair_columns, parts, sources, the rest in any
+order.
 """
 
 from __future__ import annotations
@@ -20,31 +23,36 @@ import numpy as np
 from nmt.data.modifiers import Modifier
 
 Text = Sequence[str]
-"""Lines of text: a list in memory, or an object that reads them on demand."""
+"""Lines of text, either a list in memory or a sequence that reads lines on demand."""
 Box = tuple[float, float, float, float]
-"""Region of a picture: top, left, bottom, right, as fractions of its height and width."""
+"""Image region as (top, left, bottom, right), in fractions of the image height and width."""
 Region = tuple[int, int, Box]
-"""First character of a part of a caption, the one after its last, and the region it describes."""
+"""Caption span and its image region: index of the first character, index after the last character,
+region."""
 
 
 class View(Text):
-    """Base of texts that are not lists. Subclasses define `__len__` and `line`."""
+    """Base class of lazily read lines; subclasses define `__len__` and `line`."""
 
     def line(self, i: int) -> str:
-        """Line `i`, counted from 0."""
+        """Returns line `i`, counted from 0."""
         raise NotImplementedError
 
     def lines(self, rows: range) -> list[str]:
-        """The lines of a slice."""
+        """Returns the lines in a range of indices."""
         return [self.line(i) for i in rows]
 
     def __getitem__(self, i: Any, /) -> Any:
-        rows = range(len(self))  # handles negative numbers, and slices with any step
+        rows = range(len(self))  # supports negative indices and slices with any step
         return self.lines(rows[i]) if isinstance(i, slice) else self.line(rows[i])
 
 
 class Selection(View):
-    """Lines of a text, by their indices."""
+    """View of selected lines of a text.
+
+    text: all lines
+    indices: index of each selected line
+    """
 
     def __init__(self, text: Text, indices: Sequence[int] | np.ndarray) -> None:
         self._text = text
@@ -58,7 +66,7 @@ class Selection(View):
 
 
 class Chain(View):
-    """Several texts as one, without a copy."""
+    """View of several texts as one text, without copying."""
 
     def __init__(self, texts: Sequence[Text]) -> None:
         self._texts = texts
@@ -77,17 +85,17 @@ class Chain(View):
 
 @dataclass(frozen=True)
 class Pairs:
-    """Aligned sentences: source[i] and target[i] have the same meaning.
+    """Parallel sentences: source[i] and target[i] are translations of each other.
 
-    source: lines of the source, which may have columns (nmt/tokenizer/columns.py).
-    target: lines of the target.
-    name: origin of the pairs, for messages.
-    links: word alignments such as 0-0 1-2; words are separated by spaces.
-    more_references: second, third … references of all lines; "" where a line has fewer.
-    regions: for each pair, the regions of the picture that words of the target describe.
-    content: identity of pictures, which the lines only name.
-    store: folder in which the pairs are stored after filtering (nmt/data/store.py); its name
-        identifies them.
+    source: source lines, which may have several columns (nmt/tokenizer/columns.py)
+    target: target lines
+    name: origin of the pairs, for messages
+    links: word alignments such as 0-0 1-2, of space-separated words; None for no alignments
+    more_references: second, third … references of each line; "" where a line has fewer
+    regions: image regions described by target words, for each pair
+    content: digest of images, which the source lines only name
+    store: folder in which the filtered pairs are stored (nmt/data/store.py); its name identifies
+        the content
     """
 
     source: Text
@@ -104,13 +112,13 @@ class Pairs:
 
     @property
     def columns(self) -> dict[str, Text]:
-        """The texts by name: source, target, and links if there are any."""
-        # The order is part of the fingerprint of a run.
+        """Lines by column name: source, target and, if available, links."""
+        # The column order is part of the run's data fingerprint.
         columns = {"source": self.source, "target": self.target, "links": self.links}
         return {name: text for name, text in columns.items() if text is not None}
 
     def select(self, indices: Sequence[int] | np.ndarray) -> Pairs:
-        """A view of the pairs with these indices."""
+        """Returns a view of the pairs with the given indices."""
         return replace(
             self,
             source=Selection(self.source, indices),
@@ -118,25 +126,25 @@ class Pairs:
             links=None if self.links is None else Selection(self.links, indices),
             more_references=[Selection(lines, indices) for lines in self.more_references],
             regions=None if self.regions is None else [self.regions[i] for i in indices],
-            store=None,  # its name identifies all pairs, not some of them
+            store=None,  # the store's name identifies the complete set of pairs
         )
 
 
 def chained(parts: Sequence[Pairs], name: str) -> Pairs:
-    """Several corpora as one, without a copy."""
+    """Returns a view of several corpora as one corpus, without copying."""
     source = Chain([part.source for part in parts])
     return Pairs(source, Chain([part.target for part in parts]), name)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a mixture: its corpora and its end.
+    """Stage of a data mixture: corpus weights and end condition.
 
-    name: name of the stage.
-    weights: share of each corpus; the sum is 1.
-    until: corpus whose passes are counted.
-    passes: passes over that corpus after which the stage ends; None: it never ends.
-    modifiers: changes to the sentence pairs, in order.
+    name: name of the stage
+    weights: fraction of pairs from each corpus; the sum is 1
+    until: corpus whose passes determine the end of the stage
+    passes: number of passes over the corpus `until` after which the stage ends; None for no end
+    modifiers: changes applied to the sentence pairs, in order
     """
 
     name: str
@@ -147,18 +155,18 @@ class Stage:
 
     def __str__(self) -> str:
         shares = [f"{corpus} {float(weight):.3g}" for corpus, weight in self.weights.items()]
-        passes = "inf" if self.passes is None else self.passes  # as in the file
+        passes = "inf" if self.passes is None else self.passes  # syntax of the mixture file
         return f"{self.name}: {', '.join(shares)}, until {self.until} {passes}"
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Corpora, and the stages in which they are mixed.
+    """Corpora and the training stages in which they are mixed.
 
-    corpora: sentence pairs by the name of the corpus.
-    stages: stages in order.
-    settings: text of the file that describes the mixture, part of the data's identity.
-    tags: texts in front of the source lines of some corpora.
+    corpora: sentence pairs by corpus name
+    stages: stages in order
+    settings: text of the mixture file, part of the data fingerprint
+    tags: strings prepended to the source lines of some corpora
     """
 
     corpora: Mapping[str, Pairs]
@@ -168,21 +176,24 @@ class Mixture:
 
 
 def tag_of(line: str, tags: Sequence[str]) -> str:
-    """The tag in front of a source line with the space after it; "" if the line has none."""
+    """Returns the tag at the beginning of a source line with its space; "" if the line has no
+    tag."""
     return next((f"{tag} " for tag in tags if line.startswith(f"{tag} ")), "")
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The parts of a data set for translation.
+    """Training, validation and test sets for translation.
 
-    train, validation, test: sentence pairs; `test` is optional.
-    languages: source and target.
-    more_validation: further validation sets by name.
-    sources: number of texts in a source line; several are separated by tabs.
-    factors: names of the columns with a value for each word, after the text.
-    pictures: whether the last column of a source line is the name of a picture.
-    mixture: mixture whose corpora in order are the training text, or None.
+    train: training pairs
+    validation: pairs for validation during training
+    test: test pairs; None for no test set
+    languages: names of the source and target languages
+    more_validation: further validation sets by name
+    sources: number of source texts per line, separated by tabs
+    factors: names of the factor columns, which have one value per source word
+    pictures: whether the last column of a source line is an image name
+    mixture: mixture whose corpora, in order, form the training set; None for a single corpus
     """
 
     train: Pairs
@@ -198,12 +209,12 @@ class Splits:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts with their labels.
+    """Texts with labels for classification.
 
-    texts: lines of text.
-    labels: the labels of each text.
-    name: origin of the texts, for messages.
-    multi_label: whether a text has any number of labels, not exactly one.
+    texts: lines of text
+    labels: labels of each text
+    name: origin of the texts, for messages
+    multi_label: whether a text may have any number of labels instead of exactly one
     """
 
     texts: Text
@@ -217,9 +228,9 @@ class Labelled:
 
 @dataclass(frozen=True)
 class LabelledSplits:
-    """The parts of a data set for classification; `test` is optional.
+    """Training, validation and optional test set for classification.
 
-    multi_label: whether a text of the training part has any number of labels, not exactly one.
+    multi_label: whether a training text may have any number of labels instead of exactly one
     """
 
     train: Labelled
@@ -229,12 +240,13 @@ class LabelledSplits:
 
 
 def as_list(names: str | int | Sequence[str | int] | None) -> list[str]:
-    """One name or several as a list of texts; None is the empty list."""
+    """Returns one name or several names as a list of strings; None becomes an empty list."""
     return [str(names)] if isinstance(names, str | int) else [str(name) for name in names or ()]
 
 
 def unique_suffixes(paths: Sequence[str]) -> list[str]:
-    """The last parts of each path, as few as distinguish it from the other paths."""
+    """Returns the shortest trailing path components that distinguish each path from all other
+    paths."""
     split_paths = [path.strip("/").split("/") for path in paths]
     suffixes = []
     for parts in split_paths:

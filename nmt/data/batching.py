@@ -1,8 +1,7 @@
-"""Batches of sentences of similar length, shuffled as a pure function of (seed, epoch).
+"""Batches of sentence pairs with similar lengths, shuffled as a pure function of (seed, epoch).
 
-Sentences are shuffled, cut into pools of many batches, sorted by length within each pool and cut
-into batches. Then the batches are shuffled. There is little padding, and each epoch combines
-other sentences.
+Pairs are shuffled, divided into pools of many batches, sorted by length within each pool, and cut
+into batches, which are shuffled. The result has little padding and different batches in each epoch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,18 +18,19 @@ from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Pictures
 from nmt.foundation.ranges import Count, Size
 
 ReadPictures = Callable[[Sequence[str]], Pictures]
-"""Reads pictures by their names, in the form that the encoder of a network needs."""
+"""Function that reads images by name and returns them in the encoder's input format."""
 PREFETCHED = 8
-"""Batches that a process makes before they are needed."""
+"""Number of batches that each worker process prepares in advance."""
 
 
 class Batching:
-    """Rule by which sentences are cut into batches; one of `sentences` and `tokens` is 0.
+    """Settings that determine the batches; exactly one of `sentences` and `tokens` is 0.
 
-    sentences: number of sentences in a batch.
-    tokens: number of positions of a batch on either side, EOS and padding included; a longer
-        sentence is a batch of its own.
-    pool: batches that are sorted together; larger pools mean less padding and less randomness.
+    sentences: number of sentence pairs per batch
+    tokens: maximum number of token positions of a batch on each side, including EOS and padding; a
+        longer pair forms its own batch
+    pool: number of batches whose pairs are sorted together; larger pools give less padding and less
+        randomness
 
     Raises ValueError unless exactly one of `sentences` and `tokens` is 0.
     """
@@ -46,31 +46,33 @@ class Batching:
         self.pool = pool
 
     def usual(self, source: np.ndarray, target: np.ndarray) -> int:
-        """Number of pairs in a usual batch, given the lengths of both sides."""
+        """Returns the typical number of pairs per batch, given the sentence lengths of both
+        sides."""
         return self.sentences or max(1, self.tokens // (int(max(source.mean(), target.mean())) + 1))
 
     def indices(
         self, source: np.ndarray, target: np.ndarray, seed: int, epoch: int
     ) -> list[np.ndarray]:
-        """Batches of indices; every index exactly once.
+        """Returns the pair indices of each batch in an epoch; every pair appears exactly once.
 
-        source: lengths of the source sentences.
-        target: lengths of the target sentences.
-        seed: seed of the run.
-        epoch: number of the epoch.
+        source: source lengths in tokens
+        target: target lengths in tokens
+        seed: seed of the run
+        epoch: epoch number
         """
         rng = np.random.default_rng([seed, epoch])
         order = rng.permutation(len(source))
         pool_size = self.usual(source, target) * self.pool
         batches: list[np.ndarray] = []
-        # Sorting within pools, not all sentences, combines other sentences in each epoch.
+        # Sorting within random pools gives different batches in each epoch.
         for start in range(0, len(order), pool_size):
             pool = order[start : start + pool_size]
             batches += self._cut(pool[_by_length(source[pool], target[pool])], source, target)
         return [batches[i] for i in rng.permutation(len(batches))]
 
     def in_order(self, source: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
-        """Batches from the longest to the shortest, for evaluation; every index exactly once."""
+        """Returns the pair indices of each evaluation batch, longest pairs first; every pair
+        appears exactly once."""
         return self._cut(_by_length(source, target), source, target)[::-1]
 
     def _cut(self, order: np.ndarray, source: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
@@ -90,23 +92,23 @@ class Batching:
 
 
 def _by_length(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Order by target length, then by source length, ascending and descending in turn.
+    """Returns indices sorted by target length, then by source length in alternating direction.
 
-    The turns make neighbours similar where the target length changes.
+    The alternation keeps adjacent pairs similar where the target length changes.
     """
     return np.lexsort((np.where(target % 2, source, -source), target))
 
 
 def collate(corpus: Corpus, rows: Rows, read_pictures: ReadPictures | None = None) -> Batch:
-    """Some pairs as one padded batch: EOS after every sentence, BOS before the inputs.
+    """Builds a padded batch, with EOS after every sentence and BOS before the decoder inputs.
 
-    corpus: encoded pairs.
-    rows: numbers of the pairs.
-    read_pictures: reads the pictures of the pairs; None: the batch has none.
+    corpus: encoded pairs
+    rows: indices of the pairs
+    read_pictures: function that reads the images of the pairs; None for a batch without images
     """
     source, source_lengths = pad(corpus.source, rows)  # [B, S], [B]
     targets, target_lengths = pad(corpus.target, rows)  # [B, T], [B]
-    # The inputs are the targets one step later, without EOS.
+    # Decoder inputs are the targets shifted by one step, without EOS.
     inputs = targets.roll(1, dims=1)  # [B, T]
     inputs[inputs == EOS] = PAD
     inputs[:, 0] = BOS
@@ -128,10 +130,11 @@ def collate(corpus: Corpus, rows: Rows, read_pictures: ReadPictures | None = Non
 
 
 def _link_matrices(links: Ragged, targets: int, sources: int) -> torch.Tensor:
-    """Links of each pair as a matrix [B, T, S]; rows with links have sum 1.
+    """Returns alignment links as matrices [B, T, S]; each row with links sums to 1.
 
-    links: s₁ t₁ s₂ t₂ … of each pair.
-    targets, sources: T and S.
+    links: flat positions s₁ t₁ s₂ t₂ … of each pair
+    targets: padded target length T
+    sources: padded source length S
     """
     matrices = np.zeros((len(links), targets, sources), np.float32)  # [B, T, S]
     positions = links.ids.reshape(-1, 2).astype(np.int64)  # [links, 2], source before target
@@ -143,13 +146,11 @@ def _link_matrices(links: Ragged, targets: int, sources: int) -> torch.Tensor:
 def pad(
     sequences: Ragged | RaggedChain | Sequence[Sequence[int]], rows: Rows, end: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Some sequences as a matrix, with padding after each.
+    """Returns sequences as a padded matrix of ids [n, L] and their lengths [n].
 
-    sequences: all sequences.
-    rows: numbers of the n sequences.
-    end: whether EOS is appended to each.
-
-    Returns ids [n, L] and lengths [n], EOS included.
+    sequences: all sequences
+    rows: indices of the n sequences to return
+    end: whether EOS is appended to each sequence; lengths then include EOS
     """
     if not isinstance(sequences, Ragged | RaggedChain):
         sequences = Ragged.of(sequences)
@@ -161,13 +162,13 @@ def pad(
 
 
 def prefetched(batches: Any, indices: Sequence[int], processes: int) -> Iterator[Any]:
-    """Some of the batches, made when or before they are needed.
+    """Yields batches by index, optionally prepared in advance by worker processes.
 
-    batches: makes a batch by its index.
-    indices: indices of the batches.
-    processes: number of processes that make them ahead of time; 0: none.
+    batches: sequence that creates a batch when it is indexed
+    indices: indices of the batches
+    processes: number of worker processes; 0 creates batches in this process
 
-    Raises the UserError of a batch with its own text, from whichever process.
+    Raises the UserError of a batch unchanged, also from a worker process.
     """
     if not processes or len(indices) < 2:
         return (batches[i] for i in indices)
@@ -176,7 +177,7 @@ def prefetched(batches: Any, indices: Sequence[int], processes: int) -> Iterator
         try:
             return batches[index]
         except UserError as error:
-            return error  # if it were raised, the loader would put a traceback into its text
+            return error  # returned, since DataLoader would add a traceback to the message
 
     loader: Any = torch.utils.data.DataLoader(
         indices,  # type: ignore[arg-type]
@@ -193,17 +194,17 @@ def prefetched(batches: Any, indices: Sequence[int], processes: int) -> Iterator
 
 
 def _raised(result: Any) -> Any:
-    """A batch. Raises it if it is a UserError."""
+    """Returns a batch, or raises it if it is a UserError."""
     if isinstance(result, UserError):
         raise result
     return result
 
 
 def padding_share(batches: Sequence[np.ndarray], *sides: np.ndarray) -> float:
-    """Share of positions that are padding.
+    """Returns the fraction of positions that are padding.
 
-    batches: indices of the sentences of each batch.
-    sides: lengths of all sentences, for each side, without EOS, which counts as real.
+    batches: sentence indices of each batch
+    sides: sentence lengths without EOS, one array per side; EOS counts as a real position
     """
     sizes = [lengths[batch] + 1 for batch in batches for lengths in sides]
     padded = sum(int(size.max()) * len(size) for size in sizes)

@@ -1,4 +1,4 @@
-"""Texts to classify: ids of the text or of its sentences, and batches."""
+"""Encoding and batching of texts for classification, as whole texts or split into sentences."""
 
 import itertools
 import re
@@ -15,7 +15,8 @@ from nmt.foundation.interfaces import EOS, TextBatch
 from nmt.tokenizer import Tokenizer
 
 LONGEST_SENTENCE = 500
-"""Characters that a server or page translates at once; longer sentences are cut between words."""
+"""Maximum characters of a sentence that a server or HTML page translates; longer sentences are
+split between words."""
 SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])")
 ABBREVIATION = re.compile(
     r"(\w|(\w\.)+\w|dr|mr|mrs|ms|prof|st|jr|sr|vs|etc|e\.g|i\.e|no|nr|vol|fig|approx|dept|gen|col|"
@@ -26,11 +27,11 @@ ABBREVIATION = re.compile(
 
 @dataclass(frozen=True)
 class Documents:
-    """Encoded texts in rows, which are sentences, or one row for each text.
+    """Encoded texts; a row is a sentence, or a whole text if texts are not split.
 
-    rows: ids; no row is empty.
-    offsets: text i is rows offsets[i] to offsets[i + 1].
-    cut: number of texts that were too long and are without their end.
+    rows: token ids; no row is empty
+    offsets: row index of the beginning of each text, and the total number of rows
+    cut: number of texts that were truncated
     """
 
     rows: Ragged
@@ -42,15 +43,15 @@ class Documents:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each text."""
+        """Number of tokens of each text."""
         return np.diff(self.rows.offsets[self.offsets])
 
 
 def sentences(line: str) -> list[str]:
-    """The sentences of a text.
+    """Splits a text into sentences.
 
-    They end with . ! ? … before a space, or with 。！？ anywhere. A full stop after an initial or a
-    common abbreviation does not end a sentence, nor does one before a lowercase letter.
+    A sentence ends with . ! ? … before a space, or with 。！？ anywhere. A full stop after an initial
+    or common abbreviation, or before a lowercase letter, does not end a sentence.
     """
     ends = [0]
     for match in SENTENCE_END.finditer(line):
@@ -70,13 +71,13 @@ def encode_documents(
     max_tokens: int,
     seed: int | None = None,
 ) -> Documents:
-    """Texts as ids; a text without tokens becomes a single EOS.
+    """Encodes texts as token ids; a text without tokens becomes a single EOS.
 
-    lines: texts.
-    tokenizer: tokenizer of the source.
-    splits: whether texts are cut into sentences.
-    max_tokens: tokens of a text; the rest is dropped.
-    seed: see `Tokenizer.encode_source`.
+    lines: texts
+    tokenizer: tokenizer whose source side encodes the texts
+    splits: whether texts are split into sentences
+    max_tokens: maximum number of tokens per text; further tokens are dropped
+    seed: seed of the random segmentation; None for the deterministic segmentation
     """
     texts = [sentences(line) if splits else [line] for line in lines]
     encoded = encode_lines(
@@ -86,33 +87,33 @@ def encode_documents(
     )
     encoded_rows = (encoded[i] for i in range(len(encoded)))
     rows: list[np.ndarray] = []
-    offsets = [0]  # of each text, in rows
+    offsets = [0]  # first row of each text
     cut = 0
     for text in texts:
-        room = max_tokens  # left for the text
+        room = max_tokens  # remaining tokens of the text
         for ids in itertools.islice(encoded_rows, len(text)):
             if len(ids) and room > 0:
                 rows.append(ids[:room])
             room -= len(ids)
         cut += room < 0
-        if len(rows) == offsets[-1]:  # a text has at least one row
+        if len(rows) == offsets[-1]:  # every text needs at least one row
             rows.append(np.array([EOS], encoded.ids.dtype))
         offsets.append(len(rows))
-    ids = np.concatenate([encoded.ids[:0], *rows])  # also without rows
+    ids = np.concatenate([encoded.ids[:0], *rows])  # the empty array supports zero rows
     return Documents(Ragged(ids, offsets_of([*map(len, rows)])), np.array(offsets), cut)
 
 
 def collate_texts(
     documents: Documents, indices: Sequence[int] | np.ndarray, labels: np.ndarray | None
 ) -> TextBatch:
-    """Texts as one padded batch, without EOS, so that attention has only words.
+    """Builds a padded batch of texts without EOS, so that attention covers only words.
 
-    documents: encoded texts.
-    indices: numbers of the texts.
-    labels: Boolean [texts, labels] of all texts; None: unknown.
+    documents: encoded texts
+    indices: indices of the texts
+    labels: Boolean label table [texts, labels] of all texts; None if unknown
     """
     rows = [np.arange(documents.offsets[i], documents.offsets[i + 1]) for i in indices]
-    # tokens: [N, S], the rows of all texts
+    # tokens [N, S], lengths [N]
     tokens, lengths = pad(documents.rows, np.concatenate(rows), end=False)
     return TextBatch(
         tokens=tokens,

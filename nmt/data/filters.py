@@ -1,4 +1,4 @@
-"""Filters of training pairs, and the fingerprint that identifies a text."""
+"""Filters for training pairs, and the fingerprint of a corpus."""
 
 import hashlib
 import json
@@ -20,17 +20,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters of training pairs; dropped pairs are counted and reported.
+    """Filters for training pairs; the number of dropped pairs is logged by reason.
 
     Pairs with an empty side are always dropped.
 
-    tags: tags in front of source lines, which do not count as text.
-    max_length: longest sentence of either side, in tokens.
-    max_ratio: largest ratio of token counts (0: any).
-    drop_duplicates: whether only the first of equal pairs is kept.
-    drop_identical: whether pairs with equal sides are dropped.
-    max_symbols: largest share of digits, punctuation and other symbols among the characters of
-        either side, without spaces.
+    tags: tags at the beginning of source lines, which the filters ignore
+    max_length: maximum sentence length on either side, in tokens
+    max_ratio: maximum ratio of the two token counts; 0 disables the filter
+    drop_duplicates: whether only the first of identical pairs is kept
+    drop_identical: whether pairs whose source equals the target are dropped
+    max_symbols: maximum fraction of digits, punctuation and other symbols among the non-space
+        characters of either side
     """
 
     tags: Sequence[str] = ()
@@ -43,21 +43,24 @@ class Filters:
 
     @property
     def key(self) -> str:
-        """The settings as text; part of the name of a store."""
-        # Without tags, the key is that of stores made before there were tags.
+        """Filter settings as a string, part of the name of stored data."""
+        # An empty `tags` is left out, so that stores of older versions are still used.
         settings = {name: value for name, value in vars(self).items() if name != "tags" or value}
         return str(sorted(settings.items()))
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """The ratio of lengths, for a source without words."""
-        return {} if run.sources else {"filters.max_ratio": "a picture has no length"}
+        """Returns `max_ratio` as a key without effect if the source is an image only."""
+        return {} if run.sources else {"filters.max_ratio": "an image has no length in tokens"}
 
     def text(self, pairs: Pairs) -> Pairs:
-        """The pairs that pass the filters of text. Raises UserError if none does."""
+        """Returns the pairs that pass all text filters.
+
+        Raises UserError if no pair passes.
+        """
         passing, dropped = self.sift(pairs.source, pairs.target)
         if self.drop_duplicates:
-            # In reverse, so that the first of equal pairs is the one that stays.
+            # Reverse order keeps the first of identical pairs.
             first = {(pairs.source[i], pairs.target[i]): i for i in reversed(passing)}
             dropped["duplicate"] = len(passing) - len(first)
             passing = sorted(first.values())
@@ -65,9 +68,9 @@ class Filters:
         return pairs if len(passing) == len(pairs) else pairs.select(passing)
 
     def sift(self, source: Text, target: Text) -> tuple[list[int], dict[str, int]]:
-        """Pairs that pass all filters of text except that of duplicates.
+        """Applies the text filters except duplicate removal.
 
-        Returns the numbers of the pairs, and the number of dropped pairs by the reason.
+        Returns the indices of the kept pairs, and the number of dropped pairs by reason.
         """
         passing = []
         dropped = {"empty": 0, "identical": 0, "symbols": 0}
@@ -84,7 +87,7 @@ class Filters:
         return passing, dropped
 
     def tokens(self, corpus: Corpus, name: str) -> np.ndarray:
-        """Numbers of the pairs that pass the filters of length and ratio.
+        """Returns the indices of the pairs that pass the length and ratio filters.
 
         Raises UserError if no pair passes.
         """
@@ -95,18 +98,21 @@ class Filters:
         dropped = {"too long": int((~within).sum())}
         if self.max_ratio:
             balanced = longest <= self.max_ratio * np.maximum(1, np.minimum(source, target))
-            dropped["ratio"] = int((within & ~balanced).sum())  # each pair has one reason
+            dropped["ratio"] = int((within & ~balanced).sum())  # one reason per dropped pair
             within &= balanced
         passing = np.flatnonzero(within).astype(np.uint32)
         self.report(name, len(corpus), len(passing), dropped)
         return passing
 
     def report(self, name: str, before: int, after: int, dropped: Mapping[str, int]) -> None:
-        """Logs the numbers of dropped pairs. Raises UserError if no pair is left.
+        """Logs the number of dropped pairs by reason.
 
-        name: name of the pairs.
-        before, after: number of pairs before and after filtering.
-        dropped: number of dropped pairs by the reason.
+        name: name of the pairs
+        before: number of pairs before filtering
+        after: number of pairs after filtering
+        dropped: number of dropped pairs by reason
+
+        Raises UserError if no pair is left.
         """
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items() if count)
         if reasons:
@@ -115,16 +121,16 @@ class Filters:
             )
         if not after:
             raise UserError(
-                f"{name}: no sentence pairs left of {before:,} (dropped: {reasons}). See "
-                "filters.max_length and the other keys of filters"
+                f"{name}: the filters dropped all {before:,} sentence pairs ({reasons}). Relax "
+                "filters.max_length or another key of filters"
             )
 
 
 class _LetterTable(dict[int, int | None]):
-    """Translation table that maps letters and their marks to "a" and deletes spaces."""
+    """Translation table that maps letters and combining marks to "a" and deletes spaces."""
 
     def __missing__(self, code: int) -> int | None:
-        # Called once for each character; `str.translate` does the rest without Python.
+        # Called once per distinct character; later lookups run at C speed in `str.translate`.
         category = unicodedata.category(chr(code))
         is_space = category[0] == "Z" or category == "Cc"
         letter = ord("a") if category[0] in "LM" else code
@@ -135,18 +141,19 @@ _LETTERS = _LetterTable()
 
 
 def symbols(text: str) -> float:
-    """Share of symbols among the characters of a text without spaces; letters are not symbols."""
+    """Returns the fraction of symbols (all non-letters) among the non-space characters of a
+    text."""
     letters = text.translate(_LETTERS)
     return 1 - letters.count("a") / len(letters) if letters else 1.0
 
 
 def fingerprint(pairs: Pairs) -> str:
-    """SHA-256 of the text; equal for the same sentences in the same order."""
+    """Returns the SHA-256 digest of a corpus; equal for the same sentences in the same order."""
     if pairs.store is not None:
         return hashlib.sha256(f"{pairs.store.name} {len(pairs)}".encode()).hexdigest()
     digest = hashlib.sha256()
     for column in pairs.columns.values():
-        # Each column as a JSON list, one line at a time, so that memory does not grow.
+        # Each column is hashed as a JSON list, one line at a time, in constant memory.
         for i, line in enumerate(column):
             digest.update(("[" if i == 0 else ", ").encode())
             digest.update(json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass"))

@@ -1,7 +1,7 @@
-"""Files of word alignments by human annotators, or by another tool.
+"""Reads gold word alignments in Pharaoh, JSON or NAACL format.
 
-A line has the links of a pair in the Pharaoh format (0-0 sure, 0?0 possible) or in JSON. Or it is
-one link in the format of the shared tasks of 2003 and 2005 (NAACL).
+Pharaoh (0-0 sure, 0?0 possible) and JSON have one sentence pair per line. The NAACL format of the
+shared tasks of 2003 and 2005 has one link per line.
 """
 
 import json
@@ -16,24 +16,31 @@ from nmt.data.links import Links, parse_links
 from nmt.foundation.errors import UserError
 
 NAACL_LINK = re.compile(r"\s*(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})(?:\s+([SP]))?(?:\s+[\d.]+)?\s*")
-"""Format of the shared tasks of 2003 and 2005: pair, source and target word, S or P, confidence."""
+"""Line of the NAACL format: pair, source word, target word, S (sure) or P (possible),
+confidence."""
 
 
 @dataclass(frozen=True)
 class GoldLinks:
-    """Links of a sentence pair by human annotators; every sure link counts as possible."""
+    """Gold alignment links of a sentence pair.
+
+    sure: sure links; each also counts as possible
+    possible: possible links
+    """
 
     sure: Links
     possible: Links
 
 
 def read_gold_links(key: str, name: str, source: Path, count: int) -> list[GoldLinks]:
-    """Links of each pair of a file. Raises UserError for a line with anything else.
+    """Reads the gold links of each sentence pair.
 
-    key: setting that names the file
-    name: the file, in Pharaoh's, NAACL's or JSON's form
-    source: file with the source sentences, for messages
-    count: number of pairs
+    key: setting that names the file, for messages
+    name: file in Pharaoh, NAACL or JSON format
+    source: file of the source sentences, for messages
+    count: number of sentence pairs
+
+    Raises UserError if a line is invalid.
     """
     file = find_file(name)
     lines = read_lines(file)
@@ -41,9 +48,9 @@ def read_gold_links(key: str, name: str, source: Path, count: int) -> list[GoldL
         return _naacl_gold(lines, file, count)
     if len(lines) != count:
         raise UserError(
-            f"{key}={file}: has {len(lines):,} lines, {source} has {count:,}; expected links such "
-            'as 0-0 1?2 or JSON with lists "sure" and "possible" in one line per pair, or a link '
-            "per line, `pair source target S`, from 1"
+            f"{key}={file}: has {len(lines):,} lines, but {source} has {count:,}; expected one "
+            'line per pair, with links such as 0-0 1?2 or JSON lists "sure" and "possible", or one '
+            "link per line as `pair source target S`, counted from 1"
         )
     gold = []
     for number, line in enumerate(lines, 1):
@@ -56,9 +63,11 @@ def read_gold_links(key: str, name: str, source: Path, count: int) -> list[GoldL
 
 
 def _json_links(line: str) -> tuple[Links, Links]:
-    """Sure and possible links of {"sure": [[0, 1]], "possible": [[0, 2]]} or {"pairs": [[0, 1]]}.
+    """Returns sure and possible links of a JSON line.
 
-    Raises ValueError for anything else.
+    The formats are {"sure": [[0, 1]], "possible": [[0, 2]]} and {"pairs": [[0, 1]]}.
+
+    Raises ValueError for any other format.
     """
     links_of = {}
     values = json.loads(line)
@@ -68,7 +77,7 @@ def _json_links(line: str) -> tuple[Links, Links]:
             raise ValueError(f'"{key}" is not a list of links such as [[0, 1]]')
         links_of[key] = frozenset((s, t) for s, t in links)
     if not values.keys() & links_of.keys():
-        raise ValueError('there is neither "sure" nor "possible" nor "pairs" in it')
+        raise ValueError('expected a JSON object with a key "sure", "possible" or "pairs"')
     return links_of["sure"] | links_of["pairs"], links_of["possible"]
 
 
@@ -78,7 +87,8 @@ def _is_link(link: Any) -> bool:
 
 
 def _naacl_gold(lines: Sequence[str], file: Path, count: int) -> list[GoldLinks]:
-    """Gold links of each pair from lines of single links, all numbers from 1."""
+    """Returns the gold links of each pair from lines in the NAACL format, with all indices from
+    1."""
     sure: list[set[tuple[int, int]]] = [set() for _ in range(count)]
     possible: list[set[tuple[int, int]]] = [set() for _ in range(count)]
     for number, line in enumerate(lines, 1):
@@ -89,8 +99,10 @@ def _naacl_gold(lines: Sequence[str], file: Path, count: int) -> list[GoldLinks]
         source_word = int(fields[2])
         target_word = int(fields[3])
         if not 1 <= pair <= count:
-            raise UserError(f"{file}, line {number:,}: pair {pair}, but there are {count:,} pairs")
-        if source_word and target_word:  # 0 is a word without a link
+            raise UserError(
+                f"{file}, line {number:,}: pair {pair} not found; the source file has {count:,}"
+            )
+        if source_word and target_word:  # 0 marks a word without a link
             links = possible if fields[4] == "P" else sure
             links[pair - 1].add((source_word - 1, target_word - 1))
     return [GoldLinks(frozenset(s), frozenset(p)) for s, p in zip(sure, possible, strict=True)]

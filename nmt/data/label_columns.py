@@ -1,4 +1,4 @@
-"""Columns of texts and labels, as labelled texts."""
+"""Converts table columns of texts and labels into labelled texts."""
 
 import itertools
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from nmt.foundation.errors import UserError
 
 Labels = tuple[str, ...]
 MARKS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
-"""Cells of a column that marks the texts with a label."""
+"""Accepted cells of a binary label column and their Boolean values."""
 
 
 @dataclass(frozen=True)
 class LabelColumns:
-    """The keys data.text, data.label and data.separator.
+    """Columns named by the keys data.text, data.label and data.separator.
 
-    text: column of texts.
-    label: column of labels; or a list of columns of 0 and 1, one for each label.
-    separator: text between several labels in one cell, or None.
+    text: column of the texts
+    label: column of the labels, or a list of binary columns, one per label
+    separator: string between several labels in one cell; None for none
 
-    Raises ValueError if they contradict each other.
+    Raises ValueError if the settings contradict each other.
     """
 
     text: str
@@ -35,17 +35,20 @@ class LabelColumns:
             raise ValueError("data.label: name at least one column")
         if self.separator is not None and (not self.separator or isinstance(self.label, list)):
             raise ValueError(
-                "data.separator: is the text between several labels; use it together with "
-                "data.label"
+                "data.separator: must be a non-empty string between the labels in one cell of a "
+                "single data.label column"
             )
 
     @property
     def names(self) -> list[str]:
-        """All columns."""
+        """Names of all columns."""
         return [self.text, *as_list(self.label)]
 
     def read(self, stream: Stream[Rows]) -> Labelled:
-        """All texts of a part. Raises UserError for missing columns, texts or labels."""
+        """Reads all texts and labels of a stream.
+
+        Raises UserError for missing columns, texts or labels.
+        """
         texts: list[str] = []
         labels: list[Labels] = []
         multi_label = isinstance(self.label, list) or self.separator is not None
@@ -54,7 +57,7 @@ class LabelColumns:
             if isinstance(self.label, list):
                 labels += _marked_labels(rows, self.label)
             else:
-                # The first cell decides whether a text has a list of labels or one label.
+                # The type of the first cell determines whether texts have several labels.
                 is_list = not texts and isinstance(rows.values[self.label][0], list)
                 multi_label = multi_label or is_list
                 labels += _listed_labels(rows, self.label, self.separator, multi_label)
@@ -65,26 +68,29 @@ class LabelColumns:
 
 
 def _marked_labels(rows: Rows, columns: Sequence[str]) -> list[Labels]:
-    """Labels whose column contains 1. Raises UserError for a cell that is not 0 or 1."""
+    """Returns the labels whose binary columns contain 1, for each row.
+
+    Raises UserError if a cell is neither 0 nor 1.
+    """
     # [labels][texts]; None for a cell that is neither 0 nor 1
     marks = [[MARKS.get(str(c).strip().lower()) for c in rows.values[name]] for name in columns]
     for column, cells in zip(columns, marks, strict=True):
         if None in cells:
             i = cells.index(None)
             cell = rows.values[column][i]
-            raise UserError(f"{rows.place(i)}: column {column!r} holds {cell!r}, not 0 or 1")
+            raise UserError(f"{rows.place(i)}: column {column!r} contains {cell!r}, not 0 or 1")
     return [tuple(itertools.compress(columns, row)) for row in zip(*marks, strict=True)]
 
 
 def _listed_labels(
     rows: Rows, column: str, separator: str | None, multi_label: bool
 ) -> list[Labels]:
-    """Labels in lists, several labels in each cell, or one label in each cell.
+    """Returns the labels of each row, from list cells, separated cells or single-label cells.
 
-    rows: rows of the table.
-    column: column of labels; numbers of classes are replaced by the classes' names.
-    separator: text between the labels of a cell; None: a cell is one label.
-    multi_label: whether a text may have no label.
+    rows: rows of the table
+    column: column of labels; class indices are replaced by class names
+    separator: string between the labels of a cell; None for one label per cell
+    multi_label: whether a text may have no label
 
     Raises UserError for an invalid or missing label.
     """
@@ -100,17 +106,17 @@ def _listed_labels(
         for number in numbers:
             if not 0 <= number < len(classes):
                 raise UserError(
-                    f"{rows.place(i)}: column {column!r} holds {number}, not one of the "
-                    f"{len(classes)} classes, which are numbered from 0"
+                    f"{rows.place(i)}: column {column!r} contains {number}, expected a class "
+                    f"index from 0 to {len(classes) - 1}"
                 )
         names = [classes[value] if value in numbers else str(value) for value in values]
         if separator is not None:
             names = [piece for name in names for piece in name.split(separator)]
-        # Labels that differ only in spaces are equal.
+        # Spaces are normalised, so that labels differing only in spaces are equal.
         names = [" ".join(name.split()) for name in names]
         labels.append(tuple(dict.fromkeys(filter(None, names))))
         if any(map(has_surrogate, labels[i])):
-            raise UserError(f"{rows.place(i)}: column {column!r} holds {LONE_SURROGATE}")
+            raise UserError(f"{rows.place(i)}: column {column!r} contains {LONE_SURROGATE}")
         if not labels[i] and not multi_label:
-            raise UserError(f"{rows.place(i)}: column {column!r} holds no label")
+            raise UserError(f"{rows.place(i)}: column {column!r} contains no label")
     return labels

@@ -1,6 +1,7 @@
-"""Sets of labels, and their metrics: accuracy, precision, recall and F1 (van Rijsbergen 1979).
+"""Label sets and classification metrics: accuracy, precision, recall and F1 (van Rijsbergen 1979).
 
-Everything is counted on Boolean tables [texts, labels], whether a text has one label or several.
+Metrics are computed from Boolean label tables [texts, labels], for single-label and multi-label
+data alike.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LabelSet:
-    """All labels of a data set.
+    """Labels of a classification data set.
 
-    names: the labels, sorted.
-    several: whether a text may have any number of labels, not exactly one.
+    names: label names in sorted order
+    several: whether a text may have any number of labels instead of exactly one
     """
 
     names: tuple[str, ...]
@@ -28,15 +29,19 @@ class LabelSet:
 
     @staticmethod
     def of(rows: Iterable[Sequence[str]], several: bool) -> LabelSet:
-        """All labels that occur in `rows`, which are the labels of each text."""
+        """Collects all labels that occur in the data.
+
+        rows: labels of each text
+        several: whether a text may have any number of labels
+        """
         return LabelSet(tuple(sorted({name for row in rows for name in row})), several)
 
     def unseen(self, rows: Iterable[Sequence[str]]) -> list[str]:
-        """Labels in `rows` that are not in this set, sorted."""
+        """Returns the labels in `rows` that are not in this set, in sorted order."""
         return sorted({name for row in rows for name in row} - set(self.names))
 
     def table(self, rows: Sequence[Sequence[str]]) -> np.ndarray:
-        """Boolean [texts, labels]; labels that are not in this set are left out."""
+        """Returns the Boolean label table [texts, labels]; labels outside this set are ignored."""
         columns = {name: i for i, name in enumerate(self.names)}
         table = np.zeros((len(rows), len(self.names)), bool)
         for i, row in enumerate(rows):
@@ -46,7 +51,8 @@ class LabelSet:
     def losses(
         self, logits: Float[Tensor, "B L"], gold: Bool[Tensor, "B L"]
     ) -> Float[Tensor, " B"]:
-        """Cross-entropy of each text in nats: of its label, or the sum over all labels."""
+        """Returns the cross-entropy of each text in nats, summed over the labels if there are
+        several."""
         if self.several:
             return torch.nn.functional.binary_cross_entropy_with_logits(
                 logits, gold.to(logits.dtype), reduction="none"
@@ -54,27 +60,31 @@ class LabelSet:
         return -(torch.log_softmax(logits, 1) * gold).sum(1)
 
     def probabilities(self, logits: Float[Tensor, "B L"]) -> Float[Tensor, "B L"]:
-        """Probability of each label: softmax for one label, independent sigmoids for several."""
+        """Returns the probability of each label: softmax for single-label data, sigmoids for
+        multi-label data."""
         return logits.sigmoid() if self.several else logits.softmax(1)
 
     def chosen(self, probabilities: np.ndarray) -> np.ndarray:
-        """Boolean [texts, labels]: the most probable label, or all with more than 0.5."""
+        """Returns the predicted labels as a Boolean table [texts, labels].
+
+        Predicts the most probable label, or all labels above 0.5 for multi-label data.
+        """
         if self.several:
             return probabilities > 0.5
         return np.arange(len(self.names)) == probabilities.argmax(1, keepdims=True)
 
 
 def report(gold: np.ndarray, predicted: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
-    """Figures of predicted labels, in per cent, with 0 / 0 counted as 0.
+    """Computes classification metrics in per cent, with 0 / 0 counted as 0.
 
-    gold: Boolean [texts, labels].
-    predicted: Boolean [texts, labels].
-    names: the labels.
+    gold: Boolean label table [texts, labels]
+    predicted: Boolean label table [texts, labels]
+    names: label names
 
-    Returns the accuracy (texts whose labels are all right), macro-F1 (the mean over the labels that
-    occur in gold or prediction), and precision, recall, F1 and number of texts of each label.
+    Returns accuracy (texts whose labels are all correct), macro-F1 (mean over the labels that occur
+    in gold or prediction), and precision, recall, F1 and number of texts of each label.
     """
-    hits = (gold & predicted).sum(0)  # [labels], as all below
+    hits = (gold & predicted).sum(0)  # [labels]
     num_predicted = predicted.sum(0)
     num_gold = gold.sum(0)
     f1 = 200 * hits / np.maximum(1, num_predicted + num_gold)

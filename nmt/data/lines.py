@@ -1,4 +1,4 @@
-"""Text files as lines: finds, opens, decompresses and decodes them."""
+"""Finds, decompresses and decodes text files, and splits them into lines."""
 
 import atexit
 import bz2
@@ -24,36 +24,38 @@ from nmt.foundation.progress import Progress
 BOM = codecs.BOM_UTF8
 Item = TypeVar("Item")
 CHUNK = 8192
-"""Lines, rows or pairs that are read at a time."""
+"""Number of lines, rows or pairs read at a time."""
 SHOWN_FILES = 8
-"""File names in a message, the most similar ones first."""
+"""Maximum number of similar file names listed in a message."""
 LONE_SURROGATE = "half of a surrogate pair (\\ud800 to \\udfff alone), which is invalid Unicode"
-"""Problem of a text that JSON can express and UTF-8 cannot."""
+"""Message for text that JSON can express but UTF-8 cannot encode."""
 WIDE_BOMS = {
-    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark is the beginning of this one
+    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark is a prefix of this mark
     codecs.BOM_UTF32_BE: "UTF-32",
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-"""Encodings by their byte order marks."""
+"""Maps byte order marks to the names of the encodings."""
 WIDE_ENCODINGS = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
-"""Encodings that are recognised without a byte order mark."""
+"""Encodings that are also recognised without a byte order mark."""
 HEAD = 4096
-"""Bytes at the beginning of a file from which its encoding is recognised."""
+"""Number of bytes at the beginning of a file from which its encoding is recognised."""
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""First bytes of the small file that Git LFS leaves in place of a large one."""
+"""First bytes of a pointer file, which replaces a large file that Git LFS has not downloaded."""
 LFS_ADVICE = "a pointer of Git LFS, not the file itself: run git lfs pull"
 Errors = Literal["strict", "replace"]
-"""Treatment of bytes that are not UTF-8: a UserError, or the replacement character U+FFFD."""
+"""Treatment of bytes that are not UTF-8: raise UserError, or decode as the replacement character
+U+FFFD."""
 
 
 def _open_zst(file: Any, mode: str) -> Any:
-    """Raises UserError if no package for .zst is installed."""
-    for package in ("compression.zstd", "backports.zstd"):  # the first one is in Python 3.14
+    """Opens a .zst file; raises UserError if no Zstandard package is installed."""
+    for package in ("compression.zstd", "backports.zstd"):  # compression.zstd: Python 3.14
         with contextlib.suppress(ImportError):
             return importlib.import_module(package).open(file, mode)
     raise UserError(
-        f"{file.name}: to read .zst, pip install backports.zstd, or decompress it first"
+        f"{file.name}: reading .zst needs the package backports.zstd; install it with pip, or "
+        "decompress the file first"
     )
 
 
@@ -63,14 +65,15 @@ OPENERS: dict[str, Callable[..., Any]] = {
     ".bz2": bz2.open,
     ".zst": _open_zst,
 }
-"""Functions that decompress an open file, by the ending of its name."""
+"""Decompression functions by file extension."""
 
 
 def find_file(path: str) -> Path:
-    """The file at `path`, or at the same path with .gz, .xz, .bz2 or .zst.
+    """Returns the file at `path`, or at `path` with the suffix .gz, .xz, .bz2 or .zst.
 
-    A pipe is copied into a temporary file. Raises UserError, with the most similar names of the
-    folder, if no file exists.
+    The content of a pipe is copied to a temporary file.
+
+    Raises UserError with similar file names if no file exists.
     """
     for candidate in (Path(path + ending) for ending in ("", *OPENERS)):
         if candidate.is_file():
@@ -81,19 +84,19 @@ def find_file(path: str) -> Path:
     is_folder = Path(path).is_dir()
     problem = "is a folder, not a file" if is_folder else "no such file"
     if re.search(r"@|\[[^]]*:", path):
-        problem += ". Some rows of a part are NAME@START:STOP"
+        problem += ". To read only some rows, give NAME@START:STOP"
     folder = Path(path) if is_folder else Path(path).parent
     names = [file.name for file in folder.glob("[!.]*") if file.is_file()]
-    # With cutoff 0, all files of a small folder are listed.
+    # Cutoff 0 lists all files of a small folder.
     similar = difflib.get_close_matches(Path(path).name, names, n=SHOWN_FILES, cutoff=0.0)
     if similar:
         more = " …" if len(names) > len(similar) else ""
-        problem += f". In that folder: {', '.join(similar)}{more}"
+        problem += f". Files in the folder: {', '.join(similar)}{more}"
     raise UserError(f"{path}: {problem}")
 
 
 def check_no_pointer(file: Path) -> None:
-    """Raises UserError if a file is a pointer of Git LFS."""
+    """Raises UserError if a file is a Git LFS pointer."""
     with open(file, "rb") as opened:
         if opened.read(len(LFS_POINTER)) == LFS_POINTER:
             raise UserError(f"{file}: {LFS_ADVICE}")
@@ -101,7 +104,8 @@ def check_no_pointer(file: Path) -> None:
 
 @functools.cache
 def _pipe_contents(path: str) -> Path:
-    """A file with the output of a pipe such as <(zcat FILE), to be read twice; deleted at exit."""
+    """Copies the output of a pipe, such as <(zcat FILE), to a temporary file that is deleted at
+    exit."""
     with tempfile.NamedTemporaryFile(prefix="nmt-", delete=False) as file, open(path, "rb") as pipe:
         atexit.register(Path(file.name).unlink, missing_ok=True)
         shutil.copyfileobj(pipe, file)
@@ -109,7 +113,7 @@ def _pipe_contents(path: str) -> Path:
 
 
 class _CountingFile(io.FileIO):
-    """A file that calls `step` with the number of bytes of each read."""
+    """Binary file that calls `step` with the number of bytes of each read."""
 
     def __init__(self, file: Path, step: Callable[[int], None]) -> None:
         super().__init__(file)
@@ -123,10 +127,10 @@ class _CountingFile(io.FileIO):
 
 @contextlib.contextmanager
 def reading(place: object, kind: str = "") -> Iterator[None]:
-    """Raises UserError for any error of a reader in the block.
+    """Context manager that converts any exception in its block into a UserError.
 
-    place: the file or part that is read.
-    kind: format, such as " as TMX", for the message.
+    place: file or data being read, for the message
+    kind: format, such as " as TMX", for the message
     """
     try:
         yield
@@ -134,14 +138,15 @@ def reading(place: object, kind: str = "") -> Iterator[None]:
         raise
     except FileNotFoundError:
         raise UserError(f"{place}: no such file") from None
-    except Exception as error:  # parsers and decompressors raise errors of many types
+    except Exception as error:  # parsers and decompressors raise many exception types
         reason = " ".join(str(error).split()) or type(error).__name__  # one line
         raise UserError(f"{place}: cannot be read{kind} ({reason})") from error
 
 
 @contextlib.contextmanager
 def open_file(file: Path) -> Iterator[Any]:
-    """The bytes of a file, decompressed by the ending of its name; large files show progress."""
+    """Opens a file for reading bytes, decompressed according to its extension; large files show
+    progress."""
     with (
         Progress(f"reading {file.name}", file.stat().st_size, "bytes") as step,
         io.BufferedReader(_CountingFile(file, step)) as raw,
@@ -151,28 +156,28 @@ def open_file(file: Path) -> Iterator[Any]:
 
 
 def batched(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Lists of CHUNK items; the last one may be shorter."""
+    """Yields lists of CHUNK items; the last list may be shorter."""
     iterator = iter(items)
     while chunk := list(itertools.islice(iterator, CHUNK)):
         yield chunk
 
 
 def read_lines(file: Path) -> list[str]:
-    """All lines of a UTF-8 file: see `stream_lines`."""
+    """Returns all lines of a plain or compressed UTF-8 file."""
     return list(stream_lines(file))
 
 
 def stream_lines(file: Path, errors: Errors = "strict", keep_return: bool = False) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or compressed.
+    """Yields the lines of a plain or compressed UTF-8 file.
 
-    Newline is the only separator; the Unicode line separators are not. A byte order mark, and a
-    carriage return before a newline, are dropped.
+    Only newlines separate lines, not Unicode line separators. A byte order mark and a carriage
+    return before a newline are removed.
 
-    file: the file.
-    errors: treatment of bytes that are not UTF-8.
-    keep_return: whether a carriage return before a newline is kept.
+    file: path of the file
+    errors: treatment of bytes that are not UTF-8
+    keep_return: whether a carriage return before a newline is kept
 
-    Raises UserError with file and line if the bytes are not UTF-8, or the compression is damaged.
+    Raises UserError with file and line for invalid UTF-8, or if the compression is damaged.
     """
     return itertools.chain.from_iterable(stream_chunks(file, errors, keep_return))
 
@@ -180,7 +185,7 @@ def stream_lines(file: Path, errors: Errors = "strict", keep_return: bool = Fals
 def stream_chunks(
     file: Path, errors: Errors = "strict", keep_return: bool = False
 ) -> Iterator[list[str]]:
-    """The lines of `stream_lines`, in lists of CHUNK lines."""
+    """Yields the lines of a plain or compressed UTF-8 file in lists of CHUNK lines."""
     with reading(file), open_file(file) as opened:
         yield from decoded_chunks(opened, str(file), errors, keep_return)
 
@@ -188,10 +193,16 @@ def stream_chunks(
 def decoded_chunks(
     opened: Iterable[bytes], name: str, errors: Errors = "strict", keep_return: bool = False
 ) -> Iterator[list[str]]:
-    """The lines of an open binary file; `name` identifies it in messages."""
+    """Yields the lines of an open binary file in lists of CHUNK lines.
+
+    opened: binary lines
+    name: name of the file, for messages
+    errors: treatment of bytes that are not UTF-8
+    keep_return: whether a carriage return before a newline is kept
+    """
     first = 1
     for chunk in batched(opened):
-        if first == 1 and errors == "strict":  # only the beginning shows an encoding
+        if first == 1 and errors == "strict":  # the first bytes reveal the encoding
             _check_head(b"".join(chunk)[:HEAD], name)
             chunk[0] = chunk[0].removeprefix(BOM)
         yield _decoded(chunk, first, name, errors, keep_return)
@@ -199,23 +210,27 @@ def decoded_chunks(
 
 
 def _check_head(head: bytes, name: str) -> None:
-    """Raises UserError if the first bytes of a file show that it is not lines of UTF-8."""
+    """Raises UserError if the first bytes of a file are not lines of UTF-8."""
     encoding = _wide_encoding(head)
     if encoding:
         raise UserError(
-            f"{name}: not UTF-8 but {encoding}. Convert it first: iconv -f {encoding} -t UTF-8"
+            f"{name}: encoding is {encoding}, must be UTF-8. Convert the file first: "
+            f"iconv -f {encoding} -t UTF-8"
         )
     if head.startswith(LFS_POINTER):
         raise UserError(f"{name}: {LFS_ADVICE}")
     if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
         raise UserError(
-            f"{name}: lines end with carriage returns (CR), and must end with newlines. "
-            "Convert it first: tr '\\r' '\\n'"
+            f"{name}: lines end with carriage returns (CR), but must end with newlines. "
+            "Convert the file first: tr '\\r' '\\n'"
         )
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """UTF-16 or UTF-32 if the first bytes of a text are in it, else None."""
+    """Returns the encoding of text in UTF-16 or UTF-32; None for other encodings.
+
+    head: first bytes of the file
+    """
     marked = next((name for mark, name in WIDE_BOMS.items() if head.startswith(mark)), None)
     if marked or 0 not in head:
         return marked
@@ -225,7 +240,7 @@ def _wide_encoding(head: bytes) -> str | None:
     def fits(encoding: str) -> bool:
         text = head.decode(encoding, "replace")
         is_text = len(text) >= 8 and "".join(text.split()).isprintable()
-        # In a wrong encoding, the bytes of spaces and newlines are other characters.
+        # A wrong encoding decodes the bytes of spaces and newlines as other characters.
         return is_text and 0 < num_spaces <= 2 * (text.count("\n") + text.count(" "))
 
     return next(filter(fits, WIDE_ENCODINGS), None)
@@ -234,11 +249,11 @@ def _wide_encoding(head: bytes) -> str | None:
 def _decoded(
     lines: list[bytes], first: int, name: str, errors: Errors, keep_return: bool
 ) -> list[str]:
-    """Lines without their ends."""
+    """Decodes binary lines and removes their line endings."""
     joined = b"".join(lines)
-    # One call for all lines: several times as fast as one for each.
+    # One call for all lines is several times as fast as one call per line.
     if b"\r" not in joined and lines[-1].endswith(b"\n"):
-        with contextlib.suppress(UnicodeDecodeError):  # the loop below reports the line
+        with contextlib.suppress(UnicodeDecodeError):  # decode_line reports the line number
             return joined.decode("utf-8", errors).split("\n")[:-1]
     texts = [decode_line(line, number, name, errors) for number, line in enumerate(lines, first)]
     if keep_return:
@@ -248,42 +263,49 @@ def _decoded(
 
 
 def decode_line(line: bytes, number: int, name: str, errors: Errors = "strict") -> str:
-    """Line `number` of `name` without its end. Raises UserError if it is not UTF-8."""
+    """Decodes a binary line and removes its line ending.
+
+    line: bytes of the line
+    number: line number, for the message
+    name: name of the file, for the message
+    errors: treatment of bytes that are not UTF-8
+
+    Raises UserError if the line is not UTF-8.
+    """
     try:
         return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{name}, line {number:,}: not UTF-8 (byte 0x{line[error.start]:02x}). "
-            "Convert the text first, e.g. with iconv -f latin1 -t utf-8"
+            f"{name}, line {number:,}: invalid UTF-8 (byte 0x{line[error.start]:02x}). "
+            "Convert the file first, e.g. with iconv -f latin1 -t utf-8"
         ) from error
 
 
 def check_aligned(first: Path, first_lines: int, second: Path, second_lines: int) -> None:
-    """Raises UserError unless both files have the same number of lines."""
+    """Raises UserError if two parallel files have different numbers of lines."""
     if first_lines != second_lines:
         raise UserError(
-            f"the files are not aligned: {first} has {first_lines:,} lines, "
-            f"{second} has {second_lines:,}. "
-            "Line n of one must be the translation of line n of the other."
+            f"{first} and {second}: not aligned, {first_lines:,} and {second_lines:,} lines. "
+            "Line n of one file must be the translation of line n of the other"
         )
 
 
 def check_lines(lines: Any) -> list[str]:
-    """Lines that a Python program passes, as a list.
+    """Returns lines passed by a Python program as a list.
 
-    Raises TypeError unless they are strings, UserError for invalid Unicode.
+    Raises TypeError if `lines` is not an iterable of strings, and UserError for invalid Unicode.
     """
     if isinstance(lines, str | bytes | Mapping) or not isinstance(lines, Iterable):
-        raise TypeError(f"give a string, or a list of strings, not {type(lines).__name__}")
+        raise TypeError(f"expected a string or a list of strings, got {type(lines).__name__}")
     texts = list(lines)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"give strings: number {i} is {type(text).__name__}")
+            raise TypeError(f"expected a list of strings, but item {i} is {type(text).__name__}")
         if has_surrogate(text):
-            raise UserError(f"text number {i} holds {LONE_SURROGATE}")
+            raise UserError(f"item {i} contains {LONE_SURROGATE}")
     return texts
 
 
 def has_surrogate(text: str) -> bool:
-    """Whether a text contains half of a surrogate pair, so that it cannot be encoded."""
+    """Returns whether a text contains a lone surrogate, which cannot be encoded."""
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,17 +1,17 @@
-"""Word alignments: links between source and target words, counted from 0 (Pharaoh format)."""
+"""Parses and writes word alignments in the Pharaoh format, with words counted from 0."""
 
 import re
 
 Links = frozenset[tuple[int, int]]
-"""Pairs of a source word and a target word, counted from 0."""
+"""Set of alignment links, each a pair of a source and a target word index, counted from 0."""
 
 
 def parse_links(line: str) -> tuple[Links, Links]:
-    """Sure links, written 0-0, and possible links, written 0?0 or 0p0.
+    """Returns the sure links (written 0-0) and the possible links (written 0?0 or 0p0) of a line.
 
-    Raises ValueError for anything else.
+    Raises ValueError if a link is invalid.
     """
-    links: dict[bool, set[tuple[int, int]]] = {True: set(), False: set()}  # by: is it sure?
+    links: dict[bool, set[tuple[int, int]]] = {True: set(), False: set()}  # key: whether sure
     for word in line.split():
         match = re.fullmatch(r"(\d{1,9})([-?p])(\d{1,9})", word)
         if match is None:
@@ -21,5 +21,5 @@ def parse_links(line: str) -> tuple[Links, Links]:
 
 
 def write_links(links: Links) -> str:
-    """Links in the Pharaoh format, sorted by source word."""
+    """Returns links in the Pharaoh format, sorted by source word."""
     return " ".join(f"{s}-{t}" for s, t in sorted(links))

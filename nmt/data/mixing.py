@@ -1,9 +1,9 @@
-"""Pairs of a mixture (nmt/data/sources/mix.py) in each epoch.
+"""Selects the sentence pairs of each epoch from a data mixture (nmt/data/sources/mix.py).
 
-They are a pure function of (corpora, stages, seed, epoch). The schedule is an infinite sequence of
-pairs. In each stage, of every x pairs in it, ⌊w x⌋ come from a corpus of share w. A corpus is read
-in a new order in each pass, and continues in the next stage where it stopped. An epoch has as many
-pairs of the schedule as the corpora have together. Stages may begin and end within an epoch.
+The pairs are a pure function of (corpora, stages, seed, epoch). The mixture is an infinite sequence
+of pairs, divided into stages. Among the first x pairs of a stage, ⌊w x⌋ come from a corpus of
+weight w. Each pass over a corpus has a new random order and continues across stage boundaries. An
+epoch has as many pairs as all corpora together; stages may begin and end within an epoch.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from nmt.foundation.errors import UserError
 
 @dataclass(frozen=True)
 class Mixing:
-    """Schedule of a mixture.
+    """Schedule of a data mixture over the epochs of a run.
 
-    mixture: corpora and stages.
-    rows: pairs of each corpus that passed the filters, as numbers of all training pairs.
-    seed: seed of the run.
+    mixture: corpora and stages
+    rows: for each corpus, indices into the training pairs that passed the filters
+    seed: seed of the run
     """
 
     mixture: Mixture
@@ -33,12 +33,14 @@ class Mixing:
 
     @classmethod
     def of(cls, mixture: Mixture, kept: np.ndarray, seed: int, batch: int = 1) -> Mixing:
-        """The schedule of a mixture. Raises UserError if a corpus has too few pairs.
+        """Creates the schedule of a mixture.
 
-        mixture: corpora and stages.
-        kept: numbers of all training pairs that passed the filters, in ascending order.
-        seed: seed of the run.
-        batch: pairs of a batch; a smaller corpus would repeat pairs in a batch.
+        mixture: corpora and stages
+        kept: indices of all training pairs that passed the filters, in ascending order
+        seed: seed of the run
+        batch: number of pairs per batch, and minimum number of pairs per corpus
+
+        Raises UserError if a corpus is smaller than a batch, which would then repeat pairs.
         """
         rows = {}
         first = 0
@@ -49,37 +51,37 @@ class Mixing:
             first += len(pairs)
             if name in used and len(rows[name]) < batch:
                 raise UserError(
-                    f"corpus {name}: {len(rows[name]):,} sentence pairs are fewer than a batch of "
-                    f"{batch:,}: lower batching.sentences (or batching.tokens), or put it together "
-                    "with another corpus. See also filters.max_length and the other filters"
+                    f"corpus {name}: {len(rows[name]):,} sentence pairs after filtering, must be "
+                    f"at least a batch of {batch:,}; lower batching.sentences (or "
+                    "batching.tokens), relax the filters, or merge the corpus with another one"
                 )
         return cls(mixture, rows, seed)
 
     @property
     def size(self) -> int:
-        """Number of pairs of an epoch."""
+        """Number of pairs per epoch."""
         return sum(map(len, self.rows.values()))
 
     def length(self, stage: Stage) -> float:
-        """Number of pairs of a stage."""
+        """Returns the number of pairs in a stage."""
         if stage.passes is None:
             return math.inf
         return math.ceil(stage.passes * len(self.rows[stage.until]) / stage.weights[stage.until])
 
     @property
     def epochs(self) -> float:
-        """Epochs until the last stage ends."""
+        """Number of epochs until the last stage ends."""
         return sum(map(self.length, self.mixture.stages)) / self.size
 
     def epoch(self, number: int) -> list[tuple[Stage, np.ndarray]]:
-        """The pairs of an epoch, stage by stage, as numbers of training pairs."""
+        """Returns the training pair indices of an epoch, grouped by stage."""
         begin = number * self.size
         end = begin + self.size
         segments = []
-        read = dict.fromkeys(self.rows, 0)  # pairs of each corpus before the stage
+        read = dict.fromkeys(self.rows, 0)  # pairs of each corpus in earlier stages
         for stage in self.mixture.stages:
             length = self.length(stage)
-            # The part of the stage that lies in the epoch.
+            # Overlap of the stage with the epoch, counted from the start of the stage.
             start = max(begin, 0)
             stop = int(min(end, length))
             if start < stop:
@@ -94,20 +96,20 @@ class Mixing:
                 segments.append((stage, np.concatenate(parts)))
             if end <= length:
                 break
-            # From here on, the epoch is counted from the end of the stage.
+            # The epoch is now counted from the end of the stage.
             begin -= int(length)
             end -= int(length)
             read = {name: count + _share(stage, name, int(length)) for name, count in read.items()}
         return [(stage, rows) for stage, rows in segments if len(rows)]
 
     def _rows_of(self, corpus: str, start: int, stop: int) -> np.ndarray:
-        """Items [start, stop) of a corpus's infinite sequence."""
+        """Returns positions [start, stop) of a corpus's infinite pair sequence."""
         rows = self.rows[corpus]
         number = list(self.rows).index(corpus)
         parts = [np.empty(0, np.uint32)]
         while start < stop:
             turn, position = divmod(start, len(rows))
-            # Each pass over a corpus has an order of its own.
+            # Each pass over a corpus has its own random order.
             order = np.random.default_rng([self.seed, number, turn]).permutation(len(rows))
             order = order[position : position + stop - start]
             parts.append(rows[order])
@@ -115,9 +117,9 @@ class Mixing:
         return np.concatenate(parts)
 
     def described(self) -> Sequence[str]:
-        """Description of each stage, with its length in epochs."""
+        """Returns a description of each stage, with its length in epochs."""
         return [
-            f"{stage}: all epochs left"
+            f"{stage}: all remaining epochs"
             if stage.passes is None
             else f"{stage}: {self.length(stage) / self.size:.2f} epochs"
             for stage in self.mixture.stages
@@ -125,5 +127,5 @@ class Mixing:
 
 
 def _share(stage: Stage, corpus: str, pairs: int) -> int:
-    """Number of pairs of a corpus among the first `pairs` pairs of a stage."""
+    """Returns the number of pairs from a corpus among the first `pairs` pairs of a stage."""
     return math.floor(stage.weights.get(corpus, 0) * pairs)

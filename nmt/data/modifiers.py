@@ -1,7 +1,7 @@
-"""Changes to sentence pairs during training, so that a model meets text as people write it.
+"""Random changes to sentence pairs during training, for robustness to noisy input.
 
-The names and their settings are those of OpusTrainer (Bogoychev et al. 2023). A new modifier is a
-function here and its name in MODIFIERS.
+Names and settings are those of OpusTrainer (Bogoychev et al. 2023). A new modifier is a function in
+this module and an entry in MODIFIERS.
 """
 
 import inspect
@@ -15,32 +15,37 @@ from typing import Any
 from nmt.foundation.errors import UserError
 
 Pair = tuple[str, str]
-"""Source and target."""
+"""Source and target sentence."""
 Modify = Callable[[Pair, random.Random], list[Pair]]
-"""A function that returns the pairs that replace a pair."""
+"""Function that returns the pairs that replace a pair."""
 Change = Callable[[str, random.Random], str]
-"""A function that returns a text with one mistake."""
+"""Function that returns a text with one typo."""
 UNSUPPORTED = {
-    "Tags": "needs the alignment of every word",
-    "Retokenize": "needs the alignment of every word",
-    "Merge": "makes long lines of short ones, and batches are of equal length",
+    "Tags": "needs word alignments",
+    "Retokenize": "needs word alignments",
+    "Merge": "changes line lengths, by which batches are planned",
 }
-"""Modifiers of OpusTrainer that are not supported, with the reason."""
+"""OpusTrainer modifiers that are not supported, each with the reason."""
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
-"""Rows of keys."""
+"""Letter rows of a QWERTY keyboard, for typos on neighbouring keys."""
 SIMILAR = dict(zip("o0l1ieasbgzuc", "0o1líéá5692üç", strict=True))
-"""Characters that resemble each other."""
+"""Maps characters to visually similar characters."""
 END_MARKS = (".。．།۔։", "!！՜", "?？؟;՞", ",，、،", ":：", ";；؛")
-"""Punctuation marks of one kind in several scripts."""
+"""Groups of equivalent punctuation marks in several scripts."""
 SCRIPTS = (0x61, 0x3B1, 0x430, 0x5D0, 0x905, 0x3041, 0x4E00, 0xAC00)
-"""First letter of each script that noise consists of."""
+"""Code point of the first letter of each script used for random words."""
 SCRIPT_LETTERS = 20
-"""Consecutive letters of a script that are used."""
+"""Number of consecutive letters of each script used for random words."""
 
 
 @dataclass(frozen=True)
 class Modifier:
-    """A change that is applied to a pair with a probability."""
+    """Change applied to a sentence pair with a given probability.
+
+    name: name in OpusTrainer
+    probability: probability that a pair is changed, 0 to 1
+    modify: function that changes a pair
+    """
 
     name: str
     probability: float
@@ -51,7 +56,7 @@ class Modifier:
 
 
 def applied(modifiers: Sequence[Modifier], pair: Pair, rng: random.Random) -> list[Pair]:
-    """The pairs that result from all modifiers in order."""
+    """Applies all modifiers in order and returns the resulting pairs."""
     pairs = [pair]
     for modifier in modifiers:
         pairs = [changed for pair in pairs for changed in modifier(pair, rng)]
@@ -59,7 +64,7 @@ def applied(modifiers: Sequence[Modifier], pair: Pair, rng: random.Random) -> li
 
 
 def title_case(pair: Pair, _: random.Random) -> list[Pair]:
-    """Begins every word with a capital letter; the other letters stay as they are."""
+    """Capitalises the first letter of every word on both sides."""
     source, target = (
         " ".join(word[:1].upper() + word[1:] for word in text.split()) for text in pair
     )
@@ -67,11 +72,11 @@ def title_case(pair: Pair, _: random.Random) -> list[Pair]:
 
 
 def remove_end_punct(pair: Pair, _: random.Random) -> list[Pair]:
-    """Removes the last punctuation mark if both sides end with one of the same kind."""
+    """Removes the final punctuation mark of both sides if the marks are equivalent."""
     source, target = pair
     is_alike = any(source[-1:] in kind and target[-1:] in kind for kind in END_MARKS)
     shorter = source[:-1].rstrip(), target[:-1].rstrip()
-    # A pair of nothing but marks stays as it is.
+    # A pair of only punctuation marks is kept unchanged.
     return [shorter if is_alike and all(shorter) else pair]
 
 
@@ -82,10 +87,11 @@ def noise(
     max_word_length: int = 5,
     max_words: int = 6,
 ) -> list[Pair]:
-    """Adds a pair with equal sides: a few words of random letters, which can only be copied.
+    """Adds a pair of equal sides with random words, which teaches the model to copy.
 
-    min_word_length, max_word_length: letters of a word.
-    max_words: largest number of words.
+    min_word_length: minimum letters of a word
+    max_word_length: maximum letters of a word
+    max_words: maximum number of words
     """
     if not 1 <= min_word_length <= max_word_length or max_words < 1:
         raise ValueError("needs 1 ≤ min_word_length ≤ max_word_length, and max_words of at least 1")
@@ -95,7 +101,7 @@ def noise(
         length = rng.randint(min_word_length, max_word_length)
         words.append("".join(chr(script + rng.randrange(SCRIPT_LETTERS)) for _ in range(length)))
     text = " ".join(words)
-    return [(text, text), pair]  # the pair itself stays
+    return [(text, text), pair]  # the original pair is kept
 
 
 def prefix(
@@ -105,10 +111,11 @@ def prefix(
     max_words: int = 5,
     template: str = "__start__ {trg} __end__ ",
 ) -> list[Pair]:
-    """Puts some words of the target in front of the source, as terms to be used.
+    """Prepends some target words to the source, as terms that the translation should use.
 
-    min_words, max_words: number of words.
-    template: text in front of the source; {trg} is replaced by the words.
+    min_words: minimum number of target words
+    max_words: maximum number of target words
+    template: string prepended to the source; {trg} is replaced by the target words
     """
     if not 1 <= min_words <= max_words or "{trg}" not in template:
         raise ValueError("needs 1 ≤ min_words ≤ max_words, and {trg} in the template")
@@ -123,9 +130,9 @@ def prefix(
 
 
 def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
-    """Makes each kind of mistake once in the source, with its probability.
+    """Adds random typos to the source, at most one of each kind.
 
-    probabilities: probability of each kind in MISTAKES; without any, 0.1 for all kinds.
+    probabilities: probability of each kind in MISTAKES; if none is given, 0.1 for every kind
     """
     if not all(0 <= probability <= 1 for probability in probabilities.values()):
         raise ValueError("needs probabilities from 0 to 1")
@@ -138,16 +145,16 @@ def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
 
 
 def _change_one(pattern: str, change: Change, text: str, rng: random.Random) -> str:
-    """Changes one random match of a pattern."""
+    """Applies a change to one random match of a pattern."""
     matches = list(re.finditer(pattern, text))
     if not matches:
         return text
-    match = rng.choice(matches)  # all places are equally probable
+    match = rng.choice(matches)  # uniform over all matches
     return text[: match.start()] + change(match[0], rng) + text[match.end() :]
 
 
 def _nearby_key(letter: str, rng: random.Random) -> str:
-    """A letter next to another on a keyboard."""
+    """Returns a letter adjacent to the given letter on a keyboard."""
     lower = letter.lower()
     for row, keys in enumerate(KEYBOARD):
         column = keys.find(lower)
@@ -170,7 +177,7 @@ MISTAKES: Mapping[str, Change] = {
     "repeated_char": partial(_change_one, r"\w", lambda one, _: one + one),
     "unichar": partial(_change_one, r"(\w)\1", lambda two, _: two[0]),
 }
-"""Kinds of typos."""
+"""Typo functions by name."""
 MODIFIERS: Mapping[str, Callable[..., list[Pair]]] = {
     "UpperCase": lambda pair, _: [(pair[0].upper(), pair[1].upper())],
     "TitleCase": title_case,
@@ -182,13 +189,13 @@ MODIFIERS: Mapping[str, Callable[..., list[Pair]]] = {
 
 
 def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifier:
-    """A modifier by its name in a file of OpusTrainer.
+    """Creates a modifier from an entry of an OpusTrainer file.
 
-    name: a key of MODIFIERS.
-    probability: probability that a pair is changed.
-    settings: further arguments of the function.
+    name: key of MODIFIERS
+    probability: probability that a pair is changed, 0 to 1
+    settings: keyword arguments of the modifier function
 
-    Raises UserError if the name is unknown, or if a setting is invalid.
+    Raises UserError if the name is unknown or a setting is invalid.
     """
     if name in UNSUPPORTED:
         raise UserError(f"modifier {name}: not supported, because it {UNSUPPORTED[name]}")
@@ -197,7 +204,7 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
     is_number = isinstance(probability, int | float) and not isinstance(probability, bool)
     if not is_number or not 0 <= probability <= 1:
         raise UserError(
-            f"modifier {name}: {probability!r} is not a probability, a number from 0 to 1"
+            f"modifier {name}: probability {probability!r} must be a number from 0 to 1"
         )
     parameters = list(inspect.signature(MODIFIERS[name]).parameters)[2:]  # after pair and rng
     known = list(MISTAKES) if parameters == ["probabilities"] else parameters

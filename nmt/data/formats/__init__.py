@@ -1,10 +1,9 @@
-"""Table formats, a file each. `data.format` is the name of the file.
+"""Table file formats; `data.format` names the module of a format.
 
-A format is a function `read(file, columns)` that yields `Rows`, a chunk at a time. `reader` numbers
-the chunks. A format may leave out columns that are not requested. Further arguments, such as
-`header`, are keys of `data`.
+A format is a function `read(file, columns)` that yields `Rows` in chunks; it may skip columns that
+are not requested. Further parameters, such as `header`, become keys of `data`.
 
-Read: this file, csv, tsv, the rest in any order.
+Reading order: this file, csv, tsv, the rest in any order.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from nmt.foundation.errors import UserError
 
 ReadTable = Callable[..., "Iterator[Rows]"]
 LINE_BREAK = re.compile(r"\r\n|\r|\n")
-"""Line break within a cell; a text has none."""
+"""Line break inside a table cell; replaced by a space, since a line of text contains none."""
 TRANSLATION = "translation"
-"""Column of the hub's data sets that contains a mapping from languages to texts."""
+"""Column name in Hugging Face data sets whose cells map languages to texts."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a table.
+    """Consecutive rows of a table.
 
-    name: file or part, for messages.
-    names: names of all columns.
-    values: cells of the requested columns, by column.
-    first: number of the first row, from 1.
-    class_names: names of the classes, by column, where cells are numbers of classes.
+    name: file or part of the data set, for messages
+    names: names of all columns
+    values: cells of each requested column
+    first: number of the first row, counted from 1
+    class_names: class names of columns whose cells are class indices
     """
 
     name: str
@@ -49,58 +48,61 @@ class Rows:
         return len(next(iter(self.values.values()), ()))
 
     def select(self, indices: range) -> Rows:
-        """The rows with these indices, which are consecutive."""
+        """Returns the rows in a range of consecutive indices."""
         rows = slice(indices.start, indices.stop)
         values = {name: column[rows] for name, column in self.values.items()}
         return replace(self, values=values, first=self.first + indices.start)
 
     def place(self, i: int) -> str:
-        """Part and number of row `i`, for messages."""
+        """Returns the name and number of row `i`, for messages."""
         return f"{self.name}, row {self.first + i:,}"
 
     def require(self, columns: Sequence[str], keys: str) -> None:
-        """Raises UserError if a column does not exist.
+        """Raises UserError if a column is missing.
 
-        columns: names of the columns.
-        keys: configuration keys that contain the names, for the message.
+        columns: required column names
+        keys: configuration keys that contain the names, for the message
         """
         missing = [column for column in columns if column not in self.names]
         if not missing:
             return
-        # A single name often means that another character separates the columns.
+        # A single column name often indicates a different separator.
         only_name = self.names[0] if len(self.names) == 1 else ""
         clues = (
             (
                 any(" " in name for name in self.names),
-                ". If this first line is a row: data.header=false, and columns by their numbers",
+                ". If the first line is data, set data.header=false and give column numbers",
             ),
-            ("," in only_name, ". Is it data=csv?"),
-            ("\t" in only_name, ". Is it data=tsv?"),
+            ("," in only_name, ". For comma-separated columns, set data=csv"),
+            ("\t" in only_name, ". For tab-separated columns, set data=tsv"),
             (
                 ";" in only_name,
-                ". Columns are separated by semicolons: save the table with commas or tabs",
+                ". Semicolons are not supported; save the table with commas or tabs",
             ),
             (
                 self.names and all(name.startswith('"') for name in self.names),
-                ". If these are quotation marks of a spreadsheet: data.quotes=true",
+                ". If a spreadsheet added the quotation marks, set data.quotes=true",
             ),
         )
         hint = next((text for applies, text in clues if applies), "")
         raise UserError(
-            f"{self.name}: no column{'s' * (len(missing) > 1)} "
-            f"{' and '.join(map(repr, missing))}. "
-            f"It has: {', '.join(map(_shortened, self.names))}{hint}. Set {keys}"
+            f"{self.name}: column{'s' * (len(missing) > 1)} "
+            f"{' and '.join(map(repr, missing))} not found "
+            f"(available: {', '.join(map(_shortened, self.names))}){hint}. Set {keys}"
         )
 
     def texts(self, column: str) -> list[str]:
-        """Cells of a column, each as one line. Raises UserError for a cell that is not text."""
+        """Returns the cells of a column, with line breaks replaced by spaces.
+
+        Raises UserError if a cell is not text.
+        """
         cells = self.values[column]
         for i, cell in enumerate(cells):
             if not isinstance(cell, str):
-                raise UserError(f"{self.place(i)}: column {column!r} holds {cell!r}, not text")
+                raise UserError(f"{self.place(i)}: column {column!r} contains {cell!r}, not text")
             if has_surrogate(cell):
-                raise UserError(f"{self.place(i)}: column {column!r} holds {LONE_SURROGATE}")
-        # Lines of text are written to files and must stay lines.
+                raise UserError(f"{self.place(i)}: column {column!r} contains {LONE_SURROGATE}")
+        # A line break inside a cell would split the line when it is written to a file.
         return [LINE_BREAK.sub(" ", cell) for cell in cells]
 
 
@@ -109,11 +111,13 @@ def _shortened(name: str) -> str:
 
 
 def reader(format: str) -> ReadTable:
-    """The function that reads a format. Raises ValueError if the format is unknown.
+    """Returns the function that reads a table format.
 
-    It raises UserError for a file without rows.
+    The function raises UserError for a file without rows.
+
+    Raises ValueError if the format is unknown.
     """
-    # From the files: a new format is one file.
+    # Every module in this folder is a format.
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     if format not in names:
         raise ValueError(f"data.format={format}: must be one of {', '.join(names)}")
@@ -132,5 +136,6 @@ def reader(format: str) -> ReadTable:
 
 
 def present(names: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """The requested columns that a table has, and the column that may contain translations."""
+    """Returns the requested columns that a table contains, and its `translation` column if
+    present."""
     return [column for column in dict.fromkeys((*columns, TRANSLATION)) if column in names]

@@ -1,6 +1,7 @@
-"""Archives with aligned text files NAME.en, NAME.de, as OPUS ("Moses") and WMT publish them.
+"""Reads archives of aligned text files NAME.en, NAME.de, as published by OPUS ("Moses") and WMT.
 
-Columns are the endings of the file names. The archive is a .zip, or a .tar (.gz, .xz, .bz2).
+Columns are the file extensions. Archives are .zip or .tar files, optionally with .gz, .xz or .bz2
+compression.
 """
 
 import itertools
@@ -15,11 +16,14 @@ from nmt.data.lines import CHUNK, check_aligned, decoded_chunks, reading
 from nmt.foundation.errors import UserError
 
 SHOWN_MEMBERS = 8
-"""Members of an archive that a message lists."""
+"""Maximum number of archive members listed in a message."""
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """The lines of the only NAME with all endings. Raises UserError if there is not exactly one."""
+    """Yields the lines of the text that exists in all requested languages.
+
+    Raises UserError unless exactly one NAME has all requested extensions.
+    """
     is_zip = zipfile.is_zipfile(file)
     with reading(file, " as an archive"):
         if not is_zip and not tarfile.is_tarfile(file):
@@ -30,7 +34,7 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
             opener = archive.open if is_zip else archive.extractfile
             name = _text_name(members, file, columns)
             paths = [f"{name}.{language}" for language in columns]
-            # One after another: a compressed .tar cannot be read at two places.
+            # Members are read one after another, since a compressed .tar has no random access.
             texts = [_lines(opener(path), file, path) for path in paths]
     for path, lines in zip(paths, texts, strict=True):
         check_aligned(file / paths[0], len(texts[0]), file / path, len(lines))
@@ -40,8 +44,8 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
 
 
 def _text_name(members: Sequence[str], file: Path, columns: Sequence[str]) -> str:
-    """The NAME of the text that the archive has in all languages."""
-    # Archives made on a Mac also contain ._NAME.en, in a folder __MACOSX.
+    """Returns the path without extension of the text that the archive contains in all languages."""
+    # Archives created on macOS also contain resource files ._NAME.en.
     files = [member for member in members if not Path(member).name.startswith("._")]
     texts = [
         name
@@ -50,17 +54,22 @@ def _text_name(members: Sequence[str], file: Path, columns: Sequence[str]) -> st
     ]
     if len(texts) == 1:
         return texts[0]
-    contents = ", ".join(members[:SHOWN_MEMBERS]) or "no files"
+    contents = f"contents: {', '.join(members[:SHOWN_MEMBERS]) or 'no files'}"
     if texts:
-        contents = f"several: {', '.join(texts)}. Unpack it and use data=text"
+        contents = f"found several: {', '.join(texts)}. Unpack the archive and use data=text"
     raise UserError(
-        f"{file}: needs one text with the endings {', '.join(columns)}. There are {contents}"
+        f"{file}: expected one text with the extensions {', '.join(columns)}; {contents}"
     )
 
 
 def _lines(opened: Any, file: Path, member: str) -> list[str]:
-    """The lines of an open member; None instead of a file is a folder or a link."""
+    """Returns the lines of an open archive member.
+
+    opened: binary file; None for a folder or link
+    file: archive, for messages
+    member: name of the member, for messages
+    """
     if opened is None:
-        raise UserError(f"{file}: {member} in it is not a file")
+        raise UserError(f"{file}: member {member} is not a regular file")
     with opened:
         return list(itertools.chain.from_iterable(decoded_chunks(opened, f"{file}, {member}")))

@@ -1,4 +1,4 @@
-"""JSON lines: an object on each line, with columns as keys."""
+"""Reads JSON lines: one JSON object per line, whose keys are the columns."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,34 +11,35 @@ from nmt.foundation.errors import UserError
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """The objects of all lines. Empty lines are skipped; the first object names the columns."""
+    """Yields the objects of all lines; empty lines are skipped, and the first object defines the
+    columns."""
     names: list[str] = []
     for chunk in batched(_objects(file)):
-        names = names or list(chunk[0][1])  # of the first object
+        names = names or list(chunk[0][1])  # keys of the first object
         requested = present(names, columns)
         for number, row in chunk:
             missing = [name for name in requested if name not in row]
             if missing:
                 raise UserError(
-                    f"{file}, line {number:,}: has no {', '.join(missing)}, "
-                    "which the first line has"
+                    f"{file}, line {number:,}: key {', '.join(missing)} not found, but the first "
+                    "object has it"
                 )
         values = {name: [row[name] for _, row in chunk] for name in requested}
         yield Rows(str(file), names, values)
 
 
 def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and objects."""
+    """Yields the line number and object of each non-empty line."""
     for number, line in enumerate(stream_lines(file), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:  # RecursionError: deep nesting
-            raise UserError(f"{file}, line {number:,}: not JSON ({error})") from error
+        except (ValueError, RecursionError) as error:  # deep nesting raises RecursionError
+            raise UserError(f"{file}, line {number:,}: invalid JSON ({error})") from error
         if not isinstance(row, dict):
             raise UserError(
-                f"{file}, line {number:,}: not an object with columns by name, "
+                f"{file}, line {number:,}: expected a JSON object from column names to cells, "
                 'such as {"en": …, "de": …}'
             )
         yield number, row

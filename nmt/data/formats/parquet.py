@@ -1,4 +1,4 @@
-"""Parquet files."""
+"""Reads Parquet files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,8 @@ from nmt.data.lines import CHUNK, reading
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """The rows of a file, with the names of classes that the `datasets` library writes into it."""
+    """Yields the rows of a file, with the class names that the `datasets` library stores in its
+    metadata."""
     import pyarrow.parquet
 
     with reading(file, " as parquet"), pyarrow.parquet.ParquetFile(file) as opened:
@@ -24,16 +25,16 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
 def _features(schema: Any) -> Mapping[str, Any]:
     if b"huggingface" not in (schema.metadata or {}):
         return {}
-    import datasets  # imported only for its own files: it takes a second
+    import datasets  # imported only for files written by it, since the import takes a second
 
     features: Mapping[str, Any] = datasets.Features.from_arrow_schema(schema)
     return features
 
 
 def class_names(features: Mapping[str, Any]) -> dict[str, Sequence[str]]:
-    """Names of the classes of a column, or of its lists, from the features of a data set."""
+    """Returns the class names of label columns from the features of a Hugging Face data set."""
     classes = {
-        # The feature of a list contains the feature of its items.
+        # A list feature wraps the feature of its items.
         column: getattr(getattr(feature, "feature", feature), "names", None)
         for column, feature in features.items()
     }

@@ -1,4 +1,5 @@
-"""Translation memories (TMX). Columns are languages: en finds en, EN and en-US."""
+"""Reads translation memories (TMX); columns are language codes, and en also matches EN and
+en-US."""
 
 import logging
 import re
@@ -13,16 +14,19 @@ from nmt.foundation.errors import UserError
 
 log = logging.getLogger(__name__)
 CODES = ("bpt", "ept", "ph", "it", "ut")
-"""Elements in a text that contain codes of another program, not text."""
+"""TMX elements inside a text that contain formatting codes instead of text."""
 PLACEHOLDERS = ("ph", "ut")
-"""Codes in place of something, such as a line break: they separate words."""
+"""TMX elements that stand for content such as a line break and therefore separate words."""
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 Unit = Mapping[str, str | None]
-"""Texts of a translation unit by language; a variant without a segment has None."""
+"""Texts of a translation unit by language; None for a variant without a segment."""
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """The translation units that have all languages. Raises UserError if no unit has them."""
+    """Yields the translation units that contain all requested languages.
+
+    Raises UserError if no unit contains all of them.
+    """
     languages = set[str]()
     num_units = 0
     num_complete = 0
@@ -39,14 +43,16 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
     requested = " and ".join(columns)
     if not num_complete:
         available = ", ".join(sorted(languages)) or "none"
-        raise UserError(f"{file}: no translation units with {requested}. It has: {available}")
+        raise UserError(
+            f"{file}: no translation unit contains {requested} (languages: {available})"
+        )
     if num_complete < num_units:
         missing = f"{num_units - num_complete:,} of {num_units:,}"
-        log.warning("%s: %s translation units lack %s", file, missing, requested)
+        log.warning("%s: skipped %s translation units without %s", file, missing, requested)
 
 
 def _units(opened: Any) -> Iterator[Unit]:
-    """The translation units, each with the first variant of each language."""
+    """Yields the translation units, each with the first variant of every language."""
     body: Any = None
     for event, element in ElementTree.iterparse(opened, ("start", "end")):
         tag = element.tag.rpartition("}")[2]
@@ -55,12 +61,12 @@ def _units(opened: Any) -> Iterator[Unit]:
         elif tag == "tu" and event == "end":
             variants = reversed(element.findall("{*}tuv"))
             yield {tuv.get(LANGUAGE) or tuv.get("lang") or "": _segment(tuv) for tuv in variants}
-            # Releases the unit, so that memory does not grow with the file.
+            # Frees the unit, so that memory use does not grow with the file.
             (element if body is None else body).clear()
 
 
 def _text_in(unit: Unit, language: str) -> str | None:
-    """The text in a language, or in a regional variant of it."""
+    """Returns the text in a language or, failing that, in a regional variant of the language."""
     code = _normalized(language)
     by_language = {_normalized(name): text for name, text in unit.items()}
     regional = (text for name, text in by_language.items() if name.partition("-")[0] == code)
@@ -72,18 +78,18 @@ def _normalized(language: str) -> str:
 
 
 def _segment(tuv: Any) -> str | None:
-    """The text of a variant."""
+    """Returns the text of a language variant; None if the variant has no segment."""
     segment = tuv.find("{*}seg")
     if segment is None:
         return None
     text = re.sub(r"(?<=\w)\0+(?=\w)", " ", _text(segment)).replace("\0", "")
-    return re.sub(r"[ \t\r\n]+", " ", text).strip(" ")  # other spaces, such as U+00A0, are kept
+    return re.sub(r"[ \t\r\n]+", " ", text).strip(" ")  # keeps other spaces, such as U+00A0
 
 
 def _text(element: Any) -> str:
-    """The text of an element and the text after it, without codes of other programs.
+    """Returns the text of an element and its tail, without formatting codes.
 
-    Placeholders are zero characters, which XML does not allow in a text.
+    Placeholder elements become NUL characters, which XML does not allow in a text.
     """
     tag = element.tag.rpartition("}")[2]
     if tag in CODES:

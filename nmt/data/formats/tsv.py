@@ -1,4 +1,4 @@
-"""Tab-separated values. Quotation marks are ordinary characters unless `quotes` is true."""
+"""Reads tab-separated values; quotation marks are ordinary characters unless `quotes` is true."""
 
 import csv
 import functools
@@ -13,18 +13,18 @@ from nmt.data.formats.csv import read_rows
 
 log = logging.getLogger(__name__)
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
-"""Cell as spreadsheets quote it: marks inside it are doubled."""
+"""Cell quoted by a spreadsheet, with inner quotation marks doubled."""
 
 
 def read(
     file: Path, columns: Sequence[str], header: bool = True, quotes: bool = False
 ) -> Iterator[Rows]:
-    """The rows of a table, all of the same width.
+    """Yields the rows of a table; all rows must have the same width.
 
-    file: the file.
-    columns: columns to read.
-    header: whether the first row names the columns; otherwise they are called 1, 2, 3 ….
-    quotes: whether quotation marks around a cell are removed, and doubled ones inside it halved.
+    file: path of the table
+    columns: columns to read
+    header: whether the first row contains the column names; otherwise columns are named 1, 2, 3 …
+    quotes: whether quotation marks around cells are removed, and doubled inner marks become single
     """
     quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     num_quoted = 0
@@ -37,17 +37,17 @@ def read(
         num_quoted += len(quoted)
         has_doubled = has_doubled or any('""' in cell[1:-1] for cell in quoted)
         yield rows
-    # A few cells with marks around them and none inside may be direct speech.
+    # A few quoted cells without inner marks may be direct speech, so they cause no warning.
     if not quotes and (has_doubled or 0 < num_quoted == num_cells):
         _warn(file, num_quoted, num_cells)
 
 
 @functools.cache
 def _warn(file: Path, num_quoted: int, num_cells: int) -> None:
-    """Logs a warning, once for each file."""
+    """Logs a warning about quoted cells, once per file."""
     log.warning(
         "%s: %s of %s cells are in quotation marks, which are kept as text. "
-        "If a spreadsheet wrote them: data.quotes=true",
+        "If a spreadsheet added them, set data.quotes=true",
         file,
         f"{num_quoted:,}",
         f"{num_cells:,}",
