@@ -222,11 +222,11 @@ def test_the_most_probable_are_kept(whole, text, tmp_path):
 
 
 @pytest.mark.parametrize(("wishes", "message"), [
-    ([], "synthetic.text: give a file with text of the target language"),
+    ([], "synthetic.text: required for back-translation"),
     (["synthetic.text=nowhere.de"], "nowhere.de: no such file"),
-    (["synthetic.direction=forward"], "synthetic.model: is needed to translate forwards"),
+    (["synthetic.direction=forward"], "synthetic.model: required for synthetic.direction=forward"),
     (["synthetic.text=a", "synthetic.width=9"], "synthetic.width=9: has no effect here"),
-    (["synthetic.text=a", "synthetic.keep=0"], "synthetic.keep=0 keeps nothing"),
+    (["synthetic.text=a", "synthetic.keep=0"], "synthetic.keep=0: must be above 0"),
     (["synthetic.text=a", "synthetic.tag=' '"], "synthetic.tag: is put in front"),
     (["synthetic.text=a", "data.factors=[pos]"], "back-translation makes plain texts"),
     (["synthetic.text=a", "-m", "seed=1,2"], "makes several runs already"),
@@ -284,7 +284,7 @@ def test_the_model_that_translates_fits(whole, text, tmp_path):
     )
     failed(
         run("backtranslate", *typed, "synthetic.model=[]"),
-        "synthetic.model=[]: give a run directory",
+        "synthetic.model=[]: give a run folder",
     )
     failed(
         run("backtranslate", *text[1], f"init={whole}/model", *typed[-2:]),

@@ -543,7 +543,7 @@ def test_faults_of_labelled_data_are_named(tmp_path):
         loaded("tsv", file, label="sentiment")
     with pytest.raises(UserError, match="nmt.classify needs data.text and data.label"):
         loaded("tsv", file, text=None, label=None, source="text", target="label")
-    with pytest.raises(ValueError, match="name two columns"):
+    with pytest.raises(ValueError, match="set either data.source="):
         loaded("tsv", file, label=None)
 
 

@@ -109,7 +109,7 @@ def test_parts_of_one_file_keep_their_lines(tmp_path):
     assert sum(map(len, more)) == 3000
     assert all(small <= large for small, large in zip(few, more, strict=True))
     assert [len(part) for part in more] == pytest.approx([2400, 300, 300], rel=0.15)
-    with pytest.raises(UserError, match="leaves nothing for the validation part"):
+    with pytest.raises(UserError, match="no rows in the validation part"):
         parts(rows[:1])
     for wrong in ({}, {"split": 0.1, "validation": "x"}, {"split": 0.1, "test": "x"}):
         with pytest.raises(ValueError, match=r"data\.validation, data\.split"):

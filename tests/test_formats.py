@@ -109,7 +109,7 @@ def test_tables_of_spreadsheets_get_hints(tmp_path):
         table("tsv", written(tmp_path / "t.tsv", '"en"\t"de"\n"a"\t"b"\n'))
     with pytest.raises(UserError, match="Semicolons are not supported"):
         table("csv", written(tmp_path / "t.csv", "en;de\na;b\n"))
-    with pytest.raises(ValueError, match="data.quotes=true: is for tsv"):
+    with pytest.raises(ValueError, match="data.quotes=true: supported by tsv only"):
         table("jsonl", "t", quotes=True)
 
 
@@ -171,11 +171,11 @@ NESTED = {"translation": {"en": "a", "de": "b"}}
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"translation": {"en": "c"}}, "row 2: its translation column has the languages en;"),
-        ({"translation": None}, "row 2: its translation column holds None, not texts by language"),
-        ({"translation": [{"en": "c", "de": "d"}]}, "row 2: its translation column holds"),
+        ({"translation": {"en": "c"}}, "row 2: column 'translation' has the languages en;"),
+        ({"translation": None}, "row 2: column 'translation' contains None, expected a mapping"),
+        ({"translation": [{"en": "c", "de": "d"}]}, "row 2: column 'translation' contains"),
         ({"translation": {"en": "c", "de": None}}, "row 2: column 'de' contains None, not text"),
-        ({"translation": "c"}, "row 2: its translation column holds 'c'"),
+        ({"translation": "c"}, "row 2: column 'translation' contains 'c'"),
         ({}, "line 2: has no translation"),
     ],
 )
@@ -219,7 +219,7 @@ def test_folders_of_save_to_disk_are_read(tmp_path):
     train = HubData(path=str(tmp_path / "one"), validation="train@:1", **keys).load().train
     assert both(train) == [("a", "b"), ("c", "d")]
     for folder, splits in (("dict", "train, dev"), ("one", "train")):
-        with pytest.raises(UserError, match=f"no split validation. It has: {splits}. "):
+        with pytest.raises(UserError, match=f"split validation not found .available: {splits}.. "):
             HubData(path=str(tmp_path / folder), **keys).load()
 
 

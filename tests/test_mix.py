@@ -218,7 +218,7 @@ FAULTS = {
     "  - clean 0.8": ("  - claen 0.8", "`claen 0.8`: dataset 'claen' not found"),
     "  - until clean 2   # two passes": (
         "  - until dirty 2",
-        "is never reached: dirty is not read in this stage",
+        "never reached, since the stage does not read dirty",
     ),
     "until medium 1": ("until medium inf", r"stage mid: never ends \(until medium inf\)"),
     "- UpperCase: 0.05": ("- Upper: 0.05", "modifier Upper: not found"),
@@ -250,7 +250,7 @@ def test_faults_are_reported_when_typed(folder):
     (folder / "wrong.yml").write_text(FULL.replace("until clean 2", "until gone 2"))
     result = run("train", *typed(folder, "wrong.yml"))
     assert result.returncode == 1
-    assert b"`until gone 2` is never reached" in result.stderr
+    assert b"`until gone 2`: never reached" in result.stderr
     (folder / "empty.tsv").write_text("\t\n")
     (folder / "hollow.yml").write_text(
         "datasets: {a: empty.tsv}\nstages: [s]\ns: [a 1, until a 1]\n"

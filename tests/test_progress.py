@@ -157,7 +157,13 @@ def test_all_long_work_shows_progress(small_run, tmp_path, monkeypatch, caplog):
     encode_lines(lines * 100, translator.tokenizer.encode_source, 1000)
     Everyday(source="en", target="de", train=300, validation=10, test=10, seed=1).load()
     output = "\n".join(record.getMessage() for record in caplog.records)
-    for what in ("translating", "scoring", "drawing map.html", "encoding", "making sentences"):
+    for what in (
+        "translating",
+        "scoring",
+        "drawing map.html",
+        "encoding",
+        "generating sentence pairs",
+    ):
         assert re.search(rf"^{what}: [\d,]+ of [\d,]+ \w+, [\d,]+ s left$", output, re.MULTILINE), (
             what
         )

@@ -1,8 +1,8 @@
-"""Parts of a data set: named by the user, cut out as NAME@START:STOP, or split off by a hash.
+"""Parts of a data set: training, validation and test sets named in the configuration.
 
-A part is read chunk by chunk, so that it need not fit into memory. With data.split, the part of a
-line depends on a hash of the line alone: parts keep their lines when lines are added, and equal
-lines are in the same part.
+A part can be sliced as NAME@START:STOP, and `data.split` can divide the training part. With
+`data.split`, a hash of each line selects its part. So adding lines does not move other lines, and
+identical lines are in the same part. Parts are read in chunks and need not fit into memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nmt.data.pair_columns import PairColumns, check_names
 from nmt.foundation.errors import UserError
 
 PARTS = ("train", "validation", "test")
-"""Parts into which data.split cuts the training part."""
+"""Names of the parts that `data.split` creates from the training part."""
 _SLICED_PART = re.compile(r"(.+)@((?:-?\d+%?)?:(?:-?\d+%?)?)", re.DOTALL)
 Item = TypeVar("Item", Pairs, Rows)
 Mapped = TypeVar("Mapped", Pairs, Rows)
@@ -30,15 +30,15 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class PartNames:
-    """The keys data.train, data.validation, data.test and data.split.
+    """Parts named by the keys data.train, data.validation, data.test and data.split.
 
-    train: part to train on.
-    validation: parts to validate on; the first one chooses the best checkpoint.
-    test: part to test on, or None.
-    share: share of `train` that is split off for validation, and again for testing, if these are
-        not named; otherwise 0.
+    train: training part
+    validation: validation parts; the first one selects the best checkpoint
+    test: test part; None for none
+    share: fraction of `train` split off for validation, and again for the test; 0 if these parts
+        are named
 
-    Raises ValueError if the keys contradict each other.
+    Raises ValueError if the settings contradict each other.
     """
 
     train: str
@@ -48,30 +48,34 @@ class PartNames:
 
     @property
     def named(self) -> list[str]:
-        """All named parts: train, validation, test."""
+        """Names of all parts, in the order train, validation, test."""
         return [self.train, *self.validation, *as_list(self.test)]
 
     def __post_init__(self) -> None:
         if bool(self.validation) == bool(self.share) or (self.share and self.test is not None):
             raise ValueError(
-                "data.validation, data.split: name a validation part (and a test part, if there "
-                "is one), or give a share such as data.split=0.02, which is taken from the "
-                "training part for each of the two"
+                "data.validation, data.split: set either data.validation (and optionally "
+                "data.test), or data.split, such as data.split=0.02 to take 2 % of data.train for "
+                "validation and 2 % for the test"
             )
         if self.validation:
             check_names("data.validation", self.validation)
 
 
 def parse_part(part: str) -> tuple[str, str]:
-    """NAME and START:STOP of NAME@START:STOP; without a slice, the second text is empty."""
+    """Splits NAME@START:STOP into NAME and START:STOP; without a slice, the second string is
+    empty."""
     match = _SLICED_PART.fullmatch(part)
     return (match[1], match[2]) if match else (part, "")
 
 
 def _rows_of_slice(slice_: str, count: int) -> range:
-    """Rows of START:STOP, counted from 0 as in Python, or in per cent, of `count` rows."""
+    """Returns the row indices of a slice START:STOP of `count` rows.
+
+    The bounds are Python slice indices, or percentages such as 90%.
+    """
     start, stop = (_row(bound, count) for bound in slice_.split(":"))
-    # The slice of a range handles negative numbers and numbers beyond the end.
+    # Slicing a range supports negative and out-of-range bounds.
     return range(count)[start:stop]
 
 
@@ -83,13 +87,13 @@ def _row(bound: str, count: int) -> int | None:
 
 @dataclass(frozen=True)
 class Stream(Generic[Item]):
-    """Chunks of a part: sentence pairs, or rows of a table.
+    """Chunks of a data set part, either sentence pairs or table rows.
 
-    name: origin of the rows, for messages.
-    read: returns the chunks, from the beginning each time.
-    files: files that are read; their bytes are the first part of the content's identity.
-    settings: how they are read, the second part of the identity.
-    empty: error text if there are no rows.
+    name: origin of the rows, for messages
+    read: function that returns an iterator over all chunks
+    files: files that are read; their bytes are the first component of the content digest
+    settings: settings for reading the files, the second component of the digest
+    empty: error message if there are no rows
     """
 
     name: str
@@ -100,11 +104,11 @@ class Stream(Generic[Item]):
 
     @property
     def size(self) -> int:
-        """Bytes of the files."""
+        """Total size of the files in bytes."""
         return sum(file.stat().st_size for file in self.files)
 
     def count(self, most: int) -> int:
-        """Number of rows. Counting ends soon after `most`."""
+        """Returns the number of rows; counting stops soon after `most` rows."""
         count = 0
         for chunk in self.read():
             count += len(chunk)
@@ -113,23 +117,30 @@ class Stream(Generic[Item]):
         return count
 
     def digest(self) -> str:
-        """A hash of the content."""
+        """Returns a digest of the files and settings."""
         with ThreadPoolExecutor() as pool:
-            # The files are read at the same time.
+            # Files are hashed in parallel.
             hashes: list[str] = list(pool.map(_hash, self.files))
         return hashlib.sha256("\0".join([*hashes, self.settings]).encode()).hexdigest()
 
     def map(self, function: Callable[[Item], Mapped], settings: str) -> Stream[Mapped]:
-        """A stream of the results of `function`; `settings` identify the function."""
+        """Returns a stream with a function applied to every chunk.
+
+        function: function from a chunk to a chunk
+        settings: string that identifies the function in the digest
+        """
         return Stream(self.name, lambda: map(function, self.read()), self.files, settings)
 
     def sliced(self, slice_: str) -> Stream[Item]:
-        """The rows of a slice START:STOP (see `parse_part`); all rows if it is empty."""
+        """Returns a stream of the rows in a slice.
+
+        slice_: START:STOP as Python slice indices or percentages; "" for all rows
+        """
         if not slice_:
             return self
 
         def read() -> Iterator[Item]:
-            # Rows counted from the end, or in per cent, need a first pass that counts all rows.
+            # Negative bounds and percentages need a first pass that counts all rows.
             needs_count = any(mark in slice_ for mark in "%-")
             count = sum(map(len, self.read())) if needs_count else 2**62
             rows = _rows_of_slice(slice_, count)
@@ -148,20 +159,26 @@ class Stream(Generic[Item]):
 
 
 def _hash(file: Path) -> str:
-    """SHA-256 of a file."""
+    """Returns the SHA-256 digest of a file."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 Keep = Callable[[Stream[Pairs], bool], Pairs]
-"""Keeps the pairs of a stream, in memory or on disk. The second argument: whether they are the
-training text."""
+"""Function that stores the pairs of a stream in memory or on disk; its second argument is True for
+training pairs."""
 ReadPart = Callable[[str, bool], Stream[Pairs]]
-"""Opens a part by its name. The second argument: whether its word alignments are read."""
+"""Function that opens a part by name; its second argument is True to read word alignments too."""
 
 
 def in_memory(stream: Stream[Pairs], training: bool = False) -> Pairs:
-    """All pairs as lists. Raises UserError if the stream is empty."""
+    """Reads all pairs of a stream into lists.
+
+    stream: sentence pairs
+    training: ignored; present for the signature of `Keep`
+
+    Raises UserError if the stream is empty.
+    """
     chunks = list(stream.read())
     if not chunks:
         raise UserError(f"{stream.name}: {stream.empty}")
@@ -176,16 +193,16 @@ def in_memory(stream: Stream[Pairs], training: bool = False) -> Pairs:
 
 
 def load_splits(columns: PairColumns, names: PartNames, read: ReadPart, keep: Keep) -> Splits:
-    """The parts of a data set; small parts may be split off the training part.
+    """Loads the training, validation and test sets of a data set.
 
-    columns: columns of the text.
-    names: names of the parts.
-    read: opens a part.
-    keep: keeps the pairs of the training part, and of parts that are split off.
+    columns: columns of the sentence pairs
+    names: names of the parts
+    read: function that opens a part by name
+    keep: function that stores training pairs and parts created by `data.split`
     """
     train = read(names.train, True)
     if names.share:
-        # Each part reads the whole text and keeps its lines.
+        # Each part reads the whole stream and keeps only its own lines.
         parts = [keep(_split_off(train, names.share, part), part == 0) for part in range(3)]
         splits = Splits(parts[0], parts[1], parts[2], columns.languages)
     else:
@@ -196,12 +213,12 @@ def load_splits(columns: PairColumns, names: PartNames, read: ReadPart, keep: Ke
 def with_named_parts(
     train: Pairs, names: PartNames, read: ReadPart, languages: tuple[str, str]
 ) -> Splits:
-    """A training part with the named validation and test parts, which are read into memory.
+    """Combines a training set with named validation and test parts, which are read into memory.
 
-    train: the training part.
-    names: names of the parts.
-    read: opens a part.
-    languages: source and target.
+    train: training pairs
+    names: names of the parts
+    read: function that opens a part by name
+    languages: names of the source and target languages
     """
     validation = [in_memory(read(part, False)) for part in names.validation]
     suffixes = unique_suffixes(names.validation)
@@ -215,7 +232,13 @@ def with_named_parts(
 
 
 def _split_off(stream: Stream[Pairs], share: float, part: int) -> Stream[Pairs]:
-    """Part 0, 1 or 2 (see PARTS) of a stream, without links unless it is the training part."""
+    """Returns the stream of one part created by `data.split`; only the training part keeps
+    alignments.
+
+    stream: pairs of the training part
+    share: fraction of the pairs for validation, and again for the test
+    part: index into PARTS
+    """
 
     def read() -> Iterator[Pairs]:
         for chunk in stream.read():
@@ -223,16 +246,18 @@ def _split_off(stream: Stream[Pairs], share: float, part: int) -> Stream[Pairs]:
             selected = [i for i, pair in enumerate(rows) if part_of(share, *pair) == part]
             if selected:
                 pairs = chunk.select(selected)
-                yield replace(pairs, links=None) if part else pairs  # links are for training
+                # Alignments are used only in training.
+                yield replace(pairs, links=None) if part else pairs
 
     settings = f"{stream.settings} part {part} of {share}"
     return replace(stream, read=read, settings=settings, empty=_empty_part(part, share))
 
 
 def part_of(share: float, *texts: str) -> int:
-    """Index into PARTS of a row, by the hash of its texts.
+    """Returns the index into PARTS of a row, determined by a hash of its texts.
 
-    Validation and test get `share` of all rows each.
+    share: fraction of the rows for validation, and again for the test
+    texts: texts of the row
     """
     digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).digest()
     position = int.from_bytes(digest[:8], "big") / 2**64  # uniform in [0, 1)
@@ -242,7 +267,13 @@ def part_of(share: float, *texts: str) -> int:
 
 
 def split_labelled(data: Labelled, share: float) -> list[Labelled]:
-    """Train, validation and test part. Raises UserError if one of them is empty."""
+    """Divides labelled texts into training, validation and test sets.
+
+    data: labelled texts
+    share: fraction of the texts for validation, and again for the test
+
+    Raises UserError if a set is empty.
+    """
     rows_by_part = split_rows(range(len(data)), data.texts.__getitem__, data.name, share)
     return [
         replace(data, texts=[data.texts[i] for i in rows], labels=[data.labels[i] for i in rows])
@@ -253,12 +284,14 @@ def split_labelled(data: Labelled, share: float) -> list[Labelled]:
 def split_rows(
     rows: Iterable[Row], text_of: Callable[[Row], str], name: str, share: float
 ) -> list[list[Row]]:
-    """The rows of each part. Raises UserError if a part is empty.
+    """Divides rows into training, validation and test sets.
 
-    rows: all rows.
-    text_of: text of a row, whose hash decides on the part.
-    name: name of the data that is split.
-    share: share of validation and of test.
+    rows: all rows
+    text_of: function that returns the text of a row, whose hash determines the set
+    name: name of the data, for the message
+    share: fraction of the rows for validation, and again for the test
+
+    Raises UserError if a set is empty.
     """
     rows_by_part: list[list[Row]] = [[], [], []]
     for row in rows:
@@ -269,5 +302,5 @@ def split_rows(
 
 
 def _empty_part(part: int, share: float) -> str:
-    """Error text for a part without rows."""
-    return f"data.split={share:g} leaves nothing for the {PARTS[part]} part; choose another share"
+    """Returns the error message for a set without rows."""
+    return f"data.split={share:g}: no rows in the {PARTS[part]} part; choose another fraction"

@@ -1,14 +1,14 @@
-"""Pictures by their names: images and grids of features, read when a batch is made.
+"""Reads images and image features by name when a batch is built.
 
-    FILE                    an image that Pillow reads
+    FILE                    image in a format that Pillow reads
     FILE.npy                features [positions, channels] or [rows, columns, channels]
-    FILE.npz#KEY            features in an archive; FILE.safetensors#KEY as well
+    FILE.npz#KEY            features in an archive; also FILE.safetensors#KEY
 
-    FILE.parquet#COLUMN@ROW a cell of a table: an image in bytes, or lists of numbers
-    digits:…                a page of handwritten digits (nmt/data/sources/digits.py)
+    FILE.parquet#COLUMN@ROW table cell with the bytes of an image, or nested lists of features
+    digits:…                generated image of handwritten digits (nmt/data/sources/digits.py)
 
-Positions without rows and columns form a square if their number is a square number (196 are
-14 x 14), otherwise one row.
+Features without rows and columns form a square if their number of positions is a square number,
+such as 14 x 14 for 196. Otherwise they form one row.
 """
 
 import functools
@@ -33,24 +33,27 @@ from nmt.foundation.extras import require
 from nmt.foundation.interfaces import Pictures
 
 CACHE_BYTES = 2**29
-"""Bytes of pictures that are kept in memory, those read first: an epoch reads all of them once."""
+"""Maximum bytes of images cached in memory; the images read first are kept."""
 ARCHIVES = (".npz", ".safetensors")
-"""Endings of files with several arrays, each with a key."""
+"""File extensions of archives whose arrays are addressed by key."""
 FEATURES = (np.ndarray, list)
-"""Types of features as they are stored."""
+"""Python types of stored features."""
 _CELL = re.compile(r"(.+\.parquet)#(.+)@(\d+)", re.DOTALL)
 _LUMA = np.array([299, 587, 114])
-"""Thousandths of red, green and blue in grey (ITU-R BT.601)."""
+"""Weights of red, green and blue in a grey value, in thousandths (ITU-R BT.601)."""
 Read = Callable[..., np.ndarray]
-"""Reads a picture [rows, columns, channels] by its name, `channels` and further settings."""
+"""Function that reads an image [rows, columns, channels] from its name, its number of channels and
+further settings."""
 
 
 def read_image(name: str, channels: int, longest: int) -> np.ndarray:
-    """An image as bytes [rows, columns, channels]. Raises UserError if it cannot be read.
+    """Reads an image as bytes [rows, columns, channels].
 
-    name: see above.
-    channels: 1 (grey) or 3 (red, green, blue).
-    longest: pixels of a side; larger images are scaled down.
+    name: image name, such as a file path
+    channels: 1 for grey, 3 for RGB
+    longest: maximum side length in pixels; larger images are scaled down
+
+    Raises UserError if the image cannot be read.
     """
     image = _scaled_down(image_of(name), longest)
     if image.shape[2] < channels:
@@ -61,24 +64,27 @@ def read_image(name: str, channels: int, longest: int) -> np.ndarray:
 
 
 def read_features(name: str, channels: int) -> np.ndarray:
-    """A grid of features [rows, columns, channels].
+    """Reads a grid of image features [rows, columns, channels].
 
-    Raises UserError if it cannot be read, or has another number of channels.
+    name: name of the features, such as FILE.npy
+    channels: expected number of channels
+
+    Raises UserError if the features cannot be read or the number of channels differs.
     """
     features = features_of(name)
     if features.shape[2] != channels:
         raise UserError(
-            f"{name}: {features.shape[2]:,} channels, but the encoder reads {channels:,}: set "
+            f"{name}: {features.shape[2]:,} channels, but the encoder expects {channels:,}; set "
             f"encoder.channels={features.shape[2]}"
         )
     return features
 
 
 class Reader:
-    """Reads the pictures of a batch, and keeps some of them in memory. It is thread-safe.
+    """Thread-safe reader that builds a batch of images and caches some images in memory.
 
-    read: function that reads one picture
-    channels: channels of a picture
+    read: function that reads one image
+    channels: number of channels of each image
     settings: further arguments of `read`
     """
 
@@ -97,12 +103,15 @@ class Reader:
         )
 
     def __call__(self, names: Sequence[str]) -> Pictures:
-        """Pictures by their names; "" is no picture. Raises UserError if one cannot be read."""
+        """Reads images by name; "" gives an image of size 0.
+
+        Raises UserError if an image cannot be read.
+        """
         pictures = [self._read(name) for name in names]  # each [rows, columns, C]
         sizes = np.array([picture.shape[:2] for picture in pictures], np.int64).reshape(-1, 2)
         rows, columns = sizes.max(0, initial=0)
         values = np.zeros((len(pictures), rows, columns, self.channels), np.float32)
-        # values: [B, rows, columns, C], zeros below and to the right of each picture
+        # values [B, rows, columns, C], zero-padded at the bottom and on the right
         for padded, picture in zip(values, pictures, strict=True):
             if picture.dtype == np.uint8:
                 picture = picture * np.float32(1 / 255)
@@ -125,11 +134,11 @@ class Reader:
 
 @dataclass(frozen=True)
 class PictureInfo:
-    """Facts about a readable picture.
+    """Properties of a readable image.
 
-    stamp: a number that changes with the picture: a checksum, or the size of a file with many
-        pictures; 0 for drawn pages.
-    channels: channels of features; None: an image.
+    stamp: number that changes with the image content: a checksum, the file size for images in a
+        shared file, or 0 for generated images
+    channels: number of feature channels; None for an image of pixels
     """
 
     stamp: int
@@ -137,9 +146,12 @@ class PictureInfo:
 
 
 def check_picture(name: str) -> PictureInfo:
-    """Raises UserError unless `name` is an image that can be decoded, or features."""
+    """Returns the properties of an image or of image features.
+
+    Raises UserError if the name does not refer to a valid image or valid features.
+    """
     if not name:
-        raise UserError("an empty cell instead of the name of a picture")
+        raise UserError("the cell of the image name is empty")
     file = Path(name.partition("#")[0])
     content = _content(name)
     if isinstance(content, FEATURES):
@@ -153,13 +165,14 @@ def check_picture(name: str) -> PictureInfo:
 
 
 def _content(name: str) -> Any:
-    """Stored content of a picture: features, the cell of a table, or the path of an image."""
+    """Returns the stored content of an image name: features, a table cell, or the path of an image
+    file."""
     cell = _CELL.fullmatch(name)
     if cell:
         values = _column(Path(cell[1]), cell[2])
         row = int(cell[3])
         if row >= len(values):
-            raise UserError(f"{cell[1]}: row {row:,} does not exist; it has {len(values):,} rows")
+            raise UserError(f"{cell[1]}: row {row:,} not found; the file has {len(values):,} rows")
         return values[row].as_py()
     file, key = name.partition("#")[::2]
     ending = Path(file).suffix.lower()
@@ -170,16 +183,20 @@ def _content(name: str) -> Any:
             return np.load(file, mmap_mode="r", allow_pickle=False)
         arrays = _archive(Path(file), os.getpid())
         if key not in arrays:
-            problem = f"no {key} in it" if key else f"name one of its arrays, {file}#KEY"
-            raise UserError(f"{name}: {problem}; it has {', '.join(sorted(arrays)[:3])} …")
+            problem = f"array {key} not found" if key else f"name an array as {file}#KEY"
+            available = ", ".join(sorted(arrays)[:3]) + " …" * (len(arrays) > 3)
+            raise UserError(f"{name}: {problem} (available: {available})")
         return arrays[key]()
 
 
 @functools.lru_cache(maxsize=64)
 def _archive(file: Path, process: int) -> Mapping[str, Callable[[], np.ndarray]]:
-    """Functions that read the arrays of an archive, by key; pickles are refused.
+    """Opens an archive and returns functions that read its arrays, by key; pickled arrays are
+    refused.
 
-    Each process opens the file itself: forked processes would share its position.
+    file: path of the archive
+    process: process id; each process needs its own file handle, since forked processes share the
+        file position
     """
     if file.suffix.lower() == ".npz":
         arrays = np.load(file, allow_pickle=False)
@@ -192,9 +209,9 @@ def _archive(file: Path, process: int) -> Mapping[str, Callable[[], np.ndarray]]
 
 @functools.lru_cache(maxsize=4)
 def _column(file: Path, column: str) -> Any:
-    """A column of a table, kept in memory as it is in the file.
+    """Returns a column of a Parquet file, kept in memory in its stored format.
 
-    Raises UserError if it cannot be read.
+    Raises UserError if the column cannot be read.
     """
     import pyarrow.parquet
 
@@ -206,7 +223,10 @@ def _column(file: Path, column: str) -> Any:
 
 
 def image_of(name: str) -> np.ndarray:
-    """An image as bytes [rows, columns, 1 or 3]. Raises UserError if it cannot be read."""
+    """Reads an image as bytes [rows, columns, 1 or 3].
+
+    Raises UserError if the image cannot be read.
+    """
     return _image(name, _content(name))
 
 
@@ -214,7 +234,7 @@ def _image(name: str, content: Any) -> np.ndarray:
     if name.startswith(PREFIX):
         return page(name)[..., None]
     if isinstance(content, FEATURES):
-        raise UserError(f"{name}: features, not an image; encoder=grid reads them")
+        raise UserError(f"{name}: contains features, not an image; set encoder=grid")
     if isinstance(content, dict):
         content = content.get("bytes") or content.get("path")
     if isinstance(content, str):
@@ -223,10 +243,11 @@ def _image(name: str, content: Any) -> np.ndarray:
 
 
 def thumbnail(name: str, longest: int) -> np.ndarray | None:
-    """A picture as bytes [rows, columns, 1 or 3] of at most `longest` a side; None for features."""
+    """Returns an image as bytes [rows, columns, 1 or 3], scaled to at most `longest` pixels per
+    side; None if it cannot be read as an image."""
     try:
         return _scaled_down(image_of(name), longest)
-    except UserError:  # features, or no picture; unreadable pictures were reported before
+    except UserError:  # features or no image; unreadable images were reported earlier
         return None
 
 
@@ -241,24 +262,24 @@ def _decoded(name: str, file: str | Path | bytes) -> np.ndarray:
         except UnidentifiedImageError:
             if not isinstance(file, bytes):
                 check_no_pointer(Path(file))
-            raise UserError(f"{name}: not an image that Pillow reads") from None
+            raise UserError(f"{name}: not an image in a format that Pillow supports") from None
 
 
 def _pixels(image: Any) -> np.ndarray:
-    """Bytes of an image of Pillow, [rows, columns] if it is grey, else [rows, columns, 3]."""
+    """Returns the bytes of a Pillow image: [rows, columns] for grey, else [rows, columns, 3]."""
     if image.mode == "F" or image.mode.startswith("I"):
         values = np.asarray(image).astype(np.float64)
-        scale = 1 / 256  # 16 bits a pixel
+        scale = 1 / 256  # 16 bits per pixel
         if image.mode == "F" and values.max() <= 255:
             scale = 255 if values.max() <= 1 else 1
         return (values * scale).clip(0, 255).astype(np.uint8)
     if image.mode == "P":
-        image = image.convert("RGBA")  # transparent colours are colours
+        image = image.convert("RGBA")  # keeps the colours of transparent palette entries
     return np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
 
 
 def _scaled_down(image: np.ndarray, longest: int) -> np.ndarray:
-    """An image [rows, columns, channels] with sides of at most `longest` pixels."""
+    """Scales an image [rows, columns, channels] down to sides of at most `longest` pixels."""
     side = max(image.shape[:2])
     if side <= longest:
         return image
@@ -274,12 +295,15 @@ def _scaled_down(image: np.ndarray, longest: int) -> np.ndarray:
 
 
 def features_of(name: str) -> np.ndarray:
-    """Features [rows, columns, channels]. Raises UserError if they are missing or not numbers."""
+    """Reads image features [rows, columns, channels].
+
+    Raises UserError if the features are missing or not numeric.
+    """
     content = _content(name)
     if not isinstance(content, FEATURES):
         raise UserError(
-            f"{name}: contains no features; they are in .npy, .npz#KEY, .safetensors#KEY or a "
-            "column of .parquet"
+            f"{name}: not image features; expected .npy, .npz#KEY, .safetensors#KEY or a column "
+            "of .parquet"
         )
     return _grid(name, content)
 
@@ -289,11 +313,11 @@ def _grid(name: str, content: Any) -> np.ndarray:
         features = np.asarray(content, np.float32)
     if features.ndim not in (2, 3) or 0 in features.shape:
         raise UserError(
-            f"{name}: shape {list(features.shape)}, not [positions, channels] or "
+            f"{name}: features of shape {list(features.shape)}, expected [positions, channels] or "
             "[rows, columns, channels]"
         )
     if not np.isfinite(features).all():
-        raise UserError(f"{name}: values that are not numbers, or too large for 32 bits")
+        raise UserError(f"{name}: features contain NaN, inf or values too large for float32")
     if features.ndim == 2:
         positions, channels = features.shape
         side = math.isqrt(positions)

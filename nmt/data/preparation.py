@@ -1,4 +1,5 @@
-"""From parallel text to batches of ids: filtered and encoded once, cut again in every epoch."""
+"""Prepares training data: filters and encodes sentence pairs once, and builds batches for each
+epoch."""
 
 import logging
 import os
@@ -29,19 +30,19 @@ log = logging.getLogger(__name__)
 SHARED = "NMT_TOKENIZERS"
 """Environment variable with the folder in which runs share SentencePiece models."""
 MEASURED = 1000
-"""Number of batches whose padding is reported."""
+"""Number of batches from which the padding fraction is computed."""
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """Encoded data of a training.
+    """Filtered and encoded data of a training run.
 
-    splits: the filtered text.
-    tokenizer: trained tokenizer.
-    train: encoded training pairs.
-    validation: encoded validation pairs.
-    kept: numbers of the training pairs that passed the filters of length.
-    more_validation: encoded further validation parts, by name.
+    splits: sentence pairs after the text filters
+    tokenizer: trained tokenizer
+    train: encoded training pairs
+    validation: encoded validation pairs
+    kept: indices of the training pairs that passed the length filters
+    more_validation: encoded further validation sets, by name
     """
 
     splits: Splits
@@ -55,34 +56,39 @@ class PreparedData:
 def train_once(
     tokenizer: Untrained, source: Text, target: Text, ranks: Ranks, store: Path | None = None
 ) -> Tokenizer:
-    """A tokenizer that the first rank trains for all ranks.
+    """Trains a tokenizer on the first rank and sends it to all other ranks.
 
-    tokenizer: settings of the tokenizer.
-    source: lines of the source.
-    target: lines of the target.
-    ranks: all ranks.
-    store: folder of stored text, in which its SentencePiece models are kept, unless
-        $NMT_TOKENIZERS names another folder.
+    tokenizer: settings of the tokenizer
+    source: source lines
+    target: target lines
+    ranks: distributed ranks
+    store: folder of stored training data, which also stores its SentencePiece models; the
+        environment variable NMT_TOKENIZERS overrides the folder
     """
     trained = None
     if ranks.first:
         folder = os.environ.get(SHARED) or (store and store / "tokenizers")
         shared = partial(_shared_model, Path(folder)) if folder else None
         trained = tokenizer.train(source, target, shared)
-    # The other ranks get the models, not the text.
+    # Only the trained models are broadcast, not the training data.
     models = ranks.of_first(None if trained is None else trained.models)
     assert models is not None
     return trained or Tokenizer(*models, lowercase=tokenizer.lowercase, sampling=tokenizer.sampling)
 
 
 def _shared_model(folder: Path, key: str, train: Callable[[], bytes]) -> bytes:
-    """The SentencePiece model with a key, which one of all runs on the same text trains.
+    """Returns the SentencePiece model with a cache key; the first run with this key trains the
+    model.
 
-    Raises UserError if its file is damaged.
+    folder: folder of the cached models
+    key: cache key
+    train: function that trains the model and returns its bytes
+
+    Raises UserError if the model file is damaged.
     """
     file = folder / f"{key}.model" / "sentencepiece"
     if file.is_file():
-        log.info("tokenizer: reused from another run on the same text")
+        log.info("tokenizer: reusing the model of an earlier run on the same training data")
 
     def build(unfinished: Path) -> dict[str, int]:
         (unfinished / file.name).write_bytes(train())
@@ -95,16 +101,18 @@ def _shared_model(folder: Path, key: str, train: Callable[[], bytes]) -> bytes:
 def prepare(
     splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained, ranks: Ranks = ALONE
 ) -> PreparedData:
-    """Filtered and encoded data. Raises UserError if the data cannot be used.
+    """Filters and encodes a data set, and trains its tokenizer if necessary.
 
-    splits: the text.
-    filters: filters of the training pairs.
-    tokenizer: trained tokenizer (when resuming), or settings of one to train on the data.
-    ranks: all ranks.
+    splits: sentence pairs
+    filters: filters of the training pairs
+    tokenizer: trained tokenizer when resuming, otherwise settings of a tokenizer to train
+    ranks: distributed ranks
+
+    Raises UserError if the data cannot be used.
     """
     mixture = splits.mixture
     corpora = {"": splits.train} if mixture is None else mixture.corpora
-    # A store contains only pairs that have passed the filters.
+    # Stored pairs have already passed the filters.
     corpora = {n: filters.text(c) if c.store is None else c for n, c in corpora.items()}
     parts = [*corpora.values()]
     splits = replace(
@@ -138,12 +146,12 @@ def prepare(
 
 
 def _names(splits: Splits) -> tuple[str, ...]:
-    """Names of the columns of source lines."""
+    """Returns the names of the source columns."""
     return (*splits.languages[0].split("+"), *splits.factors)
 
 
 def _trained(tokenizer: Untrained, splits: Splits, ranks: Ranks) -> Tokenizer:
-    """A tokenizer trained on the training text."""
+    """Trains a tokenizer on the training pairs."""
     train = splits.train
     columns = Columns.of(
         train.source,
@@ -152,48 +160,49 @@ def _trained(tokenizer: Untrained, splits: Splits, ranks: Ranks) -> Tokenizer:
         names=_names(splits),
         picture=splits.pictures,
     )
-    # A source of only pictures has no words; its vocabulary is not used.
+    # An image-only source has no words; its vocabulary is a placeholder.
     source = texts(train.source, columns) if columns.sources else train.target
     return train_once(tokenizer, source, train.target, ranks, train.store).reading(columns)
 
 
 def _check_columns(columns: Columns, splits: Splits) -> None:
-    """Raises UserError unless source lines have the columns that the model reads."""
+    """Raises UserError if the source lines do not have the columns that the model expects."""
     names = _names(splits)
     data_columns = Columns(splits.sources, ((),) * len(splits.factors), names, splits.pictures)
-    # The numbers of columns count, not the names and values.
+    # Only the numbers of columns are compared, not their names and values.
     if data_columns != replace(columns, factors=((),) * len(columns.factors), names=names):
         raise UserError(
-            f"data: its source lines hold {data_columns.described}, but the model that this begins "
-            f"with reads {columns.described}"
+            f"data: source lines contain {data_columns.described}, but the initial model expects "
+            f"{columns.described}"
         )
     if not columns.plain and not columns.picture and columns.names != names:
         log.warning(
-            "data: the columns %s are used as the columns %s of the model",
+            "data: columns %s are used as the model's columns %s",
             ", ".join(names),
             ", ".join(columns.names),
         )
 
 
 def texts(source: Text, columns: Columns) -> Text:
-    """The texts in the lines of a source, one after another."""
+    """Returns all texts of the source lines, without factors and image names."""
     if columns.plain:
         return source
     return [text for line in source for text in columns.split(line)[: columns.sources]]
 
 
 class EpochBatches:
-    """The batches of one epoch, made on demand: a pure function of (data, seed, epoch).
+    """Batches of one epoch, created on demand as a pure function of (data, seed, epoch).
 
-    With random segmentations, batches are planned by the lengths of the deterministic one.
+    With random segmentation, sentences are grouped by the lengths of their deterministic
+    segmentation.
 
-    data: the training data.
-    batching: rule by which pairs are cut into batches.
-    seed: seed of the run.
-    epoch: number of the epoch.
-    reader: reads pictures, see `collate`.
-    ahead: number of processes that make batches before they are needed.
-    mixing: schedule of a mixture.
+    data: prepared training data
+    batching: settings that determine the batches
+    seed: seed of the run
+    epoch: epoch number
+    reader: function that reads the images of a batch; None for text only
+    ahead: number of worker processes that prepare batches in advance
+    mixing: schedule of a mixture; None for a single corpus
     """
 
     def __init__(
@@ -211,7 +220,7 @@ class EpochBatches:
         self.ahead = ahead
         self.key = f"{seed} {epoch}"
         self.segmentation_seed = hash((seed, epoch)) % 2**31 if data.tokenizer.sampling else None
-        self.modifiers: list[Sequence[Modifier]] = []  # of each batch
+        self.modifiers: list[Sequence[Modifier]] = []  # modifiers of each batch
         self.indices: list[np.ndarray] = []  # pairs of each batch
         segments: Sequence[tuple[Stage | None, np.ndarray]] = [(None, data.kept)]
         if mixing is not None:
@@ -232,30 +241,31 @@ class EpochBatches:
         pairs = chunk_of(self.data.splits.train, self.indices[i])
         if self.modifiers[i]:
             pairs = self.modified_pairs(pairs, i)
-        # Modified text, or another segmentation: encoded here, in a worker process if there is one.
+        # Modified or randomly segmented text is encoded for each batch.
         corpus = encode(pairs, self.data.tokenizer, self.segmentation_seed)
         return collate(corpus, range(len(corpus)), self.reader)
 
     def modified_pairs(self, pairs: Pairs, i: int) -> Pairs:
-        """Batch i after its stage's modifiers: a pure function of (seed, epoch, batch)."""
+        """Applies the stage's modifiers to batch `i`, as a pure function of (seed, epoch,
+        batch)."""
         rng = random.Random(f"{self.key} {i}")
         mixture = self.data.splits.mixture
         assert mixture is not None, "only mixtures have modifiers"
         modified: list[tuple[str, str]] = []
         for source, target in zip(pairs.source, pairs.target, strict=True):
-            tag = tag_of(source, mixture.tags)  # modifiers change the text behind it
+            tag = tag_of(source, mixture.tags)  # modifiers change only the text after the tag
             results = applied(self.modifiers[i], (source.removeprefix(tag), target), rng)
             modified += [(tag + text, translation) for text, translation in results]
         sources, targets = zip(*modified, strict=True)
         return Pairs(sources, targets, pairs.name)
 
     def read(self, indices: Sequence[int]) -> Iterator[Batch]:
-        """Some of the batches, in order."""
+        """Yields the batches with the given indices, in order."""
         return prefetched(self, indices, self.ahead)
 
     @property
     def padding(self) -> float:
-        """Share of the positions of the first batches that are padding."""
+        """Fraction of padding among the positions of the first batches."""
         return padding_share(
             self.indices[:MEASURED], self.data.train.source.lengths, self.data.train.target.lengths
         )

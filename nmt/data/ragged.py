@@ -1,4 +1,4 @@
-"""Encoded text as flat arrays: a million sentences are two arrays, not a million objects."""
+"""Encoded sentences in flat arrays: a corpus is two NumPy arrays instead of millions of objects."""
 
 from __future__ import annotations
 
@@ -15,35 +15,39 @@ from nmt.foundation.progress import Progress
 from nmt.tokenizer import Tokenizer
 
 CHUNK = 4096
-"""Lines that are encoded at once."""
+"""Number of lines encoded at a time."""
 Encoder = Callable[[list[str]], Sequence[Sequence[int]]]
-"""Encodes lines as ids."""
+"""Function that encodes lines as token ids."""
 Rows = Sequence[int] | range | np.ndarray
-"""Numbers of sequences."""
+"""Indices of sequences."""
 
 
 def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Positions in one flat array: the beginning of each sequence, and the end of the last one."""
+    """Returns the start position of each sequence in a flat array, followed by the total length."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 @dataclass(frozen=True)
 class Ragged:
-    """Sequences of ids: sequence i is ids[offsets[i] : offsets[i + 1]]."""
+    """Sequences of ids in a flat array: sequence i is ids[offsets[i] : offsets[i + 1]].
+
+    ids: ids of all sequences
+    offsets: start of each sequence, and the total length
+    """
 
     ids: np.ndarray
     offsets: np.ndarray
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]], dtype: type = np.uint32) -> Ragged:
-        """Sequences in memory as one array."""
+        """Creates a flat array from sequences in memory."""
         offsets = offsets_of([*map(len, sequences)])
         numbers = itertools.chain.from_iterable(sequences)
         return cls(np.fromiter(numbers, dtype, int(offsets[-1])), offsets)
 
     @classmethod
     def concatenated(cls, parts: Sequence[Ragged]) -> Ragged:
-        """The sequences of several parts, copied."""
+        """Concatenates several ragged arrays into a new one."""
         ids = np.concatenate([part.ids for part in parts])
         return cls(ids, offsets_of(np.concatenate([part.lengths for part in parts])))
 
@@ -59,35 +63,36 @@ class Ragged:
         return np.diff(self.offsets)
 
     def select(self, rows: Rows) -> Ragged:
-        """Copies of some sequences."""
+        """Returns copies of the sequences with the given indices."""
         rows = np.asarray(rows)
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts
         offsets = offsets_of(lengths)
-        # Where each id of the result is now: one gather instead of a loop over the sequences.
+        # Current position of each selected id: a single gather replaces a loop over sequences.
         positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
         return Ragged(self.ids[positions], offsets)
 
     def padded(self, rows: Rows, columns: int) -> tuple[np.ndarray, np.ndarray]:
-        """Some sequences as a matrix, by one gather.
+        """Returns sequences as a padded matrix, with a single gather operation.
 
-        rows: numbers of the n sequences.
-        columns: number of columns in addition to those of the longest sequence.
+        rows: indices of the n sequences
+        columns: number of columns beyond the longest length L
 
-        Returns ids [n, L + columns], with any ids after the end of a sequence, and lengths [n].
+        Returns ids [n, L + columns], with arbitrary ids after the end of a sequence, and lengths
+        [n].
         """
         rows = np.asarray(rows)
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts
         width = int(lengths.max()) + columns
-        if not len(self.ids):  # `take` refuses an empty array
+        if not len(self.ids):  # `take` raises an error for an empty array
             return np.zeros((len(rows), width), np.int64), lengths
         positions = starts[:, None] + np.arange(width)  # [n, L + columns]
         return self.ids.take(positions, mode="clip").astype(np.int64), lengths
 
 
 class RaggedChain:
-    """Several parts as one, without a copy."""
+    """View of several ragged arrays as one, without copying."""
 
     def __init__(self, parts: Sequence[Ragged]) -> None:
         self._parts = parts
@@ -102,7 +107,14 @@ class RaggedChain:
         return np.concatenate([part.lengths for part in self._parts])
 
     def padded(self, rows: Rows, columns: int) -> tuple[np.ndarray, np.ndarray]:
-        """Some sequences as a matrix, by one gather from each part. See `Ragged.padded`."""
+        """Returns sequences as a padded matrix, with one gather operation per array.
+
+        rows: indices of the n sequences
+        columns: number of columns beyond the longest length L
+
+        Returns ids [n, L + columns], with arbitrary ids after the end of a sequence, and lengths
+        [n].
+        """
         rows = np.asarray(rows)
         part_numbers = np.searchsorted(self._starts, rows, "right") - 1  # [n]
         by_part = Ragged.concatenated(
@@ -111,7 +123,7 @@ class RaggedChain:
                 for number, part in enumerate(self._parts)
             ]
         )
-        # The second argsort inverts the first: from the order of the parts to that of the rows.
+        # The double argsort gives each row's position in the order sorted by part.
         return by_part.padded(np.argsort(np.argsort(part_numbers, kind="stable")), columns)
 
 
@@ -119,10 +131,10 @@ class RaggedChain:
 class Corpus:
     """Encoded sentence pairs, without BOS and EOS.
 
-    source: ids of the source.
-    target: ids of the target.
-    links: for each pair, s₁ t₁ s₂ t₂ …, positions that are aligned.
-    pictures: names of the pictures.
+    source: source ids
+    target: target ids
+    links: aligned token positions s₁ t₁ s₂ t₂ … of each pair; None for no alignments
+    pictures: image name of each pair; None for text only
     """
 
     source: Ragged | RaggedChain
@@ -135,19 +147,19 @@ class Corpus:
 
 
 def id_type(vocabulary: int) -> type[np.unsignedinteger]:
-    """The smallest integers that hold the ids of a vocabulary."""
+    """Returns the smallest unsigned integer type for the ids of a vocabulary."""
     return np.uint16 if vocabulary <= 2**16 else np.uint32
 
 
 def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Ragged:
-    """Ids of lines, encoded chunk by chunk.
+    """Encodes lines as token ids, chunk by chunk.
 
-    lines: the lines.
-    encoder: encodes lines.
-    vocabulary: number of ids, which decides their type.
+    lines: lines of text
+    encoder: function that encodes a list of lines
+    vocabulary: number of ids, which determines the integer type
     """
     dtype = id_type(vocabulary)
-    chunks = [Ragged.of([], dtype)]  # `concatenated` needs one, also for no lines
+    chunks = [Ragged.of([], dtype)]  # `concatenated` needs at least one array
     with Progress("encoding", len(lines), "lines") as step:
         for start in range(0, len(lines), CHUNK):
             chunks.append(Ragged.of(encoder(list(lines[start : start + CHUNK])), dtype))
@@ -156,11 +168,11 @@ def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Rag
 
 
 def encode(pairs: Pairs, tokenizer: Tokenizer, seed: int | None = None) -> Corpus:
-    """Ids of both sides of sentence pairs.
+    """Encodes both sides of sentence pairs.
 
-    pairs: text.
-    tokenizer: trained tokenizer.
-    seed: seed of a random segmentation; None: the deterministic one.
+    pairs: sentence pairs
+    tokenizer: trained tokenizer
+    seed: seed of a random segmentation; None for the deterministic segmentation
     """
     source = encode_lines(
         pairs.source, partial(tokenizer.encode_source, seed=seed), tokenizer.source_ids
@@ -169,14 +181,14 @@ def encode(pairs: Pairs, tokenizer: Tokenizer, seed: int | None = None) -> Corpu
         pairs.target, partial(tokenizer.encode_target, seed=seed), tokenizer.target_size
     )
     links = None if pairs.links is None else _piece_links(pairs, source, target, tokenizer)
-    pictures = None  # their pixels are read when a batch is made
+    pictures = None  # pixels are read when a batch is built
     if tokenizer.columns.picture:
         pictures = [tokenizer.columns.picture_in(line) for line in pairs.source]
     return Corpus(source, target, links, pictures)
 
 
 def _piece_links(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokenizer) -> Ragged:
-    """Links between pieces from links between words: all pieces of linked words are linked."""
+    """Converts word links into token links: all tokens of linked words are linked."""
     rows = []
     for i, line in enumerate(pairs.links or ()):
         sure, possible = parse_links(line)
@@ -193,7 +205,7 @@ def _piece_links(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokeni
 
 
 def _pieces_by_word(words_of_pieces: Sequence[range]) -> dict[int, list[int]]:
-    """The pieces of each word, from the words of each piece."""
+    """Returns the token indices of each word, given the word range of each token."""
     pieces: dict[int, list[int]] = {}
     for piece, words in enumerate(words_of_pieces):
         for word in words:

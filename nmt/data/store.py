@@ -1,11 +1,12 @@
-"""Training text of any size on disk: read, filtered and encoded once, in constant memory.
+"""On-disk storage for training data of any size: read, filtered and encoded once, in constant
+memory.
 
-The files are mapped into the memory of all processes that train on them. A store is a folder in the
-cache. Its name is a hash of the content and of the filters:
+A store is a folder in the cache, named by a hash of the content and the filters. All training
+processes share its files by memory mapping:
 
-    source.text, source.offsets, target…, links…    lines, and the place of each in the file
-    kept                                            numbers of the lines that are not duplicates
-    pieces-…/source.ids, source.offsets, target…    ids of the lines, a folder for each tokenizer
+    source.text, source.offsets, target…, links…    lines, and the position of each in the file
+    kept                                            indices of lines without duplicates
+    pieces-…/source.ids, source.offsets, target…    token ids, one folder per tokenizer
 """
 
 import hashlib
@@ -37,14 +38,14 @@ log = logging.getLogger(__name__)
 VERSION = 1
 """Version of the on-disk format; part of the cache key."""
 AUTO = 200_000_000
-"""Bytes of training text above which store=auto stores it."""
+"""Size of training files in bytes above which store=auto uses the disk."""
 
 
 class StoredText(View):
-    """Lines in a file: UTF-8 with a newline after each, and the offset of each.
+    """Lines of text in a UTF-8 file, with the byte offset of each line in a second file.
 
-    folder: folder of the files NAME.text and NAME.offsets.
-    name: the NAME.
+    folder: folder of the files NAME.text and NAME.offsets
+    name: base name NAME of both files
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -55,7 +56,7 @@ class StoredText(View):
         self._offsets = _mapped(folder / f"{name}.offsets", np.int64)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StoredText, (self._folder, self._name)  # another process opens the file itself
+        return StoredText, (self._folder, self._name)  # each process opens its own file
 
     def __len__(self) -> int:
         return max(0, len(self._offsets) - 1)
@@ -68,7 +69,7 @@ class StoredText(View):
             return super().lines(rows)
         begin = int(self._offsets[rows.start])
         end = int(self._offsets[rows.stop])
-        text = os.pread(self._file, end - begin, begin)  # not mapped: it is read once
+        text = os.pread(self._file, end - begin, begin)  # not mapped, since text is read once
         return text.decode("utf-8", "surrogatepass").split("\n")[:-1]
 
     def __iter__(self) -> Iterator[str]:
@@ -78,10 +79,10 @@ class StoredText(View):
 
 @dataclass(frozen=True)
 class Storing:
-    """Keeps the pairs of a data set in memory or in a store, as `nmt.data.parts.Keep`.
+    """Keeps pairs in memory or in an on-disk store; implements `nmt.data.parts.Keep`.
 
-    where: auto, memory or disk; auto stores training text of more than AUTO bytes.
-    filters: filters of training text.
+    where: auto, memory or disk; auto uses the disk for training files above AUTO bytes
+    filters: filters of the training pairs
     """
 
     where: str
@@ -93,7 +94,7 @@ class Storing:
         first = next(stream.read(), None)
         if first is None:
             raise UserError(f"{stream.name}: {stream.empty}")
-        filters = self.filters if training else Filters()  # only training text is filtered
+        filters = self.filters if training else Filters()  # only training pairs are filtered
         key = f"{VERSION} {stream.digest()} {filters.key}"
         folder = cache_folder() / hashlib.sha256(key.encode()).hexdigest()[:32]
         build = partial(_write_text, stream=stream, filters=filters)
@@ -104,19 +105,20 @@ class Storing:
             different = _mapped(folder / "kept", np.uint32)
             texts = {name: Selection(text, different) for name, text in texts.items()}
         filters.report(stream.name, num_read, len(texts["source"]), dropped)
-        log.info("stored text: %s", folder)
+        log.info("training data stored in %s", folder)
         return Pairs(
             texts["source"], texts["target"], stream.name, texts.get("links"), store=folder
         )
 
 
 def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
-    """Ids of stored pairs, which are stored beside them."""
+    """Returns the token ids of stored pairs, encoded on the first call and stored beside the
+    pairs."""
     assert pairs.store is not None
     key = repr((VERSION, tokenizer.models, tokenizer.lowercase, tokenizer.columns))
     folder = pairs.store / f"pieces-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
     build = partial(_write_ids, pairs=pairs, tokenizer=tokenizer)
-    build_once(folder, f"encoded text of {pairs.name}", build)
+    build_once(folder, f"token ids of {pairs.name}", build)
 
     def mapped(name: str, dtype: Any) -> Ragged:
         offsets = _mapped(folder / f"{name}.offsets", np.int64)
@@ -131,11 +133,11 @@ def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows of all columns, made by a process of its own.
+    """Rows of all columns, produced by one worker process.
 
-    columns: bytes or ids of the rows, by the name of the column.
-    dropped: number of pairs that were dropped, by the reason.
-    hashes: a hash for each pair, if duplicates are dropped.
+    columns: bytes or ids of the rows, by column name
+    dropped: number of dropped pairs by reason
+    hashes: 8-byte hash of each pair, if duplicates are dropped
     """
 
     columns: Mapping[str, Ragged]
@@ -146,7 +148,7 @@ class Chunk:
 def _write_text(folder: Path, stream: Stream[Pairs], filters: Filters) -> dict[str, int]:
     """Writes the pairs of a stream that pass the filters.
 
-    Returns the number of dropped pairs by the reason.
+    Returns the number of dropped pairs by reason.
     """
     dropped: Counter[str] = Counter()
     hashes = []
@@ -156,7 +158,7 @@ def _write_text(folder: Path, stream: Stream[Pairs], filters: Filters) -> dict[s
         hashes.append(chunk.hashes)
     if filters.drop_duplicates:
         pair_hashes = np.frombuffer(b"".join(hashes), np.uint64)
-        # Equal hashes of 64 bits count as equal pairs.
+        # Pairs with equal 64-bit hashes count as duplicates.
         first_rows = np.sort(np.unique(pair_hashes, return_index=True)[1]).astype(np.uint32)
         first_rows.tofile(folder / "kept")
         dropped["duplicate"] = len(pair_hashes) - len(first_rows)
@@ -164,7 +166,7 @@ def _write_text(folder: Path, stream: Stream[Pairs], filters: Filters) -> dict[s
 
 
 def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, int]:
-    """Writes the ids of pairs."""
+    """Encodes stored pairs and writes their token ids."""
     began = time.monotonic()
     ranges = (slice(start, start + CHUNK) for start in range(0, len(pairs), CHUNK))
     chunks = ordered_map(partial(_ids_chunk, pairs, tokenizer), ranges)
@@ -173,7 +175,7 @@ def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, in
             step(len(chunk.columns["source"]))
     seconds = time.monotonic() - began
     log.info(
-        "encoded %s pairs in %.0f s (%s pairs/s)",
+        "encoded %s sentence pairs in %.0f s (%s pairs/s)",
         f"{len(pairs):,}",
         seconds,
         f"{len(pairs) / seconds:,.0f}",
@@ -182,11 +184,12 @@ def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, in
 
 
 def written_chunks(folder: Path, kind: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Appends each chunk to the files NAME.kind and NAME.offsets of its columns, then yields it."""
-    ends: dict[str, int] = {}  # length of the rows written so far, by column
+    """Appends each chunk to the files NAME.kind and NAME.offsets of its columns, then yields the
+    chunk."""
+    ends: dict[str, int] = {}  # total length of the rows written, by column
     for chunk in chunks:
         for name, column in chunk.columns.items():
-            # A chunk begins where the last one ended, so that only the first writes its beginning.
+            # Only the first chunk writes its start offset; later chunks continue from the end.
             offsets = column.offsets[1:] + ends[name] if name in ends else column.offsets
             _append(folder / f"{name}.{kind}", column.ids)
             _append(folder / f"{name}.offsets", offsets)
@@ -200,7 +203,7 @@ def _append(file: Path, numbers: np.ndarray) -> None:
 
 
 def _text_chunk(filters: Filters, pairs: Pairs) -> Chunk:
-    """The pairs that pass the filters, as bytes."""
+    """Returns the pairs that pass the filters, encoded as bytes."""
     rows, dropped = filters.sift(pairs.source, pairs.target)
     lines = {
         name: [text[i].encode("utf-8", "surrogatepass") + b"\n" for i in rows]
@@ -220,20 +223,21 @@ def _text_chunk(filters: Filters, pairs: Pairs) -> Chunk:
 
 
 def _ids_chunk(pairs: Pairs, tokenizer: Tokenizer, rows: slice) -> Chunk:
-    """The ids of some pairs."""
+    """Returns the token ids of some pairs."""
     texts: dict[str, Any] = {name: text[rows] for name, text in pairs.columns.items()}
     corpus = encode(Pairs(**texts, name=pairs.name), tokenizer)
     return Chunk({name: getattr(corpus, name) for name in texts})
 
 
 def chunk_of(pairs: Pairs, indices: np.ndarray) -> Pairs:
-    """Some pairs, as lists."""
-    chunk = pairs.select(indices.tolist())  # Python integers index faster
+    """Returns the pairs with the given indices, read into lists."""
+    chunk = pairs.select(indices.tolist())  # indexing with Python integers is faster
     return replace(chunk, source=list(chunk.source), target=list(chunk.target))
 
 
 def _mapped(file: Path, dtype: Any) -> np.ndarray:
-    """The numbers of a file as a plain array, which is faster to slice than a memmap."""
+    """Returns the memory-mapped values of a file as a plain array, which is faster to slice than a
+    memmap."""
     if not file.stat().st_size:  # an empty file cannot be mapped
         return np.empty(0, dtype)
     return np.asarray(np.memmap(file, dtype, "r"))

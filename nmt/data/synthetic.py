@@ -1,4 +1,4 @@
-"""Settings of synthetic sentence pairs, which nmt.backtranslate makes."""
+"""Settings of synthetic sentence pairs, which nmt.backtranslate generates."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,19 @@ from nmt.foundation.ranges import NonNegative, Ratio, Width
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic:
-    """Settings of synthetic pairs; conf/backtranslate.yaml explains the keys."""
+    """Settings of synthetic sentence pairs.
+
+    direction: backward translates target text into the source language, forward the reverse
+    text: file of monolingual text, one sentence per line; None with forward uses the training
+        sources
+    model: run folder of the translation model, or several for an ensemble; None with backward
+        trains a model first
+    search: sample, greedy or beam
+    width: beam width in hypotheses, for beam only
+    keep: fraction of the translations to keep, best log-probability per word first
+    tag: string prepended to back-translated sources; None for none
+    real: passes over the real pairs per pass over the synthetic pairs; 0 uses only synthetic pairs
+    """
 
     direction: Literal["backward", "forward"] = "backward"
     text: str | None = None
@@ -23,50 +35,51 @@ class Synthetic:
 
     def __post_init__(self) -> None:
         if self.model == []:
-            raise ValueError(
-                "synthetic.model=[]: give a run directory, or several as [A,B], or null"
-            )
-        # The range of `keep` includes 0, which is invalid here.
+            raise ValueError("synthetic.model=[]: give a run folder, several as [A,B], or null")
+        # The type Ratio of `keep` includes 0, which is invalid.
         if not self.keep:
-            raise ValueError("synthetic.keep=0 keeps nothing: give a share, such as 0.9")
+            raise ValueError("synthetic.keep=0: must be above 0, such as 0.9")
         if self.tag is not None and (not self.tag.strip() or "\n" in self.tag):
             raise ValueError(
-                "synthetic.tag: is put in front of the source text: give a word, such as <back>, "
+                "synthetic.tag: must be a non-empty string without line breaks, such as <back>, "
                 "or null"
             )
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Errors for a missing text or model, and for a model that a direction cannot use."""
+        """Yields errors for a missing text or model, and for a model that the direction cannot
+        use."""
         model = run.value("synthetic.model")
         if run.value("synthetic.direction") == "forward":
             if not model:
                 yield ConfigError(
                     "synthetic.model",
-                    "is needed to translate forwards: a run directory, or several as [A,B]",
+                    "required for synthetic.direction=forward; give a run folder, or several as "
+                    "[A,B]",
                 )
             return
         if not run.value("synthetic.text"):
             yield ConfigError(
                 "synthetic.text",
-                "give a file with text of the target language, one sentence per line",
+                "required for back-translation; give a file of target-language sentences, one per "
+                "line",
             )
-        # Such a run is made for one direction; the other direction needs a model of its own.
+        # A run given by init or objective.teacher cannot initialise the reverse model.
         initial = next(filter(run.value, ("init", "objective.teacher")), None)
         if initial and not model:
             yield run.error(
                 initial,
-                "is for the new model, and cannot begin the one that translates backwards: "
-                "give synthetic.model too",
+                "cannot initialise the reverse model, only the new model; also give "
+                "synthetic.model for the reverse direction",
             )
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Keys of another search or direction."""
+        """Returns keys without effect for the chosen search or direction."""
         reasons = {}
         search = run.value("synthetic.search")
         if search != "beam":
-            reasons["synthetic.width"] = f"belongs to synthetic.search=beam, and it is {search}"
+            reasons["synthetic.width"] = f"used by synthetic.search=beam only, but it is {search}"
         if run.value("synthetic.direction") == "forward":
-            reasons["synthetic.tag"] = "is for pairs made backwards (synthetic.direction=backward)"
+            reasons["synthetic.tag"] = "used with synthetic.direction=backward only"
         return reasons

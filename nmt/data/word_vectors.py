@@ -1,13 +1,12 @@
-"""Word vectors in the text format of word2vec, GloVe and fastText: a word and its numbers per line.
+"""Reads word vectors in the text format of word2vec, GloVe and fastText.
 
-Fields are separated by spaces or tabs. Files of word2vec and fastText begin with a line with the
-number of words and the size of the vectors.
+Each line contains a word and its vector, separated by spaces or tabs. In word2vec and fastText
+files, the first line contains the number of words and the vector size.
 """
 
 import itertools
 import re
 from collections.abc import Collection
-from pathlib import Path
 
 import numpy as np
 
@@ -16,48 +15,51 @@ from nmt.foundation.errors import UserError
 
 
 def read_vectors(path: str, vocabulary: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """Vectors by word, float32, all of one size.
+    """Returns float32 word vectors of equal size, by word.
 
-    path: file of word vectors.
-    vocabulary: words to read; None: all.
+    path: file of word vectors
+    vocabulary: words to read; None reads all words
 
-    Raises UserError with file and line if the file is not in this format.
+    Raises UserError with file and line if the format is invalid.
     """
     file = find_file(path)
     vectors = dict[str, np.ndarray]()
-    size = 0  # numbers of a vector
+    size = 0  # vector size
     for number, line in enumerate(stream_lines(file), 1):
         place = f"{file}, line {number:,}"
         fields = re.split(r"[ \t]+", line.strip(" \t"))
         if number == 1 and len(fields) == 2 and fields[1].isdecimal():
-            size = int(fields[1]) if len(fields[1]) < 9 else 0  # a line with the sizes
+            size = int(fields[1]) if len(fields[1]) < 9 else 0  # header of word2vec and fastText
             continue
         size = size or sum(1 for _ in itertools.takewhile(_is_number, reversed(fields[1:])))
         if not size:
             raise UserError(
-                f"{place}: expected a word and its numbers, between spaces or tabs; "
-                f"got {line[:60]!r}"
+                f"{place}: expected a word and the values of its vector, separated by spaces or "
+                f"tabs; got {line[:60]!r}"
             )
         word = " ".join(fields[:-size])
         if not word:
-            raise UserError(f"{place}: {len(fields) - 1} numbers after the word, but {size} before")
+            raise UserError(f"{place}: vector of size {len(fields) - 1}, expected {size}")
         if vocabulary is None or word in vocabulary:
             vectors[word] = _vector(fields[-size:], place)
     if not size:
         raise UserError(
-            f"{path}: contains no vectors. Is {Path(path).name} a file of words and numbers?"
+            f"{path}: contains no word vectors; expected a word and its vector on each line"
         )
     return vectors
 
 
 def _vector(numbers: list[str], place: str) -> np.ndarray:
-    """Numbers of a line as float32. Raises UserError if they are not finite numbers."""
+    """Parses the values of a vector as float32.
+
+    Raises UserError if a value is not a finite number.
+    """
     try:
         vector = np.array(numbers, np.float64)
     except ValueError as error:
-        raise UserError(f"{place}: not a number ({error})") from error
+        raise UserError(f"{place}: vector contains an invalid number ({error})") from error
     if not (np.abs(vector) < np.finfo(np.float32).max).all():
-        raise UserError(f"{place}: the vector contains NaN, inf or a number that is too large")
+        raise UserError(f"{place}: vector contains NaN, inf or a value too large for float32")
     return vector.astype(np.float32)
 
 
@@ -70,13 +72,11 @@ def _is_number(text: str) -> bool:
 
 
 def nearest(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Attention without training: softmax over source words of scaled dot products.
+    """Returns attention weights [T, S] without training: softmax of scaled dot products over source
+    words.
 
-    source: vectors of the source words, [S, D]; zeros for a word without a vector, whose products
-        are 0.
-    target: vectors of the target words, [T, D].
-
-    Returns weights [T, S].
+    source: vectors of the source words [S, D]; zeros for a word without a vector
+    target: vectors of the target words [T, D]
     """
     scores = target @ source.T / np.sqrt(source.shape[1])  # [T, S]
     exponentials = np.exp(scores - scores.max(1, keepdims=True))

@@ -1,4 +1,4 @@
-"""Parallel map in worker processes, one for each core, with results in the order of the items."""
+"""Parallel map over worker processes, one per core, with results in input order."""
 
 import collections
 import ctypes
@@ -18,22 +18,25 @@ from nmt.foundation.processes import available_cores
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 QUEUED = 3
-"""Items per process that are submitted before the first of them is done."""
+"""Maximum number of queued items per worker process."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _work: Any = None
-"""Function of a worker process; it is sent once, not with every item."""
+"""Function that a worker process applies to its items; set once per process instead of sent with
+every item."""
 
 
 def ordered_map(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Results of `work` for every item, in order.
+    """Yields the results of `work` for all items, in order.
 
-    The items are read on demand, so that they need not fit into memory. Raises UserError if a
-    process is killed.
+    work: function applied in worker processes
+    items: items, which are read on demand and need not fit into memory
+
+    Raises UserError if a worker process is killed.
     """
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     results: collections.deque[Future[Result]] = collections.deque()
     with warnings.catch_warnings():
-        # Python warns of a fork beside threads; these processes only compute.
+        # Python warns about fork in a process with threads; the workers use no threads.
         warnings.simplefilter("ignore", DeprecationWarning)
         pool = ProcessPoolExecutor(available_cores(), context, _initialize, (work,))
         try:
@@ -45,7 +48,8 @@ def ordered_map(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
                 yield results.popleft().result()
         except BrokenProcessPool as error:
             raise UserError(
-                "a process that prepares the text was killed; is the memory too small?"
+                "data preparation: a worker process was killed, possibly for lack of memory; free "
+                "memory or use fewer cores"
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)
@@ -55,11 +59,12 @@ def _initialize(work: Any) -> None:
     global _work
     _work = work
     end_with_parent()
-    gc.disable()  # searching millions of small lists for cycles costs a fifth of the time
+    gc.disable()  # cycle detection over millions of small lists takes a fifth of the time
 
 
 def end_with_parent(*_: object) -> None:
-    """Kills this process when its parent ends for any reason; it may have inherited its locks."""
+    """Makes the kernel kill this process when its parent ends, because the process may hold
+    inherited locks."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -1,8 +1,8 @@
-"""Data sources, a file each: the classes that `data=` on the command line chooses.
+"""Data sources, one class per file; `data=` on the command line selects a class.
 
-A class has `load() → Splits` for translation, or `labelled() → LabelledSplits` for classification.
-`load` takes an argument `keep` (nmt.data.parts.Keep) if the text may be larger than memory. A class
-attribute `pictures = True` declares that source lines name pictures.
+A class defines `load() → Splits` for translation, or `labelled() → LabelledSplits` for
+classification. If the data may exceed memory, `load` has a parameter `keep` (nmt.data.parts.Keep).
+The class attribute `pictures = True` declares that source lines contain image names.
 
-Read: text, table, the rest in any order.
+Reading order: text, table, the rest in any order.
 """

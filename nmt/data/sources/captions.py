@@ -1,9 +1,9 @@
-"""Pictures with captions (Xu et al. 2015), or with captions and texts (Specia et al. 2016).
+"""Image captions (Xu et al. 2015), optionally with a source text to translate (Specia et al. 2016).
 
-A part is a table (.csv, .tsv, .jsonl, .parquet), or a folder with such a table called metadata, as
-in the imagefolder of `datasets`. A cell of the `image` column is the name of a file beside the
-table (FILE#KEY in .npz and .safetensors). In .parquet, it may be the image itself, or lists of
-features.
+A part is a table (.csv, .tsv, .jsonl, .parquet), or a folder with a table called metadata, as in
+the imagefolder format of `datasets`. A cell of the image column is a file name relative to the
+table, or FILE#KEY for .npz and .safetensors. In .parquet, a cell may contain the image or nested
+lists of features.
 """
 
 import itertools
@@ -28,21 +28,21 @@ from nmt.foundation.ranges import Share
 log = logging.getLogger(__name__)
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
 FILE_NAME = "file_name"
-"""Column of images in an imagefolder."""
+"""Image column of an imagefolder table."""
 NO_PICTURE = PictureInfo(stamp=0, channels=None)
 SHOWN_FAULTS = 5
-"""Faulty rows that a message lists."""
+"""Maximum number of invalid rows listed in a message."""
 
 
 @dataclass(frozen=True)
 class Captioned:
-    """A row of the table.
+    """Row of a caption table.
 
-    number: number of the row, from 1.
-    picture: name of the picture, or "".
-    text: text to translate with the help of the picture, or "".
-    captions: captions of the picture.
-    info: facts about the picture.
+    number: row number, from 1
+    picture: image name; "" for none
+    text: source text to translate; "" for none
+    captions: captions of the image
+    info: properties of the image
     """
 
     number: int
@@ -53,20 +53,23 @@ class Captioned:
 
 
 class Captions:
-    """A table of pictures, one caption or several of each, and possibly a text.
+    """Data source of images with captions, and optionally source texts.
 
-    In training, each caption of a picture is a pair. In validation and testing, the captions of a
-    picture are its references.
+    In training, each caption of an image forms a pair. In validation and test sets, all captions of
+    an image are its references.
 
-    train, validation, test: parts, FILE or FILE@START:STOP.
-    split: share of the pictures for validation, and as much for the test.
-    image, caption, source: columns by name, or by number if `header` is false. The caption column
-        contains a text or a list of texts, or there are several columns.
-    language: language of the captions, for metrics.
-    header: whether csv and tsv files start with a line of column names.
-    bad: whether missing or damaged pictures are refused, or skipped and counted.
+    train: training table, as FILE or FILE@START:STOP
+    validation: validation table; None with `split`
+    test: test table; None for none
+    split: fraction of the images for validation, and again for the test
+    image: column of image names, by name, or by number without a header
+    caption: column of captions, with a text or a list of texts per cell, or several columns
+    source: column of source texts; None for none
+    language: language of the captions, for metrics
+    header: whether csv and tsv files start with column names
+    bad: whether rows with missing or damaged images raise an error or are skipped
 
-    Raises ValueError if keys contradict each other.
+    Raises ValueError if the settings contradict each other.
     """
 
     pictures: ClassVar[bool] = True
@@ -88,23 +91,26 @@ class Captions:
         self.parts = PartNames(train, as_list(validation), test, split)
         self.image = str(image)
         self.captions = as_list(caption)
-        self.source = as_list(source)  # empty, or one column
+        self.source = as_list(source)  # at most one column
         self.language = language
         self.header = header
         self.bad = bad
 
     def load(self) -> Splits:
-        """Reads the tables and checks all pictures. Raises UserError if a part cannot be used."""
+        """Reads the tables and checks all images.
+
+        Raises UserError if a table cannot be used.
+        """
         rows_by_part = [self._rows(part) for part in self.parts.named]
         names = self.parts.named
         if self.parts.share:
             rows_by_part = split_rows(
                 rows=rows_by_part[0],
-                text_of=lambda row: row.picture or row.text,  # all captions of a picture: one part
+                text_of=lambda row: row.picture or row.text,  # keeps an image's captions together
                 name=self.parts.train,
                 share=self.parts.share,
             )
-            names = names * len(rows_by_part)  # all three are from one table
+            names = names * len(rows_by_part)  # all parts are from the same table
         train, validation, *test = zip(rows_by_part, names, strict=True)
         return Splits(
             train=self._caption_pairs(*train),
@@ -116,13 +122,13 @@ class Captions:
         )
 
     def _caption_pairs(self, rows: Sequence[Captioned], name: str) -> Pairs:
-        """A pair for each caption."""
+        """Returns one pair per caption."""
         lines = [self._source_line(row) for row in rows for _ in row.captions]
         captions = [caption for row in rows for caption in row.captions]
         return Pairs(lines, captions, name, content=str([row.info.stamp for row in rows]))
 
     def _with_references(self, rows: Sequence[Captioned], name: str) -> Pairs:
-        """A pair for each picture; its other captions are further references."""
+        """Returns one pair per image; all captions after the first are further references."""
         captions = itertools.zip_longest(*(row.captions for row in rows), fillvalue="")
         first, *others = map(list, captions)  # [captions of a picture][pictures]
         lines = [self._source_line(row) for row in rows]
@@ -133,14 +139,17 @@ class Captions:
         return f"{row.text}\t{row.picture}" if self.source else row.picture
 
     def _rows(self, part: str) -> list[Captioned]:
-        """The usable rows of a part. Raises UserError if no row is usable."""
+        """Returns the valid rows of a part.
+
+        Raises UserError if no row is valid.
+        """
         name, slice_ = parse_part(part)
         file = _table_of(name)
         format = next((format for format in FORMATS if f".{format}" in file.suffixes), None)
         if format is None:
             raise UserError(
-                f"{file}: not a table of pictures (.{', .'.join(FORMATS)}), nor a folder with "
-                "metadata.csv or the like"
+                f"{file}: expected a table of images (.{', .'.join(FORMATS)}), or a folder with a "
+                "table such as metadata.csv"
             )
         requested = [self.image, FILE_NAME, *self.captions, *self.source]
         options = {"header": self.header} if format in ("csv", "tsv") else {}
@@ -153,7 +162,7 @@ class Captions:
 
     def _captioned(self, rows: Rows, file: Path) -> Iterable[Captioned]:
         image = self.image
-        # The default of data.image also stands for the column of an imagefolder.
+        # The default data.image=image also accepts the column name of an imagefolder.
         if image == "image" and "image" not in rows.names and FILE_NAME in rows.names:
             image = FILE_NAME
         rows.require([image, *self.captions, *self.source], "data.image and data.caption")
@@ -161,7 +170,7 @@ class Captions:
             number = rows.first + i
             place = rows.place(i)
             if file.suffix == ".parquet" and not isinstance(cell, str):
-                cell = f"{file.name}#{image}@{number - 1}"  # read when a batch is made
+                cell = f"{file.name}#{image}@{number - 1}"  # read when a batch is built
             captions: list[str] = []
             for column in self.captions:
                 caption = rows.values[column][i]
@@ -171,23 +180,23 @@ class Captions:
             yield Captioned(number, _picture_name(cell, file.parent, place), text, captions)
 
     def _usable(self, rows: list[Captioned], file: Path) -> list[Captioned]:
-        """Rows with a caption and a readable picture whose number of channels is the usual one.
+        """Returns rows with a caption and a readable image with the most common number of channels.
 
-        A text may have no picture.
+        With source texts, a row may have no image.
         """
         readable: list[Captioned] = []
         faults: list[str] = []
-        with Progress("checking pictures", len(rows), "pictures") as step:
+        with Progress("checking images", len(rows), "images") as step:
             for row in rows:
                 try:
                     readable.append(replace(row, info=self._check(row)))
-                except UserError as error:  # collected, so that one message lists them
+                except UserError as error:  # collected for a single message
                     faults.append(str(error))
                 step()
         counts = Counter(row.info.channels for row in readable if row.info.channels)
         usual = max(counts, key=counts.__getitem__, default=None)
         faults += [
-            f"{row.picture}: {row.info.channels:,} channels, and most have {usual:,}"
+            f"{row.picture}: {row.info.channels:,} channels, but most images have {usual:,}"
             for row in readable
             if row.info.channels not in (None, usual)
         ]
@@ -203,41 +212,44 @@ class Captions:
         return check_picture(row.picture)
 
     def _report(self, faults: list[str], num_rows: int, file: Path) -> None:
-        """Logs the faulty rows, or raises UserError."""
+        """Logs the invalid rows, or raises UserError if `data.bad=refuse`."""
         listing = "; ".join(faults[:SHOWN_FAULTS]) + (" …" if len(faults) > SHOWN_FAULTS else "")
         count = f"{len(faults):,} of {num_rows:,} rows"
         if self.bad == "refuse":
             raise UserError(
-                f"{file}: {count} cannot be used: {listing}. To skip them: data.bad=skip"
+                f"{file}: {count} are invalid ({listing}). Fix them, or set data.bad=skip"
             )
-        log.warning("%s: %s are skipped: %s", file, count, listing)
+        log.warning("%s: skipped %s as invalid: %s", file, count, listing)
 
 
 def _table_of(name: str) -> Path:
-    """The table of a part. Raises UserError if it is not found."""
+    """Returns the table file of a part.
+
+    Raises UserError if the table is not found.
+    """
     if not Path(name).is_dir():
         return find_file(name)
     tables = [Path(name, f"metadata.{format}") for format in FORMATS]
     for table in filter(Path.is_file, tables):
         return table
     raise UserError(
-        f"{name}: a folder without metadata.csv, .tsv, .jsonl or .parquet, which contains the "
-        "captions of its pictures"
+        f"{name}: table of captions not found in this folder; expected metadata.csv, .tsv, .jsonl "
+        "or .parquet"
     )
 
 
 def _picture_name(cell: Any, folder: Path, place: str) -> str:
-    """The name of a picture relative to the working directory."""
+    """Returns the image name of a cell, as a path that includes the folder of the table."""
     path = cell.get("path") if isinstance(cell, Mapping) else cell
     if not isinstance(path, str):
-        raise UserError(f"{place}: {path!r} is not the name of a picture")
+        raise UserError(f"{place}: {path!r} is not an image name")
     name = path.strip()
     if "\t" in name or "\n" in name:
-        raise UserError(f"{place}: a tab or a new line in the name of a picture")
+        raise UserError(f"{place}: image name contains a tab or a line break")
     return name if not name or name.startswith(PREFIX) else str(folder / name)
 
 
 def _line(cell: Any, place: str) -> str:
     if not isinstance(cell, str):
-        raise UserError(f"{place}: {cell!r} is not a text")
+        raise UserError(f"{place}: expected a text, got {cell!r}")
     return " ".join(cell.split())

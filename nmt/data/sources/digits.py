@@ -1,13 +1,13 @@
-"""Pages of handwritten digits and the numbers on them, in words: real images without a network.
+"""Generated images of handwritten numbers with captions in words; needs no download.
 
-scikit-learn has the 1,797 digits of 8 x 8 pixels (Alpaydin & Kaynak 1998); num2words writes the
-numbers in the words of a language. A page has one number or several below each other, each at a
-random place. The name of a page is its composition, so that it needs no file:
+The digits are the 1,797 scans of 8 x 8 pixels in scikit-learn (Alpaydin & Kaynak 1998), and
+num2words writes the captions. An image shows one or more numbers below each other at random
+positions. Its name describes its content, so no file is needed:
 
-    digits:24x24/4,402@3,1/1,71@13,9      24 rows and columns; a number of two digits, images 4 and
-                                          402 of scikit-learn, at row 3, column 1; then another one
+    digits:24x24/4,402@3,1/1,71@13,9      24 rows and columns; a two-digit number made of scans 4
+                                          and 402 at row 3, column 1; another at row 13, column 9
 
-The three parts share no image of a digit: those of the test were never seen in training.
+Training, validation and test sets share no scan of a digit.
 """
 
 import functools
@@ -26,30 +26,31 @@ from nmt.foundation.extras import require
 from nmt.foundation.ranges import Depth, Size
 
 PREFIX = "digits:"
-"""Prefix of the name of a generated page of digits."""
+"""Prefix of the name of a generated image of digits."""
 SIDE = 8
-"""Pixels of a digit, in both directions."""
+"""Height and width of a digit in pixels."""
 HELD_OUT = {"validation": 250, "test": 400}
-"""Number of digit images that belong to each of the small parts."""
+"""Number of digit scans reserved for the validation set and the test set."""
 BELOW = {
     "en": "below it", "de": "darunter", "fr": "en dessous", "es": "debajo", "it": "sotto",
     "pt": "abaixo", "nl": "eronder", "sv": "under", "da": "nedenunder", "no": "nedenfor",
     "pl": "poniżej", "cs": "pod tím", "fi": "alla", "ru": "ниже",
     "uk": "нижче", "tr": "altında",
 }  # fmt: skip
-"""Words between two numbers, by language; in other languages only a comma separates them."""
+"""Words between two numbers of a caption, by language; other languages use only a comma."""
 _NUMBER = re.compile(r"/(\d+(?:,\d+)*)@(\d+),(\d+)")
 _PAGE = re.compile(PREFIX + r"(\d{1,4})x(\d{1,4})((?:/\d+(?:,\d+)*@\d+,\d+)+)")
-"""Name of a page: its rows and columns, and its numbers, each after a slash."""
+"""Image name: rows and columns, then each number after a slash."""
 
 
 @dataclass(frozen=True)
 class PlacedNumber:
-    """A number on a page.
+    """A number drawn in an image.
 
-    number: value of the number.
-    top, left: first row and column, in pixels.
-    images: image of each digit, an index of scikit-learn.
+    number: value of the number
+    top: first row, in pixels
+    left: first column, in pixels
+    images: index of the scikit-learn scan of each digit
     """
 
     number: int
@@ -59,16 +60,19 @@ class PlacedNumber:
 
 
 class Digits:
-    """Pages of numbers, captioned in words.
+    """Data source of generated number images with captions in words.
 
-    language: a code of num2words.
-    train, validation, test: number of pages in each part.
-    numbers: largest number of numbers on a page.
-    longest: largest number of digits in a number.
-    rows, columns: pixels of a page.
-    seed: seed of the pages.
+    language: language code of num2words
+    train: number of training images
+    validation: number of validation images
+    test: number of test images
+    numbers: maximum number of numbers in an image
+    longest: maximum number of digits in a number
+    rows: image height in pixels
+    columns: image width in pixels
+    seed: random seed of the images
 
-    Raises ValueError if the numbers do not fit on the page.
+    Raises ValueError if the numbers do not fit into the image.
     """
 
     pictures: ClassVar[bool] = True
@@ -89,9 +93,8 @@ class Digits:
     ) -> None:
         if rows < SIDE * numbers or columns < SIDE * longest:
             raise ValueError(
-                f"data.rows={rows}, data.columns={columns}: a digit has {SIDE} x {SIDE} pixels, so "
-                f"{numbers} numbers of {longest} digits need at least "
-                f"{SIDE * numbers} x {SIDE * longest}"
+                f"data.rows={rows}, data.columns={columns}: too small; {numbers} numbers of "
+                f"{longest} digits need at least {SIDE * numbers} rows and {SIDE * longest} columns"
             )
         self.language = language
         self.sizes = {"train": train, "validation": validation, "test": test}
@@ -102,17 +105,20 @@ class Digits:
         self.seed = seed
 
     def load(self) -> Splits:
-        """Raises UserError if scikit-learn is not installed, or the language is unknown."""
+        """Generates the training, validation and test sets.
+
+        Raises UserError if scikit-learn is not installed or the language is unknown.
+        """
         self._check_language()
         labels = _digits()[1]
-        # The seed is fixed: the same images are held out in all data sets.
+        # A fixed seed holds out the same scans for every `data.seed`.
         order = np.random.default_rng(0).permutation(len(labels))
         first_held_out = len(labels) - sum(HELD_OUT.values())
         images = np.split(order, [first_held_out, first_held_out + HELD_OUT["validation"]])
         rng = random.Random(self.seed)
         parts = {}
         for (name, size), indices in zip(self.sizes.items(), images, strict=True):
-            # Images of each digit that belong to this part.
+            # Scan indices of each digit in this part.
             by_digit = [[int(i) for i in indices if labels[i] == digit] for digit in range(10)]
             pages = [self._page(rng, by_digit) for _ in range(size)]
             captions = [self._caption(page) for page in pages]
@@ -138,15 +144,19 @@ class Digits:
             number_words(402, self.language)
         except NotImplementedError:
             raise UserError(
-                f"data.language={self.language}: not a language of num2words, which has "
-                f"{', '.join(sorted(CONVERTER_CLASSES))}"
+                f"data.language={self.language}: not supported by num2words (available: "
+                f"{', '.join(sorted(CONVERTER_CLASSES))})"
             ) from None
 
     def _page(self, rng: random.Random, by_digit: Sequence[Sequence[int]]) -> list[PlacedNumber]:
-        """Random numbers at random places; `by_digit` are the images of each digit."""
+        """Draws random numbers at random positions.
+
+        rng: random number generator
+        by_digit: scan indices of each digit
+        """
         count = rng.randint(1, self.numbers)
         free_rows = self.rows - SIDE * count
-        # Sorted gaps above the numbers: the numbers never overlap.
+        # Sorted gaps above the numbers, so that the numbers never overlap.
         gaps = sorted(rng.randint(0, free_rows) for _ in range(count))
         page = []
         for k, gap in enumerate(gaps):
@@ -162,7 +172,8 @@ class Digits:
         return f"{PREFIX}{self.rows}x{self.columns}/{'/'.join(groups)}"
 
     def _caption(self, page: Sequence[PlacedNumber]) -> tuple[str, list[Region]]:
-        """The caption of a page, and the region of each word that stands for one digit."""
+        """Returns the caption of an image, and the region of each word that names a single
+        digit."""
         separator = f", {BELOW[self.language]} " if self.language in BELOW else ", "
         text = ""
         regions: list[Region] = []
@@ -184,7 +195,7 @@ class Digits:
 
 @functools.cache
 def number_words(number: int, language: str) -> str:
-    """A number in the words of a language."""
+    """Returns a number in the words of a language."""
     from num2words import num2words
 
     return " ".join(str(num2words(number, lang=language)).split())
@@ -192,13 +203,14 @@ def number_words(number: int, language: str) -> str:
 
 @functools.cache
 def digit_words(number: int, text: str, language: str) -> tuple[tuple[int, int, int], ...]:
-    """Words of `text` that stand for exactly one digit of `number`.
+    """Returns the words of `text` that name exactly one digit of `number`, as (begin, end, digit).
 
-    A word stands for a digit if it is among the words of the digit with its zeros (4 in 402: four
-    hundred), and not among those of another digit at that place (hundred). If several digits have
-    the word (two hundred and two), its first occurrence stands for the first of them.
+    A word names a digit if it occurs in the digit's value (four in 402, from four hundred), but not
+    in the values of other digits at the same position (hundred). If a word names several digits
+    (two hundred and two), its occurrences are assigned in order.
 
-    Returns (begin, end, digit) of each word: its characters, and the index of the digit.
+    The results are the first character, the character after the last one, and the index of the
+    digit.
     """
     digits_of = _digits_by_word(str(number), language)
     spans = list(re.finditer(r"\w+", text))
@@ -214,11 +226,11 @@ def digit_words(number: int, text: str, language: str) -> tuple[tuple[int, int, 
 
 
 def _digits_by_word(written: str, language: str) -> Mapping[str, list[int]]:
-    """Indices of the digits of a number that each word stands for."""
+    """Returns the indices of the digits that each word can name."""
     digits_of: dict[str, list[int]] = {}
     for k, digit in enumerate(written):
         if digit == "0" and len(written) > 1:
-            continue  # zeros inside a number are not spoken
+            continue  # zeros have no word in a number of several digits
         zeros = 10 ** (len(written) - 1 - k)
         others = [_words(n * zeros, language) for n in range(1, 10) if n != int(digit)]
         for word in _words(int(digit) * zeros, language).difference(*others):
@@ -231,14 +243,14 @@ def _words(number: int, language: str) -> set[str]:
 
 
 def page(name: str) -> np.ndarray:
-    """Bytes [rows, columns] of the page with this name, dark on white.
+    """Draws the image with the given name as bytes [rows, columns], dark digits on white.
 
     Raises UserError if the name is invalid.
     """
     match = _PAGE.fullmatch(name)
     if match is None:
         raise UserError(
-            f"{name}: not a page of digits, which is {PREFIX}ROWSxCOLUMNS/IMAGE,IMAGE…@ROW,COLUMN/…"
+            f"{name}: invalid name; expected {PREFIX}ROWSxCOLUMNS/IMAGE,IMAGE…@ROW,COLUMN/…"
         )
     images, _ = _digits()  # [1797, 8, 8]
     pixels = np.full((int(match[1]), int(match[2])), 255, np.uint8)
@@ -248,16 +260,16 @@ def page(name: str) -> np.ndarray:
             left = int(number[3]) + SIDE * k
             region = pixels[top : top + SIDE, left : left + SIDE]
             if i >= len(images):
-                raise UserError(f"{name}: there are {len(images):,} images")
+                raise UserError(f"{name}: digit {i} not found, must be below {len(images):,}")
             if region.shape != (SIDE, SIDE):
-                raise UserError(f"{name}: a digit lies outside the page")
-            region[:] = np.minimum(region, images[i])  # images may overlap
+                raise UserError(f"{name}: a digit lies outside of the image")
+            region[:] = np.minimum(region, images[i])  # overlapping digits stay visible
     return pixels
 
 
 @functools.cache
 def _digits() -> tuple[np.ndarray, np.ndarray]:
-    """scikit-learn's images, dark on white [1797, 8, 8], and their digits [1797]."""
+    """Returns scikit-learn's scans, dark on white [1797, 8, 8], and their digits [1797]."""
     require("sklearn")
     from sklearn.datasets import load_digits
 

@@ -1,9 +1,10 @@
-"""Dates, times, amounts, durations, units and number words in any two locales, without files.
+"""Generated sentence pairs of dates, times, amounts, durations, units and number words; needs no
+download.
 
-Babel writes them from CLDR data, num2words writes the number words. A meaning (a day, a number …)
-is drawn first, then written in both languages in one of several styles. The three parts share no
-meaning: a day seen in training in one style is never tested in another. The numbers below 1,000,
-from which all number words are made, always belong to the training part.
+A meaning, such as a day or a number, is drawn first and then written in both languages in a random
+style. Babel formats most kinds from CLDR data, and num2words writes number words. Training,
+validation and test sets share no meaning. Numbers below 1,000, from which all number words are
+formed, are always in the training set.
 """
 
 import datetime
@@ -27,7 +28,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Size
 
-UNITS = (  # as Babel names them
+UNITS = (  # Babel's unit identifiers
     "length-kilometer",
     "length-meter",
     "mass-kilogram",
@@ -45,18 +46,20 @@ DURATIONS = (
 )
 CURRENCIES = ("EUR", "USD", "GBP", "CHF", "JPY")
 TRIES = 50
-"""Draws per sentence pair; after that, the parts are too large for the number of meanings."""
+"""Maximum draws per sentence pair, after which the requested sets are too large for the number of
+meanings."""
 BASIC_NUMBERS = 1000
-"""Smallest number that is not only for training: its words are made of those of smaller numbers."""
+"""Smallest number that may be in the validation or test set; its words are formed from smaller
+numbers."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """A meaning that is written in both languages.
+    """Language-independent content that is written in both languages.
 
-    key: identity of the meaning.
-    write: writes it in the language of a locale.
-    only_trained: whether it always belongs to the training part.
+    key: identity of the meaning
+    write: function that writes the meaning in the language of a locale
+    only_trained: whether the meaning is only in the training set
     """
 
     key: tuple[str, Hashable]
@@ -65,18 +68,21 @@ class Meaning:
 
 
 Kind = Callable[[random.Random], Meaning]
-"""Draws a meaning of one kind."""
+"""Function that draws a random meaning of one kind."""
 
 
 class Everyday:
-    """Sentence pairs in two locales.
+    """Data source of generated sentence pairs in two locales.
 
-    Kinds of meanings that cannot be written in one of the languages are left out: units without a
-    pattern in Babel, number words unknown to num2words, dates whose months have no names.
+    Kinds that cannot be written in both languages are left out. Examples are units without a Babel
+    pattern, number words unknown to num2words, and dates without month names.
 
-    source, target: locales as Babel names them: en, de, fr, pt_BR, ja ….
-    train, validation, test: number of pairs in each part.
-    seed: seed of the meanings.
+    source: source locale in Babel's notation, such as en, de or pt_BR
+    target: target locale in Babel's notation
+    train: number of training pairs
+    validation: number of validation pairs
+    test: number of test pairs
+    seed: random seed of the meanings
     """
 
     generated: ClassVar[bool] = True
@@ -96,7 +102,10 @@ class Everyday:
         self.seed = seed
 
     def load(self) -> Splits:
-        """Raises UserError if a language is unknown, or the parts are too large."""
+        """Generates the training, validation and test sets.
+
+        Raises UserError if a locale is unknown or the sets are too large.
+        """
         for key, name in zip(("source", "target"), self.languages, strict=True):
             try:
                 Locale.parse(name)
@@ -105,11 +114,12 @@ class Everyday:
                     f"data.{key}={name}: not a locale ({error}). "
                     "Use one like en, de, fr, pt_BR or ja"
                 ) from None
-        with Progress("making sentences", sum(self.sizes.values()), "pairs") as step:
+        with Progress("generating sentence pairs", sum(self.sizes.values()), "pairs") as step:
             return self._sample(self._kinds(), step)
 
     def _kinds(self) -> list[Kind]:
-        """Kinds of meanings that both languages can write; common kinds are repeated."""
+        """Returns the kinds of meanings that both languages can write; common kinds are
+        repeated."""
         kinds: list[Kind] = [_time, _amount]
         if all(map(_has_dates, self.languages)):
             kinds = [_date, _date, *kinds]
@@ -124,16 +134,16 @@ class Everyday:
     def _sample(self, kinds: Sequence[Kind], step: Callable[[], None]) -> Splits:
         rng = random.Random(self.seed)
         part_by_meaning: dict[tuple[str, Hashable], str] = {}
-        held_out = set[str]()  # source sentences of the small parts
+        held_out = set[str]()  # source sentences of the validation and test sets
         pairs = {}
         tries = iter(range(TRIES * sum(self.sizes.values())))
-        # The small parts come first, so that they get their share of every kind.
+        # The small sets are drawn first, so that every kind is represented.
         for part, size in reversed(self.sizes.items()):
             lines: list[tuple[str, str]] = []
             while len(lines) < size:
                 if next(tries, None) is None:
                     raise UserError(
-                        f"data: fewer than {size:,} different meanings: lower data.train"
+                        f"data.{part}={size}: not enough distinct meanings; lower data.train"
                     )
                 meaning = rng.choice(kinds)(rng)
                 if meaning.only_trained and part != "train":
@@ -143,7 +153,7 @@ class Everyday:
                 source = meaning.write(self.languages[0])
                 if source in held_out:
                     continue
-                if part != "train":  # training may repeat lines: small numbers are common
+                if part != "train":  # training pairs may repeat, since small numbers are common
                     held_out.add(source)
                 lines.append((source, meaning.write(self.languages[1])))
                 step()
@@ -158,12 +168,12 @@ class Everyday:
 
 
 def _plain(text: str) -> str:
-    """Text with ordinary spaces instead of the no-break spaces of CLDR."""
+    """Replaces the no-break spaces of CLDR by ordinary spaces."""
     return " ".join(text.split())
 
 
 def _write_date(day: datetime.date, style: str, locale: str) -> str:
-    """A date in a style of Babel, or by a CLDR skeleton such as yMMMM."""
+    """Formats a date in a Babel style or with a CLDR skeleton such as yMMMM."""
     if style in ("full", "long", "short"):
         return _plain(format_date(day, style, locale=locale))
     return _plain(format_skeleton(style, day, locale=locale))
@@ -185,7 +195,7 @@ def _time(rng: random.Random) -> Meaning:
 
 
 def _amount(rng: random.Random) -> Meaning:
-    cents = int(10 ** rng.uniform(2, 7))  # all magnitudes are equally frequent
+    cents = int(10 ** rng.uniform(2, 7))  # log-uniform
     currency = rng.choice(CURRENCIES)
     return Meaning(
         ("amount", (cents, currency)),
@@ -199,7 +209,7 @@ def _write_unit(value: float, unit: str, locale: str) -> str:
 
 def _duration(rng: random.Random, units: Sequence[str]) -> Meaning:
     first = rng.randrange(len(units))
-    # A duration has one unit, or a unit and the next smaller one.
+    # A duration has one unit or two adjacent units.
     parts = [(rng.randint(1, 99), units[first])]
     if first + 1 < len(units) and rng.random() < 0.7:
         parts.append((rng.randint(1, 59), units[first + 1]))
@@ -229,34 +239,35 @@ def _number_word(rng: random.Random) -> Meaning:
 
 
 def _has_unit(unit: str, locale: str) -> bool:
-    """Whether Babel has patterns for a unit. Without them, it writes the identifier of the unit."""
-    # Babel has no public function for this.
+    """Returns whether Babel has patterns for a unit; otherwise it would write the unit's
+    identifier."""
+    # Babel has no public function that lists unit patterns.
     patterns = Locale.parse(locale)._data["unit_patterns"].get(unit, {}).get("long", {})
     return _plural_forms(locale) <= set(patterns)
 
 
 @functools.cache
 def _plural_forms(locale: str) -> set[str]:
-    """Plural forms of the numbers that are written with units."""
+    """Returns the plural categories of all numbers that are written with units."""
     plural_form = Locale.parse(locale).plural_form
     numbers = (*range(1, 1000), *(tenths / 10 for tenths in range(1, 10_000)))
     return {plural_form(number) for number in numbers}
 
 
 def _has_dates(locale: str) -> bool:
-    """Whether Babel can write dates. Where the months have no names, it would write M01."""
+    """Returns whether Babel can write dates with month names; without names it would write M01."""
     days = [datetime.date(2021, month, 1) for month in range(1, 13)]
     styles = ("full", "long", "short", "MMMMd", "yMMMM")
     try:
         texts = [_write_date(day, style, locale) for style in styles for day in days]
         return not any(re.search(r"M\d\d", text) for text in texts)
-    except (TypeError, KeyError, ValueError):  # no such pattern
+    except (TypeError, KeyError, ValueError):  # a pattern is missing
         return False
 
 
 def _has_number_words(locale: str) -> bool:
-    """Whether num2words can write numbers of any length in a language."""
+    """Returns whether num2words supports numbers of up to six digits in a language."""
     try:
         return all(num2words(number, lang=locale) for number in (1, 21, 345, 6789, 98765, 654321))
-    except Exception:  # num2words raises errors of many types for languages it has only in part
+    except Exception:  # num2words raises many exception types for partially supported languages
         return False

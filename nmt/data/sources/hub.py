@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, except those that need a loading script."""
+"""Data sets of the Hugging Face Hub, except those that need a loading script."""
 
 import os
 import socket
@@ -18,13 +18,13 @@ from nmt.foundation.ranges import Share
 
 
 class HubData(Table):
-    """A data set of the hub.
+    """Data source for a data set of the Hugging Face Hub.
 
-    path: id of the data set, a local folder of files, or a folder written by `save_to_disk`.
-    name: config of the data set.
-    revision: commit, to fix the version of the text.
+    path: data set id, a local folder of files, or a folder written by `save_to_disk`
+    name: configuration name of the data set
+    revision: commit hash, which fixes the version of the data
 
-    The other arguments are those of `Table`; parts are splits of the data set.
+    All further arguments are those of `Table`; parts are splits of the data set.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class HubData(Table):
 
     def rows(self, part: str, columns: Sequence[str]) -> Stream[Rows]:
         if not Path(self.path).exists() and _offline():
-            # Data in the cache is still loaded, without waiting for a network.
+            # Cached data is then loaded without waiting for network timeouts.
             os.environ["HF_HUB_OFFLINE"] = "1"
         name = f"{self.path}{f'/{self.name}' if self.name else ''}, split {part}"
         try:
             table = self._loaded(part)
         except UserError:
             raise
-        except Exception as error:  # the library raises errors of many types
+        except Exception as error:  # the library raises many exception types
             raise UserError(
-                f"data set {name}: cannot be loaded: {error.__cause__ or error}. Check data.path, "
+                f"data set {name}: cannot be loaded ({error.__cause__ or error}). Check data.path, "
                 "data.name and the split names; without a network, use local files (data=text, "
                 "data=jsonl …)"
             ) from error
@@ -91,25 +91,25 @@ class HubData(Table):
         return super().training_stream() if Path(self.path).exists() else None
 
     def _loaded(self, part: str) -> Any:
-        """A part as an object of the `datasets` library."""
-        import datasets  # after HF_HUB_OFFLINE is set, which it reads at import
+        """Loads a split as a `Dataset` of the `datasets` library."""
+        import datasets  # reads HF_HUB_OFFLINE at import
 
         is_dict = Path(self.path, "dataset_dict.json").is_file()
         if not is_dict and not Path(self.path, "state.json").is_file():
             return datasets.load_dataset(self.path, self.name, split=part, revision=self.revision)
-        saved = datasets.load_from_disk(self.path)  # a folder that `save_to_disk` wrote
+        saved = datasets.load_from_disk(self.path)  # folder written by `save_to_disk`
         parts = saved if is_dict else {"train": saved}
         if part not in parts:
             raise UserError(
-                f"data set {self.path}: no split {part}. It has: {', '.join(parts)}. "
-                "Name its splits, or set data.split"
+                f"data set {self.path}: split {part} not found (available: {', '.join(parts)}). "
+                "Name an available split, or set data.split"
             )
         return parts[part]
 
 
 def _offline() -> bool:
-    """Whether the hub's address cannot be resolved."""
-    if urllib.request.getproxies():  # a proxy may resolve more addresses than this machine
+    """Returns whether the address of the hub cannot be resolved."""
+    if urllib.request.getproxies():  # a proxy may resolve the address instead
         return False
     host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co").hostname
     try:

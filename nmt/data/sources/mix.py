@@ -1,14 +1,15 @@
-"""Several corpora in changing proportions, by a file of OpusTrainer (Bogoychev et al. 2023).
+"""Data mixtures: several corpora in changing proportions, described by an OpusTrainer file
+(Bogoychev et al. 2023).
 
-    datasets: {clean: clean.tsv.gz, back: back.tsv}     source and target with a tab between them,
-                                                        or PATH.en, PATH.de
+    datasets: {clean: clean.tsv.gz, back: back.tsv}     source and target separated by a tab,
+                                                        or PATH for the files PATH.en and PATH.de
     stages: [start, end]
     start: [clean 0.8, back 0.2, until clean 2]         until two passes over clean
     end: [clean 1, until clean inf]
-    modifiers: [UpperCase: 0.05]                        see nmt/data/modifiers.py
+    modifiers: [UpperCase: 0.05]                        names in nmt/data/modifiers.py
 
-The order of the pairs is a function of the seed alone (nmt/data/mixing.py), so that a run can be
-resumed at any update.
+The order of the pairs is a function of the seed alone (nmt/data/mixing.py), so a run can resume at
+any update.
 """
 
 import itertools
@@ -34,19 +35,21 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigError, RunView
 
 KEYS = ("datasets", "stages", "modifiers", "seed", "num_fields", "trainer", "version")
-"""Keys of the file, besides the names of stages. `seed` and `trainer` have no effect in nmt."""
+"""Top-level keys of a mixture file besides stage names; nmt ignores `seed` and `trainer`."""
 
 
 class Mix:
-    """Corpora that are mixed in stages.
+    """Data source that mixes several corpora in stages.
 
-    config: file of OpusTrainer with corpora and stages.
-    validation, test: files in the format of a corpus.
-    source, target: names of the languages.
-    tags: texts in front of the source lines of corpora, such as {back: <back>} (Caswell et al.
-        2019).
+    config: OpusTrainer file with corpora and stages
+    validation: validation files, in the format of a corpus
+    test: test file, in the format of a corpus; None for none
+    source: name of the source language
+    target: name of the target language
+    tags: strings prepended to the source lines of corpora, such as {back: <back>} (Caswell et al.
+        2019)
 
-    Raises ValueError if the file cannot be read, or if its content is invalid or unknown.
+    Raises ValueError if the file cannot be read or its content is invalid.
     """
 
     def __init__(
@@ -72,33 +75,38 @@ class Mix:
             if unknown:
                 raise UserError(
                     f"data.tags: corpus {', '.join(unknown)} not found "
-                    f"(corpora: {', '.join(self.files)})"
+                    f"(available: {', '.join(self.files)})"
                 )
         except UserError as error:
             raise ValueError(f"{key}: {error}") from error
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """An error for back-translation, which exchanges source and target."""
+        """Yields an error if back-translation is enabled, since a mixture cannot be reversed."""
         if run.value("synthetic"):
             yield ConfigError(
-                "data", "a mixture cannot be reversed: give the real pairs, by data=text, tsv …"
+                "data",
+                "a mixture cannot be reversed for back-translation; give the parallel corpus with "
+                "data=text or data=tsv",
             )
 
     def load(self, keep: Keep = in_memory) -> Splits:
-        """The corpora as one training text. Raises UserError if a file cannot be used."""
+        """Loads the corpora as one training set, with validation and test sets.
+
+        Raises UserError if a file cannot be used.
+        """
         corpora = {name: keep(self._corpus(name), True) for name in self.files}
         train = chained(list(corpora.values()), str(self.file))
         splits = with_named_parts(train, self.parts, self._stream, self.languages)
-        # A change of the file is a change of the data, also for a resumed run.
+        # The file's text is part of the data fingerprint, which a resumed run checks.
         settings = self.text + str(sorted(self.tags.items()))
         mixture = Mixture(corpora, self.stages, settings, tuple(self.tags.values()))
         return replace(splits, mixture=mixture)
 
     def _corpus(self, name: str) -> Stream[Pairs]:
-        """The files of a corpus, with its tag."""
+        """Returns the stream of a corpus, with its tag prepended to the source lines."""
         streams = [self._stream(str(self.file.parent / file)) for file in self.files[name]]
-        if name in self.tags:  # the tag is part of the key of stored text
+        if name in self.tags:  # the tag is part of the cache key of stored pairs
             tag = self.tags[name]
             streams = [
                 stream.map(
@@ -115,10 +123,11 @@ class Mix:
         )
 
     def _stream(self, path: str, aligned: bool = False) -> Stream[Pairs]:
-        """Sentence pairs of two text files, or of a table with a tab between source and target."""
+        """Returns sentence pairs of two text files, or of a file with a tab between source and
+        target."""
         source, target = self.languages
         if any(Path(f"{path}.{source}{ending}").is_file() for ending in ("", *OPENERS)):
-            # Only `stream` is used; `validation` must be given.
+            # Only `stream` is used; `validation` is set because TextFiles requires it.
             files = TextFiles(train=path, validation=path, source=source, target=target)
             return files.stream(path, aligned)
         file = find_file(path)
@@ -128,49 +137,60 @@ class Mix:
 
 
 def _read_yaml(file: Path, key: str) -> tuple[str, Any]:
-    """Text and content of a file. Raises UserError if it cannot be read."""
+    """Returns the text and the parsed content of a YAML file.
+
+    Raises UserError if the file cannot be read.
+    """
     with reading(key, " as YAML"):
         text = file.read_text(encoding="utf-8")
         return text, yaml.safe_load(text)
 
 
 def _corpora(content: Any) -> dict[str, list[str]]:
-    """The files of each corpus. Raises UserError if the keys of the file are invalid."""
+    """Returns the files of each corpus.
+
+    Raises UserError if a key of the mixture file is invalid.
+    """
     node = content if isinstance(content, dict) else {}
     datasets = node.get("datasets")
     stages = node.get("stages")
     if not (datasets and isinstance(datasets, dict) and stages and isinstance(stages, list)):
-        raise UserError("needs `datasets`, a file for each name, and `stages`, a list of names")
+        raise UserError("needs the keys `datasets` (name: file) and `stages` (a list of names)")
     stages = list(map(str, stages))
     if len(set(stages)) < len(stages):
-        raise UserError("stages: each stage must appear once")
+        raise UserError("stages: contains a duplicate name; each stage must appear once")
     missing = [name for name in stages if name not in content]
     if missing:
-        raise UserError(f"stages: {', '.join(missing)} not found: write `{missing[0]}: […]` below")
+        raise UserError(
+            f"stages: definition of {', '.join(missing)} not found; add a key `{missing[0]}: […]`"
+        )
     unknown = [str(key) for key in content if key not in KEYS and key not in stages]
     if unknown:
         raise UserError(
-            f"{', '.join(unknown)}: unknown (keys are {', '.join(KEYS)} and the names of stages)"
+            f"{', '.join(unknown)}: unknown key (keys: {', '.join(KEYS)} and the stage names)"
         )
     if content.get("num_fields", 2) != 2:
         raise UserError(
-            f"num_fields: {content['num_fields']}: not supported; lines have a source and a target"
+            f"num_fields: {content['num_fields']}: not supported, must be 2 (source and target)"
         )
     return {str(name): as_list(files) for name, files in datasets.items()}
 
 
 def _stages(content: Mapping[str, Any], files: Mapping[str, Any]) -> list[Stage]:
-    """The stages in order. Raises UserError if one is invalid."""
+    """Returns the stages in order.
+
+    Raises UserError if a stage is invalid.
+    """
     shared = _modifiers(content.get("modifiers"))
     stages = []
     for name in map(str, content["stages"]):
-        # A stage is a list, or a mapping with modifiers of its own.
+        # A stage is a list, or a mapping with keys `mix` and `modifiers`.
         node = content[name] if isinstance(content[name], dict) else {"mix": content[name]}
         try:
             stage = _stage(name, node.get("mix"), files)
             unknown = [str(key) for key in node if key not in ("mix", "modifiers")]
             if unknown:
-                raise UserError(f"{', '.join(unknown)}: unknown (keys are mix and modifiers)")
+                raise UserError(f"{', '.join(unknown)}: unknown key (keys: mix and modifiers)")
         except UserError as error:
             raise UserError(f"stage {name}: {error}") from error
         modifiers = _modifiers(node["modifiers"]) if "modifiers" in node else shared
@@ -178,26 +198,27 @@ def _stages(content: Mapping[str, Any], files: Mapping[str, Any]) -> list[Stage]
     for stage in stages[:-1]:
         if stage.passes is None:
             raise UserError(
-                f"stage {stage.name}: never ends (until {stage.until} inf), but is not the last one"
+                f"stage {stage.name}: never ends (until {stage.until} inf); only the last stage "
+                "may have inf"
             )
     return stages
 
 
 def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
-    """A stage from lines such as `clean 0.8`, and a last line such as `until clean 2`."""
+    """Parses a stage from lines such as `clean 0.8` and a last line such as `until clean 2`."""
     is_list = isinstance(lines, list) and all(isinstance(line, str) for line in lines)
     if not is_list or len(lines) < 2:
-        raise UserError("needs lines such as `clean 0.8`, and at the end `until clean 2`")
+        raise UserError("needs lines such as `clean 0.8`, and a last line such as `until clean 2`")
     *shares, last = lines
     weights = dict(_weight(line, files) for line in shares)  # exact fractions
     total = sum(weights.values())
     end = re.fullmatch(r"until (\S+) (inf|0*[1-9]\d*)", " ".join(last.split()))
     if end is None:
         raise UserError(
-            f"the last line is `{last}`, not such as `until clean 2` or `until clean inf`"
+            f"last line `{last}`: expected a form such as `until clean 2` or `until clean inf`"
         )
     if not weights.get(end[1]):
-        raise UserError(f"`{last}` is never reached: {end[1]} is not read in this stage")
+        raise UserError(f"`{last}`: never reached, since the stage does not read {end[1]}")
     return Stage(
         name=name,
         weights={corpus: weight / total for corpus, weight in weights.items() if weight},
@@ -207,11 +228,11 @@ def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
 
 
 def _weight(line: str, files: Mapping[str, Any]) -> tuple[str, Fraction]:
-    """Corpus and weight of a line such as `clean 0.8`."""
+    """Parses the corpus and weight of a line such as `clean 0.8`."""
     corpus, number = line.strip().rpartition(" ")[::2]
     corpus = corpus.strip()
     if corpus not in files:
-        raise UserError(f"`{line}`: dataset {corpus!r} not found (datasets: {', '.join(files)})")
+        raise UserError(f"`{line}`: corpus {corpus!r} not found (available: {', '.join(files)})")
     try:
         weight = Fraction(number)
     except (ValueError, ZeroDivisionError):
@@ -222,11 +243,11 @@ def _weight(line: str, files: Mapping[str, Any]) -> tuple[str, Fraction]:
 
 
 def _modifiers(nodes: Any) -> list[Modifier]:
-    """Modifiers as in the file: `- Typos: 0.05`, and settings below it. Lists may be nested."""
+    """Parses modifiers such as `- Typos: 0.05`, with their settings; lists may be nested."""
     if nodes is None:
         return []
     if not isinstance(nodes, list):
-        raise UserError("modifiers: needs a list, such as `- UpperCase: 0.05`")
+        raise UserError("modifiers: expected a list with entries such as `- UpperCase: 0.05`")
     modifiers: list[Modifier] = []
     for node in nodes:
         if isinstance(node, list):
@@ -235,6 +256,6 @@ def _modifiers(nodes: Any) -> list[Modifier]:
         if not isinstance(node, dict) or not node:
             raise UserError(f"modifiers: {node!r}: expected an entry such as `- UpperCase: 0.05`")
         (name, probability), *settings = node.items()
-        # Settings stand below the name, in the same mapping.
+        # Settings follow the name in the same mapping.
         modifiers.append(modifier(str(name), probability, dict(settings)))
     return modifiers

@@ -1,4 +1,4 @@
-"""Letters to reverse: a synthetic task whose attention map is the anti-diagonal."""
+"""Synthetic task of reversing letter sequences, with an anti-diagonal attention map."""
 
 import itertools
 import random
@@ -9,12 +9,15 @@ from nmt.foundation.ranges import Size
 
 
 class Reverse:
-    """Distinct random sequences of letters, and the same sequences reversed.
+    """Data source of distinct random letter sequences and their reversals.
 
-    train, validation, test: number of sequences in each part.
-    symbols: number of different letters.
-    min_length, max_length: number of letters in a sequence.
-    seed: seed of the sequences.
+    train: number of training sequences
+    validation: number of validation sequences
+    test: number of test sequences
+    symbols: number of different letters
+    min_length: minimum letters per sequence
+    max_length: maximum letters per sequence
+    seed: random seed of the sequences
 
     Raises ValueError if there are too few distinct sequences.
     """
@@ -33,11 +36,11 @@ class Reverse:
         seed: int = 0,
     ) -> None:
         distinct = sum(symbols**length for length in range(min_length, max_length + 1))
-        # With fewer, drawing distinct sequences would take long.
+        # With fewer sequences, drawing distinct ones would take too long.
         if distinct < 2 * (train + validation + test):
             raise ValueError(
-                "data: too few distinct sequences for data.train, validation and test: raise "
-                "data.max_length"
+                "data.max_length: too few distinct sequences for data.train, data.validation and "
+                "data.test; raise data.max_length"
             )
         self.sizes = {"train": train, "validation": validation, "test": test}
         self.symbols = symbols
@@ -45,9 +48,9 @@ class Reverse:
         self.seed = seed
 
     def load(self) -> Splits:
-        """The sequences; equal seeds give equal sequences."""
+        """Generates the training, validation and test sets; equal seeds give equal sequences."""
         rng = random.Random(self.seed)
-        sequences = dict[str, None]()  # a dict keeps the order in which they are drawn
+        sequences = dict[str, None]()  # an ordered set
         while len(sequences) < sum(self.sizes.values()):
             length = rng.randint(*self.lengths)
             letters = [chr(ord("a") + rng.randrange(self.symbols)) for _ in range(length)]

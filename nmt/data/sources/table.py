@@ -1,6 +1,6 @@
-"""Tables: data with named columns, in a file for each part (nmt/data/formats) or on the hub.
+"""Tables with named columns, in files (nmt/data/formats) or on the Hugging Face Hub.
 
-Files are read again in every run: a cache of them could be stale.
+Files are parsed in every run, since a cache could become stale.
 """
 
 import inspect
@@ -27,26 +27,27 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Share
 
 Column = str | int
-"""Column by its name, or by its number in a file without names."""
+"""Column name, or column number in a file without header."""
 
 
 class Table:
-    """Data with named columns, for translation or for classification.
+    """Base class of data sources with named columns, for translation or classification.
 
-    train, validation, test: parts, NAME or NAME@START:STOP. Of several validation parts, the first
-        one chooses the best checkpoint.
-    split: share of the training part for validation, and as much for the test, instead of named
-        parts.
-    source, target: columns to translate, or languages inside a `translation` column. `source` may
-        be several columns.
-    factors: columns with a value for each word of the source.
-    alignment: column with the word alignments of each training pair.
-    text, label: columns to classify. The label column contains one label, or a list of labels. If
-        `label` is a list, its columns contain 0 and 1, one for each label.
-    separator: text between several labels in one cell.
+    train: training part, as NAME or NAME@START:STOP
+    validation: validation parts; the first one selects the best checkpoint
+    test: test part; None for none
+    split: fraction of the training part for validation, and again for the test, instead of named
+        parts
+    source: source columns, or languages in a `translation` column
+    target: target column, or a language in a `translation` column
+    factors: columns with one value per source word
+    alignment: column with word alignments of each training pair
+    text: column of texts to classify
+    label: column with one label or a list of labels, or a list of binary columns, one per label
+    separator: string between several labels in one cell
 
-    Raises ValueError unless exactly one of the two pairs of columns is named, or if keys contradict
-    each other.
+    Raises ValueError unless exactly one of source/target and text/label is set, or if settings
+    contradict each other.
     """
 
     def __init__(
@@ -67,15 +68,15 @@ class Table:
         named = [column is not None for column in (source, target, text, label)]
         if named not in ([True, True, False, False], [False, False, True, True]):
             raise ValueError(
-                "data: name two columns, data.source= and data.target= (nmt.train) or data.text= "
-                "and data.label= (nmt.classify)"
+                "data: set either data.source= and data.target= (for nmt.train), or data.text= and "
+                "data.label= (for nmt.classify)"
             )
         self.parts = PartNames(train, as_list(validation), test, split)
-        # Their type decides whether the table is for nmt.train or nmt.classify.
+        # The type of the columns determines whether the table is for nmt.train or nmt.classify.
         self.columns: PairColumns | LabelColumns
         if source is not None:
             if separator is not None:
-                raise ValueError("data.separator: is for data.label; leave it out")
+                raise ValueError("data.separator: has no effect without data.label; leave it out")
             self.columns = PairColumns(
                 sources=as_list(source),
                 target=str(target),
@@ -85,27 +86,32 @@ class Table:
         else:
             if factors or alignment or len(self.parts.validation) > 1:
                 raise ValueError(
-                    "data: several validation parts, data.factors and data.alignment are for "
-                    "nmt.train, with data.source"
+                    "data: several validation parts, data.factors and data.alignment are not "
+                    "supported by nmt.classify; leave them out"
                 )
             labels = as_list(label) if isinstance(label, list) else str(label)
             self.columns = LabelColumns(str(text), labels, separator)
 
     def rows(self, part: str, columns: Sequence[str]) -> Stream[Rows]:
-        """All rows of a part. Raises UserError if the part cannot be read.
+        """Returns the rows of a part.
 
-        part: name of the part.
-        columns: columns to read; other columns may be missing in the rows.
+        part: name of the part
+        columns: columns to read; the rows may lack all other columns
+
+        Raises UserError if the part cannot be read.
         """
         raise NotImplementedError
 
     def load(self, keep: Keep = in_memory) -> Splits:
-        """The parts as sentence pairs. Raises UserError if a part cannot be used."""
+        """Loads the training, validation and test sets as sentence pairs.
+
+        Raises UserError if a part cannot be used.
+        """
         columns = self.columns
         if not isinstance(columns, PairColumns):
             raise UserError(
-                "data.text, data.label: are for nmt.classify; nmt.train needs data.source and "
-                "data.target"
+                "data.text, data.label: used by nmt.classify only; nmt.train needs data.source "
+                "and data.target"
             )
 
         def read(part: str, aligned: bool) -> Stream[Pairs]:
@@ -118,9 +124,9 @@ class Table:
         return load_splits(columns, self.parts, read, keep)
 
     def training_stream(self) -> Stream[Rows] | None:
-        """The rows of the training part, if it is on this machine.
+        """Returns the rows of the training part; None if the part is not on this machine.
 
-        Raises UserError if it cannot be read.
+        Raises UserError if the part cannot be read.
         """
         name, slice_ = parse_part(self.parts.train)
         return self.rows(name, self.columns.names).sliced(slice_)
@@ -128,12 +134,15 @@ class Table:
     conflicts = staticmethod(unread_links)
 
     def labelled(self) -> LabelledSplits:
-        """The parts as labelled texts. Raises UserError if a part cannot be used."""
+        """Loads the training, validation and test sets as labelled texts.
+
+        Raises UserError if a part cannot be used.
+        """
         columns = self.columns
         if not isinstance(columns, LabelColumns):
             raise UserError(
-                "data.source, data.target: are for nmt.train; nmt.classify needs data.text and "
-                "data.label"
+                "data.source, data.target: used by nmt.train only; nmt.classify needs data.text "
+                "and data.label"
             )
         parts = []
         for name, slice_ in map(parse_part, self.parts.named):  # train, validation, test
@@ -145,14 +154,13 @@ class Table:
 
 
 class TableFiles(Table):
-    """One file per part, in a format of nmt/data/formats.
+    """Data source with one table file per part.
 
-    format: csv, tsv, jsonl, parquet, tmx or archive.
-    header: whether tsv and csv files start with a line of column names. Without it, columns are
-        called 1, 2, 3 ….
-    quotes: whether quotation marks around the cells of tsv files are removed, as in csv.
+    format: csv, tsv, jsonl, parquet, tmx or archive
+    header: whether csv and tsv files start with column names; otherwise columns are named 1, 2, 3 …
+    quotes: whether quotation marks around the cells of tsv files are removed, as in csv
 
-    The other arguments are those of `Table`; in tmx and archive, columns are languages.
+    All further arguments are those of `Table`; in tmx and archive, columns are languages.
     """
 
     def __init__(
@@ -186,18 +194,20 @@ class TableFiles(Table):
             label=label,
             separator=separator,
         )
-        # A format declares its options by the parameters of its reader.
+        # The parameters of a format's reader declare its options.
         parameters = inspect.signature(reader(format)).parameters
         if not header and "header" not in parameters:
             raise ValueError(
-                f"data.header=false: is for tsv and csv; columns of {format} have names"
+                f"data.header=false: supported by csv and tsv only; columns of {format} have names"
             )
         if quotes and "quotes" not in parameters:
-            raise ValueError(f"data.quotes=true: is for tsv, not for {format}; leave it out")
+            raise ValueError(
+                f"data.quotes=true: supported by tsv only, not by {format}; leave it out"
+            )
         options = {"header": header, "quotes": quotes}
         options = {name: value for name, value in options.items() if name in parameters}
         self._read = partial(reader(format), **options)
-        # Part of the key of stored text; it stays as it is, so that old stores are found.
+        # Part of the cache key of stored pairs; unchanged, so that old stores are still used.
         self._settings = f"{format} {header}" if "header" in parameters else format
         self._settings += " quotes" * quotes
 
@@ -207,9 +217,12 @@ class TableFiles(Table):
 
 
 def pairs_of(columns: PairColumns, rows: Rows) -> Pairs:
-    """Sentence pairs of rows. Raises UserError if a column is missing or not text."""
+    """Converts table rows into sentence pairs.
+
+    Raises UserError if a column is missing or not text.
+    """
     texts = [*columns.sources, columns.target]
-    # Columns of these names, if they exist, come before languages of the column `translation`.
+    # Real columns take precedence over languages in the `translation` column.
     if TRANSLATION in rows.values and not set(texts) <= set(rows.names):
         rows = _unnested(rows, texts)
     rows.require(columns.names, "data.source and data.target (data.factors, data.alignment)")
@@ -219,20 +232,21 @@ def pairs_of(columns: PairColumns, rows: Rows) -> Pairs:
 
 
 def _unnested(rows: Rows, languages: Sequence[str]) -> Rows:
-    """Rows with a column for each language of the column `translation`."""
+    """Returns rows with one column for each language in the `translation` column."""
     cells: list[Mapping[str, Any]] = []
     for i, cell in enumerate(rows.values[TRANSLATION]):
-        # Maps of parquet files are lists of pairs.
+        # Parquet maps are read as lists of (key, value) tuples.
         is_map = isinstance(cell, list) and all(isinstance(item, tuple) for item in cell)
         if not isinstance(cell, Mapping) and not is_map:
             raise UserError(
-                f"{rows.place(i)}: its translation column holds {cell!r}, not texts by language"
+                f"{rows.place(i)}: column 'translation' contains {cell!r}, expected a mapping from "
+                "languages to texts"
             )
         cells.append(dict(cell))
         if not cells[i].keys() >= set(languages):
             *sources, target = languages
             raise UserError(
-                f"{rows.place(i)}: its translation column has the languages "
+                f"{rows.place(i)}: column 'translation' has the languages "
                 f"{', '.join(sorted(cells[i]))}; data.source={','.join(sources)} and "
                 f"data.target={target} must be among them"
             )

@@ -1,4 +1,5 @@
-"""Aligned text files, one sentence per line (`train.en`, `train.de`), plain or compressed."""
+"""Aligned text files with one sentence per line, such as `train.en` and `train.de`, plain or
+compressed."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -14,20 +15,23 @@ from nmt.foundation.ranges import Share
 
 
 class TextFiles:
-    """Files `{train,validation,test}.{source,target}`: parts are path prefixes, languages suffixes.
+    """Data source of aligned text files `{train,validation,test}.{source,target}`.
 
-    Where `{prefix}.{suffix}` does not exist, the same name with .gz, .xz, .bz2 or .zst is read.
+    A part is a path prefix, a language is a suffix. If `{prefix}.{suffix}` does not exist, the same
+    name with .gz, .xz, .bz2 or .zst is read.
 
-    train, validation, test: prefixes, or {prefix}@START:STOP for some of the lines; or lists of
-        files with any names: the sources, their factors, the target, the alignment. Of several
-        validation parts, the first one chooses the best checkpoint.
-    split: share of the training part for validation, and as much for the test, instead of named
-        parts (nmt/data/parts.py).
-    source, target: suffixes; `source` may be several.
-    factors: suffixes of files with a value for each word of the source.
-    alignment: suffix of a file with the word alignments of each training pair.
+    train: prefix, {prefix}@START:STOP for some of the lines, or a list of files (sources, factors,
+        target, alignment)
+    validation: one or more validation parts; the first one selects the best checkpoint
+    test: test part; None for none
+    split: fraction of the training part for validation, and again for the test, instead of named
+        parts
+    source: source suffixes, one or more
+    target: target suffix
+    factors: suffixes of files with one value per source word
+    alignment: suffix of a file with the word alignments of the training pairs
 
-    Raises ValueError if these contradict each other.
+    Raises ValueError if the settings contradict each other.
     """
 
     def __init__(
@@ -46,7 +50,7 @@ class TextFiles:
         self.files: dict[str, list[str]] = {}
         several: list[Any] = [validation] if isinstance(validation, str) else validation or []
         if several and all(isinstance(part, str) and Path(part).is_file() for part in several):
-            several = [several]  # the files of one part
+            several = [several]  # a list of existing files is a single part
         self.parts = PartNames(
             self._named(train),
             [self._named(part) for part in several],
@@ -55,7 +59,7 @@ class TextFiles:
         )
 
     def _named(self, part: str | list[str]) -> str:
-        """The name of a part; its files are kept if they are listed."""
+        """Returns the name of a part, and stores its files if they are listed explicitly."""
         if isinstance(part, str):
             return part
         name = " + ".join(part)
@@ -65,28 +69,40 @@ class TextFiles:
     conflicts = staticmethod(unread_links)
 
     def load(self, keep: Keep = in_memory) -> Splits:
-        """The parts as sentence pairs. Raises UserError if a part cannot be used."""
+        """Loads the training, validation and test sets as sentence pairs.
+
+        Raises UserError if a part cannot be used.
+        """
         return load_splits(self.columns, self.parts, self.stream, keep)
 
     def training_stream(self) -> Stream[Pairs]:
-        """The training part, without word alignments. Raises UserError if it is not found."""
+        """Returns the training pairs without word alignments.
+
+        Raises UserError if a file is not found.
+        """
         return self.stream(self.parts.train, aligned=False)
 
     def stream(self, part: str, aligned: bool) -> Stream[Pairs]:
-        """A part by its prefix; with its word alignments if `aligned`."""
+        """Returns the sentence pairs of a part.
+
+        part: path prefix, optionally with a slice, or the name of listed files
+        aligned: whether word alignments are read
+        """
         columns = self.columns if aligned else self.columns.without_alignment()
         if part in self.files:
             slice_ = ""
             paths = self.files[part]
             if len(paths) != len(columns.names):
                 needed = ", ".join(columns.names)
-                raise UserError(f"{part}: {len(paths)} files; give one for each of {needed}")
+                raise UserError(
+                    f"{part}: {len(paths)} files, expected {len(columns.names)} ({needed})"
+                )
         else:
             prefix, slice_ = parse_part(part)
             paths = [f"{prefix}.{suffix}" for suffix in columns.names]
         files = dict(zip(columns.names, map(find_file, paths), strict=True))
         first, *others = [file for suffix, file in files.items() if suffix != columns.alignment]
-        # Word alignments are not part of the name: it identifies the pairs in messages.
+        # The name identifies the pairs in messages; the alignment file is left out.
         name = ", ".join([str(first), *(file.name for file in others)])
         settings = f"text {len(columns.sources)} {len(columns.factors)}"
         read = partial(_pairs, columns, files, name)
@@ -94,14 +110,17 @@ class TextFiles:
 
 
 def _pairs(columns: PairColumns, files: dict[str, Path], name: str) -> Iterator[Pairs]:
-    """Sentence pairs, chunk by chunk. Raises UserError if the files are not aligned."""
+    """Yields sentence pairs in chunks.
+
+    Raises UserError if the files are not aligned.
+    """
     places = {suffix: f"{file}, line" for suffix, file in files.items()}
     streams = {suffix: stream_chunks(file) for suffix, file in files.items()}
     first = 1
     while True:
         texts = {suffix: next(chunks, []) for suffix, chunks in streams.items()}
         if len({len(lines) for lines in texts.values()}) > 1:
-            # Chunks of different lengths: the message states the lines of all files.
+            # Chunk lengths differ, so the remaining lines of all files are counted.
             counts = [
                 first - 1 + len(texts[suffix]) + sum(map(len, rest))
                 for suffix, rest in streams.items()
