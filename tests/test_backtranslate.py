@@ -227,7 +227,7 @@ def test_the_most_probable_are_kept(whole, text, tmp_path):
     (["synthetic.direction=forward"], "synthetic.model: required for synthetic.direction=forward"),
     (["synthetic.text=a", "synthetic.width=9"], "synthetic.width=9: has no effect here"),
     (["synthetic.text=a", "synthetic.keep=0"], "synthetic.keep=0: must be above 0"),
-    (["synthetic.text=a", "synthetic.tag=' '"], "synthetic.tag: is put in front"),
+    (["synthetic.text=a", "synthetic.tag=' '"], "synthetic.tag: must be a non-empty"),
     (["synthetic.text=a", "data.factors=[pos]"], "back-translation makes plain texts"),
     (["synthetic.text=a", "-m", "seed=1,2"], "makes several runs already"),
     (["synthetic.text=a", "resume=x"], "resume"),
@@ -288,7 +288,7 @@ def test_the_model_that_translates_fits(whole, text, tmp_path):
     )
     failed(
         run("backtranslate", *text[1], f"init={whole}/model", *typed[-2:]),
-        "cannot begin the one that translates backwards",
+        "cannot initialise the reverse model",
     )
     assert not (tmp_path / "out").exists()
     failed(

@@ -515,7 +515,7 @@ def test_labels_in_columns_of_their_own(tmp_path):
         assert result.multi_label
         assert list(result.train.labels) == [("kind", "long"), (), ("rude",)]
         assert list(result.train.texts) == ["good day", "bad", "so so"]
-    with pytest.raises(UserError, match="no column 'rudde'"):
+    with pytest.raises(UserError, match="column 'rudde' not found"):
         loaded("csv", tmp_path / "t.csv", text="text", label=["kind", "rudde"])
     with pytest.raises(UserError, match="row 1: column 'text' contains 'good day', not 0 or 1"):
         loaded("csv", tmp_path / "t.csv", text="text", label=["text"])

@@ -416,7 +416,7 @@ def test_factors_from_training_to_answers(corpus, tmp_path):
     other = run("train", *sizes, f"init={folder}", f"run_dir={tmp_path}/other")
     failed(
         other,
-        "hold one text, but the model that this begins with reads a text and 1 factor (en, tag)",
+        "contain one text, but the initial model expects a text and 1 factor (en, tag)",
     )
     unseen = run("translate", f"model={folder}", stdin="aa bb\tX never\n")
     assert (

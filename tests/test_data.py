@@ -138,7 +138,7 @@ def test_broken_gzip_is_named(tmp_path):
 
 
 def test_misaligned_files_are_refused_with_both_counts(tmp_path):
-    with pytest.raises(UserError, match=r"train\.en has 3 lines.*train\.de has 2"):
+    with pytest.raises(UserError, match=r"train\.en and .*train\.de: not aligned, 3 and 2"):
         text_files(tmp_path, source="a\nb\nc\n").load()
 
 
@@ -639,7 +639,7 @@ def test_files_with_any_names_are_a_part(tmp_path):
             assert [*pairs.target] == [*usual.train.target]
         assert named.languages == ("en", "de")
     for wrong in (files[:1], [*files, files[0]]):
-        with pytest.raises(UserError, match=r"give one for each of en, de"):
+        with pytest.raises(UserError, match=r"expected 2 .en, de"):
             TextFiles(train=wrong, validation=[files], source="en", target="de").load()
     with pytest.raises(UserError, match="no such file"):
         TextFiles(train=[files[0], "nowhere"], validation=[files], source="en", target="de").load()

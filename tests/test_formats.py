@@ -43,7 +43,7 @@ def test_wide_encodings_are_named_and_the_advice_works(tmp_path, encoding, lines
     text = "".join(f"{line}\n" for line in lines)
     file = tmp_path / "t.txt"
     file.write_bytes(text.encode(encoding))
-    with pytest.raises(UserError, match="Convert it first: iconv -f UTF-") as caught:
+    with pytest.raises(UserError, match="Convert the file first: iconv -f UTF-") as caught:
         read_lines(file)
     command = str(caught.value).rpartition("first: ")[2]
     file.write_bytes(subprocess.run(f"{command} < {file}", shell=True, capture_output=True).stdout)
@@ -176,7 +176,7 @@ NESTED = {"translation": {"en": "a", "de": "b"}}
         ({"translation": [{"en": "c", "de": "d"}]}, "row 2: column 'translation' contains"),
         ({"translation": {"en": "c", "de": None}}, "row 2: column 'de' contains None, not text"),
         ({"translation": "c"}, "row 2: column 'translation' contains 'c'"),
-        ({}, "line 2: has no translation"),
+        ({}, "line 2: key translation not found"),
     ],
 )
 @pytest.mark.parametrize("store", ["memory", "disk"])

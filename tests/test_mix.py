@@ -213,9 +213,9 @@ def test_a_mixture_resumes_bit_for_bit_at_any_update(
 FAULTS = {
     "stages: [start, mid, end]": (
         "stages: [start, mid, gone]",
-        "stages: gone not found",
+        "stages: definition of gone not found",
     ),
-    "  - clean 0.8": ("  - claen 0.8", "`claen 0.8`: dataset 'claen' not found"),
+    "  - clean 0.8": ("  - claen 0.8", "`claen 0.8`: corpus 'claen' not found"),
     "  - until clean 2   # two passes": (
         "  - until dirty 2",
         "never reached, since the stage does not read dirty",
@@ -229,7 +229,7 @@ FAULTS = {
     "- UpperCase: 0.05\n": ("- Tags: 0.1\n", "modifier Tags: not supported"),
     "num_fields: 2": ("num_fields: 3", "num_fields: 3: not supported"),
     "trainer: /usr/bin/cat": ("curriculum: x", "curriculum: unknown"),
-    "  dirty: dirty": ("", "`dirty 0`: dataset 'dirty' not found"),
+    "  dirty: dirty": ("", "`dirty 0`: corpus 'dirty' not found"),
 }
 
 

@@ -553,7 +553,7 @@ def test_features_of_other_sizes_are_reported_before_anything_is_trained(tmp_pat
     names = {"train": str(tmp_path / "t.csv"), "validation": str(tmp_path / "t.csv@:2")}
     with pytest.raises(
         UserError,
-        match=r"2 of 4 rows.*f.npz#d: shape \[3\].*f.npz#c: 7 channels, but most images have 6",
+        match=r"2 of 4 rows.*f.npz#d: features of shape \[3\].*f.npz#c: 7 channels, but most images have 6",
     ):
         Captions(**names).load()
     assert len(Captions(**names, bad="skip").load().train) == 2
@@ -591,7 +591,7 @@ def test_bad_pictures_are_counted_or_refused(tmp_path, bad, caplog):
         assert "missing.png: no such file" in caplog.text
         return
     with pytest.raises(
-        UserError, match="2 of 3 rows cannot be used.*bad.png: not an image.*data.bad=skip"
+        UserError, match="2 of 3 rows are invalid.*bad.png: not an image.*data.bad=skip"
     ):
         data.load()
 
@@ -660,7 +660,7 @@ def test_words_that_depend_on_one_digit(number, language, told):
 def test_unknown_languages_and_small_pages_are_refused():
     with pytest.raises(UserError, match="data.language=xx: not supported by num2words"):
         Digits(language="xx").load()
-    with pytest.raises(ValueError, match="need at least 16 x 24"):
+    with pytest.raises(ValueError, match="need at least 16 rows and 24 columns"):
         Digits(columns=20)
 
 
