@@ -431,10 +431,10 @@ def table(tmp_path, form, content):
         ("csv", b"en,en\na,b\n", "duplicate column names"),
         ("csv", b"en,de\n", "contains no rows"),
         ("csv", b"en,de\na,\xff\n", "line 2: invalid UTF-8"),
-        ("jsonl", b'{"en": "a", "de": "b"}\n{"en": "a"}\n', "line 2: has no de"),
+        ("jsonl", b'{"en": "a", "de": "b"}\n{"en": "a"}\n', "line 2: key de not found"),
         ("jsonl", b'{"en": "a", "de": "\xff"}\n', "line 1: invalid UTF-8"),
         ("jsonl", b"[" * 100_000 + b"\n", "line 1: invalid JSON"),
-        ("jsonl", b"[1]\n", "not an object"),
+        ("jsonl", b"[1]\n", "expected a JSON object"),
         ("parquet", b"PAR1nonsense", "cannot be read as parquet"),
     ],
 )
@@ -500,10 +500,10 @@ def test_one_long_line_does_not_stop_a_tokenizer(caplog):
         ("a 1 2\nb 1 x\n", "line 2"),
         ("a 1 2\nb 1\n", "line 2"),
         ("\n", "line 1"),
-        ("a\n", "line 1: expected a word and its numbers"),
-        ("a 0,1 0,2\n", "line 1: expected a word and its numbers"),
-        ("word,d1,d2\n", "line 1: expected a word and its numbers"),
-        ("a,1,2\nb,1\n", "line 1: expected a word and its numbers"),
+        ("a\n", "line 1: expected a word and the values"),
+        ("a 0,1 0,2\n", "line 1: expected a word and the values"),
+        ("word,d1,d2\n", "line 1: expected a word and the values"),
+        ("a,1,2\nb,1\n", "line 1: expected a word and the values"),
     ],
 )
 def test_invalid_vectors_are_named(tmp_path, content, message):
