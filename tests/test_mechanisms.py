@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import contracts
 import pytest
 import torch
 from builders import batch, choices, compose, network
@@ -76,20 +77,15 @@ def test_sparse_normalizers_equal_their_definition(kind, normalizer, spread):
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
-def test_weights_are_a_distribution_over_real_positions(window, normalizer):
+def test_every_window_and_normalizer_keeps_the_contract_of_weights(window, normalizer):
+    choice = (f"window={window}", f"normalizer={normalizer}")
     if window == "monotonic" and normalizer != "softmax":
         with pytest.raises(ValueError, match="set normalizer=softmax"):
-            model = built("attention=general", f"window={window}", f"normalizer={normalizer}")
-            model.weights(model.project(torch.randn(B, T, SIZE, dtype=DOUBLE)), memory_for(model))
+            contracts.run(network("luong", "general", *choice), batch())
         return
-    model = built("attention=general", f"window={window}", f"normalizer={normalizer}")
-    memory = memory_for(model)
-    for training in (False, True):
-        model.train(training)
-        weights = model.weights(model.project(torch.randn(B, T, SIZE, dtype=DOUBLE)), memory)
-        torch.testing.assert_close(weights.sum(-1), torch.ones(B, T, dtype=DOUBLE))
-        assert (weights >= 0).all()
-        assert (weights[~memory.mask.unsqueeze(1).expand_as(weights)] == 0).all()
+    model = network("luong", "general", *choice)
+    for is_training in (False, True):
+        contracts.weights_are_a_distribution(model.train(is_training), batch())
 
 
 @pytest.mark.parametrize(
