@@ -161,7 +161,7 @@ def test_the_switch_and_a_missing_compiler(monkeypatch, caplog):
     monkeypatch.delenv("NMT_NATIVE")
     monkeypatch.setenv("CXX", "/no/such/compiler")
     assert plain() is None
-    assert "training is slower without" in caplog.text
+    assert "training is slower" in caplog.text
 
 
 def test_a_failing_compiler_is_reported(monkeypatch, caplog, tmp_path):

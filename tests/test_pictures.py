@@ -931,7 +931,7 @@ def test_multimodal_translation(tmp_path):
     (["data=digits", "encoder=convolution", "encoder.halvings=9"], "is more than the"),
     (["data=digits", "encoder=grid", "sizes.encoder=6"], "must be a multiple of 4"),
     (["window=hard", "window.reward=0.5"], "has an effect only with window.estimator=reinforce"),
-    (["decoder=fixed", "attention=none", "decoder.context_gate=true"], "no context without attention"),
+    (["decoder=fixed", "attention=none", "decoder.context_gate=true"], "needs attention: set decoder.context_gate=false"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_reported(overrides, said):
     failed(run("train", *overrides), said)

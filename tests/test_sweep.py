@@ -70,7 +70,7 @@ def plain(tmp_path_factory):
 def test_folders_are_named_by_what_differs_and_failures_are_reported(plain):
     folder, result = plain
     message = failed(
-        result, "fixed uses no attention", "to repeat them, type the same command again"
+        result, "decoder=fixed has no attention", "to repeat them, type the same command again"
     )
     assert "2 of 4 done, 2 failed" in message
     assert {file.parent.name for file in folder.glob("*/results.json")} == {

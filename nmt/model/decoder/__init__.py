@@ -1,12 +1,13 @@
-"""Decoders: recurrences over the target words that read the memory.
+"""Decoders: recurrent networks over the target tokens that read the encoder memory. Each decoder is
+    one file in this folder and one YAML file in conf/decoder.
 
-`forward` serves both training (the whole sentence at once) and generation (T = 1, with the state of
-the step before). A decoder that recurs through attention has a loop over time. The loop contains
-only the recurrent part; everything else is computed outside of it, for all T at once. A decoder is
-one file here and one YAML in conf/decoder.
+`forward` serves training (the whole sentence at once) and generation (T = 1, with the state of the
+previous step). A decoder that attends within its recurrence has a loop over time. The loop
+contains only the recurrent computation; the rest is computed outside of it, for all T steps at
+once.
 
-Read: this file, bridge, luong, attention_step, attending, bahdanau, conditional, luong_feed, fixed,
-    stack, readout.
+Reading order: this file, bridge, luong, attention_step, attending, bahdanau, conditional,
+luong_feed, fixed, stack, readout.
 """
 
 from collections.abc import Mapping
@@ -29,28 +30,30 @@ from nmt.model.layers.recurrence import DropoutOf, Recurrent
 
 
 class Decoder(nn.Module):
-    """Base of all decoders: sizes, the bridge from the encoder, dropout.
+    """Base class of decoders: layer sizes, the bridge from the encoder, dropout.
 
-    attention: attention over the memory (None for decoders without)
-    embedding_size: E, features of a target word
+    attention: attention over the encoder memory; None for decoders without attention
+    embedding_size: E, length of a target embedding
     memory_size: M, features of an annotation
     hidden_size: Q, units of each layer
     readout_size: D, features of the readout
-    num_layers: layers on top of one another
+    num_layers: number of stacked layers
     cell: recurrent cell, see nmt/model/layers/cells
-    transition_depth: cells one after another in each step
-    residual: each layer but the first adds its input to its output
-    bridge: makes the first state, see bridge.py
-    dropout: probability of dropout between layers
-    variational_dropout: the same features are dropped at every step
-    recurrent_dropout, recurrent_dropout_of: dropout inside of the layers, see `Recurrent`
-    layer_norm: normalises the readout
-    context_gate: gate of the context, see nmt/model/attention
+    transition_depth: number of consecutive cells in each time step
+    residual: whether each layer except the first adds its input to its output
+    bridge: computation of the initial state, see bridge.py
+    dropout: dropout probability between layers
+    variational_dropout: whether one dropout mask is used at all time steps of a sentence
+    recurrent_dropout, recurrent_dropout_of: probability and target of dropout inside the layers,
+        see `Recurrent`
+    layer_norm: whether the readout is normalised
+    context_gate: whether a gate scales the context, see nmt/model/attention
 
-    Raises ValueError if a score is missing or superfluous.
+    Raises ValueError if an attention score is missing or superfluous.
     """
 
     attends: ClassVar[bool] = True
+    """Whether the decoder has attention."""
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class Decoder(nn.Module):
         self.hidden_size = hidden_size
         self.readout_size = readout_size
         self.num_layers = num_layers
-        # None where `attends` is False
+        # None if `attends` is False
         self.attention: Attention = attention  # type: ignore[assignment]
         if context_gate:
             self.attention.add_gate(hidden_size)
@@ -96,34 +99,36 @@ class Decoder(nn.Module):
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Keys that need more than one layer, or dropout."""
+        """Returns the keys that have no effect without several layers or without dropout, each
+        with the reason."""
         return idle_layers(run, "decoder")
 
     @classmethod
     def _check_attention(cls, attention: Attention | None, context_gate: bool) -> None:
-        name = cls.__name__.lower()
+        name = cls.__module__.rpartition(".")[2]
         if cls.attends and attention is None:
             raise ValueError(
-                f"decoder: {name} needs an attention score: choose attention=concat, general, dot …"
+                f"decoder={name} needs an attention score: choose attention=concat, general or dot"
             )
         if attention is not None and not cls.attends:
             raise ValueError(
-                f"decoder: {name} uses no attention, yet a score is given: add attention=none"
+                f"decoder={name} has no attention, but an attention score is set: add "
+                "attention=none"
             )
         if context_gate and attention is None:
             raise ValueError(
-                "decoder.context_gate: there is no context without attention; set it to false"
+                "decoder.context_gate=true needs attention: set decoder.context_gate=false"
             )
 
     def make_layers(self) -> None:
-        """Creates the layers of a particular decoder, from the sizes above."""
+        """Creates the layers of the decoder; called by the constructor once all sizes are set."""
         raise NotImplementedError
 
     def recurrent(self, input_size: int, depth: int | None = None) -> Recurrent:
-        """A layer with this decoder's cell and recurrent dropout.
+        """Creates a recurrent layer with the decoder's cell and recurrent dropout.
 
-        input_size: features of its input
-        depth: cells in each step; None: `transition_depth`
+        input_size: features of the layer's input
+        depth: number of cells in each time step; None for `transition_depth`
         """
         return recurrent(
             self.cell_name,
@@ -135,17 +140,17 @@ class Decoder(nn.Module):
         )
 
     def stack(self, input_size: int, first: int = 0) -> Stack:
-        """Layers on top of one another.
+        """Creates stacked recurrent layers.
 
-        input_size: features of the input of layer 0
-        first: number of the lowest of the layers in the whole decoder
+        input_size: input features of the decoder's layer 0
+        first: index of the lowest layer to create; lower layers are left out
         """
         sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)
         layers = [self.recurrent(size) for size in sizes[first:]]
         return Stack(layers, self.dropout, self.residual, first)
 
     def prepare(self, encoded: Encoded) -> Prepared:
-        """Memory of B sources: all that the decoder needs once per source.
+        """Returns the memory of B sources, with everything that is computed once per source.
 
         encoded: output of the encoder
         """
@@ -160,29 +165,32 @@ class Decoder(nn.Module):
         )
 
     def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:
-        """Values multiplied by the matrix of the context in a loop.
+        """Returns the memory values, multiplied by the matrix that the decoder applies to the
+        context inside its loop.
 
-        Decoders without such a loop use the values themselves.
+        Decoders without such a loop return the values unchanged.
 
-        memory: memory of the sentences
+        memory: prepared encoder memory of the sentences
         """
         return memory.values
 
     def multiply_values(
         self, memory: Prepared, weight: Float[Tensor, "G M"]
     ) -> Float[Tensor, "B S HG"]:
-        """Values of each head multiplied by a matrix.
+        """Multiplies the memory values of each head by a matrix.
 
-        memory: memory of the sentences
+        memory: prepared encoder memory of the sentences
         weight: the matrix
         """
         by_head = memory.values.unflatten(-1, (memory.heads, -1))  # [B, S, H, M]
         return to_float(linear(self, "inputs", by_head, (weight, None)).flatten(-2))
 
     def initial(self, memory: Prepared) -> State:
-        """State before the first word, one row per sentence; in training with new dropout masks.
+        """Returns the decoder state before the first token, with one row per sentence.
 
-        memory: memory of the sentences
+        In training, the state contains newly drawn dropout masks.
+
+        memory: prepared encoder memory of the sentences
         """
         cells = self.bridge.states(memory.decoder_init)
         masks = self.masks(cells[0][0])
@@ -192,9 +200,10 @@ class Decoder(nn.Module):
         return State(cells=cells, attention=attention, masks=masks)
 
     def masks(self, like: Float[Tensor, "N Q"]) -> Mapping[str, Tensor]:
-        """New dropout masks: "between i" of layer i's input, "inside i" of its recurrent products.
+        """Returns new dropout masks by name: "between i" for the input of layer i, "inside i" for
+        its recurrent dropout.
 
-        like: tensor that has the rows, the type and the device of the masks
+        like: tensor with the rows, dtype and device of the masks
         """
         masks: dict[str, Tensor | None] = {}
         for i in range(self.num_layers):
@@ -210,12 +219,14 @@ class Decoder(nn.Module):
         memory: Prepared,
         layout: Layout | None = None,
     ) -> DecoderOutput:
-        """Readouts for T more words: position t sees embedded[:, :t+1], the state and the memory.
+        """Computes the readouts of T decoder steps.
 
-        embedded: vectors of the words *before* those to predict
-        state: state before the first of them
-        memory: memory of the sentences
-        layout: rows of a search (None: equally many rows per sentence)
+        Step t depends on embedded[:, :t+1], the initial state and the memory.
+
+        embedded: embeddings of the input tokens, which precede the tokens to predict
+        state: decoder state before the first step
+        memory: prepared encoder memory of the sentences
+        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
         """
         raise NotImplementedError
 
@@ -225,11 +236,12 @@ class Decoder(nn.Module):
         state: State,
         weights: Float[Tensor, "N T HS"] | None = None,
     ) -> DecoderOutput:
-        """Last part of every decoder: normalises the readout, and splits the weights into heads.
+        """Builds the decoder output: normalises the readout, and splits the attention weights by
+        head.
 
         readout: readouts of the steps
-        state: state after the last step
-        weights: weights of all heads; None without attention
+        state: decoder state after the last step
+        weights: attention weights of all heads; None without attention
         """
         readout = self.norm(readout)
         if weights is None:

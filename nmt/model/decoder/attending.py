@@ -1,5 +1,5 @@
-"""Base of the decoders whose lowest layer attends within its update: one loop over time for all of
-them."""
+"""Base class of decoders whose lowest layer attends within its recurrence, with their loop over
+time."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,14 +16,14 @@ from nmt.model.decoder.stack import Stack
 from nmt.model.layers.recurrence import CellState, Recurrent
 
 Update = Callable[[Tensor, CellState, AttentionState], tuple[CellState, Attended]]
-"""Function of the gates of the embedding [N G], the state of the layer and that of the attention.
-It returns the new state of the layer, and the attention."""
+"""Type of the function that one decoder step calls: (input gates from the embedding [N, G], layer
+state, attention state) → (new layer state, attention result)."""
 
 
 class AttendingDecoder(Decoder):
-    """Base of the decoders whose lowest layer attends within its update.
+    """Base class of decoders whose lowest layer attends within its recurrence.
 
-    upper: plain recurrences on top of it
+    upper: recurrent layers above the lowest one, without attention
     readout: layer from [state of the top layer; embedding; context] to the readout
     """
 
@@ -31,28 +31,29 @@ class AttendingDecoder(Decoder):
     readout: nn.Module
 
     def embedded_gates(self, embedded: Float[Tensor, "N T E"]) -> Float[Tensor, "N T G"]:
-        """Part of the lowest layer's gates that depends on the embeddings alone.
+        """Returns the share of the lowest layer's input gates that depends only on the embeddings.
 
-        embedded: vectors of the words before those to predict
+        embedded: embeddings of the input tokens
         """
         raise NotImplementedError
 
     def update(self, attend: AttentionStep, mask: Tensor | None) -> Update:
-        """The function that the loop calls at every step.
+        """Returns the function that the loop calls at every decoder step.
 
-        attend: attention of the step
-        mask: mask of recurrent dropout of the lowest layer
+        attend: attention step
+        mask: recurrent dropout mask of the lowest layer; None for no dropout
         """
         raise NotImplementedError
 
     def attend_then_update(
         self, layer: Recurrent, attend: AttentionStep, mask: Tensor | None
     ) -> Update:
-        """Function that attends with the state of a layer, then updates it on gates and context.
+        """Returns a function for one decoder step: attends with the state of a layer, then updates
+        the layer with the context.
 
-        layer: the layer
-        attend: attention of the step
-        mask: mask of recurrent dropout of the layer
+        layer: the recurrent layer
+        attend: attention step
+        mask: recurrent dropout mask of the layer; None for no dropout
         """
         loop = layer.loop(*self.attention.query_blocks(), mask=mask)
 
@@ -67,7 +68,7 @@ class AttendingDecoder(Decoder):
         return update
 
     def predict(self, features: Float[Tensor, "N T F"]) -> Float[Tensor, "N T D"]:
-        """Readouts of the steps.
+        """Returns the readouts of the decoder steps.
 
         features: concatenation [state of the top layer; embedding; context]
         """

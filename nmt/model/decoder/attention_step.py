@@ -1,8 +1,8 @@
-"""One step of attention in a decoder's loop over time.
+"""Attention for one step of a decoder's loop over time.
 
-A loop would multiply each context by a matrix W of the decoder. Since W c_t = Σ_s α_ts (W h_s), the
-values are multiplied once per sentence, outside of the loop (`Decoder.project`), and the step sums
-the results.
+A plain loop would multiply each context c_t by a decoder matrix W. Since W c_t = Σ_s α_ts (W h_s)
+for weights α_ts and memory values h_s, `Decoder.project` computes W h_s once per sentence, outside
+of the loop. Each step only sums these vectors.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from nmt.model.layers.loop_products import LoopProduct
 
 
 class Attended(NamedTuple):
-    """Result of one step.
+    """Result of one attention step.
 
-    weights: attention weights [N 1 HS]
-    projected_context: W c_t [N G]
-    state: state of the attention after the step
+    weights: attention weights [N, 1, HS]
+    projected_context: context multiplied by the decoder matrix, W c_t [N, G]
+    state: attention state after the step
     """
 
     weights: Tensor
@@ -31,11 +31,11 @@ class Attended(NamedTuple):
 
 
 class AttentionStep:
-    """Attends with one decoder state per row.
+    """Attention with one decoder state per row as the query.
 
-    attention: weights of queries
-    memory: memory of the sentences, with projected values
-    layout: rows of a search (None: equally many rows per sentence)
+    attention: attention module
+    memory: prepared encoder memory, with projected values
+    layout: slots of the hypotheses in a search; None if all sentences have equally many rows
     """
 
     def __init__(self, attention: Attention, memory: Prepared, layout: Layout | None) -> None:
@@ -49,11 +49,11 @@ class AttentionStep:
     def __call__(
         self, h: Float[Tensor, "N Q"], products: Sequence[Tensor], state: AttentionState
     ) -> Attended:
-        """Weights and projected context of each row.
+        """Returns the attention weights and the projected context of each row.
 
         h: decoder states
-        products: products of h with `Attention.query_blocks`
-        state: state of the attention before the step
+        products: h multiplied by the weights in `Attention.query_blocks`
+        state: attention state before the step
         """
         query = self.attention.query(h, *products).unsqueeze(1)  # [N, 1, P]
         if self._native is not None:

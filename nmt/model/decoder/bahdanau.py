@@ -1,15 +1,16 @@
-"""The decoder of Bahdanau et al. 2015 (section 3.1, appendix A.2.2): attend first, then update.
+"""Decoder of Bahdanau et al. 2015 (section 3.1, appendix A.2.2): attends, then updates its state.
 
     c_t = attend(s_{t-1})        s_t = GRU([E y_{t-1}; c_t], s_{t-1})
     readout_t = maxout(U s_t + V E y_{t-1} + C c_t)
 
-The readout uses s_t, as the paper's eq. 4 does (its appendix writes s_{t-1}). Unlike the paper's
-GRU, this one resets after the product (see nmt/model/layers/cells/gru.py). With several layers the
-first one attends; the others are plain recurrences on top.
+s_t is the decoder state of step t, c_t the context, and E y_{t-1} the embedding of the previous
+token. U, V and C are parameters. The readout uses s_t as in the paper's eq. 4; its appendix uses
+s_{t-1}. Unlike the paper's GRU, this GRU applies the reset gate after the matrix multiplication
+(nmt/model/layers/cells/gru.py). With several layers, only the first one attends.
 
-Only s recurs, so the loop contains only one product of s_{t-1} with [W_hh | W_query], the scores,
-and α_t times the memory already projected to the gates (W_c h_s, once per sentence, instead of W_c
-c_t at every step).
+Only s_t recurs. The loop over time contains one multiplication of s_{t-1} by [W_hh | W_query], the
+scores, and the weighted sum of memory values. The values are multiplied by the context weights W_c
+once per sentence, outside of the loop.
 """
 
 from jaxtyping import Float
@@ -23,7 +24,8 @@ from nmt.model.layers.packed import linear
 
 
 class Bahdanau(AttendingDecoder):
-    """Attends with s_{t-1}, then updates on [embedding; context]; maxout readout."""
+    """Decoder that attends with s_{t-1}, then updates its state with [embedding; context]. The
+    readout is maxout."""
 
     def make_layers(self) -> None:
         inputs = self.embedding_size + self.memory_size

@@ -1,5 +1,4 @@
-"""The bridge from encoder to decoder: the state before the first word, made from the encoder's
-output.
+"""Bridge from encoder to decoder: computes the decoder state before the first token.
 
     tanh      s_0 = tanh(W [→h_S; ←h_1] + b)      Bahdanau et al. 2015, A.2.2, with both directions
     linear    s_0 = W [→h_S; ←h_1] + b
@@ -7,8 +6,9 @@ output.
     last      s_0 = [→h_S; ←h_1]                  Luong et al. 2015; needs Q = M
     none      s_0 = 0
 
-for every layer. An LSTM's c_0 is made likewise, but `last` leaves it 0: it is h that the encoder
-hands over.
+h_s is the annotation of source position s, of S, and [→h_S; ←h_1] the encoder's final state. W and
+b are parameters, Q is the decoder state size, and M the memory size. Every layer has an initial
+state of its own. An LSTM's c_0 is computed in the same way, except that `last` sets c_0 to 0.
 """
 
 from typing import Literal
@@ -22,18 +22,19 @@ from nmt.model.layers.packed import linear
 from nmt.model.layers.recurrence import CellState
 
 BridgeName = Literal["tanh", "linear", "mean", "last", "none"]
+"""Name of the equation for the initial decoder state, see `Bridge`."""
 
 
 class Bridge(nn.Module):
     """Initial states of the decoder's layers.
 
-    kind: one of the equations above
-    memory_size: M
-    hidden_size: Q
-    num_layers: number of layers
-    parts: tensors of each layer's state (two for an LSTM)
+    kind: equation for the initial state, listed in bridge.py
+    memory_size: M, features of an annotation
+    hidden_size: Q, units of each decoder layer
+    num_layers: number of decoder layers
+    parts: number of state tensors per layer; 2 for an LSTM
 
-    Raises ValueError for `last` if the sizes differ.
+    Raises ValueError for `last` if M and Q differ.
     """
 
     def __init__(
@@ -42,9 +43,9 @@ class Bridge(nn.Module):
         super().__init__()
         if kind == "last" and memory_size != hidden_size:
             raise ValueError(
-                f"decoder.bridge=last hands over the encoder's state ({memory_size} features) "
-                f"as the decoder's ({hidden_size}): make them equal, "
-                f"e.g. sizes.decoder={memory_size}, or choose decoder.bridge=tanh"
+                f"decoder.bridge=last needs encoder states (size {memory_size}) and decoder states "
+                f"(size {hidden_size}) of equal size: set sizes.decoder={memory_size}, or choose "
+                "decoder.bridge=tanh"
             )
         self.kind = kind
         self.hidden_size = hidden_size
@@ -56,7 +57,7 @@ class Bridge(nn.Module):
             self.bias = layer.bias
 
     def input(self, encoded: Encoded) -> Float[Tensor, "B M"]:
-        """Summary of each source, from which the states are made.
+        """Returns a summary vector of each source, from which the initial states are computed.
 
         encoded: output of the encoder
         """
@@ -66,12 +67,12 @@ class Bridge(nn.Module):
         return (encoded.values * real).sum(1) / real.sum(1)
 
     def states(self, summary: Float[Tensor, "B M"]) -> tuple[CellState, ...]:
-        """State of each layer, tensors [B Q].
+        """Returns the initial state of each layer as tensors [B, Q].
 
         summary: result of `input`
         """
         if self.kind in ("last", "none"):
-            summary = to_float(summary)  # the type of the states that follow
+            summary = to_float(summary)  # dtype of all later states
             zeros = summary.new_zeros(summary.size(0), self.hidden_size)  # [B, Q]
             h = summary if self.kind == "last" else zeros
             return tuple((h, zeros)[: self.parts] for _ in range(self.num_layers))

@@ -1,14 +1,16 @@
-"""The conditional GRU of Nematus (Sennrich et al. 2017, section 2): update, attend with the new
-state, update with the context.
+"""Conditional GRU of Nematus (Sennrich et al. 2017, section 2): updates its state, attends with
+the new state, then updates it with the context.
 
     s'_t = GRU_1(E y_{t-1}, s_{t-1})        c_t = attend(s'_t)        s_t = GRU_2(c_t, s'_t)
     readout_t = tanh(U s_t + V E y_{t-1} + C c_t)
 
-With `transition_depth`, more steps without an input follow GRU_2 (Miceli Barone et al. 2017). With
-several layers the first one attends; the others are plain recurrences on top.
+s_t is the decoder state of step t, c_t the context, and E y_{t-1} the embedding of the previous
+token. U, V and C are parameters. With `transition_depth` above 1, cells without an input follow
+GRU_2 (Miceli Barone et al. 2017). With several layers, only the first one attends.
 
-The loop contains the products of s_{t-1} with GRU_1's W_hh and of s'_t with [W_query | GRU_2's
-W_hh], the scores, and α_t times the memory already projected to GRU_2's gates.
+The loop over time multiplies s_{t-1} by GRU_1's W_hh, and s'_t by [W_query | GRU_2's W_hh]. It
+also contains the scores and the weighted sum of memory values. The values are multiplied by
+GRU_2's input weights once per sentence, outside of the loop.
 """
 
 from jaxtyping import Float
@@ -24,7 +26,7 @@ from nmt.model.layers.recurrence import CellState
 
 
 class Conditional(AttendingDecoder):
-    """Two updates with attention between them."""
+    """Decoder with two recurrent updates per step and attention between them."""
 
     def make_layers(self) -> None:
         self.before = self.recurrent(self.embedding_size, depth=1)

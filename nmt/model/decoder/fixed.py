@@ -1,8 +1,11 @@
-"""The encoder-decoder without attention: one fixed vector for the whole sentence (Cho et al. 2014,
-appendix A; the baseline of Bahdanau et al. 2015, there called RNNencdec).
+"""Decoder without attention: one fixed vector c represents the whole source (Cho et al. 2014,
+appendix A; the baseline RNNencdec of Bahdanau et al. 2015).
 
     s_t = GRU([E y_{t-1}; c], s_{t-1})
-    readout_t = maxout(U s_t + V E y_{t-1} + C c)        c = summary
+    readout_t = maxout(U s_t + V E y_{t-1} + C c)        c = final state of the encoder
+
+s_t is the decoder state of step t, and E y_{t-1} the embedding of the previous token. U, V and C
+are parameters.
 """
 
 from dataclasses import replace
@@ -18,7 +21,7 @@ from nmt.model.decoder.readout import Maxout
 
 
 class Fixed(Decoder):
-    """Reads the summary vector at every step; nothing recurs through attention, so all T run at
+    """Decoder that reads the encoder's final state at every step. All T steps are computed at
     once."""
 
     attends: ClassVar[bool] = False
@@ -31,7 +34,7 @@ class Fixed(Decoder):
     def prepare(self, encoded: Encoded) -> Prepared:
         return Prepared(
             encoded=encoded,
-            keys=encoded.values[..., :0],  # without attention nothing is compared
+            keys=encoded.values[..., :0],  # no keys without attention
             values=encoded.values,
             projected_values=encoded.values,
             decoder_init=self.bridge.input(encoded),

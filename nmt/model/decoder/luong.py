@@ -1,10 +1,11 @@
-"""The decoder of Luong et al. 2015 (section 3) without input feeding: update first, then attend.
+"""Decoder of Luong et al. 2015 (section 3) without input feeding: updates its state, then attends.
 
     h_t = GRU(E y_{t-1}, h_{t-1})        c_t = attend(h_t)
     readout_t = h̃_t = tanh(W_c [c_t; h_t])
 
-Nothing recurs through attention: training is one pass of the recurrence and one batched attention
-over all T.
+h_t is the decoder state of step t, c_t the context, and E y_{t-1} the embedding of the previous
+token; W_c is a parameter. The recurrence does not depend on attention, so training computes the
+recurrence first, then the attention of all T steps at once.
 """
 
 from dataclasses import replace
@@ -20,7 +21,7 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Luong(Decoder):
-    """Updates on the embedding, attends with h_t; the attentional vector h̃_t is the readout."""
+    """Decoder that attends after its update. The attentional vector h̃_t is the readout."""
 
     def make_layers(self) -> None:
         self.layers = self.stack(self.embedding_size)

@@ -1,18 +1,19 @@
-"""The decoder of Luong et al. 2015 with input feeding (section 3.3): the attentional vector is part
-of the next input.
+"""Decoder of Luong et al. 2015 with input feeding (section 3.3): the attentional vector is part of
+the next input.
 
     h_t = GRU([E y_{t-1}; h̃_{t-1}], h_{t-1})        c_t = attend(h_t)
     readout_t = h̃_t = tanh(W_c [c_t; h_t])
 
-h and h̃ recur, so they are in the loop. W_ih [E y; h̃] is the sum of two products, and so is W_c
-[c; h]. The products with E y and with the memory are computed outside of the loop. The loop's are:
+h_t is the decoder state of step t, c_t the context, and E y_{t-1} the embedding of the previous
+token; W_c is a parameter. h_t and h̃_t recur. Multiplications of the embeddings and the memory are
+computed outside of the loop over time. Inside the loop remain:
 
-    h̃_{t-1}  by its part of W_ih        gates of the input
-    h_t      by W_hh                    gates of the state at t + 1
+    h̃_{t-1}  by its part of W_ih        input gates
+    h_t      by W_hh                    state gates at t + 1
     h_t      by the right half of W_c   readout
-    h_t      by W_query                 attention
+    h_t      by W_query                 attention query
 
-`project_top` makes the last three one product.
+`project_top` fuses the last three into one multiplication.
 """
 
 from collections.abc import Callable
@@ -33,13 +34,14 @@ from nmt.model.layers.recurrence import Loop, Recurrent
 
 @dataclass(frozen=True, kw_only=True)
 class FeedState(State):
-    """Decoder state with the attentional vector h̃ of the previous step, which is 0 at the start."""
+    """Decoder state with the attentional vector h̃ of the previous step; zeros before the first
+    step."""
 
     feed: Float[Tensor, "N D"]
 
 
 class LuongFeed(Decoder):
-    """Luong's decoder whose attentional vector is fed to the next step."""
+    """Luong's decoder with input feeding."""
 
     def make_layers(self) -> None:
         inputs = self.embedding_size + self.readout_size
@@ -106,14 +108,16 @@ class LuongFeed(Decoder):
     def project_top(
         self, top: Recurrent, mask: Tensor | None, fuse: bool = True
     ) -> tuple[Loop, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]:
-        """The loop of the top layer, and a function from its h and its output x [N Q] to the
-        products of a step: (gates of the state, W_c x, query projections …).
+        """Returns the loop of the top layer, and a function that computes the matrix
+        multiplications of a step.
 
-        They are one product if x is h, that is, without residual connection and recurrent dropout.
+        The function maps the state h and the layer output x to the state gates, W_c x, and the
+        projected query. Without residual connections and recurrent dropout, x is h, and the
+        multiplications are fused.
 
         top: the top layer
-        mask: mask of recurrent dropout
-        fuse: False for separate products in any case
+        mask: mask of recurrent dropout; None for no dropout
+        fuse: False computes separate multiplications in any case
         """
         combine = (self.combine.weight[:, self.memory_size :], self.combine.bias)
         blocks = [combine, *self.attention.query_blocks()]

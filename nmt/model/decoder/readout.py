@@ -1,6 +1,9 @@
-"""The maxout readout (Goodfellow et al. 2013) of Bahdanau et al. 2015, appendix A.2.2:
+"""Maxout readout (Goodfellow et al. 2013) of Bahdanau et al. 2015, appendix A.2.2.
 
-t̃ = U s + V E y + C c        readout_k = max(t̃_{2k-1}, t̃_{2k})
+    t̃ = U s + V E y + C c        readout_k = max(t̃_{2k-1}, t̃_{2k})
+
+s is the decoder state, E y the embedding of the previous token, and c the context. U, V and C are
+parameters.
 """
 
 from jaxtyping import Float
@@ -11,7 +14,7 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Maxout(nn.Module):
-    """Linear layer, then the element-wise maximum of its two halves.
+    """Linear layer followed by the element-wise maximum of its two halves.
 
     input_size: features of the concatenated inputs
     size: features of the readout

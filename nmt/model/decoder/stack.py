@@ -1,4 +1,4 @@
-"""Unidirectional recurrent layers on top of one another, where nothing recurs through attention."""
+"""Stacked unidirectional recurrent layers whose recurrence does not depend on attention."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,13 +10,13 @@ from nmt.model.layers.recurrence import CellState, Recurrent
 
 
 class Stack(nn.Module):
-    """h^l = RNN^l(h^{l-1}), plus h^{l-1} if `residual` (Wu et al. 2016). Without layers it is the
-    identity.
+    """Stacked recurrent layers, optionally with residual connections (Wu et al. 2016). Without
+    layers, the module is the identity.
 
-    layers: the layers, lowest first
-    dropout: dropout before every layer except layer 0 of the decoder
-    residual: each layer but layer 0 adds its input to its output
-    first: number of the lowest of the layers in the whole decoder
+    layers: recurrent layers, lowest first
+    dropout: dropout of the input of every layer except layer 0 of the decoder
+    residual: whether each layer except layer 0 adds its input to its output
+    first: index of the lowest layer of the stack in the whole decoder
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class Stack(nn.Module):
     def forward(
         self, x: Float[Tensor, "N T I"], cells: tuple[CellState, ...], masks: Mapping[str, Tensor]
     ) -> tuple[Float[Tensor, "N T Q"], tuple[CellState, ...]]:
-        """Outputs of the top layer, and each layer's state after the last step.
+        """Returns the outputs of the top layer, and the state of each layer after the last step.
 
         x: inputs of the lowest layer
-        cells: state of each layer
-        masks: dropout masks, see `Decoder.masks`
+        cells: initial state of each layer
+        masks: dropout masks by name, see `Decoder.masks`
         """
         final_cells = []
         for i, (layer, cell) in enumerate(zip(self.layers, cells, strict=True), self.first):

@@ -1,17 +1,20 @@
-"""Native kernels: the element-wise work of training in C++, where a compiler is present.
+"""C++ extension: element-wise operations of training and steps of a search, compiled on first use.
 
-PyTorch computes it operation by operation, each of which reads and writes all of its tensors. A kernel does all
-operations of a row while the row is in the processor's cache. Its backward pass computes cheap values again
-instead of keeping them. Matrix products stay with PyTorch. Every kernel has a counterpart in plain PyTorch: it
-shows the equations, runs where the kernel cannot, and is the reference of tests/test_native.py.
+PyTorch runs element-wise work as separate operations, each of which reads and writes whole
+tensors. A C++ function applies all operations to a row while the row is in the processor's cache.
+Its backward pass recomputes cheap values instead of storing them. PyTorch still does most matrix
+multiplications.
+
+Every C++ function has an equivalent in plain PyTorch, which shows the equations, is the reference
+of tests/test_native.py, and runs where the extension is not available.
 
     attention.cpp        scores, softmax and weighted sum of a step    model/attention, decoder/attention_step.py
     gru.cpp              gates of the gated recurrent unit             layers/cells/gru.py
     cross_entropy.cpp    loss and gradient of rows of logits           layers/fused_cross_entropy.py
-    beam_search.cpp      a whole search of Luong's decoder             inference/whole_search.py, search/
-    decoding.cpp         steps of a search                             attention/, layers/packed.py, search/top_k.py
+    beam_search.cpp      beam search with Luong's decoder              inference/whole_search.py, search/
+    decoding.cpp         operations of a search step                   attention/, layers/packed.py, search/top_k.py
 
-The kernels are compiled on first use. NMT_NATIVE=0 in the environment switches them off.
+NMT_NATIVE=0 in the environment disables the extension.
 
-Read: this file, kernel_library, native_functions, native_decoding.
+Reading order: this file, kernel_library, native_functions, native_decoding.
 """

@@ -1,6 +1,7 @@
-"""The library of the kernels: compiled when first needed, kept in the cache folder, loaded with ctypes.
+"""Compilation and loading of the C++ extension.
 
-The kernels are plain functions on pointers, so they need no header of PyTorch and compile in a few seconds.
+The library is compiled on first use, stored in the cache folder and loaded with ctypes. Its
+functions take plain pointers, need no PyTorch headers, and compile in a few seconds.
 """
 
 import ctypes
@@ -20,19 +21,21 @@ from nmt.storage.cache import cache_folder
 
 log = logging.getLogger(__name__)
 SWITCH = "NMT_NATIVE"
-"""Environment variable; 0 switches the kernels off."""
+"""Environment variable that disables the C++ extension if it is 0."""
 FLAGS = [
     *("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared"),
     *("-fno-math-errno", "-fno-trapping-math"),
     *(["-mprefer-vector-width=512"] if platform.machine() == "x86_64" else []),
 ]
-"""Options of the compiler. Vectors need the two about mathematics; NaN and infinity keep their meaning."""
+"""Compiler options. Vectorisation needs -fno-math-errno and -fno-trapping-math, which keep the
+meaning of NaN and infinity."""
 TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-"""Suffixes of the functions, by the type of their numbers."""
+"""Supported data types, with the suffixes of the C++ functions for them."""
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Whether the kernels can compute with these tensors, and are there."""
+    """Returns whether the C++ extension is available and supports the device and dtype of all
+    tensors."""
     if torch.onnx.is_in_onnx_export() or torch.compiler.is_compiling():
         return False
     fits = all(tensor.device.type == "cpu" and tensor.dtype in TYPES for tensor in tensors)
@@ -40,7 +43,11 @@ def usable(*tensors: Tensor) -> bool:
 
 
 def call(name: str, *arguments: Tensor | float | None) -> None:
-    """Calls a function of the library. Tensors are passed as pointers, None as a null pointer."""
+    """Calls a function of the C++ library.
+
+    name: name of the function
+    arguments: arguments in order; tensors are passed as pointers, None as a null pointer
+    """
     converted = [
         ctypes.c_void_p(argument.data_ptr())
         if isinstance(argument, Tensor)
@@ -60,29 +67,35 @@ _CONVERTED: dict[type, Any] = {
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The loaded library; None, after one line in the log, if it is switched off or cannot be compiled."""
+    """Returns the loaded library; None if it is disabled or cannot be compiled.
+
+    The reason for None is logged once.
+    """
     if os.environ.get(SWITCH) == "0":
-        log.info("%s=0: training runs without native kernels", SWITCH)
+        log.info("%s=0: training runs without the C++ extension", SWITCH)
         return None
     try:
         return ctypes.CDLL(str(_compiled(os.environ.get("CXX", "c++"))))
     except (subprocess.SubprocessError, OSError) as error:
         reason = (getattr(error, "stderr", None) or str(error)).partition("\n")[0]
-        log.warning("native kernels not compiled (%s): training is slower without them", reason)
+        log.warning("C++ extension: not compiled (%s); training is slower", reason)
         return None
 
 
 def _compiled(compiler: str) -> Path:
-    """Path of the compiled library of these sources, this compiler and this processor."""
+    """Returns the path of the library, and compiles it if it is missing for these sources,
+    compiler and processor."""
     folder = Path(__file__).parent
     sources = [str(path) for path in sorted(folder.glob("*.cpp"))]
     contents = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.[ch]*"))]
-    # Macros of compiler and processor: a cache folder may be shared by several machines.
+    # Predefined macros identify compiler and processor: machines may share a cache folder.
     macros = _output(compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)
     identity = "\0".join((*contents, *FLAGS, macros, torch.__version__))
     path = cache_folder() / "native" / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
     if not path.exists():
-        log.info("compiling native kernels: some seconds, once (%s=0: without)", SWITCH)
+        log.info(
+            "compiling the C++ extension (once, takes a few seconds; %s=0 disables it)", SWITCH
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = f"{path}.{os.getpid()}"
         _output(compiler, *FLAGS, *sources, *_openmp(), "-o", unfinished)
@@ -91,11 +104,15 @@ def _compiled(compiler: str) -> Path:
 
 
 def _openmp() -> list[str]:
-    """The OpenMP library that PyTorch has loaded: a second one would start threads of its own."""
+    """Returns linker options for the OpenMP library that PyTorch has loaded, because a second
+    library would start its own threads."""
     libraries = (Path(torch.__file__).parent / "lib").glob("lib[gi]omp*.so*")
     return ["-Wl,--as-needed", *map(str, libraries)]
 
 
 def _output(*command: str) -> str:
-    """Output of a command. Raises OSError, or SubprocessError with its messages."""
+    """Runs a command and returns its output.
+
+    Raises OSError if it cannot be started, or SubprocessError with its messages if it fails.
+    """
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout

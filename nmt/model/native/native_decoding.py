@@ -1,6 +1,7 @@
-"""Steps of a search by decoding.cpp, between the matrix products.
+"""Operations of search steps in C++ (decoding.cpp), except the matrix multiplications.
 
-decoding.cpp names the counterpart of every function in PyTorch. Tensors are float32 numbers on a CPU, without gradients.
+decoding.cpp names the PyTorch equivalent of every function. All tensors are float32, on a CPU, and
+without gradients.
 """
 
 import ctypes
@@ -22,13 +23,13 @@ def attention(
     sentences: Int[Tensor, " N"],
     direction: Float[Tensor, " K"] | None,
 ) -> Float[Tensor, "N S"]:
-    """Attention weights; padding gets 0.
+    """Returns the attention weights; padding has weight 0.
 
     query: projected queries
     keys: keys of the memory
-    mask: True for real positions
-    sentences: sentence of each row
-    direction: v of additive scores vᵀ tanh(q + k / 2) (None: scores qᵀ k)
+    mask: True for source positions that are not padding
+    sentences: index of each row's sentence
+    direction: v of additive scores vᵀ tanh(q + k / 2); None for scores qᵀ k
     """
     keys = keys.contiguous()
     weights = torch.empty(len(query), keys.size(1))
@@ -50,7 +51,12 @@ def attention(
 def weighted_sum(
     weights: Float[Tensor, "N S"], values: Float[Tensor, "B S M"], sentences: Int[Tensor, " N"]
 ) -> Float[Tensor, "N M"]:
-    """Weighted sums of the values of each row's sentence."""
+    """Returns the weighted sum of the values of each row's sentence.
+
+    weights: attention weights of each row
+    values: vectors of each source position
+    sentences: index of each row's sentence
+    """
     values = values.contiguous()
     sums = torch.empty(len(weights), values.size(2))
     sizes = (*weights.shape, values.size(2))
@@ -59,7 +65,11 @@ def weighted_sum(
 
 
 def quantize(x: Float[Tensor, "N K"]) -> tuple[UInt8[Tensor, "N K"], Float[Tensor, " N"]]:
-    """Rows in 8 bits, 128 for 0, and the largest absolute number of each row, which is 127 steps away from 0."""
+    """Quantizes each row to 8 bits.
+
+    Returns the quantized rows, and the largest absolute value of each row. 0 becomes 128, and the
+    largest value lies 127 steps away from it.
+    """
     low = torch.empty(x.shape, dtype=torch.uint8)
     largest = torch.empty(len(x))
     call("search_quantize", *x.shape, x.contiguous(), low, largest)
@@ -69,13 +79,13 @@ def quantize(x: Float[Tensor, "N K"]) -> tuple[UInt8[Tensor, "N K"], Float[Tenso
 def rescale_(
     y: Float[Tensor, "N M"], factors: Float[Tensor, " N"], bias: Float[Tensor, " M"]
 ) -> Float[Tensor, "N M"]:
-    """y times a factor for each row, plus the bias, in place."""
+    """Multiplies each row of y by a factor and adds the bias, in place; returns y."""
     call("search_rescale", *y.shape, y, factors, bias)
     return y
 
 
 def tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Hyperbolic tangent."""
+    """Returns the hyperbolic tangent."""
     y = torch.empty(x.shape)
     call("search_tanh", x.numel(), x.contiguous(), y)
     return y
@@ -84,13 +94,14 @@ def tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def best(
     logits: Float[Tensor, "N V"], count: int, end: int
 ) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"], Float[Tensor, " N"]]:
-    """The most probable words of each row without PAD and BOS.
+    """Returns the most probable tokens of each row, PAD and BOS excluded.
 
     logits: unnormalised log-probabilities
-    count: number of words of a row, k
-    end: EOS; the words before it, except UNK, are left out
+    count: k, number of tokens per row
+    end: id of EOS; all smaller ids except UNK are excluded
 
-    Returns their log-probabilities, largest first, the words, and the log-probability of EOS.
+    The result contains the log-probabilities of the tokens, largest first, their ids, and the
+    log-probability of EOS.
     """
     values = torch.empty(len(logits), count)
     words = torch.empty(values.shape, dtype=torch.int64)
@@ -101,9 +112,11 @@ def best(
 
 @functools.cache
 def matrix_product(precision: str) -> int | None:
-    """Address of the product of matrices in PyTorch's own library; None where it does not show a fast one.
+    """Returns the address of the matrix multiplication function in PyTorch's library; None if no
+    fast one is exported.
 
-    Products for int8 are bfloat16, too: the library of PyTorch shows none in 8 bits.
+    precision: float32, bfloat16 or int8; int8 uses the bfloat16 function, because no 8-bit one is
+        exported
     """
     if precision != "float32" and not torch.cpu.get_capabilities().get("amx_bf16"):
         return None
@@ -121,12 +134,14 @@ def read_both_directions(
     lengths: Int[Tensor, " B"],
     weights: Sequence[Tensor],
 ) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B H"]]:
-    """Outputs and last states of gated recurrent units in both directions; padding gets zeros.
+    """Runs a bidirectional layer of gated recurrent units; outputs are zeros at padding.
 
-    precision: of the products; weights are bfloat16 unless it is float32
+    precision: precision of the matrix multiplications; weights are bfloat16 unless it is float32
     x: inputs
-    lengths: positions of each sentence
-    weights: weight and bias of input and state, direction by direction
+    lengths: number of tokens of each sentence
+    weights: weight and bias of input gates and of state gates, for each direction in turn
+
+    Returns the outputs and the last states.
     """
     units = weights[2].size(1)
     outputs = torch.zeros(*x.shape[:2], 2 * units)

@@ -1,8 +1,8 @@
-"""Autograd functions of the native kernels; each names its counterpart in PyTorch.
+"""Autograd functions of the C++ extension; each names its equivalent in PyTorch.
 
-A decoder that recurs through attention attends T times to one memory. Each step's backward pass adds its
-part to the gradient of the keys in place. The gradient of the values is one product for all steps, as in
-layers/loop_products.py.
+A decoder that attends within its recurrence reads one memory T times. The backward pass of each
+step adds its share to the gradient of the keys in place. The gradient of the values is one matrix
+multiplication for all steps, as in layers/loop_products.py.
 """
 
 from dataclasses import dataclass
@@ -16,15 +16,17 @@ from torch.autograd import Function
 from nmt.model.native.kernel_library import TYPES, call
 
 Form = Literal["additive", "product"]
-"""Equation of the scores, see attention.cpp."""
+"""Equation of the attention score in attention.cpp: additive, or a dot product."""
 PARTS = 16
-"""Parts of the rows of logits, which threads share; constant, so that sums do not depend on their number."""
+"""Number of chunks of logit rows that threads process. It is constant, so that rounding does not
+depend on the number of threads."""
 LOGITS = 2**25
-"""Largest number of logits held for the backward pass; 64 MB in bfloat16."""
+"""Largest number of logits that are kept for the backward pass; 64 MB in bfloat16."""
 
 
 class NativeGRUStep(Function):
-    """h' [… Q] from the gates a [… 3Q] of the input, u [… 3Q] of the state, and h [… Q]."""
+    """Computes the next state [… Q] of a gated recurrent unit from the input gates a [… 3Q], the
+    state gates u [… 3Q] and the state h [… Q]."""
 
     @staticmethod
     def forward(
@@ -51,14 +53,14 @@ class NativeGRUStep(Function):
 
 
 class NativeMemory:
-    """Memory of B sentences, as the kernels read it.
+    """Encoder memory of B sentences in the form that the C++ extension reads.
 
-    form: equation of the scores
-    keys: [B S K]
-    values: [B S M]
-    mask: True for real positions
-    direction: v of additive scores [K]
-    dtype: type to compute with
+    form: equation of the attention score
+    keys: annotations in the form that is compared with queries
+    values: annotations in the form that is summed
+    mask: True for source positions that are not padding
+    direction: v of additive scores; None for dot products
+    dtype: data type of the computation
     """
 
     def __init__(
@@ -77,16 +79,20 @@ class NativeMemory:
     def attend(
         self, query: Float[Tensor, "N T K"]
     ) -> tuple[Float[Tensor, "N T S"], Float[Tensor, "N T M"]]:
-        """Weights and contexts of N · T queries, equally many for each sentence, in their order."""
+        """Returns attention weights and contexts of N · T queries, in their order. All sentences
+        have equally many queries."""
         return _Attend.apply(query, *self._tensors, self._steps)
 
 
 @dataclass
 class _Steps:
-    """Constants of all steps, and the sums of their gradients.
+    """Constants of all decoder steps, and gradient sums over the steps whose backward pass is
+    done.
 
-    tape: weights [B n S] and ∂L/∂c [B n M] of the steps whose backward pass is done
-    sums: ∂L/∂k of these steps [B S K]; ∂L/∂v of these steps, sentence by sentence [B K]
+    form: equation of the attention score
+    mask: True for source positions that are not padding
+    tape: weights [B, n, S] and context gradients ∂L/∂c [B, n, M] of each step
+    sums: gradients of the keys ∂L/∂k [B, S, K], and of v for each sentence [B, K]
     """
 
     form: Form
@@ -96,7 +102,8 @@ class _Steps:
 
 
 class _Collect(Function):
-    """Keys, values and direction in the type of the kernels. Its backward runs after that of all steps."""
+    """Converts keys, values and direction to the dtype of the extension. The backward pass runs
+    after those of all steps and returns the summed gradients."""
 
     @staticmethod
     def forward(
@@ -120,7 +127,8 @@ class _Collect(Function):
 
 
 class _Attend(Function):
-    """Weights and contexts; its backward adds the gradients of keys, values and direction to those of other steps."""
+    """Computes attention weights and contexts. The backward pass adds the gradients of keys,
+    values and direction to the sums of all steps."""
 
     @staticmethod
     def forward(
@@ -159,14 +167,14 @@ class _Attend(Function):
 
 
 class NativeCrossEntropy(Function):
-    """Smoothed loss and −Σ log p_y, summed over n tokens.
+    """Computes the smoothed loss and the negative log-likelihood, each summed over n tokens.
 
-    x: features [n D]
-    weight, bias: parameters of the output layer, [V D] and [V]
-    targets: right words [n]
-    smoothing: label smoothing
-    agreement: factor of the divergence between rows 2i and 2i + 1; 0: rows are no pairs
-    dtype: type of the products
+    x: input features of the output layer [n, D]
+    weight, bias: parameters of the output layer, [V, D] and [V]
+    targets: gold tokens [n]
+    smoothing: label smoothing, 0 to 1
+    agreement: factor of the divergence between rows 2i and 2i + 1; 0 if rows are not pairs
+    dtype: data type of the matrix multiplications
     """
 
     @staticmethod
@@ -190,7 +198,7 @@ class NativeCrossEntropy(Function):
             *(len(x), len(bias), PARTS, float(smoothing), float(agreement)),
             *(logits, bias, targets.contiguous(), *losses, d_bias),
         )
-        # The kernel has written ∂L/∂logits over them.
+        # The C++ function has overwritten the logits with ∂L/∂logits.
         ctx.save_for_backward(logits, low, low_weight, d_bias.sum(0))
         total, nll = losses.sum(1)
         ctx.mark_non_differentiable(nll)
@@ -200,7 +208,7 @@ class NativeCrossEntropy(Function):
     def backward(ctx: Any, d: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_logits, low, low_weight, d_bias = ctx.saved_tensors
         low = (low * d.to(low.dtype)).t().contiguous()  # [D, n]
-        # oneDNN multiplies bfloat16 twice as fast if the smaller operand is the transposed one.
+        # In bfloat16, oneDNN is twice as fast if the smaller operand is transposed.
         dw = (low @ d_logits).t() if low.dtype == torch.bfloat16 else d_logits.t() @ low.t()
         dw = dw.to(torch.float32, memory_format=torch.contiguous_format)  # [V, D]
         return (d_logits @ low_weight).float() * d, dw, d_bias * d, None, None, None, None
