@@ -27,8 +27,7 @@ Text = Sequence[str]
 Box = tuple[float, float, float, float]
 """Image region as (top, left, bottom, right), in fractions of the image height and width."""
 Region = tuple[int, int, Box]
-"""Caption span and its image region: index of the first character, index after the last character,
-region."""
+"""Caption span (first character, end character) and the image region that it describes."""
 
 
 class View(Text):
@@ -94,8 +93,7 @@ class Pairs:
     more_references: second, third … references of each line; "" where a line has fewer
     regions: image regions described by target words, for each pair
     content: digest of images, which the source lines only name
-    store: folder in which the filtered pairs are stored (nmt/data/store.py); its name identifies
-        the content
+    store: folder of the filtered pairs (nmt/data/store.py), whose name identifies the content
     """
 
     source: Text
@@ -176,8 +174,7 @@ class Mixture:
 
 
 def tag_of(line: str, tags: Sequence[str]) -> str:
-    """Returns the tag at the beginning of a source line with its space; "" if the line has no
-    tag."""
+    """Returns the tag of a source line with the space after it; "" if the line has no tag."""
     return next((f"{tag} " for tag in tags if line.startswith(f"{tag} ")), "")
 
 
@@ -245,8 +242,7 @@ def as_list(names: str | int | Sequence[str | int] | None) -> list[str]:
 
 
 def unique_suffixes(paths: Sequence[str]) -> list[str]:
-    """Returns the shortest trailing path components that distinguish each path from all other
-    paths."""
+    """Returns the shortest trailing path components that distinguish each path from the rest."""
     split_paths = [path.strip("/").split("/") for path in paths]
     suffixes = []
     for parts in split_paths:

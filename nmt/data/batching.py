@@ -27,10 +27,9 @@ class Batching:
     """Settings that determine the batches; exactly one of `sentences` and `tokens` is 0.
 
     sentences: number of sentence pairs per batch
-    tokens: maximum number of token positions of a batch on each side, including EOS and padding; a
-        longer pair forms its own batch
-    pool: number of batches whose pairs are sorted together; larger pools give less padding and less
-        randomness
+    tokens: maximum token positions per batch and side, including EOS and padding; a longer pair
+        forms its own batch
+    pool: number of batches sorted together; larger pools give less padding and less randomness
 
     Raises ValueError unless exactly one of `sentences` and `tokens` is 0.
     """
@@ -46,7 +45,7 @@ class Batching:
         self.pool = pool
 
     def usual(self, source: np.ndarray, target: np.ndarray) -> int:
-        """Returns the typical number of pairs per batch, given the sentence lengths of both
+        """Returns the typical number of pairs per batch, from the sentence lengths of both
         sides."""
         return self.sentences or max(1, self.tokens // (int(max(source.mean(), target.mean())) + 1))
 
@@ -55,8 +54,7 @@ class Batching:
     ) -> list[np.ndarray]:
         """Returns the pair indices of each batch in an epoch; every pair appears exactly once.
 
-        source: source lengths in tokens
-        target: target lengths in tokens
+        source, target: sentence lengths in tokens
         seed: seed of the run
         epoch: epoch number
         """
@@ -71,8 +69,7 @@ class Batching:
         return [batches[i] for i in rng.permutation(len(batches))]
 
     def in_order(self, source: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
-        """Returns the pair indices of each evaluation batch, longest pairs first; every pair
-        appears exactly once."""
+        """Returns the pair indices of each evaluation batch, longest pairs first."""
         return self._cut(_by_length(source, target), source, target)[::-1]
 
     def _cut(self, order: np.ndarray, source: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
@@ -133,8 +130,7 @@ def _link_matrices(links: Ragged, targets: int, sources: int) -> torch.Tensor:
     """Returns alignment links as matrices [B, T, S]; each row with links sums to 1.
 
     links: flat positions s₁ t₁ s₂ t₂ … of each pair
-    targets: padded target length T
-    sources: padded source length S
+    targets, sources: padded target length T and source length S
     """
     matrices = np.zeros((len(links), targets, sources), np.float32)  # [B, T, S]
     positions = links.ids.reshape(-1, 2).astype(np.int64)  # [links, 2], source before target

@@ -54,10 +54,7 @@ class Filters:
         return {} if run.sources else {"filters.max_ratio": "an image has no length in tokens"}
 
     def text(self, pairs: Pairs) -> Pairs:
-        """Returns the pairs that pass all text filters.
-
-        Raises UserError if no pair passes.
-        """
+        """Returns the pairs that pass all text filters. Raises UserError if no pair passes."""
         passing, dropped = self.sift(pairs.source, pairs.target)
         if self.drop_duplicates:
             # Reverse order keeps the first of identical pairs.
@@ -105,14 +102,11 @@ class Filters:
         return passing
 
     def report(self, name: str, before: int, after: int, dropped: Mapping[str, int]) -> None:
-        """Logs the number of dropped pairs by reason.
+        """Logs the number of dropped pairs by reason. Raises UserError if no pair is left.
 
         name: name of the pairs
-        before: number of pairs before filtering
-        after: number of pairs after filtering
+        before, after: number of pairs before and after filtering
         dropped: number of dropped pairs by reason
-
-        Raises UserError if no pair is left.
         """
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items() if count)
         if reasons:
@@ -141,8 +135,7 @@ _LETTERS = _LetterTable()
 
 
 def symbols(text: str) -> float:
-    """Returns the fraction of symbols (all non-letters) among the non-space characters of a
-    text."""
+    """Returns the fraction of symbols (non-letters) among the non-space characters of a text."""
     letters = text.translate(_LETTERS)
     return 1 - letters.count("a") / len(letters) if letters else 1.0
 

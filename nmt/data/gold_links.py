@@ -16,8 +16,7 @@ from nmt.data.links import Links, parse_links
 from nmt.foundation.errors import UserError
 
 NAACL_LINK = re.compile(r"\s*(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})(?:\s+([SP]))?(?:\s+[\d.]+)?\s*")
-"""Line of the NAACL format: pair, source word, target word, S (sure) or P (possible),
-confidence."""
+"""NAACL line: pair, source word, target word, S (sure) or P (possible), confidence."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +86,7 @@ def _is_link(link: Any) -> bool:
 
 
 def _naacl_gold(lines: Sequence[str], file: Path, count: int) -> list[GoldLinks]:
-    """Returns the gold links of each pair from lines in the NAACL format, with all indices from
-    1."""
+    """Returns the gold links of each pair from lines in the NAACL format."""
     sure: list[set[tuple[int, int]]] = [set() for _ in range(count)]
     possible: list[set[tuple[int, int]]] = [set() for _ in range(count)]
     for number, line in enumerate(lines, 1):

@@ -51,8 +51,7 @@ class LabelSet:
     def losses(
         self, logits: Float[Tensor, "B L"], gold: Bool[Tensor, "B L"]
     ) -> Float[Tensor, " B"]:
-        """Returns the cross-entropy of each text in nats, summed over the labels if there are
-        several."""
+        """Returns the cross-entropy of each text in nats, summed over several labels."""
         if self.several:
             return torch.nn.functional.binary_cross_entropy_with_logits(
                 logits, gold.to(logits.dtype), reduction="none"
@@ -60,8 +59,7 @@ class LabelSet:
         return -(torch.log_softmax(logits, 1) * gold).sum(1)
 
     def probabilities(self, logits: Float[Tensor, "B L"]) -> Float[Tensor, "B L"]:
-        """Returns the probability of each label: softmax for single-label data, sigmoids for
-        multi-label data."""
+        """Returns label probabilities: softmax for a single label, sigmoids for several labels."""
         return logits.sigmoid() if self.several else logits.softmax(1)
 
     def chosen(self, probabilities: np.ndarray) -> np.ndarray:
@@ -77,8 +75,7 @@ class LabelSet:
 def report(gold: np.ndarray, predicted: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
     """Computes classification metrics in per cent, with 0 / 0 counted as 0.
 
-    gold: Boolean label table [texts, labels]
-    predicted: Boolean label table [texts, labels]
+    gold, predicted: Boolean label tables [texts, labels]
     names: label names
 
     Returns accuracy (texts whose labels are all correct), macro-F1 (mean over the labels that occur

@@ -44,8 +44,7 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 """First bytes of a pointer file, which replaces a large file that Git LFS has not downloaded."""
 LFS_ADVICE = "a pointer of Git LFS, not the file itself: run git lfs pull"
 Errors = Literal["strict", "replace"]
-"""Treatment of bytes that are not UTF-8: raise UserError, or decode as the replacement character
-U+FFFD."""
+"""Treatment of invalid UTF-8: UserError (strict), or the replacement character U+FFFD (replace)."""
 
 
 def _open_zst(file: Any, mode: str) -> Any:
@@ -104,8 +103,7 @@ def check_no_pointer(file: Path) -> None:
 
 @functools.cache
 def _pipe_contents(path: str) -> Path:
-    """Copies the output of a pipe, such as <(zcat FILE), to a temporary file that is deleted at
-    exit."""
+    """Copies the output of a pipe, such as <(zcat FILE), to a temporary file deleted at exit."""
     with tempfile.NamedTemporaryFile(prefix="nmt-", delete=False) as file, open(path, "rb") as pipe:
         atexit.register(Path(file.name).unlink, missing_ok=True)
         shutil.copyfileobj(pipe, file)
@@ -139,14 +137,13 @@ def reading(place: object, kind: str = "") -> Iterator[None]:
     except FileNotFoundError:
         raise UserError(f"{place}: no such file") from None
     except Exception as error:  # parsers and decompressors raise many exception types
-        reason = " ".join(str(error).split()) or type(error).__name__  # one line
+        reason = " ".join(str(error).split()) or type(error).__name__  # joined into one line
         raise UserError(f"{place}: cannot be read{kind} ({reason})") from error
 
 
 @contextlib.contextmanager
 def open_file(file: Path) -> Iterator[Any]:
-    """Opens a file for reading bytes, decompressed according to its extension; large files show
-    progress."""
+    """Opens a file for reading bytes, decompressed by its extension; large files show progress."""
     with (
         Progress(f"reading {file.name}", file.stat().st_size, "bytes") as step,
         io.BufferedReader(_CountingFile(file, step)) as raw,
@@ -234,7 +231,7 @@ def _wide_encoding(head: bytes) -> str | None:
     marked = next((name for mark, name in WIDE_BOMS.items() if head.startswith(mark)), None)
     if marked or 0 not in head:
         return marked
-    head = head[: len(head) // 4 * 4]  # whole characters
+    head = head[: len(head) // 4 * 4]  # complete 4-byte units
     num_spaces = head.count(b"\n") + head.count(b" ")
 
     def fits(encoding: str) -> bool:

@@ -89,8 +89,7 @@ def noise(
 ) -> list[Pair]:
     """Adds a pair of equal sides with random words, which teaches the model to copy.
 
-    min_word_length: minimum letters of a word
-    max_word_length: maximum letters of a word
+    min_word_length, max_word_length: number of letters of a word
     max_words: maximum number of words
     """
     if not 1 <= min_word_length <= max_word_length or max_words < 1:
@@ -113,8 +112,7 @@ def prefix(
 ) -> list[Pair]:
     """Prepends some target words to the source, as terms that the translation should use.
 
-    min_words: minimum number of target words
-    max_words: maximum number of target words
+    min_words, max_words: number of target words
     template: string prepended to the source; {trg} is replaced by the target words
     """
     if not 1 <= min_words <= max_words or "{trg}" not in template:
@@ -141,7 +139,7 @@ def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
     for name, probability in (probabilities or dict.fromkeys(MISTAKES, 0.1)).items():
         if rng.random() < probability:
             text = MISTAKES[name](text, rng)
-    return [(text if text.strip() else source, target)]  # never an empty source
+    return [(text if text.strip() else source, target)]  # the source must not be empty
 
 
 def _change_one(pattern: str, change: Change, text: str, rng: random.Random) -> str:
@@ -163,7 +161,7 @@ def _nearby_key(letter: str, rng: random.Random) -> str:
             nearby = "".join(keys[max(0, column - 1) : column + 2] for keys in rows)
             key = rng.choice(nearby.replace(lower, ""))
             return key.upper() if letter.isupper() else key
-    return letter  # not a letter of this keyboard
+    return letter  # the letter is not on the keyboard
 
 
 MISTAKES: Mapping[str, Change] = {
@@ -206,7 +204,7 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
         raise UserError(
             f"modifier {name}: probability {probability!r} must be a number from 0 to 1"
         )
-    parameters = list(inspect.signature(MODIFIERS[name]).parameters)[2:]  # after pair and rng
+    parameters = list(inspect.signature(MODIFIERS[name]).parameters)[2:]  # without pair and rng
     known = list(MISTAKES) if parameters == ["probabilities"] else parameters
     unknown = [key for key in settings if key not in known]
     if unknown:

@@ -63,8 +63,7 @@ class PartNames:
 
 
 def parse_part(part: str) -> tuple[str, str]:
-    """Splits NAME@START:STOP into NAME and START:STOP; without a slice, the second string is
-    empty."""
+    """Splits NAME@START:STOP into NAME and START:STOP; the second string may be empty."""
     match = _SLICED_PART.fullmatch(part)
     return (match[1], match[2]) if match else (part, "")
 
@@ -165,8 +164,7 @@ def _hash(file: Path) -> str:
 
 
 Keep = Callable[[Stream[Pairs], bool], Pairs]
-"""Function that stores the pairs of a stream in memory or on disk; its second argument is True for
-training pairs."""
+"""Stores the pairs of a stream in memory or on disk; the second argument is True for training."""
 ReadPart = Callable[[str, bool], Stream[Pairs]]
 """Function that opens a part by name; its second argument is True to read word alignments too."""
 

@@ -42,8 +42,7 @@ _CELL = re.compile(r"(.+\.parquet)#(.+)@(\d+)", re.DOTALL)
 _LUMA = np.array([299, 587, 114])
 """Weights of red, green and blue in a grey value, in thousandths (ITU-R BT.601)."""
 Read = Callable[..., np.ndarray]
-"""Function that reads an image [rows, columns, channels] from its name, its number of channels and
-further settings."""
+"""Function that reads an image [rows, columns, channels] by name, channels and settings."""
 
 
 def read_image(name: str, channels: int, longest: int) -> np.ndarray:
@@ -165,8 +164,7 @@ def check_picture(name: str) -> PictureInfo:
 
 
 def _content(name: str) -> Any:
-    """Returns the stored content of an image name: features, a table cell, or the path of an image
-    file."""
+    """Returns the stored content of an image name: features, a table cell, or an image path."""
     cell = _CELL.fullmatch(name)
     if cell:
         values = _column(Path(cell[1]), cell[2])
@@ -243,8 +241,7 @@ def _image(name: str, content: Any) -> np.ndarray:
 
 
 def thumbnail(name: str, longest: int) -> np.ndarray | None:
-    """Returns an image as bytes [rows, columns, 1 or 3], scaled to at most `longest` pixels per
-    side; None if it cannot be read as an image."""
+    """Returns an image of at most `longest` pixels per side; None if it cannot be read."""
     try:
         return _scaled_down(image_of(name), longest)
     except UserError:  # features or no image; unreadable images were reported earlier

@@ -1,5 +1,4 @@
-"""Prepares training data: filters and encodes sentence pairs once, and builds batches for each
-epoch."""
+"""Prepares training data: filters and encodes sentence pairs, and builds batches per epoch."""
 
 import logging
 import os
@@ -59,11 +58,9 @@ def train_once(
     """Trains a tokenizer on the first rank and sends it to all other ranks.
 
     tokenizer: settings of the tokenizer
-    source: source lines
-    target: target lines
+    source, target: lines of text
     ranks: distributed ranks
-    store: folder of stored training data, which also stores its SentencePiece models; the
-        environment variable NMT_TOKENIZERS overrides the folder
+    store: folder that also caches SentencePiece models, unless NMT_TOKENIZERS names another folder
     """
     trained = None
     if ranks.first:
@@ -246,8 +243,7 @@ class EpochBatches:
         return collate(corpus, range(len(corpus)), self.reader)
 
     def modified_pairs(self, pairs: Pairs, i: int) -> Pairs:
-        """Applies the stage's modifiers to batch `i`, as a pure function of (seed, epoch,
-        batch)."""
+        """Applies a stage's modifiers to batch `i`: a pure function of (seed, epoch, batch)."""
         rng = random.Random(f"{self.key} {i}")
         mixture = self.data.splits.mixture
         assert mixture is not None, "only mixtures have modifiers"

@@ -112,8 +112,7 @@ class Storing:
 
 
 def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
-    """Returns the token ids of stored pairs, encoded on the first call and stored beside the
-    pairs."""
+    """Returns the token ids of stored pairs, encoded on the first call and then stored."""
     assert pairs.store is not None
     key = repr((VERSION, tokenizer.models, tokenizer.lowercase, tokenizer.columns))
     folder = pairs.store / f"pieces-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
@@ -184,8 +183,7 @@ def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, in
 
 
 def written_chunks(folder: Path, kind: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Appends each chunk to the files NAME.kind and NAME.offsets of its columns, then yields the
-    chunk."""
+    """Appends each chunk to the files NAME.kind and NAME.offsets of its columns and yields it."""
     ends: dict[str, int] = {}  # total length of the rows written, by column
     for chunk in chunks:
         for name, column in chunk.columns.items():
@@ -236,7 +234,7 @@ def chunk_of(pairs: Pairs, indices: np.ndarray) -> Pairs:
 
 
 def _mapped(file: Path, dtype: Any) -> np.ndarray:
-    """Returns the memory-mapped values of a file as a plain array, which is faster to slice than a
+    """Returns the memory-mapped values of a file as a plain array, which is faster than a
     memmap."""
     if not file.stat().st_size:  # an empty file cannot be mapped
         return np.empty(0, dtype)

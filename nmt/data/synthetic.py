@@ -47,8 +47,7 @@ class Synthetic:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields errors for a missing text or model, and for a model that the direction cannot
-        use."""
+        """Yields errors for a missing text or model, or a model of the wrong direction."""
         model = run.value("synthetic.model")
         if run.value("synthetic.direction") == "forward":
             if not model:

@@ -81,7 +81,7 @@ class WordAligner:
         """Indices of the source word and the target word of each table entry."""
         self.probabilities: Float[np.ndarray, " K"] = np.ones(len(keys))
         """Translation probability p(y | x) of each table entry."""
-        self._jumps: Float[np.ndarray, " J"] | None = None  # None: model 1
+        self._jumps: Float[np.ndarray, " J"] | None = None  # None selects model 1
         for _ in range(iterations):
             self._iterate()
         if method == "hmm":
@@ -90,8 +90,7 @@ class WordAligner:
                 self._iterate()
 
     def weights(self) -> list[Float[np.ndarray, "T S"]]:
-        """Returns the alignment probabilities p(a_t = s) of each pair; rows are zero where NULL is
-        the most probable."""
+        """Returns p(a_t = s) of each pair; rows are zero where NULL is the most probable."""
         weights = [np.zeros(shape) for shape in self._shapes]
         for group in self._groups:
             for row, posterior in zip(group.rows, self._posterior(group)[0], strict=True):

@@ -19,10 +19,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 QUEUED = 3
 """Maximum number of queued items per worker process."""
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_PDEATHSIG = 1  # value from linux/prctl.h
 _work: Any = None
-"""Function that a worker process applies to its items; set once per process instead of sent with
-every item."""
+"""Function that a worker process applies to its items, set once per process."""
 
 
 def ordered_map(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -63,8 +62,7 @@ def _initialize(work: Any) -> None:
 
 
 def end_with_parent(*_: object) -> None:
-    """Makes the kernel kill this process when its parent ends, because the process may hold
-    inherited locks."""
+    """Makes the kernel kill this process when its parent ends, to release inherited locks."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

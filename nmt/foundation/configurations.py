@@ -1,5 +1,4 @@
-"""Plain-container form of run configurations: flat keys, digests, and the settings that affect
-training."""
+"""Run configurations as plain dictionaries: flat keys, digests, settings that affect training."""
 
 import hashlib
 import json
@@ -27,8 +26,7 @@ def learnt_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns a flat dictionary from dotted keys, such as `encoder.hidden_size`, to their values;
-    None values are left out."""
+    """Returns values by dotted key, such as `encoder.hidden_size`; None values are left out."""
     values: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
@@ -39,7 +37,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def digest(value: Any) -> str:
-    """Returns the SHA-256 digest of plain containers in hexadecimal; the order of keys has no
+    """Returns the SHA-256 digest of nested dictionaries and lists; the order of keys has no
     effect."""
     # default=str: paths and NumPy scalars are hashed by their string form.
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,5 +1,4 @@
-"""Functions that are imported on their first call, so that a command starts before heavy modules
-are loaded."""
+"""Imports of functions on their first call, so that commands start before heavy modules load."""
 
 import inspect
 import pkgutil

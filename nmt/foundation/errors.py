@@ -28,8 +28,8 @@ class Stopped(Exception):
 
 
 def first_line(error: Exception) -> str:
-    """Returns the first line of an error message, or the name of the exception class if the message
-    is empty."""
+    """Returns the first line of an error message, or the exception class if the message is
+    empty."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
@@ -40,8 +40,7 @@ def typed(**settings: object) -> str:
 
 
 def quoted(text: str) -> str:
-    """Returns a value, in quotes if the configuration grammar would parse the bare value
-    differently."""
+    """Returns a value, quoted if the configuration grammar would parse it differently."""
     if PLAIN.fullmatch(text) and not _is_a_value(text):
         return text
     # A backslash before a quote would escape the quote, so it is doubled.

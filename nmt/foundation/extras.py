@@ -37,8 +37,7 @@ def installed(package: str) -> bool:
 
 
 def advice(*packages: str) -> str:
-    """Returns a message that names missing packages, their purpose, and the command that installs
-    them."""
+    """Returns a message with missing packages, their purpose, and the command to install them."""
     extras = ",".join(EXTRAS[package][0] for package in packages)
     purposes = " and ".join(EXTRAS[package][1] for package in packages)
     names = " and ".join(INSTALLED_AS.get(package, package) for package in packages)

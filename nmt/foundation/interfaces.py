@@ -136,15 +136,13 @@ class Batches(Protocol):
 
     def __len__(self) -> int: ...
     def read(self, indices: Sequence[int]) -> Iterator[TrainingBatch]:
-        """Yields the batches with the given indices; an implementation may prepare them ahead of
-        time."""
+        """Yields the batches with the given indices, which may be prepared ahead of time."""
         ...
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Assignment of search rows to slots; each of B sentences has `width` slots, and some may be
-    empty.
+    """Assignment of search rows to slots; each of B sentences has `width` slots, possibly empty.
 
     width: number of slots per sentence
     slots: slot of each row among all B·width slots, in ascending order
@@ -260,8 +258,7 @@ class Prepared:
         return self.values.size(-1) // self.encoded.values.size(-1)
 
     def by_head(self, values: Float[Tensor, "B S HX"]) -> Float[Tensor, "B HS X"]:
-        """Returns the heads as extra positions, so that one batched matrix multiplication serves
-        all heads."""
+        """Returns the heads as extra positions for a single batched matrix multiplication."""
         if self.heads == 1:
             return values
         # [B, S, H·X] → [B, S, H, X] → [B, H, S, X] → [B, H·S, X]
@@ -274,8 +271,7 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Decoder state; decoders declare further fields, which are nested tuples of tensors with rows
-    first.
+    """Decoder state; decoders declare further fields, nested tuples of tensors with rows first.
 
     cells: recurrent state of each layer, (h,) for a GRU and (h, c) for an LSTM, each Float[N Q]
     attention: attention state carried from one decoder step to the next
@@ -342,12 +338,11 @@ class Request:
     max_length: maximum number of tokens, excluding EOS
     seed: random seed for sampling; it does not depend on the sentence's position in the batch
     prefix: token ids that the output must begin with
-    required: token sequences that the output must contain, each not followed by a token in
-        `continuing`
+    required: token sequences that the output must contain, not followed by tokens in `continuing`
     forbidden: token sequences that the output must not contain
     continuing: ids of subwords that continue a word
-    spellings: automaton of a text that the output must begin with; for each text position, the
-        allowed tokens and the position after each, complete beyond the last position
+    spellings: text that the output must begin with, in any segmentation; maps each token allowed at
+        a text position to the next position, and ends beyond the last position
     """
 
     max_length: int
@@ -393,8 +388,7 @@ class Critic(Protocol):
 
 @runtime_checkable
 class SearchState(Protocol):
-    """Interface of the opaque state that a search passes between decoder steps, one row per
-    hypothesis."""
+    """Interface of the state that a search passes between decoder steps, one row per hypothesis."""
 
     def select(self, rows: Int[Tensor, " n"]) -> SearchState:
         """Returns the state of the given rows in the given order; rows may repeat."""
@@ -458,8 +452,7 @@ class Step(Protocol):
         ...
 
     def keep(self, sentences: Int[Tensor, " b"]) -> Step:
-        """Returns the step for a subset of the sentences; later states must contain only rows of
-        this subset."""
+        """Returns the step for a subset of the sentences; later states contain only its rows."""
         ...
 
 

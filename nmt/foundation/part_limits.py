@@ -59,7 +59,7 @@ def shown(value: Any) -> str:
 class RunView:
     """Read-only view of a run's configuration for compatibility checks.
 
-    values: the whole configuration as plain containers
+    values: the whole configuration as nested dictionaries
     parts: the class selected in each configuration group, by group name
     """
 
@@ -67,8 +67,7 @@ class RunView:
     parts: Mapping[str, Any]
 
     def value(self, key: str) -> Any:
-        """Returns the value of a dotted key, such as window.estimator; None if the key is
-        missing."""
+        """Returns the value of a dotted key, such as window.estimator; None if not found."""
         node: Any = self.values
         for name in key.split("."):
             node = node.get(name) if isinstance(node, Mapping) else None
@@ -104,7 +103,7 @@ class RunView:
         return self.value("tokenizer.target") is None if joint is None else joint
 
     def needing_attention(self, *keys: str) -> Iterator[ConfigError]:
-        """Yields an error for each of the given keys that is set although the decoder has no
+        """Yields an error for each of the keys that is set although the decoder has no
         attention."""
         for key in keys:
             if self.value(key) and not self.attends:

@@ -46,19 +46,13 @@ def permitted() -> tuple[str, ...]:
 
 
 def permit(packages: Iterable[str]) -> None:
-    """Permits plugins for the whole process.
-
-    Raises UserError if a package is not found.
-    """
+    """Permits plugins for the whole process. Raises UserError if a package is not found."""
     _of_process.extend(_existing(packages))
 
 
 @contextmanager
 def permitting(packages: Iterable[str]) -> Iterator[None]:
-    """Permits plugins within a `with` block.
-
-    Raises UserError if a package is not found.
-    """
+    """Permits plugins within a `with` block. Raises UserError if a package is not found."""
     before = _of_context.get()
     token = _of_context.set((*before, *_existing(packages)))
     try:

@@ -19,20 +19,17 @@ from nmt.foundation.errors import Stopped, UserError, first_line, typed
 
 Item = TypeVar("Item")
 EXCHANGE_TIMEOUT = datetime.timedelta(hours=12)
-"""Time limit of a collective operation; a crashed rank is detected earlier by its closed
-connections."""
+"""Time limit of a collective operation; closed connections reveal a crashed rank earlier."""
 MEETING_TIMEOUT = datetime.timedelta(minutes=10)
 """Time that the first ranks wait for all other ranks to start."""
 ROLL_CALL_SECONDS = 3.0
 """Seconds that surviving ranks have to report after another rank is lost."""
 CONNECTION_ERRORS = ("gloo", "Gloo", "NCCL", "Connection", "connection", "peer")
-"""Substrings that identify lost connections in PyTorch's messages, since gloo raises plain
-RuntimeError."""
+"""Substrings of PyTorch's messages about lost connections, which gloo raises as RuntimeError."""
 CLAIMS = "claims"
 """Key of the number of claimed items in torchrun's key-value store."""
 NO_MORE = 1 << 40
-"""Value added to the claim counter to mark all items as claimed; larger than any number of
-items."""
+"""Value added to the claim counter to mark all items as claimed; above any number of items."""
 FOLDER_KEY = "nmt/folder"
 """Key of the run folder in torchrun's key-value store."""
 
@@ -47,10 +44,8 @@ class Silent(UserError):
 
 @contextlib.contextmanager
 def _exchange() -> Iterator[Any]:
-    """Provides torch.distributed for one collective operation.
-
-    Raises Lost if another rank has ended.
-    """
+    """Provides torch.distributed for one collective operation; raises Lost if another rank has
+    ended."""
     import torch.distributed
 
     try:
@@ -161,8 +156,7 @@ class Ranks:
         return items[self.number :: self.count]
 
     def whole(self, part: Iterable[Item]) -> list[Item]:
-        """Returns the results of all ranks in the original order of the items, as the inverse of
-        `share`."""
+        """Returns the results of all ranks in the order of the items before `share`."""
         parts = self.gather(list(part))
         items: list[Any] = [None] * sum(map(len, parts))
         for number, its_items in enumerate(parts):
@@ -170,8 +164,7 @@ class Ranks:
         return items
 
     def claimed(self, items: Sequence[Item]) -> Iterator[Item]:
-        """Yields items that this rank claims dynamically; each item is claimed by exactly one
-        rank."""
+        """Yields items that this rank claims dynamically; no other rank claims the same item."""
         if not self.several:
             yield from items
             return
@@ -210,8 +203,7 @@ class Ranks:
     # Gradients
 
     def wrapped(self, network: Any) -> Any:
-        """Returns the network wrapped in DistributedDataParallel, which averages gradients over all
-        ranks."""
+        """Wraps a network in DistributedDataParallel, which averages gradients over all ranks."""
         if not self.several:
             return network
         from torch.nn.parallel import DistributedDataParallel
@@ -228,11 +220,8 @@ class Ranks:
             )
 
     def sharded(self, optimizer: Any) -> Any:
-        """Returns the optimizer with its state divided among the ranks (Rajbhandari et al. 2020,
-        "ZeRO", stage 1).
-
-        Each rank updates its part of the parameters and broadcasts the new weights.
-        """
+        """Returns an optimizer whose state is divided among the ranks (Rajbhandari et al. 2020,
+        "ZeRO", stage 1)."""
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
         return ZeroRedundancyOptimizer(
@@ -265,8 +254,7 @@ ALONE = Ranks()
 
 
 def of_torchrun() -> Ranks:
-    """Returns this process's rank from torchrun's environment variables; `ALONE` without
-    torchrun."""
+    """Returns this process's rank, read from torchrun's environment; `ALONE` without torchrun."""
     try:
         return Ranks(
             number=int(os.environ["RANK"]),
@@ -287,15 +275,13 @@ def connected(ranks: Ranks) -> bool:
 
 
 def note_folder(folder: str) -> None:
-    """Stores the run folder for processes that torchrun may start as replacements after a
-    failure."""
+    """Stores the run folder for replacement processes that torchrun may start after a failure."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         _store_of_torchrun().set(FOLDER_KEY, folder)
 
 
 def noted_folder() -> str | None:
-    """Returns the stored run folder, possibly from earlier processes; None if no folder is
-    stored."""
+    """Returns the run folder stored by this or an earlier process; None if none is stored."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     store = _store_of_torchrun()

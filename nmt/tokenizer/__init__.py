@@ -28,13 +28,12 @@ from nmt.tokenizer.tokenizer import Tokenizer, prepared
 __all__ = ["SentencePiece", "SentencePieceFile", "Tokenizer", "Untrained"]
 log = logging.getLogger(__name__)
 Shared = Callable[[str, Callable[[], bytes]], bytes]
-"""Function that returns the shared tokenizer model for a cache key; its second argument trains the
-model if the cache has none."""
+"""Returns the tokenizer model for a cache key; the second argument trains a missing model."""
 MEASURED = 10_000
 """Number of lines sampled to estimate the mean line length."""
 LONGEST = 10_000
-"""Maximum characters of a training line, since SentencePiece's training time grows with the square
-of the line length."""
+"""Maximum characters per training line; SentencePiece's time grows with the square of the
+length."""
 
 
 class SentencePiece:
@@ -154,8 +153,7 @@ class SentencePiece:
         return model
 
     def _fit(self, texts: list[str], shared: Shared | None) -> bytes:
-        """Returns a SentencePiece model of the lines, trained now or taken from the cache
-        `shared`."""
+        """Returns a SentencePiece model of the lines, trained or taken from the cache `shared`."""
         if shared is None:
             return self._fitted(texts)
         # The model is a function of the settings and the lines, which form the cache key.
@@ -188,8 +186,7 @@ class SentencePiece:
 
 
 def _drawn(lines: Sequence[str], num_characters: int, name: str) -> Sequence[str]:
-    """Returns uniformly sampled lines with about `num_characters` characters; all lines if there
-    are fewer."""
+    """Returns uniformly sampled lines with about `num_characters` characters in total."""
     # Lines may be stored on disk, so the mean length is estimated from a sample.
     lengths = [len(lines[i]) for i in range(0, len(lines), max(1, len(lines) // MEASURED))]
     mean = sum(lengths) / max(1, len(lengths))
@@ -230,8 +227,7 @@ class SentencePieceFile:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns `sizes.vocabulary` as a key without effect, since the files determine the
-        vocabulary."""
+        """Returns `sizes.vocabulary` as a key without effect; the files define the vocabulary."""
         return {"sizes.vocabulary": "the file tokenizer.model determines the vocabulary"}
 
     def train(

@@ -192,8 +192,8 @@ class Columns:
         return self.split(line)[-1].strip() if self.picture else ""
 
     def joined(self, texts: Sequence[list[int]]) -> list[int]:
-        """Concatenates the ids of several texts with EOS between them; returns no ids if all texts
-        are empty."""
+        """Concatenates the ids of several texts, separated by EOS; no ids if all texts are
+        empty."""
         ids = [i for text in texts for i in (EOS, *text)]  # the leading EOS is dropped below
         return ids[1:] if any(texts) else []
 
@@ -204,8 +204,7 @@ class Columns:
         return [list(ids[begin + 1 : end]) for begin, end in itertools.pairwise(ends)]
 
     def shortened(self, ids: Sequence[int], most: int) -> Sequence[int]:
-        """Truncates the ids of a line to at most `most` ids; each of several texts keeps an equal
-        number."""
+        """Truncates the ids of a line to `most` ids, divided equally among several texts."""
         if isinstance(ids, Pictured):  # an image has no ids
             return replace(ids, ids=ids.ids[:most])
         if len(ids) <= most or self.sources == 1:

@@ -25,20 +25,16 @@ from nmt.foundation.interfaces import EOS, UNK
 from nmt.tokenizer.words import SPACE
 
 MAX_CUTS = 512
-"""Maximum number of segmentations of a word that are enumerated; words with more are sampled by
-dynamic programming."""
+"""Maximum number of enumerated segmentations per word; above, dynamic programming is used."""
 UNKNOWN_PENALTY = 10.0
-"""Difference between the lowest subword score and the score of an unknown character, as in
-SentencePiece."""
+"""Lowest subword score minus the score of an unknown character, as in SentencePiece."""
 _MASK = 2**64 - 1
 Arc = tuple[int, float, list[int]]
-"""Subword that ends at a given position of a word: start position, α times its score, and its
-ids."""
+"""Subword that ends at a position of a word: start position, α times its score, ids."""
 
 
 class Draws:
-    """Uniform random numbers in [0, 1) by SplitMix64 (Steele et al. 2014), seeded with an integer
-    key."""
+    """Uniform random numbers in [0, 1) by SplitMix64 (Steele et al. 2014), seeded by a key."""
 
     def __init__(self, key: int) -> None:
         self._state = key & _MASK
@@ -125,8 +121,7 @@ class Sampler:
         return arcs
 
     def _all_cuts(self, word: str) -> tuple[list[float], list[list[int]]] | None:
-        """Returns cumulative weights and ids of all segmentations of a word; None if there are too
-        many."""
+        """Returns cumulative weights and ids of all segmentations; None if there are too many."""
         ways: list[list[tuple[float, list[int]]]] = [[(0.0, [])]]  # by end position
         for end in range(1, len(word) + 1):
             longer = [
@@ -142,8 +137,7 @@ class Sampler:
         return list(itertools.accumulate(weights)), [ids for _, ids in ways[-1]]
 
     def _backward(self, word: str, draws: Draws) -> list[int]:
-        """Samples a segmentation of a word: log-sums of path weights forward, then sampling
-        backward."""
+        """Samples a segmentation of a word by forward filtering and backward sampling."""
         sums = [0.0]
         arcs: list[list[Arc]] = [[]]
         for end in range(1, len(word) + 1):

@@ -25,8 +25,7 @@ _BLANK = re.compile(f"[{''.join(map(chr, BLANKS))}]")
 
 
 def prepared(lines: Sequence[str], lowercase: bool) -> list[str]:
-    """Returns lines normalised for SentencePiece: tabs and other control characters become spaces,
-    and blank lines become empty."""
+    """Returns lines for SentencePiece, with control characters as spaces and blank lines empty."""
     lines = [line if line.strip() else "" for line in lines]
     if not " ".join(lines).isprintable():  # a single test is much faster than one per line
         lines = [line.translate(BLANKS) if _BLANK.search(line) else line for line in lines]
@@ -144,8 +143,7 @@ class Tokenizer:
         return [columns.joined(ids[start : start + columns.sources]) for start in starts]
 
     def _warn_of_values(self, rows: Sequence[Sequence[str]]) -> None:
-        """Logs a warning for new factor values that are not in the training data, once per
-        value."""
+        """Logs a warning for factor values that are not in the training data, once per value."""
         new = {value for row in rows for value in self.columns.unknown(row[1:])}
         new -= self._warned_values
         self._warned_values |= new

@@ -18,8 +18,7 @@ UNKNOWN = "<unk>"
 SPACELESS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 """Prefixes of the Unicode names of letters in scripts without spaces between words."""
 ALONE = (*SPACELESS, "IDEOGRAPHIC", "FULLWIDTH")
-"""Prefixes of the Unicode names of letters and punctuation in scripts without spaces between
-words."""
+"""Prefixes of the Unicode names of letters and punctuation in scripts without spaces."""
 Split = Callable[[str], list[str]]
 """Function that splits a text into units without the spaces between them."""
 Units = Literal["word", "piece", "character", "space"]
@@ -44,8 +43,7 @@ def words(text: str) -> list[str]:
 
 
 def characters(text: str) -> list[str]:
-    """Splits a text into characters without spaces; combining marks stay with the preceding
-    character."""
+    """Splits a text into characters without spaces; marks stay with the preceding character."""
     return [group for chunk in text.split() for group in _grouped(chunk, lambda *_: False)]
 
 
@@ -147,8 +145,7 @@ def _is_byte(piece: str) -> bool:
 
 
 def _length(piece: str) -> int:
-    """Returns the number of characters of a subword without spaces; of the bytes of a character,
-    only the first counts."""
+    """Returns the number of characters of a subword without spaces; continuation bytes count 0."""
     if _is_byte(piece):
         return int(int(piece[3:5], 16) & 0xC0 != 0x80)
     return len(piece.replace(SPACE, ""))

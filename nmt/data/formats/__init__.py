@@ -136,6 +136,5 @@ def reader(format: str) -> ReadTable:
 
 
 def present(names: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Returns the requested columns that a table contains, and its `translation` column if
-    present."""
+    """Returns the requested columns that a table has, and its `translation` column."""
     return [column for column in dict.fromkeys((*columns, TRANSLATION)) if column in names]

@@ -11,8 +11,7 @@ from nmt.foundation.errors import UserError
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """Yields the objects of all lines; empty lines are skipped, and the first object defines the
-    columns."""
+    """Yields the objects of non-empty lines; the first object defines the columns."""
     names: list[str] = []
     for chunk in batched(_objects(file)):
         names = names or list(chunk[0][1])  # keys of the first object

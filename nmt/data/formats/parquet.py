@@ -9,8 +9,7 @@ from nmt.data.lines import CHUNK, reading
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """Yields the rows of a file, with the class names that the `datasets` library stores in its
-    metadata."""
+    """Yields the rows of a file, with class names from the metadata of the `datasets` library."""
     import pyarrow.parquet
 
     with reading(file, " as parquet"), pyarrow.parquet.ParquetFile(file) as opened:

@@ -1,5 +1,4 @@
-"""Reads translation memories (TMX); columns are language codes, and en also matches EN and
-en-US."""
+"""Reads translation memories (TMX); columns are language codes, and en matches EN and en-US."""
 
 import logging
 import re

@@ -97,10 +97,7 @@ class Captions:
         self.bad = bad
 
     def load(self) -> Splits:
-        """Reads the tables and checks all images.
-
-        Raises UserError if a table cannot be used.
-        """
+        """Reads the tables and checks all images. Raises UserError if a table cannot be used."""
         rows_by_part = [self._rows(part) for part in self.parts.named]
         names = self.parts.named
         if self.parts.share:
@@ -130,7 +127,7 @@ class Captions:
     def _with_references(self, rows: Sequence[Captioned], name: str) -> Pairs:
         """Returns one pair per image; all captions after the first are further references."""
         captions = itertools.zip_longest(*(row.captions for row in rows), fillvalue="")
-        first, *others = map(list, captions)  # [captions of a picture][pictures]
+        first, *others = map(list, captions)  # [captions per image][images]
         lines = [self._source_line(row) for row in rows]
         content = str([row.info.stamp for row in rows])
         return Pairs(lines, first, name, more_references=others, content=content)
@@ -139,10 +136,7 @@ class Captions:
         return f"{row.text}\t{row.picture}" if self.source else row.picture
 
     def _rows(self, part: str) -> list[Captioned]:
-        """Returns the valid rows of a part.
-
-        Raises UserError if no row is valid.
-        """
+        """Returns the valid rows of a part. Raises UserError if no row is valid."""
         name, slice_ = parse_part(part)
         file = _table_of(name)
         format = next((format for format in FORMATS if f".{format}" in file.suffixes), None)
@@ -223,10 +217,7 @@ class Captions:
 
 
 def _table_of(name: str) -> Path:
-    """Returns the table file of a part.
-
-    Raises UserError if the table is not found.
-    """
+    """Returns the table file of a part. Raises UserError if the table is not found."""
     if not Path(name).is_dir():
         return find_file(name)
     tables = [Path(name, f"metadata.{format}") for format in FORMATS]

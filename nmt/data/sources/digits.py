@@ -48,8 +48,7 @@ class PlacedNumber:
     """A number drawn in an image.
 
     number: value of the number
-    top: first row, in pixels
-    left: first column, in pixels
+    top, left: first row and column, in pixels
     images: index of the scikit-learn scan of each digit
     """
 
@@ -63,13 +62,10 @@ class Digits:
     """Data source of generated number images with captions in words.
 
     language: language code of num2words
-    train: number of training images
-    validation: number of validation images
-    test: number of test images
+    train, validation, test: number of images in each set
     numbers: maximum number of numbers in an image
     longest: maximum number of digits in a number
-    rows: image height in pixels
-    columns: image width in pixels
+    rows, columns: image height and width in pixels
     seed: random seed of the images
 
     Raises ValueError if the numbers do not fit into the image.
@@ -172,8 +168,7 @@ class Digits:
         return f"{PREFIX}{self.rows}x{self.columns}/{'/'.join(groups)}"
 
     def _caption(self, page: Sequence[PlacedNumber]) -> tuple[str, list[Region]]:
-        """Returns the caption of an image, and the region of each word that names a single
-        digit."""
+        """Returns the caption of an image, and the region of each word that names one digit."""
         separator = f", {BELOW[self.language]} " if self.language in BELOW else ", "
         text = ""
         regions: list[Region] = []

@@ -46,11 +46,9 @@ DURATIONS = (
 )
 CURRENCIES = ("EUR", "USD", "GBP", "CHF", "JPY")
 TRIES = 50
-"""Maximum draws per sentence pair, after which the requested sets are too large for the number of
-meanings."""
+"""Maximum draws per sentence pair before the requested number of pairs is rejected."""
 BASIC_NUMBERS = 1000
-"""Smallest number that may be in the validation or test set; its words are formed from smaller
-numbers."""
+"""Smallest number outside the training set; its words are formed from smaller numbers."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +75,8 @@ class Everyday:
     Kinds that cannot be written in both languages are left out. Examples are units without a Babel
     pattern, number words unknown to num2words, and dates without month names.
 
-    source: source locale in Babel's notation, such as en, de or pt_BR
-    target: target locale in Babel's notation
-    train: number of training pairs
-    validation: number of validation pairs
-    test: number of test pairs
+    source, target: locales in Babel's notation, such as en, de or pt_BR
+    train, validation, test: number of sentence pairs in each set
     seed: random seed of the meanings
     """
 
@@ -112,14 +107,13 @@ class Everyday:
             except (UnknownLocaleError, ValueError) as error:
                 raise UserError(
                     f"data.{key}={name}: not a locale ({error}). "
-                    "Use one like en, de, fr, pt_BR or ja"
+                    "Use a locale such as en, de, fr, pt_BR or ja"
                 ) from None
         with Progress("generating sentence pairs", sum(self.sizes.values()), "pairs") as step:
             return self._sample(self._kinds(), step)
 
     def _kinds(self) -> list[Kind]:
-        """Returns the kinds of meanings that both languages can write; common kinds are
-        repeated."""
+        """Returns the kinds of meanings that both languages can write, common kinds repeated."""
         kinds: list[Kind] = [_time, _amount]
         if all(map(_has_dates, self.languages)):
             kinds = [_date, _date, *kinds]
@@ -239,8 +233,7 @@ def _number_word(rng: random.Random) -> Meaning:
 
 
 def _has_unit(unit: str, locale: str) -> bool:
-    """Returns whether Babel has patterns for a unit; otherwise it would write the unit's
-    identifier."""
+    """Returns whether Babel has patterns for a unit; without them it writes an identifier."""
     # Babel has no public function that lists unit patterns.
     patterns = Locale.parse(locale)._data["unit_patterns"].get(unit, {}).get("long", {})
     return _plural_forms(locale) <= set(patterns)

@@ -42,10 +42,8 @@ class Mix:
     """Data source that mixes several corpora in stages.
 
     config: OpusTrainer file with corpora and stages
-    validation: validation files, in the format of a corpus
-    test: test file, in the format of a corpus; None for none
-    source: name of the source language
-    target: name of the target language
+    validation, test: files in the format of a corpus
+    source, target: names of the languages
     tags: strings prepended to the source lines of corpora, such as {back: <back>} (Caswell et al.
         2019)
 
@@ -123,8 +121,7 @@ class Mix:
         )
 
     def _stream(self, path: str, aligned: bool = False) -> Stream[Pairs]:
-        """Returns sentence pairs of two text files, or of a file with a tab between source and
-        target."""
+        """Returns sentence pairs of two text files, or of one file with tab-separated pairs."""
         source, target = self.languages
         if any(Path(f"{path}.{source}{ending}").is_file() for ending in ("", *OPENERS)):
             # Only `stream` is used; `validation` is set because TextFiles requires it.
@@ -177,10 +174,7 @@ def _corpora(content: Any) -> dict[str, list[str]]:
 
 
 def _stages(content: Mapping[str, Any], files: Mapping[str, Any]) -> list[Stage]:
-    """Returns the stages in order.
-
-    Raises UserError if a stage is invalid.
-    """
+    """Returns the stages in order. Raises UserError if a stage is invalid."""
     shared = _modifiers(content.get("modifiers"))
     stages = []
     for name in map(str, content["stages"]):

@@ -11,12 +11,9 @@ from nmt.foundation.ranges import Size
 class Reverse:
     """Data source of distinct random letter sequences and their reversals.
 
-    train: number of training sequences
-    validation: number of validation sequences
-    test: number of test sequences
+    train, validation, test: number of sequences in each set
     symbols: number of different letters
-    min_length: minimum letters per sequence
-    max_length: maximum letters per sequence
+    min_length, max_length: number of letters per sequence
     seed: random seed of the sequences
 
     Raises ValueError if there are too few distinct sequences.

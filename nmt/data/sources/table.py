@@ -36,10 +36,8 @@ class Table:
     train: training part, as NAME or NAME@START:STOP
     validation: validation parts; the first one selects the best checkpoint
     test: test part; None for none
-    split: fraction of the training part for validation, and again for the test, instead of named
-        parts
-    source: source columns, or languages in a `translation` column
-    target: target column, or a language in a `translation` column
+    split: fraction of the training part for validation, and again for the test
+    source, target: columns to translate, or languages in a `translation` column
     factors: columns with one value per source word
     alignment: column with word alignments of each training pair
     text: column of texts to classify

@@ -1,5 +1,4 @@
-"""Aligned text files with one sentence per line, such as `train.en` and `train.de`, plain or
-compressed."""
+"""Aligned text files with one sentence per line, such as `train.en` and `train.de`."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -110,10 +109,7 @@ class TextFiles:
 
 
 def _pairs(columns: PairColumns, files: dict[str, Path], name: str) -> Iterator[Pairs]:
-    """Yields sentence pairs in chunks.
-
-    Raises UserError if the files are not aligned.
-    """
+    """Yields sentence pairs in chunks. Raises UserError if the files are not aligned."""
     places = {suffix: f"{file}, line" for suffix, file in files.items()}
     streams = {suffix: stream_chunks(file) for suffix, file in files.items()}
     first = 1
