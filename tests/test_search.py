@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Prediction, Request
-from nmt.search import breadth_first
 from nmt.search.beam import Beam
+from nmt.search.breadth_first import FinishedHypotheses
 from nmt.search.constrained import Constrained, progress
 from nmt.search.diverse import Diverse
 from nmt.search.greedy import Greedy
@@ -199,7 +199,7 @@ def test_stopping_early_changes_nothing(seed, width, penalty, n_best):
     search, table = beam(penalty, width=max(width, n_best), n_best=n_best), random_table(seed)
     eager = find(search, [table], [6])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(breadth_first, "_settled", lambda *_: False)
+        patch.setattr(FinishedHypotheses, "_is_settled", lambda *_: False)
         assert find(search, [table], [6]) == eager
 
 

@@ -30,7 +30,7 @@ from nmt.model.layers.packed import native
 from nmt.model.native import native_decoding
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.penalty import Penalty
-from nmt.search.top_k import top_k
+from nmt.search.shortcuts import best_tokens
 
 CACHED = 2**19
 """Logits that are ranked at a time: 2 MB stay in the processor's cache."""
@@ -62,8 +62,7 @@ class ModelStep:
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
     ) -> Prediction:
         layout = self._in_memory(layout, len(tokens))
-        output = self._decode(tokens, state, layout)
-        return Prediction(self._log_probs(output, layout), output.state, _weights(output))
+        return self._prediction(self._decode(tokens, state, layout), layout)
 
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
@@ -71,19 +70,19 @@ class ModelStep:
         """The `count` most probable tokens of each row; other arguments as for a call."""
         layout = self._in_memory(layout, len(tokens))
         output = self._decode(tokens, state, layout)
-        vocabulary = self.model.output.out_features
-        count = min(count, vocabulary)
         if self.model.copying is None and native(output.readout):
+            vocabulary = self.model.output.out_features
+            best_count = min(count, vocabulary)
             # Blocks of rows whose logits stay in cache
             blocks = [
-                native_decoding.best(self.model.output_layer.logits(rows).squeeze(1), count, EOS)
+                native_decoding.best(
+                    self.model.output_layer.logits(rows).squeeze(1), best_count, EOS
+                )
                 for rows in output.readout.split(max(32, CACHED // vocabulary))
             ]
-            best = [torch.cat(parts) for parts in zip(*blocks, strict=True)]
-        else:
-            log_probs = self._log_probs(output, layout)
-            best = [*top_k(log_probs, count), log_probs[:, EOS]]
-        return RankedPrediction(best[0], best[1], best[2], output.state, _weights(output))
+            values, tokens, ends = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+            return RankedPrediction(values, tokens, ends, output.state, _weights(output))
+        return best_tokens(self._prediction(output, layout), count)
 
     def search(
         self,
@@ -93,15 +92,17 @@ class ModelStep:
         n_best: int,
         penalty: Penalty,
     ) -> list[list[Hypothesis]] | None:
-        """A whole beam search, as `breadth_first_search` does it; None where it must go step by step."""
+        """A whole beam search, as `breadth_first_search` does it; None where it must go step by
+        step."""
         if requests and isinstance(state, State) and computes(self.model, self.memory):
             return whole_search(self.model, self.memory, state, requests, width, n_best, penalty)
         return None
 
-    def _log_probs(self, output: DecoderOutput, layout: Layout | None) -> Float[Tensor, "N V"]:
-        log_probs = self.model.output_layer.log_probs(output, self.memory, layout).squeeze(1)
+    def _prediction(self, output: DecoderOutput, layout: Layout | None) -> Prediction:
+        log_probs = self.model.output_layer.log_probs(output, self.memory, layout)  # [N, 1, V]
+        log_probs = log_probs.squeeze(1)  # [N, V]
         log_probs[:, [PAD, BOS]] = -torch.inf
-        return log_probs
+        return Prediction(log_probs, output.state, _weights(output))
 
     def _decode(self, tokens: Tensor, state: SearchState, layout: Layout | None) -> DecoderOutput:
         assert isinstance(state, State)

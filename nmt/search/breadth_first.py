@@ -1,15 +1,18 @@
-"""Breadth-first search: several hypotheses per sentence, all of the same length, one token longer at every step.
+"""Breadth-first search: several hypotheses per sentence, all of the same length, one token longer
+at every step.
 
-Beams and samples differ only in how hypotheses are extended; everything else is here. Only unfinished hypotheses are
-rows of the next step. A sentence leaves the batch when none of its unfinished hypotheses can still enter its n best
-(see `Penalty.bound`); this is exact and never changes the result.
+Beams and samples differ only in how hypotheses are extended; everything else is here. Only
+unfinished hypotheses are rows of the next step. A sentence leaves the batch when none of its
+unfinished hypotheses can still enter its n best (see `Penalty.bound`); this is exact and never
+changes the result.
 
-Dimensions: b sentences still searched, W slots per sentence, n rows, L tokens, V vocabulary, S source length.
+Dimensions: b sentences still searched, W slots per sentence, n rows, L tokens, V vocabulary, S
+source length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -109,31 +112,33 @@ class BeamState:
         """Layout of the rows; None if every slot has one."""
         return None if len(self.slots) == self.totals.numel() else Layout(self.width, self.slots)
 
-    def at_limit(self, length: int) -> Int[Tensor, " m"] | None:
-        """Rows of hypotheses whose `length` is the limit; None if there are none."""
+    @property
+    def at_limit(self) -> Int[Tensor, " m"] | None:
+        """Rows of hypotheses that have as many tokens as they may; None if there are none."""
+        length = self.prefixes.size(1) - 1  # without BOS
         if length not in self.limits:
             return None
-        is_at_limit = self.limits[self.host_slots // self.width] == length
+        is_at_limit = self.limits[self.host_slots // self.width] == length  # [n]
         return torch.from_numpy(np.flatnonzero(is_at_limit)).to(self.slots.device)
 
     def only_eos_at_limit(
-        self, prediction: RankedPrediction, length: int
+        self, prediction: RankedPrediction
     ) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
-        """Log-probabilities and tokens of a prediction; EOS alone after hypotheses whose `length` is the limit."""
+        """Log-probabilities and tokens of a prediction; EOS alone after hypotheses at the limit."""
         values = prediction.log_probs
         tokens = prediction.tokens
-        rows = self.at_limit(length)
+        rows = self.at_limit
         if rows is not None:
             values[rows] = -torch.inf
             values[rows, 0] = prediction.ends[rows]
             tokens[rows] = EOS
         return values, tokens
 
-    def allow_only_eos_at_limit(self, log_probs: Float[Tensor, "n V"], length: int) -> None:
-        """Rules out, in place, all tokens but EOS after hypotheses whose `length` is the limit."""
-        rows = self.at_limit(length)
+    def allow_only_eos_at_limit(self, log_probs: Float[Tensor, "n V"]) -> None:
+        """Rules out, in place, all tokens but EOS after hypotheses at the limit."""
+        rows = self.at_limit
         if rows is not None:
-            log_prob = log_probs[rows, EOS]
+            log_prob = log_probs[rows, EOS]  # [m]
             log_probs[rows] = -torch.inf
             log_probs[rows, EOS] = log_prob
 
@@ -175,34 +180,6 @@ class BeamState:
             tokens=tokens.reshape(sentences, -1).gather(1, indices),
         )
 
-    def finished(
-        self,
-        extension: HostExtension,
-        rows: np.ndarray,
-        mask: Bool[Tensor, "b S"] | None,
-        penalty: Penalty,
-    ) -> Iterator[tuple[int, Hypothesis]]:
-        """Number of the sentence and hypothesis for each slot that an extension finishes.
-
-        rows: row that each slot extends [b W]
-        mask: real source positions, needed for coverage
-        penalty: score of finished hypotheses
-        """
-        ended = extension.ended
-        if not ended.any():
-            return
-        ended_rows = torch.from_numpy(rows[ended])  # [e], e finished hypotheses
-        indices = ended.nonzero()[0].tolist()  # their sentences among the b
-        costs = [0.0] * len(indices)
-        if self.coverage is not None and mask is not None:
-            costs = penalty.of_coverage(self.coverage[ended_rows], mask[indices]).tolist()
-        log_probs = extension.totals[ended].tolist()
-        prefixes = self.prefixes[ended_rows, 1:].tolist()
-        length = self.prefixes.size(1)  # tokens of a finished hypothesis: EOS instead of BOS
-        for i, log_prob, tokens, cost in zip(indices, log_probs, prefixes, costs, strict=True):
-            score = penalty.score(log_prob, length, cost)
-            yield self.sentences[i], Hypothesis(tokens, log_prob, score)
-
     def advance(
         self, extension: HostExtension, rows: np.ndarray, kept: list[int]
     ) -> tuple[BeamState, Int[Tensor, " m"]]:
@@ -240,7 +217,79 @@ class BeamState:
 
 
 Extend = Callable[[BeamState, Tensor], Extension]
-"""(hypotheses, log-probabilities [n V] of the next token) → content of the slots at the next step."""
+"""(hypotheses, log-probabilities [n V] of the next token) → content of the slots at the next
+step."""
+
+
+class FinishedHypotheses:
+    """Finished hypotheses of each sentence of a search.
+
+    sentences: number of sentences
+    n_best: number of hypotheses per sentence that the search returns
+    penalty: score of finished hypotheses
+    """
+
+    def __init__(self, sentences: int, n_best: int, penalty: Penalty) -> None:
+        self.n_best = n_best
+        self.penalty = penalty
+        self.hypotheses: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+
+    def add(
+        self,
+        beam: BeamState,
+        extension: HostExtension,
+        parents: np.ndarray,
+        mask: Bool[Tensor, "b S"] | None,
+    ) -> None:
+        """Adds the hypotheses that an extension of a beam finishes.
+
+        parents: row that each slot extends [b W]
+        mask: real source positions, needed for coverage
+        """
+        ended = extension.ended
+        if not ended.any():
+            return
+        rows = torch.from_numpy(parents[ended])  # [e], e finished hypotheses
+        indices = ended.nonzero()[0].tolist()  # their sentences among the b
+        costs = [0.0] * len(indices)
+        if beam.coverage is not None and mask is not None:
+            costs = self.penalty.of_coverage(beam.coverage[rows], mask[indices]).tolist()
+        log_probs = extension.totals[ended].tolist()
+        prefixes = beam.prefixes[rows, 1:].tolist()
+        length = beam.prefixes.size(1)  # tokens of a finished hypothesis: EOS instead of BOS
+        for i, log_prob, tokens, cost in zip(indices, log_probs, prefixes, costs, strict=True):
+            score = self.penalty.score(log_prob, length, cost)
+            self.hypotheses[beam.sentences[i]].append(Hypothesis(tokens, log_prob, score))
+
+    def unsettled(self, beam: BeamState, extension: HostExtension) -> list[int]:
+        """Sentences among the b of which an unfinished hypothesis can still enter the n best."""
+        shortest = beam.prefixes.size(1) + 1  # tokens of a hypothesis that ends at the next step
+        best_open = extension.open_totals.max(-1).tolist()  # b numbers
+        unsettled = []
+        for i, (sentence, log_prob) in enumerate(zip(beam.sentences, best_open, strict=True)):
+            longest = max(shortest, int(beam.limits[i]) + 1)
+            bound = self.penalty.bound(log_prob, shortest, longest)
+            if log_prob > -torch.inf and not self._is_settled(sentence, bound):
+                unsettled.append(i)
+        return unsettled
+
+    def best(self) -> list[list[Hypothesis]]:
+        """The `n_best` hypotheses of each sentence, best first."""
+        return [
+            sorted(hypotheses, key=lambda h: -h.score)[: self.n_best]
+            for hypotheses in self.hypotheses
+        ]
+
+    def _is_settled(self, sentence: int, bound: float) -> bool:
+        """Whether a hypothesis with a score of at most `bound` cannot enter the n best.
+
+        Hypotheses with equal tokens count once.
+        """
+        hypotheses = self.hypotheses[sentence]
+        if len(hypotheses) < self.n_best:
+            return False
+        scores = sorted({tuple(h.tokens): h.score for h in hypotheses}.values(), reverse=True)
+        return len(scores) >= self.n_best and bound <= scores[self.n_best - 1]
 
 
 @torch.inference_mode()
@@ -255,7 +304,8 @@ def breadth_first_search(
     n_best: int,
     penalty: Penalty,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` finished hypotheses of each sentence by `penalty`, best first (fewer if fewer can be found).
+    """The `n_best` finished hypotheses of each sentence by `penalty`, best first (fewer if fewer
+    can be found).
 
     step: log-probabilities of the next token
     state: state of the step before the first token, one row per sentence
@@ -272,41 +322,25 @@ def breadth_first_search(
     if penalty.coverage and step.mask is None:
         raise ValueError("search.coverage needs a model with attention: set search.coverage=0")
     beam = BeamState.start(requests, width, starts, step.device)
+    finished = FinishedHypotheses(len(requests), n_best, penalty)
     if len(starts) > 1:
         state = state.select(beam.slots // width)
-    finished: list[list[Hypothesis]] = [[] for _ in requests]
-    for length in range(max(request.max_length for request in requests) + 1):
-        prediction: Prediction | RankedPrediction
-        words = beam.prefixes[:, -1]
-        if extend is most_probable:
-            prediction = ranked(step, words, state, beam.layout, width)
-            extension = beam.extended(*beam.only_eos_at_limit(prediction, length))
-        else:
-            prediction = step(words, state, beam.layout)
-            beam.allow_only_eos_at_limit(prediction.log_probs, length)
-            extension = extend(beam, prediction.log_probs)
+    for _ in range(max(request.max_length for request in requests) + 1):
+        prediction, extension = _extend_all(step, state, beam, extend)
         if penalty.coverage:
             assert prediction.weights is not None
             beam = beam.covering(prediction.weights)
         host = HostExtension(extension)
         parents = beam.rows(host)  # [b, W]
-        for sentence, hypothesis in beam.finished(host, parents, step.mask, penalty):
-            finished[sentence].append(hypothesis)
-        best_open = host.open_totals.max(-1).tolist()  # b numbers
-        unsettled = []
-        for i, (sentence, log_prob) in enumerate(zip(beam.sentences, best_open, strict=True)):
-            shortest = length + 2  # tokens of a hypothesis that ends at the next step
-            longest = max(shortest, requests[sentence].max_length + 1)
-            bound = penalty.bound(log_prob, shortest, longest)
-            if log_prob > -torch.inf and not _settled(finished[sentence], n_best, bound):
-                unsettled.append(i)
+        finished.add(beam, host, parents, step.mask)
+        unsettled = finished.unsettled(beam, host)
         if not unsettled:
             break
         if len(unsettled) < len(beam.sentences):
             step = step.keep(torch.tensor(unsettled, device=step.device))
-        beam, rows = beam.advance(host, parents, unsettled)
+        beam, rows = beam.advance(host, parents, unsettled)  # rows: [m]
         state = prediction.state.select(rows)
-    return [sorted(hypotheses, key=lambda h: -h.score)[:n_best] for hypotheses in finished]
+    return finished.best()
 
 
 def most_probable(beam: BeamState, log_probs: Float[Tensor, "n V"]) -> Extension:
@@ -315,9 +349,14 @@ def most_probable(beam: BeamState, log_probs: Float[Tensor, "n V"]) -> Extension
     return beam.extended(*top_k(log_probs, min(beam.width, log_probs.size(-1))))
 
 
-def _settled(finished: list[Hypothesis], n_best: int, bound: float) -> bool:
-    """Whether a hypothesis with a score of at most `bound` cannot enter the n best different ones."""
-    if len(finished) < n_best:
-        return False
-    scores = sorted({tuple(h.tokens): h.score for h in finished}.values(), reverse=True)
-    return len(scores) >= n_best and bound <= scores[n_best - 1]
+def _extend_all(
+    step: Step, state: SearchState, beam: BeamState, extend: Extend
+) -> tuple[Prediction | RankedPrediction, Extension]:
+    """Prediction of the next token, and the extension of all hypotheses of a beam."""
+    last = beam.prefixes[:, -1]  # [n]
+    if extend is most_probable:  # which reads the W best tokens of each row alone
+        best = ranked(step, last, state, beam.layout, beam.width)
+        return best, beam.extended(*beam.only_eos_at_limit(best))
+    prediction = step(last, state, beam.layout)
+    beam.allow_only_eos_at_limit(prediction.log_probs)
+    return prediction, extend(beam, prediction.log_probs)

@@ -55,7 +55,9 @@ class MBR:
             raise ValueError(
                 "search.temperature and search.epsilon are for samples: choose search.source=sample"
             )
-        self.n_best, self.utility, self.weighted = n_best, utility, source == "beam"
+        self.n_best = n_best
+        self.utility = utility
+        self.weighted = source == "beam"
         self.search: Search = Sample(
             n_best=candidates, temperature=temperature, epsilon=epsilon, seed=seed
         )

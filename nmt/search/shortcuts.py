@@ -1,4 +1,5 @@
-"""Faster ways that a step may offer. A search works with every `Step`; it takes these where a step has them."""
+"""Faster ways that a step may offer. A search works with every `Step`; it takes these where a step
+has them."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -10,6 +11,7 @@ from nmt.foundation.interfaces import (
     EOS,
     Hypothesis,
     Layout,
+    Prediction,
     RankedPrediction,
     Request,
     SearchState,
@@ -42,7 +44,8 @@ class SearchingStep(Protocol):
         n_best: int,
         penalty: Penalty,
     ) -> list[list[Hypothesis]] | None:
-        """Hypotheses as `breadth_first_search` returns them; None for networks that it cannot compute."""
+        """Hypotheses as `breadth_first_search` returns them; None for networks that it cannot
+        compute."""
         ...
 
 
@@ -52,9 +55,13 @@ def ranked(
     """The `count` most probable next tokens of each row."""
     if isinstance(step, RankingStep):
         return step.ranked(tokens, state, layout, count)
-    prediction = step(tokens, state, layout)
-    log_probs = prediction.log_probs
-    best = top_k(log_probs, min(count, log_probs.size(1)))
+    return best_tokens(step(tokens, state, layout), count)
+
+
+def best_tokens(prediction: Prediction, count: int) -> RankedPrediction:
+    """The `count` most probable tokens of a prediction, or all if there are fewer."""
+    log_probs = prediction.log_probs  # [N, V]
+    best = top_k(log_probs, min(count, log_probs.size(1)))  # [N, k], [N, k]
     return RankedPrediction(*best, log_probs[:, EOS], prediction.state, prediction.weights)
 
 
