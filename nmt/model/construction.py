@@ -57,6 +57,7 @@ def _attention(make: Make, config: Mapping[str, Any], memory_size: int) -> Atten
     """Builds the attention of a decoder from its score, window and normaliser; returns None if the
     configuration has no score."""
     query_size = config["decoder"]["hidden_size"]
+    gate_size = query_size if config["decoder"].get("context_gate") else None
     score = None
     if "_target_" in config["attention"]:  # before the window: fixes the order of random draws
         score = make("attention", query_size=query_size, memory_size=memory_size)
@@ -65,4 +66,4 @@ def _attention(make: Make, config: Mapping[str, Any], memory_size: int) -> Atten
     if score is None:
         check_unused(window, normalizer)
         return None
-    return Attention(score, window, normalizer)
+    return Attention(score, window, normalizer, gate_size)

@@ -128,19 +128,24 @@ class Attention(nn.Module):
     score: match between queries and memory positions
     window: restriction of the positions that each query may attend to; None for no restriction
     normalizer: function from scores to weights; None for softmax
+    gate_size: features of a decoder state, for the gate β of the context; None for no gate
 
     Raises ValueError for several heads with a window, or for a normaliser with a window that does
     not use it.
     """
 
     def __init__(
-        self, score: Score, window: Window | None = None, normalizer: Normalizer | None = None
+        self,
+        score: Score,
+        window: Window | None = None,
+        normalizer: Normalizer | None = None,
+        gate_size: int | None = None,
     ) -> None:
         super().__init__()
         self.score = score
         self.window = Window(query_size=1) if window is None else window
         self.normalizer: Normalizer = Softmax() if normalizer is None else normalizer
-        self.gate: nn.Linear | None = None
+        self.gate = None if gate_size is None else xavier(nn.Linear(gate_size, 1))
         if score.heads > 1 and type(self.window) is not Window:
             raise ValueError(
                 "attention: several heads cannot be combined with a window; set window=global"
@@ -148,13 +153,6 @@ class Attention(nn.Module):
         if not self.window.normalizes and not isinstance(self.normalizer, Softmax):
             name = type(self.window).__name__.lower()
             raise ValueError(f"window={name} does not use the normalizer; set normalizer=softmax")
-
-    def add_gate(self, query_size: int) -> None:
-        """Adds the gate β of the context. The constructor of a decoder calls this method.
-
-        query_size: Q, features of a decoder state
-        """
-        self.gate = xavier(nn.Linear(query_size, 1))
 
     @property
     def recurs(self) -> bool:

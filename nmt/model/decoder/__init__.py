@@ -85,8 +85,6 @@ class Decoder(nn.Module):
         self.num_layers = num_layers
         # None if `attends` is False
         self.attention: Attention = attention  # type: ignore[assignment]
-        if context_gate:
-            self.attention.add_gate(hidden_size)
         self.transition_depth = transition_depth
         self.residual = residual
         state_parts = cell_class(cell).state_parts
