@@ -69,7 +69,9 @@ class Words(nn.Module):
         self, table: nn.Embedding | Factored, word_dropout: WordDropout, dropout: Dropout
     ) -> None:
         super().__init__()
-        self.table, self.word_dropout, self.dropout = table, word_dropout, dropout
+        self.table = table
+        self.word_dropout = word_dropout
+        self.dropout = dropout
 
     def forward(
         self, ids: Int[Tensor, "B T"], mask: Float[Tensor, "B 1 E"] | None = None

@@ -24,7 +24,7 @@ The forward pass also computes the gradients, while a slice is in the processor'
 needs three matrix multiplications (logits, ∂x, ∂W). The backward pass only scales the gradients.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -54,61 +54,64 @@ class _LinearCrossEntropy(Function):
         agreement: float,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        needed = any(ctx.needs_input_grad)
-        low, low_weight, vocabulary = x.to(dtype), weight.to(dtype), weight.size(0)
+        low = x.to(dtype)  # [n, D]
+        low_weight = weight.to(dtype)  # [V, D]
         accurate = torch.promote_types(dtype, torch.float32)
-        rows = max(1, -(-min(x.size(0), SLICE // vocabulary) // 2)) * 2  # even: no split pair
+        # Even, so that no pair is split.
+        rows = max(1, -(-min(x.size(0), SLICE // len(weight)) // 2)) * 2
         total, nll = (torch.zeros((), dtype=accurate, device=x.device) for _ in range(2))
-        dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
-        d_generated, d_copied = (
-            None if gate is None else torch.empty_like(gate) for gate in (generated, copied)
-        )
+        dx = torch.empty_like(x)
+        dw = torch.zeros_like(weight)
+        db = torch.zeros_like(bias)
+        d_copying = [torch.empty_like(gate) for gate in (generated, copied) if gate is not None]
         # One buffer for all slices: allocation per slice would cost more than the arithmetic.
-        buffer = torch.empty(rows, vocabulary, dtype=accurate, device=x.device)
+        buffer = torch.empty(rows, len(weight), dtype=accurate, device=x.device)
         low_buffer = buffer if dtype == accurate else torch.empty_like(buffer, dtype=dtype)
         for start in range(0, x.size(0), rows):
             rows_ = slice(start, start + rows)
-            part, gold = low[rows_], targets[rows_, None]
-            logits, low_logits = buffer[: len(part)], low_buffer[: len(part)]
-            _linear(part, low_weight, bias, low_logits, logits)
+            features = low[rows_]  # [rows, D]
+            gold = targets[rows_, None]  # [rows, 1]
+            logits, low_logits = _linear(features, low_weight, bias, buffer, low_buffer)
             copying = (
                 None if tensor is None else tensor[rows_, None].to(accurate)
                 for tensor in (generated, copied, weights)
             )
-            loss, plain, d, of_copying = _losses(logits, gold, smoothing, agreement, *copying)
-            total += loss
-            nll += plain
-            if not needed:
+            losses = _losses(logits, gold, smoothing, agreement, *copying)
+            total += losses.loss
+            nll += losses.nll
+            if not any(ctx.needs_input_grad):
                 continue
-            if d_generated is not None and d_copied is not None:
-                d_generated[rows_], d_copied[rows_] = of_copying
-            db += d.sum(0)
-            low_d = d if dtype == accurate else low_logits.copy_(d)
+            for gradient, of_rows in zip(d_copying, losses.d_copying, strict=True):
+                gradient[rows_] = of_rows
+            db += losses.d_logits.sum(0)
+            low_d = losses.d_logits if dtype == accurate else low_logits.copy_(losses.d_logits)
             dx[rows_] = low_d @ low_weight
-            _add_product(dw, low_d.t(), part)
-        if needed:
-            ctx.save_for_backward(dx, dw, db, d_generated, d_copied)
+            _add_product(dw, low_d.t(), features)
+        ctx.save_for_backward(dx, dw, db, *d_copying)
         ctx.mark_non_differentiable(nll)
         return total, nll
 
     @staticmethod
     def backward(ctx: Any, d: Tensor, _: None) -> tuple[Tensor | None, ...]:
-        dx, dw, db, *of_copying = (
-            None if gradient is None else gradient.mul(d.to(gradient.dtype))
-            for gradient in ctx.saved_tensors
+        dx, dw, db, *d_copying = (
+            gradient.mul(d.to(gradient.dtype)) for gradient in ctx.saved_tensors
         )
-        return dx, dw, db, None, None, None, *of_copying, None, None
+        return dx, dw, db, None, None, None, *(d_copying or (None, None)), None, None
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor, low_out: Tensor, out: Tensor) -> None:
-    """Writes x Wᵀ + b to `out`.
+def _linear(
+    x: Tensor, weight: Tensor, bias: Tensor, buffer: Tensor, low_buffer: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Computes x Wᵀ + b [n, V] and the product x Wᵀ in the dtype of `low_buffer`.
 
-    The matrix multiplication has the dtype of `low_out`, which may be the same tensor as `out`.
+    buffer, low_buffer: memory of the two results; one tensor if their dtypes are equal
     """
-    torch.mm(x, weight.t(), out=low_out)
-    if out.dtype != low_out.dtype:
-        out.copy_(low_out)
-    out.add_(bias)
+    logits = buffer[: len(x)]  # [n, V]
+    product = low_buffer[: len(x)]  # [n, V]
+    torch.mm(x, weight.t(), out=product)
+    if logits.dtype != product.dtype:
+        logits.copy_(product)
+    return logits.add_(bias), product
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
@@ -119,6 +122,35 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total.add_(a @ b)
 
 
+class _Losses(NamedTuple):
+    """Losses of n rows of logits, and their gradients.
+
+    loss: sum of the smoothed losses
+    nll: −Σ log p_y
+    d_logits: ∂loss/∂l [n V], in the memory of the logits
+    d_copying: ∂loss/∂g and ∂loss/∂c, each [n]; empty without copying
+    """
+
+    loss: Tensor
+    nll: Tensor
+    d_logits: Tensor
+    d_copying: tuple[Tensor, ...]
+
+
+class _CopyingTerms(NamedTuple):
+    """Terms of the loss with copying, each [n 1].
+
+    log_m: log m
+    share: w
+    d_generated, d_copied: gradients of −log m for g and c
+    """
+
+    log_m: Tensor
+    share: Tensor
+    d_generated: Tensor
+    d_copied: Tensor
+
+
 def _losses(
     logits: Tensor,
     gold: Tensor,
@@ -127,28 +159,27 @@ def _losses(
     generated: Tensor | None,
     copied: Tensor | None,
     weights: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-    """Computes loss and gradients of n rows of logits [n, V], and overwrites the logits.
-
-    Returns the loss, −Σ log p_y, ∂loss/∂logits, and (∂loss/∂g, ∂loss/∂c) with copying.
-    """
-    sums, gold_logits, largest = (
-        logits.sum(-1, keepdim=True),
-        logits.gather(1, gold),
-        logits.amax(-1, keepdim=True),
-    )
+) -> _Losses:
+    """Computes losses and gradients of n rows of logits [n, V], and overwrites the logits."""
+    sums = logits.sum(-1, keepdim=True)  # [n, 1]
+    gold_logits = logits.gather(1, gold)  # [n, 1]
+    largest = logits.amax(-1, keepdim=True)  # [n, 1]
     apart = logits[0::2] - logits[1::2] if agreement else None
     p = torch.softmax(logits, -1, out=logits)
     # max p = exp(largest − log Σ exp) never rounds to 0, so log Σ exp needs no second pass.
     normalizer = largest - p.amax(-1, keepdim=True).log()
-    gold_log_p, share, of_copying = gold_logits - normalizer, None, tuple[Tensor, ...]()
+    gold_log_p = gold_logits - normalizer  # [n, 1]
+    share: Tensor | None = None  # w (1−ε) [n, 1]
+    d_copying: tuple[Tensor, ...] = ()
     if generated is not None and copied is not None:
-        gold_log_p, share, *both = _with_copying(gold_log_p, generated, copied)
+        terms = _with_copying(gold_log_p, generated, copied)
         scale = (1 - smoothing) if weights is None else (1 - smoothing) * weights
-        of_copying = tuple((scale * d).squeeze(1) for d in both)
-        share = (1 - smoothing) * share
+        d_copying = tuple((scale * d).squeeze(1) for d in (terms.d_generated, terms.d_copied))
+        gold_log_p = terms.log_m
+        share = (1 - smoothing) * terms.share
     losses = smoothing * (normalizer - sums / logits.size(1)) - (1 - smoothing) * gold_log_p
-    loss, pull = (losses if weights is None else weights * losses).sum(), None
+    loss = (losses if weights is None else weights * losses).sum()
+    pull: Tensor | None = None  # gradient of the agreement [n, V]
     if apart is not None:
         divergence, pull = _divergence(p, apart.sub_(normalizer[0::2] - normalizer[1::2]))
         loss = loss + agreement * divergence
@@ -157,21 +188,18 @@ def _losses(
     d.scatter_add_(1, gold, d.new_full(gold.shape, smoothing - 1) if share is None else -share)
     d = d if weights is None else d.mul_(weights)
     d = d if pull is None else d.add_(pull, alpha=agreement)
-    return loss, -gold_log_p.sum(), d, of_copying
+    return _Losses(loss, -gold_log_p.sum(), d, d_copying)
 
 
-def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns log m, w, and the gradients of −log m for g and c, from log p_y [n, 1].
-
-    m = g p_y + (1−g) c is the probability of the gold token, and w = g p_y / m.
-    """
+def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
+    """Terms of the loss with copying from log p_y, g and c, each [n 1]."""
     log_m = torch.logaddexp(g.log() + log_p, torch.log1p(-g) + c.log())
     inverse = (-log_m).clamp(max=80.0).exp()  # 1/m, finite
-    return (
-        log_m,
-        (g.log() + log_p - log_m).exp(),
-        c * inverse - (log_p - log_m).exp(),
-        (g - 1) * inverse,
+    return _CopyingTerms(
+        log_m=log_m,
+        share=(g.log() + log_p - log_m).exp(),
+        d_generated=c * inverse - (log_p - log_m).exp(),
+        d_copied=(g - 1) * inverse,
     )
 
 
