@@ -5,7 +5,6 @@ from there.
 """
 
 import importlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -189,12 +188,3 @@ def _portable(value: Any) -> Any:
     if isinstance(value, list):
         return [_portable(item) for item in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
-
-
-def results_of(path: str) -> dict[str, Any]:
-    """Test results of a run directory; empty without any."""
-    try:
-        results = json.loads((Path(path) / "results.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return results if isinstance(results, dict) else {}

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from nmt.exporting.card import results_of, write_card
+from nmt.exporting.card import write_card
 from nmt.exporting.html import write_html
 from nmt.exporting.onnx import write_onnx
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import require
 from nmt.inference.translator import Translator
 from nmt.storage import checkpoint as ckpt
+from nmt.storage.files import read_json_object
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def export_model(
     saved = ckpt.read_model(model)
     try:
         if format == "card":
-            write_card(saved, results_of(model), path)
+            write_card(saved, read_json_object(Path(model) / "results.json"), path)
         elif format == "html":
             ckpt.check_kind(saved, "train")
             write_html(load(), Path(model).name, path)

@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -142,17 +142,27 @@ _working: list[Progress] = []
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Shows elapsed seconds for a task whose progress is unknown."""
-    ready = threading.Event()
+    with Progress(what, None, "seconds so far") as step, repeating(1.0, step):
+        yield
 
-    def count() -> None:
-        while not ready.wait(1.0):
-            step()
 
-    thread = threading.Thread(target=count, daemon=True)
-    with Progress(what, None, "seconds so far") as step:
-        thread.start()
-        try:
-            yield
-        finally:
-            ready.set()
-            thread.join()
+@contextmanager
+def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
+    """Calls a function repeatedly in a background thread while a `with` block runs.
+
+    seconds: time between two calls
+    action: function to call
+    """
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            action()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

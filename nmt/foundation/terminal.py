@@ -35,10 +35,9 @@ def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
     if console.quiet:
         return
     root = logging.getLogger("nmt")
-    for handler in root.handlers[:]:
-        root.removeHandler(handler)
+    previous = root.handlers[:]
+    root.handlers[:] = handlers
+    for handler in previous:
         handler.close()
-    for handler in handlers:
-        root.addHandler(handler)
     root.setLevel(level)
     root.propagate = False

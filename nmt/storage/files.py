@@ -2,8 +2,10 @@
 
 import contextlib
 import itertools
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 from nmt.foundation.errors import UserError
 
@@ -33,6 +35,15 @@ def write_atomically(path: Path, data: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def read_json_object(file: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if the file cannot be read or contains something else."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def sync_folder(folder: Path) -> None:

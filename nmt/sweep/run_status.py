@@ -10,7 +10,7 @@ from typing import Any
 from nmt.foundation.errors import UserError
 from nmt.foundation.processes import is_running
 from nmt.storage.checkpoint import LAST
-from nmt.storage.files import write_atomically
+from nmt.storage.files import read_json_object, write_atomically
 from nmt.storage.lock import Holder
 from nmt.storage.metrics_file import latest_metrics, read_metrics
 
@@ -84,11 +84,7 @@ class Run:
 
     def record(self) -> dict[str, Any]:
         """Record of the sweep on the run: failure, attempts, seconds, halted, dropped."""
-        try:
-            record = json.loads((self.folder / RECORD).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return record if isinstance(record, dict) else {}
+        return read_json_object(self.folder / RECORD)
 
     def note(self, **facts: Any) -> None:
         """Adds facts to the record."""

@@ -2,11 +2,10 @@
 
 import logging
 import statistics
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from nmt.foundation.progress import ProgressLines
+from nmt.foundation.progress import ProgressLines, repeating
 from nmt.sweep.run_status import Run, RunState
 
 log = logging.getLogger(__name__)
@@ -23,20 +22,11 @@ def watching(runs: Sequence[Run], metric: str) -> Iterator[None]:
     runs: runs of the sweep
     metric: validation score to show
     """
-    ended = threading.Event()
     view = SweepProgress(runs, metric)
-
-    def look() -> None:
-        while not ended.wait(LOOK_SECONDS):
-            view.update()
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
     try:
-        yield
+        with repeating(LOOK_SECONDS, view.update):
+            yield
     finally:
-        ended.set()
-        thread.join()
         view.close()
 
 

@@ -35,7 +35,7 @@ from torch import Tensor
 import nmt
 from nmt.foundation.errors import UserError, typed
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.files import remove_unfinished, write_atomically
+from nmt.storage.files import read_json_object, remove_unfinished, write_atomically
 from nmt.storage.lock import Lock
 from nmt.storage.metrics_file import read_metrics
 from nmt.training.callback import Callback, Update
@@ -56,7 +56,9 @@ PACKAGES = (
 )
 """Packages whose version can change a result."""
 LOCK = ".lock"
-BEGINNING = ("run.json", "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
+RECORD = "run.json"
+"""The first file of a run."""
+BEGINNING = (RECORD, "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
 """Files that a run writes before its first validation ends, except checkpoints and TensorBoard's
 events."""
 CHECKPOINTS = (ckpt.BEST, ckpt.LAST, "last-*.safetensors", "snapshot-*.safetensors")
@@ -116,7 +118,7 @@ def claim(path: Path) -> Lock:
         lock.release()
         raise
     remove_unfinished(path)
-    if (path / "run.json").exists():
+    if (path / RECORD).exists():
         clear(path)
     return lock
 
@@ -130,20 +132,11 @@ def _check_free(path: Path) -> None:
             f"{typed(resume=path)}, or choose another"
         )
     files = [name for name in BEGINNING if (path / name).exists() and name != "train.log"]
-    if files and not {"commands", "versions"} <= run_record(path).keys():
+    if files and not {"commands", "versions"} <= read_json_object(path / RECORD).keys():
         raise UserError(
             f"run_dir={path} holds files that no run has written ({', '.join(files)}): choose "
             "another"
         )
-
-
-def run_record(path: Path) -> dict[str, Any]:
-    """The content of run.json, which is the first file of a run; empty if it cannot be read."""
-    try:
-        record = json.loads((path / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def claim_fresh(base: Path) -> tuple[Path, Lock]:
@@ -183,7 +176,7 @@ def clear(path: Path) -> None:
 
 def started_in(path: Path) -> str | None:
     """Folder in which a run was started, to which its relative paths belong; None if unknown."""
-    folder = run_record(path).get("started_in")
+    folder = read_json_object(path / RECORD).get("started_in")
     return folder if isinstance(folder, str) else None
 
 
@@ -207,8 +200,8 @@ class RunDirectory(Callback):
 
     def describe(self, config: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
         """Writes run.json, which keeps every command, and config.yaml."""
-        file = self.path / "run.json"
-        commands = run_record(self.path).get("commands")
+        file = self.path / RECORD
+        commands = read_json_object(file).get("commands")
         if not isinstance(commands, list):
             commands = []
             if file.exists():
@@ -223,7 +216,7 @@ class RunDirectory(Callback):
         }
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
         # run.json is the first file of a run: see _check_free.
-        self.write_text("run.json", json.dumps(record, indent=2) + "\n")
+        self.write_text(RECORD, json.dumps(record, indent=2) + "\n")
         self.write_text("config.yaml", text)
 
     def write_text(self, name: str, text: str) -> None:

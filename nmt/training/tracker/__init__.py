@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.foundation.errors import UserError, first_line
-from nmt.storage.files import write_atomically
+from nmt.storage.files import read_json_object, write_atomically
 
 KNOWN = "tracker.json"
 """File of a run directory with the tracker's name of the run."""
@@ -77,10 +77,8 @@ class Tracker(ABC):
 
 def known(folder: Path) -> str | None:
     """The tracker's name of a run, which it keeps when it is resumed; None for a new run."""
-    try:
-        return str(json.loads((folder / KNOWN).read_text(encoding="utf-8"))["id"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    name = read_json_object(folder / KNOWN).get("id")
+    return None if name is None else str(name)
 
 
 def remember(folder: Path, name: str) -> str:
