@@ -8,7 +8,7 @@ A law is a function of a probe. It returns a text with numbers if the law is bro
 
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,29 +26,17 @@ SCALE = 1e3
 
 
 @dataclass(frozen=True)
-class Broken:
-    """A law that is broken.
-
-    law: name of the law
-    text: the observed weights or contexts, and the reason
-    """
-
-    law: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Verdict:
     """Result of a check.
 
     name: name of the checked code
     called: parameters and layouts of the calls
-    broken: broken laws
+    broken: by the names of broken laws, the observed weights or contexts, and the reason
     """
 
     name: str
     called: str
-    broken: Sequence[Broken]
+    broken: Mapping[str, str]
 
     @property
     def text(self) -> str:
@@ -56,7 +44,7 @@ class Verdict:
         if not self.broken:
             return f"{self.name}: keeps all {len(LAWS)} laws. {self.called}"
         count = f"breaks {len(self.broken)} of {len(LAWS)} laws"
-        paragraphs = [f"{law.law}: {law.text}" for law in self.broken]
+        paragraphs = [f"{law}: {text}" for law, text in self.broken.items()]
         return "\n\n".join([f"{self.name}: {count}. {self.called}", *paragraphs])
 
 
@@ -72,11 +60,8 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
     if name is None:
         name = str(getattr(target, "__name__", type(target).__name__))
     probe = probe_of(target, name)
-    broken = []
-    for law, check in LAWS.items():
-        problem = check(probe)
-        if problem:
-            broken.append(Broken(law, problem))
+    problems = {law: check(probe) for law, check in LAWS.items()}
+    broken = {law: problem for law, problem in problems.items() if problem is not None}
     layouts = [f"{parameter} {probe.layouts[role]}" for parameter, role in probe.roles.items()]
     return Verdict(name, f"It was called with {', '.join(layouts)}.", broken)
 
@@ -106,15 +91,14 @@ def check_file(target: str) -> Verdict:
     except Exception as error:
         raise UserError(f"functions={target}: {path} cannot be run: {error}") from error
     if not callable(getattr(module, name, None)):
-        names = sorted(key for key, value in vars(module).items() if _is_own(value, spec.name))
+        functions = {key: value for key, value in vars(module).items() if callable(value)}
+        defined = sorted(
+            key for key, f in functions.items() if getattr(f, "__module__", None) == spec.name
+        )
         raise UserError(
-            f"functions={target}: {name} not found in {path}; it has {', '.join(names)}"
+            f"functions={target}: {name} not found in {path}; it has {', '.join(defined)}"
         )
     return check_attention(getattr(module, name), f"{path}:{name}")
-
-
-def _is_own(value: Any, module: str) -> bool:
-    return callable(value) and getattr(value, "__module__", None) == module
 
 
 def _weights(probe: Probe, example: AttentionExample) -> Tensor | None:

@@ -162,7 +162,9 @@ class Probe:
         """The first layouts with a result, and the mask that leaves padding no weight."""
         example = self.example()
         masks = LAYOUTS["mask"] if "mask" in self.roles.values() else [""]
-        for layouts in _combinations(sorted({*self.roles.values()} - {"mask"})):
+        roles = sorted({*self.roles.values()} - {"mask"})
+        for combination in itertools.product(*(LAYOUTS[role] for role in roles)):
+            layouts = dict(zip(roles, combination, strict=True))
             on_padding = {}
             for mask in masks:
                 # Wrong layouts raise errors of any type.
@@ -269,12 +271,6 @@ def _likely_queries(roles: Mapping[str, str]) -> list[str]:
     hidden = [parameter for parameter in memories if "hidden" in parameter and len(memories) > 1]
     tokens = [parameter for parameter, role in roles.items() if role == "tokens"]
     return [*hidden, *tokens, *memories]
-
-
-def _combinations(roles: list[str]) -> Iterator[Mapping[str, str]]:
-    """All combinations of the layouts of some roles."""
-    for combination in itertools.product(*(LAYOUTS[role] for role in roles)):
-        yield dict(zip(roles, combination, strict=True))
 
 
 def _weight_of_padding(answer: Answer, example: AttentionExample) -> float:

@@ -1,19 +1,15 @@
 """Figures of a report: learning curves, cost against quality, quality by source length."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nmt.analysis.ranking import Ranking, metric_of
 from nmt.analysis.run_results import Configuration, RunResult
 from nmt.analysis.word_statistics import length_groups
+from nmt.drawing.plots import Figure, literal, row_of_axes
 from nmt.metric import Metric
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PALETTE = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7a00", "#6b6b6b",
@@ -30,17 +26,6 @@ LEGEND_WIDTH = 2.6
 """Width of a legend's entry, in inches."""
 
 
-def _axes(count: int, width: float, height: float) -> tuple[Figure, Sequence[Any]]:
-    from nmt.drawing.plots import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, count, squeeze=False)[0]
-    for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(alpha=0.2)
-    return figure, axes
-
-
 def _coloured(configurations: Sequence[Configuration]) -> list[tuple[Configuration, str]]:
     """Configurations, the best first, with their colours."""
     # The worst keeps a colour, as a baseline is often the last.
@@ -51,7 +36,7 @@ def _coloured(configurations: Sequence[Configuration]) -> list[tuple[Configurati
 def learning_curves(ranking: Ranking) -> Figure:
     """Validation loss and metric by epoch: mean over seeds, and a band from minimum to maximum."""
     metric = ranking.runs[0].metric
-    figure, axes = _axes(2, width=9.8, height=3.6)
+    figure, axes = row_of_axes(2, width=9.8, height=3.6)
     for ax, name in zip(axes, ("loss", metric), strict=True):
         for configuration, colour in _coloured(ranking.rows):
             # By epoch, the values of the seeds; empty without validations.
@@ -88,7 +73,7 @@ def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float
 
 def cost_against_quality(ranking: Ranking) -> Figure:
     """Score by minutes of training and by number of parameters, a mark for each seed."""
-    figure, axes = _axes(2, width=9.8, height=3.6)
+    figure, axes = row_of_axes(2, width=9.8, height=3.6)
     for configuration, colour in _coloured(ranking.rows):
         runs = [run for run in configuration.runs if ranking.metric in run.scores]
         minutes = [run.seconds / 60 for run in runs]
@@ -107,7 +92,7 @@ def by_length(ranking: Ranking) -> Figure | None:
 
     Returns None if the runs have no translations.
     """
-    figure, [ax] = _axes(1, width=7.5, height=3.8)
+    figure, [ax] = row_of_axes(1, width=7.5, height=3.8)
     judging_metric = metric_of(ranking.runs[0])
     for configuration, colour in _coloured(ranking.rows):
         points = [
@@ -141,8 +126,6 @@ def _scores_by_length(run: RunResult, judging_metric: Metric) -> list[tuple[floa
 
 
 def _legend(figure: Figure, ax: Any) -> None:
-    from nmt.drawing.plots import literal
-
     handles, labels = ax.get_legend_handles_labels()
     columns = max(1, round(figure.get_figwidth() / LEGEND_WIDTH))
     rows = math.ceil(len(labels) / columns)
@@ -160,10 +143,8 @@ def _legend(figure: Figure, ax: Any) -> None:
 
 def bars(ranking: Ranking) -> Figure:
     """Scores of all seeds, a row for each configuration, the best at the top."""
-    from nmt.drawing.plots import literal
-
     configurations = ranking.rows
-    figure, [ax] = _axes(1, width=7.5, height=0.9 + 0.3 * len(configurations))
+    figure, [ax] = row_of_axes(1, width=7.5, height=0.9 + 0.3 * len(configurations))
     for row, (configuration, colour) in enumerate(_coloured(configurations)):
         scores = configuration.scores(ranking.metric)
         if scores:

@@ -64,8 +64,7 @@ def learning_curve(
     validation = [record for record in records if record["kind"] == "validation"]
     metrics = validation[0].keys() - {"kind", "update", "epoch", "best", "loss"}
     shown_metric = metric if metric in metrics else next(k for k in validation[0] if k in metrics)
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    losses, scores = figure.subplots(1, 2)
+    figure, (losses, scores) = row_of_axes(2, width=9, height=3.4)
     losses.plot(
         *_curve(train, "loss"),
         color=LINE,
@@ -80,12 +79,24 @@ def learning_curve(
     scores.plot(*_curve(validation, shown_metric), "o-", color=ACCENT, ms=3)
     scores.set(xlabel="epoch", ylabel=f"validation {shown_metric}")
     for axes in (losses, scores):
-        axes.spines[["top", "right"]].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.2)
         axes.set_xlim(left=0)
     figure.suptitle(literal(title), fontsize=10, color=INK)
     figure.savefig(path, dpi=150)
+
+
+def row_of_axes(count: int, width: float, height: float) -> tuple[Figure, Sequence[Any]]:
+    """A figure with axes side by side.
+
+    count: number of axes
+    width, height: size of the figure, in inches
+    """
+    figure = Figure(figsize=(width, height), layout="constrained")
+    row = figure.subplots(1, count, squeeze=False)[0]
+    for axes in row:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.2)
+    return figure, row
 
 
 def _curve(records: Sequence[dict[str, Any]], key: str) -> tuple[list[float], list[float]]:
