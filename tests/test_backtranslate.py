@@ -261,8 +261,8 @@ def test_what_is_removed_is_made_again(whole, text, tmp_path):
     (folder / "translations").write_bytes((whole / "translations").read_bytes()[:200])
     failed(
         run("backtranslate", *typed),
-        "translations: is damaged: ",
-        "Delete it; the same command writes it again",
+        "translations: is there, but has ",
+        "Delete it, or choose another",
     )
     (tmp_path / "more.de").write_text(
         "".join(reversed((text[0] / "more.de").read_text().splitlines(keepends=True)))

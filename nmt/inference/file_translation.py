@@ -18,7 +18,7 @@ from nmt.inference.output_sinks import OnFailure, StreamSink, is_complete
 from nmt.inference.prompt import at_terminal
 from nmt.inference.shared_output import in_parts, sink_of
 from nmt.inference.translation import Translation
-from nmt.inference.translator import Translator
+from nmt.inference.translator import Translator, no_progress
 from nmt.tokenizer.columns import Columns
 from nmt.tokenizer.words import Units
 
@@ -70,13 +70,31 @@ def translate_file(
         keep = bool(attention_map)
         lines = _translate(translator, source, sink, format, units, total=total, keep=keep)
     if attention_map:
-        names = dict(zip([*model, *compare], unique_suffixes([*model, *compare]), strict=True))
-        name = " + ".join(names[path] for path in model) if compared else ""
-        named = {names[path]: compared[path] for path in compare}
-        texts, translations = zip(*lines, strict=True) if lines else ((), ())
-        drawn = translator.attention_maps(texts, translations, name, named, units)
-        write_map(drawn, Path(attention_map))
+        _draw_attention(attention_map, lines, translator, model, compared, units)
     return None
+
+
+def _draw_attention(
+    file: str,
+    translated: Translated,
+    translator: Translator,
+    model: Sequence[str],
+    compared: Mapping[str, Translator],
+    units: Units,
+) -> None:
+    """Draws the attention weights of all lines.
+
+    translator, model: the translator, and the paths of its models
+    compared: other translators by path, drawn beside the first
+    """
+    paths = [*model, *compared]
+    names = dict(zip(paths, unique_suffixes(paths), strict=True))
+    name = " + ".join(names[path] for path in model) if compared else ""
+    others = {names[path]: other for path, other in compared.items()}
+    lines = [line for line, _ in translated]
+    translations = [translation for _, translation in translated]
+    drawn = translator.attention_maps(lines, translations, name, others, units)
+    write_map(drawn, Path(file))
 
 
 def _translate(
@@ -100,7 +118,7 @@ def _translate(
         for chunk in sink.own(source.chunks(skip=sink.finished_lines)):
             try:
                 translations = translator.translations(
-                    chunk.lines, chunk.constraints, details, step if total > 0 else _quiet
+                    chunk.lines, chunk.constraints, details, step if total > 0 else no_progress
                 )
             except ValueError as error:  # impossible for this search or model
                 raise UserError(str(error)) from error
@@ -116,10 +134,6 @@ def _translate(
 def _is_terminal(stream: object) -> bool:
     """Whether a standard stream is open and a terminal."""
     return stream is not None and stream.isatty()  # type: ignore[attr-defined, no-any-return]
-
-
-def _quiet(count: int) -> None:
-    """Progress callback that shows nothing."""
 
 
 def _check_line(columns: Columns, line: str) -> None:

@@ -41,10 +41,11 @@ Result = TypeVar("Result")
 ProgressCallback = Callable[[int], object]
 """Receives the number of newly finished lines."""
 FORCED_TOKENS = 4000
-"""Largest number of target tokens, with padding, in a batch of given translations that are scored."""
+"""Largest number of target tokens, with padding, in a batch of given translations that are
+scored."""
 
 
-def _no_progress(lines: int) -> None:
+def no_progress(lines: int) -> None:
     """The default progress callback does nothing."""
 
 
@@ -172,7 +173,7 @@ class Translator:
     @overload
     def translate(self, lines: Sequence[str], progress: ProgressCallback = ...) -> list[str]: ...
     def translate(
-        self, lines: str | Sequence[str], progress: ProgressCallback = _no_progress
+        self, lines: str | Sequence[str], progress: ProgressCallback = no_progress
     ) -> str | list[str]:
         """Returns one translation per line; an empty line for a line without words.
 
@@ -215,7 +216,7 @@ class Translator:
         lines: str | Sequence[str],
         constraints: Sequence[Constraint] | None = None,
         details_of: int = 0,
-        progress: ProgressCallback = _no_progress,
+        progress: ProgressCallback = no_progress,
     ) -> Translation | list[Translation]:
         """Returns all hypotheses that the search finds for each line, with their texts.
 
@@ -422,7 +423,7 @@ class Translator:
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         attention: bool = True,
-        progress: ProgressCallback = _no_progress,
+        progress: ProgressCallback = no_progress,
     ) -> list[ForcedDecoding]:
         """Returns probabilities and attention of given translations, by one teacher-forced pass.
 
@@ -516,7 +517,7 @@ class Translator:
         lines: Sequence[str],
         texts: Sequence[str],
         units: Units = "word",
-        progress: ProgressCallback = _no_progress,
+        progress: ProgressCallback = no_progress,
         name: str = "",
     ) -> list[AttentionMap]:
         """Returns the attention of this model when it is forced to write given texts."""

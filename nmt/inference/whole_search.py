@@ -1,7 +1,8 @@
 """A whole beam search in C++ (model/native/beam_search.cpp), for networks that it can compute.
 
-It finds what nmt/search finds with a `ModelStep`. Between two steps there is no Python, which otherwise takes most of
-the time: for single sentences, and where other threads wait for Python's lock.
+It finds what nmt/search finds with a `ModelStep`. Between two steps there is no Python, which
+otherwise takes most of the time: for single sentences, and where other threads wait for Python's
+lock.
 """
 
 from collections.abc import Sequence
@@ -58,7 +59,8 @@ def whole_search(
     n_best: int,
     penalty: Penalty,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` hypotheses of each sentence, best first, as `breadth_first_search` returns them."""
+    """The `n_best` hypotheses of each sentence, best first, as `breadth_first_search` returns
+    them."""
     decoder: Any = model.decoder
     layer = decoder.layers.layers[0]
     limits = torch.tensor([request.max_length for request in requests])
@@ -94,7 +96,8 @@ def whole_search(
 
 
 def _tables(model: Seq2Seq, is_low: bool) -> list[Tensor]:
-    """Gates of the input of every word, W_ih E y + b_ih [V 3Q]; weights and biases of the three products of a step."""
+    """Gates of the input of every word, W_ih E y + b_ih [V 3Q]; weights and biases of the three
+    products of a step."""
     decoder: Any = model.decoder
     layer = decoder.layers.layers[0]
     layers = (decoder.combine, model.output)

@@ -334,14 +334,6 @@ class Backtranslation:
         """Translates the text into a file, from the line at which an earlier attempt stopped."""
         output = self.folder / "translations"
         synthetic = self.synthetic
-        if output.exists():
-            lines = _count_lines(output)
-            needed = _count_lines(find_file(self._text))
-            if lines != needed:
-                raise UserError(
-                    f"{output}: is damaged: {lines:,} lines, not {needed:,}. Delete it; the same "
-                    "command writes it again"
-                )
         log.info("step 3: writing the translations to %s", output)
         typed = [f"search={synthetic.search}"]
         if synthetic.search == "beam":
@@ -465,7 +457,3 @@ def read_translations(file: Path) -> Iterator[ScoredTranslation]:
         count = len(words(text))
         # </s> is a token too.
         yield ScoredTranslation(text, float(log_prob) / (count + 1) if count else -np.inf)
-
-
-def _count_lines(file: Path) -> int:
-    return sum(1 for _ in stream_lines(file, "strict"))

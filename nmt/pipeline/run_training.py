@@ -157,7 +157,8 @@ def resume(
         log.info("resuming the run in %s at update %s", folder, f"{progress.update:,}")
         # With other ranks, sums are in another order anyway.
         if saved.meta.get("ranks", 1) == ranks.count:
-            _use_threads_of(saved, _threads_are_set(settings))
+            is_set = settings.threads is not None or "OMP_NUM_THREADS" in os.environ
+            _use_threads_of(saved, is_set)
         return Trained(folder, _run(settings, folder, ranks, callbacks, saved).run())
 
 
@@ -213,11 +214,6 @@ def _progress(saved: Checkpoint) -> TrainingProgress:
         raise UserError(
             f"{saved.path}: its state cannot be used ({error!r}); it is damaged"
         ) from error
-
-
-def _threads_are_set(settings: TrainingSettings) -> bool:
-    """Whether the user has set a number of threads."""
-    return settings.threads is not None or "OMP_NUM_THREADS" in os.environ
 
 
 def _use_threads_of(saved: Checkpoint, is_set: bool) -> None:

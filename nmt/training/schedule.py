@@ -117,7 +117,8 @@ class StepDecay(Schedule):
 
 @dataclass(kw_only=True)
 class Exponential(Schedule):
-    """Exponential decay: every update multiplies the rate, and an epoch multiplies it by `shrink`."""
+    """Exponential decay: every update multiplies the rate, and an epoch multiplies it by
+    `shrink`."""
 
     shrink: Fraction = 0.9
 

@@ -59,7 +59,8 @@ class Trainer:
     max_updates: Count = 0
     """Updates of the training; 0: no bound."""
     stop_after: Count = 0
-    """Epochs after which training stops with a checkpoint to resume from; 0: it does not stop early."""
+    """Epochs after which training stops with a checkpoint to resume from; 0: it does not stop
+    early."""
     accumulate: Size = 1
     """Batches per update and rank."""
     clip_norm: NonNegative = 1.0

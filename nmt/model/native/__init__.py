@@ -8,11 +8,11 @@ multiplications.
 Every C++ function has an equivalent in plain PyTorch, which shows the equations, is the reference
 of tests/test_native.py, and runs where the extension is not available.
 
-    attention.cpp        scores, softmax and weighted sum of a step    model/attention, decoder/attention_step.py
-    gru.cpp              gates of the gated recurrent unit             layers/cells/gru.py
-    cross_entropy.cpp    loss and gradient of rows of logits           layers/fused_cross_entropy.py
-    beam_search.cpp      beam search with Luong's decoder              inference/whole_search.py, search/
-    decoding.cpp         operations of a search step                   attention/, layers/packed.py, search/top_k.py
+    attention.cpp       scores, softmax and weighted sum    attention/, decoder/attention_step.py
+    gru.cpp             gates of the gated recurrent unit   layers/cells/gru.py
+    cross_entropy.cpp   loss and gradient of logits         layers/fused_cross_entropy.py
+    beam_search.cpp     beam search with Luong's decoder    inference/whole_search.py, search/
+    decoding.cpp        operations of a search step         attention/, layers/packed.py, search/
 
 NMT_NATIVE=0 in the environment disables the extension.
 
