@@ -13,12 +13,12 @@ from collections import Counter
 from pathlib import Path
 
 LIMITS = {
-    "statements": 18_260,
-    "assignments of three or more targets": 27,
+    "statements": 18_256,
+    "assignments of three or more targets": 20,
     "% of assignments that are `a, b = x, y`": 0.4,
     "% of assigned names that are generic": 0.7,
-    "% of lines over 100 columns": 0.1,
-    "functions over 50 lines": 2,
+    "% of lines over 100 columns": 0,
+    "functions over 50 lines": 0,
 }
 """Largest figures of nmt/, docstrings not counted as statements. They are as low as the code allows today.
 
