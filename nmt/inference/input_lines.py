@@ -44,7 +44,7 @@ class InputChunk:
 class InputLines:
     """Lines of a file, or of stdin as they arrive.
 
-    name: file (None: stdin)
+    name: file; None or "-": stdin
     errors: handling of bytes that are not UTF-8
     prefix: file with the beginning of each line's translation
     constraints: JSONL file with the constraints on each line's translation
@@ -64,7 +64,7 @@ class InputLines:
         self.errors = errors
         self.count = 0
         self._check: LineCheck = str
-        self._file = None if name is None else find_file(name)
+        self._file = None if name is None or name == "-" else find_file(name)
         parsers = ((prefix, _parse_prefix), (constraints, _parse_constraint))
         self._constraint_files = [
             (find_file(file), parse) for file, parse in parsers if file is not None

@@ -153,7 +153,9 @@ def gpus() -> list[str]:
     if tool is None:
         return []
     listed = subprocess.run([tool, "--list-gpus"], capture_output=True, text=True)
-    return [str(i) for i, line in enumerate(listed.stdout.splitlines()) if line.startswith("GPU")]
+    # Lines of MIG devices follow the line of their GPU and are indented.
+    cards = [line for line in listed.stdout.splitlines() if line.startswith("GPU")]
+    return [str(i) for i in range(len(cards))]
 
 
 @contextmanager
