@@ -1,6 +1,7 @@
 """Training of one run in a process of its own, as a launcher calls it."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
