@@ -24,7 +24,7 @@ LIMITS = {
 
 The aims are 13,000 statements, 20 assignments of three or more targets, 1 %, 1 %, 0 and 0.
 """
-LEAST_COMMENTS = 3.1
+LEAST_COMMENTS = 3.8
 """Smallest number of comments per 100 lines that are not blank. The aim is 4."""
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 50

@@ -116,7 +116,7 @@ def _symmetrized(
 
 def strongest_links(weights: AttentionMap) -> Links:
     """Each target word with the source word of the greatest weight, without `</s>`."""
-    end = -1 if weights.ends else None
+    end = -1 if weights.ends else None  # without EOS
     rows = weights.total[:end, :end]  # [T, S]
     return frozenset((int(row.argmax()), t) for t, row in enumerate(rows) if row.any())
 
@@ -225,11 +225,11 @@ def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] 
 def _forms(lines: Sequence[str], split: Callable[[str], list[str]]) -> set[str]:
     """Words of a text, as they are and in lower case."""
     words = {word for line in lines for word in split(line)}
-    return words | {word.lower() for word in words}
+    return words | {word.lower() for word in words}  # files often have lower case only
 
 
 def _matrix(words: Sequence[str], vectors: Mapping[str, np.ndarray], size: int) -> np.ndarray:
     """Vectors of words [words, size]; zeros for words without one."""
-    zeros = np.zeros(size, np.float32)
+    zeros = np.zeros(size, np.float32)  # for words without a vector
     rows = [vectors.get(word, vectors.get(word.lower(), zeros)) for word in words]
     return np.array(rows).reshape(-1, size)

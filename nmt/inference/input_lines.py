@@ -190,7 +190,7 @@ def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
                 _apply(check, text, f"stdin, line {number:,}")
                 texts.append(text)
         except UserError as error:
-            fault = error
+            fault = error  # raised after the lines before it are translated
         for start in range(0, len(texts), CHUNK):
             yield texts[start : start + CHUNK]
         if fault is not None:

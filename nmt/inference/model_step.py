@@ -56,7 +56,7 @@ class ModelStep:
         self.reads_rows = decoder.attends and decoder.attention.reads_rows and native(memory.values)
         self.mask = memory.mask if model.decoder.attends else None
         if self.mask is not None and places is not None:
-            self.mask = self.mask[places]
+            self.mask = self.mask[places]  # [b, S]
 
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
@@ -69,7 +69,7 @@ class ModelStep:
     ) -> RankedPrediction:
         """The `count` most probable tokens of each row; other arguments as for a call."""
         layout = self._in_memory(layout, len(tokens))
-        output = self._decode(tokens, state, layout)
+        output = self._decode(tokens, state, layout)  # readout [N, 1, D]
         if self.model.copying is None and native(output.readout):
             vocabulary = self.model.output.out_features
             best_count = min(count, vocabulary)
@@ -80,6 +80,7 @@ class ModelStep:
                 )
                 for rows in output.readout.split(max(32, CACHED // vocabulary))
             ]
+            # [N, k], [N, k], [N]
             values, tokens, ends = (torch.cat(parts) for parts in zip(*blocks, strict=True))
             return RankedPrediction(values, tokens, ends, output.state, _weights(output))
         return best_tokens(self._prediction(output, layout), count)
@@ -119,7 +120,7 @@ class ModelStep:
             return layout
         if layout.width == 1:
             return Layout(1, self.places.index_select(0, layout.slots))
-        slots = self.places[layout.sentences] * layout.width + layout.slots % layout.width
+        slots = self.places[layout.sentences] * layout.width + layout.slots % layout.width  # [N]
         return Layout(layout.width, slots)
 
     def keep(self, sentences: Int[Tensor, " b"]) -> ModelStep:
@@ -200,7 +201,7 @@ def average_log_probs(
     if len(log_probs) == 1:
         return log_probs[0]
     members = torch.stack(list(log_probs))  # [members, *rows]
-    weights = members.new_tensor(shares).view(-1, *[1] * (members.dim() - 1))
+    weights = members.new_tensor(shares).view(-1, *[1] * (members.dim() - 1))  # [members, 1 …]
     if averaging == "probability":
         return torch.logsumexp(members + weights.log(), 0)
     return torch.where(members > -torch.inf, members * weights, -torch.inf).sum(0)

@@ -52,7 +52,7 @@ class Networks:
         self.models = models
         self.columns = columns
         self.averaging = averaging
-        self.shares = [weight / sum(weights) for weight in weights]
+        self.shares = [weight / sum(weights) for weight in weights]  # sum 1
         self.packed_weights = PackedWeights(precision)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,15 +117,16 @@ class Networks:
         attention: whether to return attention
         """
         golds, lengths = (t.to(self.device) for t in pad(targets, range(len(targets))))
-        inputs = torch.cat([torch.full_like(golds[:, :1], BOS), golds[:, :-1]], 1)
+        inputs = torch.cat([torch.full_like(golds[:, :1], BOS), golds[:, :-1]], 1)  # [B, T]
         outputs = []
         member_log_probs = []
         with self.generating():
             for model, memory in zip(self.models, memories, strict=True):
-                output = model.decode(inputs, model.start(memory), memory)
+                output = model.decode(inputs, model.start(memory), memory)  # readout [B, T, D]
                 gold_log_probs = model.output_layer.log_probs_of(output, memory, golds)  # [B, T]
                 member_log_probs.append(gold_log_probs.masked_fill(golds == PAD, 0.0))
                 outputs.append(output)
+        # [B, T]
         log_probs = average_log_probs(member_log_probs, self.shares, self.averaging).cpu().numpy()
         mean = mean_attention([output.weights for output in outputs]) if attention else None
         weights = None if mean is None else mean.float().cpu().numpy()  # [B, T, S]
@@ -154,10 +155,10 @@ class Networks:
     ) -> list[ForcedDecoding]:
         """Separates the attention to words from that to places of a picture, which follow them."""
         assert memory.encoded.grids is not None
-        is_real = memory.mask.cpu().numpy()
+        is_real = memory.mask.cpu().numpy()  # [B, S]
         decodings = []
         for i, grid in enumerate(memory.encoded.grids.tolist()):
-            words = len(sources[i]) + 1 if self.columns.sources else 0
+            words = len(sources[i]) + 1 if self.columns.sources else 0  # EOS included
             real_weights = weights[i, : lengths[i]][:, is_real[i]]  # [T, words + places]
             decoding = ForcedDecoding(
                 log_probs=log_probs[i, : lengths[i]],

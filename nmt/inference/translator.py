@@ -245,8 +245,8 @@ class Translator:
             batch_requests = [requests[i] for i in batch]
             return self._translate_batch(batch_sources, batch_requests, details_of)
 
-        with_words = [i for i, source in enumerate(sources) if source]
-        lengths = [length_of(source) + 1 for source in sources]
+        with_words = [i for i, source in enumerate(sources) if source]  # empty lines stay empty
+        lengths = [length_of(source) + 1 for source in sources]  # with EOS
         batches = length_batches(with_words, lengths, self.batch_tokens)
         for i, translation in self._in_batches(translate_batch, batches, "translating", progress):
             translations[i] = translation
@@ -262,7 +262,7 @@ class Translator:
     def request(self, source: Sequence[int]) -> Request:
         """Demands on the search for an encoded line."""
         limit = int(self.max_length_factor * length_of(source)) + self.max_length_offset
-        seed = zlib.crc32(np.asarray(source, np.int64).tobytes())
+        seed = zlib.crc32(np.asarray(source, np.int64).tobytes())  # the same samples in every batch
         return Request(max_length=limit, seed=zlib.crc32(picture_of(source).encode(), seed))
 
     def _encode(self, lines: list[str]) -> list[Sequence[int]]:
@@ -328,7 +328,7 @@ class Translator:
         with self.networks.generating():
             step, state = self.networks.first_step(memories)
             if any(request.constrained for request in requests):
-                step = Constrained(step, requests)
+                step = Constrained(step, requests)  # any search can use it
                 state = step.initial_state(state)
             hypotheses = self.search(step, state, requests)
         translations = self._with_texts(sources, hypotheses)
@@ -340,6 +340,7 @@ class Translator:
         self, sources: list[Sequence[int]], hypotheses: list[list[Hypothesis]]
     ) -> list[Translation]:
         """Translations ranked by their texts if the search does so, otherwise without repeats."""
+        # One call decodes all hypotheses, which is faster than one for each.
         texts = iter(self.tokenizer.decode([h.tokens for several in hypotheses for h in several]))
         translations = [
             Translation(source, several, [next(texts) for _ in several], [])
@@ -404,7 +405,7 @@ class Translator:
                 [translations[i].source for i, _ in unknown],
                 [translations[i].hypotheses[rank].tokens for i, rank in unknown],
             )
-            attention = [decoding.weights for decoding in decodings]
+            attention = [decoding.weights for decoding in decodings]  # [T, S] each
         for (i, rank), weights in zip(unknown, attention, strict=True):
             translations[i].texts[rank] = filled(
                 text=translations[i].texts[rank],

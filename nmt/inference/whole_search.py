@@ -63,12 +63,12 @@ def whole_search(
     them."""
     decoder: Any = model.decoder
     layer = decoder.layers.layers[0]
-    limits = torch.tensor([request.max_length for request in requests])
+    limits = torch.tensor([request.max_length for request in requests])  # [B]
     longest = int(limits.max()) + 1
-    words = torch.empty(len(requests), n_best, longest, dtype=torch.int64)
-    log_probs = torch.empty(len(requests), n_best, dtype=torch.float64)
+    words = torch.empty(len(requests), n_best, longest, dtype=torch.int64)  # [B, n_best, T]
+    log_probs = torch.empty(len(requests), n_best, dtype=torch.float64)  # [B, n_best]
     scores = torch.empty_like(log_probs)
-    counts = torch.empty_like(limits)
+    counts = torch.empty_like(limits)  # [B], hypotheses that were found
     values = memory.values.contiguous()
     vocabulary = model.output.out_features
     weights = current_weights()
@@ -102,5 +102,5 @@ def _tables(model: Seq2Seq, is_low: bool) -> list[Tensor]:
     layer = decoder.layers.layers[0]
     layers = (decoder.combine, model.output)
     blocks = [layer.weight_block("hh"), *((linear.weight, linear.bias) for linear in layers)]
-    gates = F.linear(model.target_embedding.weight, *layer.weight_block("ih"))
+    gates = F.linear(model.target_embedding.weight, *layer.weight_block("ih"))  # [V, 3·Q]
     return [gates, *(t for w, b in blocks for t in (w.bfloat16() if is_low else w, b))]

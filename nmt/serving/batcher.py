@@ -102,6 +102,7 @@ class Batcher(Generic[Item, Result]):
         # The first item is computed whatever it costs.
         count = max(1, bisect_right(costs, MAX_COST))
         batch = similar[:count]
+        # those of disconnected callers are dropped
         self._waiting = [entry for entry in live if entry not in batch]
         return batch
 
@@ -111,4 +112,5 @@ class Batcher(Generic[Item, Result]):
         except Exception as error:
             if len(items) == 1:
                 return [error]
+            # Each caller gets its own result or error.
             return [result for item in items for result in self._results([item])]

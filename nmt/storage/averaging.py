@@ -58,7 +58,7 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
 
 def _similarity(first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:
     """Cosine of two models, each as one vector of all its matrices."""
-    names = [name for name, tensor in first.items() if tensor.dim() > 1]
+    names = [name for name, tensor in first.items() if tensor.dim() > 1]  # biases may start at 0
     one_vector = torch.cat([first[name].flatten().double() for name in names])
     other_vector = torch.cat([other[name].flatten().double() for name in names])
     return float(torch.cosine_similarity(one_vector, other_vector, dim=0))

@@ -48,7 +48,7 @@ class Index:
 
     def write(self, file: Path) -> None:
         """Writes a safetensors file; the texts are bytes of lines."""
-        columns = {
+        columns = {  # bytes, because safetensors stores numbers only
             "vectors": self.vectors,
             "sources": np.frombuffer("\n".join(self.sources).encode(), np.uint8),
             "targets": np.frombuffer("\n".join(self.targets).encode(), np.uint8),

@@ -35,7 +35,7 @@ def pointing(translator: Translator, part: Pairs) -> Result:
 
 def inside(weights: np.ndarray, box: Box) -> bool:
     """Whether the middle of the place with the most weight [rows, columns] is in a box."""
-    rows, columns = weights.shape
+    rows, columns = weights.shape  # of the grid
     row, column = np.unravel_index(int(weights.argmax()), weights.shape)
     top, start, bottom, end = box
     return bool(top <= (row + 0.5) / rows <= bottom and start <= (column + 0.5) / columns <= end)

@@ -91,7 +91,7 @@ class RecordingStep:
             self._add_node(parent, token, list(alternatives))
             self._log_probs.append(log_probs.clone())  # searches overwrite the original
         if prediction.weights is not None:
-            self._weights += [*prediction.weights]
+            self._weights += [*prediction.weights]  # [S] for each row
         nodes = tuple(range(first, len(self.nodes)))
         return replace(prediction, state=SearchTrace(prediction.state, nodes, state.depth + 1))
 
@@ -130,6 +130,6 @@ class RecordingStep:
 
 def _only_position(memory: Prepared, position: int) -> Prepared:
     """Memory with all positions masked but one."""
-    mask = torch.zeros_like(memory.mask)
+    mask = torch.zeros_like(memory.mask)  # [1, S]
     mask[:, position] = memory.mask[:, position]
     return replace(memory, encoded=replace(memory.encoded, mask=mask))
