@@ -27,7 +27,7 @@ _PLACES = {
     "UserError": "nmt.foundation.errors",
 }
 _COMMANDS = ("evaluate", "train")
-"""Commands whose modules are functions too."""
+"""Commands whose modules can also be called as functions, such as `nmt.train(…)`."""
 
 
 def __dir__() -> list[str]:

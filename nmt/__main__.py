@@ -1,33 +1,33 @@
-"""python -m nmt: list of the commands."""
+"""Prints the list of all commands: python -m nmt."""
 
 COMMANDS = {
     "train": "trains a translation model; -m trains a sweep",
     "classify": "trains a text classifier",
-    "backtranslate": "trains with translations of text in the target language alone",
-    "translate": "translates lines",
-    "evaluate": "scores the translations of a model",
-    "score": "log-probabilities of given translations",
-    "align": "word alignments from attention",
-    "label": "classes of lines",
-    "average": "mean of the weights of several checkpoints",
-    "serve": "HTTP server, and a page that explains translations",
-    "export": "ONNX, a page without a server, a hub folder",
-    "index": "memory of translations for the server",
-    "report": "tables and tests over runs",
-    "compare": "comparison of the translations of two or more systems",
-    "check_attention": "the laws of attention that a function or module breaks",
-    "cite": "BibTeX of the papers that a model uses",
+    "backtranslate": "trains a model with back-translated monolingual text",
+    "translate": "translates the lines of a file",
+    "evaluate": "translates a test set and computes BLEU, chrF and other scores",
+    "score": "computes log-probabilities of given translations",
+    "align": "computes word alignments of sentence pairs",
+    "label": "labels the lines of a file with a text classifier",
+    "average": "averages the weights of several checkpoints",
+    "serve": "starts an HTTP server with a web page that explains translations",
+    "export": "exports a model as ONNX, HTML page or Hugging Face folder",
+    "index": "creates an index of similar training sentences for nmt.serve",
+    "report": "compares training runs in tables, with significance tests",
+    "compare": "compares the translations of two or more systems",
+    "check_attention": "tests whether a custom attention function is correct",
+    "cite": "prints the BibTeX entries of the papers behind a model",
 }
-"""Purpose of each command."""
+"""Purpose of each command, as `python -m nmt` prints it."""
 
 
 def main() -> None:
-    """Prints all commands."""
+    """Prints all commands with their purposes."""
     for name, purpose in COMMANDS.items():
         print(f"  python -m nmt.{name:<16}{purpose}")
     print(
-        "\n--help after a command shows its choices and keys, --help WORD those that contain a "
-        "word."
+        "\nAfter a command, --help lists its choices and keys, and --help WORD only those that "
+        "contain WORD."
     )
 
 

@@ -1,8 +1,8 @@
 """python -m nmt.average models=[A,B,C] output=FILE.safetensors
 
-The mean of the weights of several checkpoints of one network: run directories (their best model)
-or files, such as the last-*.safetensors that trainer.keep leaves. The result is a model like any
-other.
+Averages the weights of several checkpoints of the same network. A model is a run folder (its best
+checkpoint is used) or a checkpoint file, such as last-*.safetensors, which trainer.keep retains.
+The result is an ordinary model.
 """
 
 from nmt.configuration.command_line import command

@@ -1,7 +1,8 @@
 """python -m nmt.backtranslate synthetic.text=FILE run_dir=OUT [key=value …]
 
-Makes training pairs from text of one language, and trains a model on all pairs. Other keys are
-those of nmt.train; see conf/backtranslate.yaml. The same command continues where it stopped.
+Translates monolingual text back to the source language, and trains a model on the original and the
+synthetic sentence pairs. Keys are listed in conf/backtranslate.yaml; all keys of nmt.train are
+accepted too. The same command resumes an interrupted run.
 """
 
 from nmt.configuration.command_line import command

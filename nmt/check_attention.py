@@ -1,8 +1,8 @@
 """python -m nmt.check_attention FILE.py:NAME …
 
-Checks attention functions, modules and decoders of any signature against the laws of attention:
-weights are a distribution, padding gets no weight … Each broken law is explained by a tiny example
-with numbers. The exit status is 1 if a law is broken.
+Tests custom attention functions, modules and decoders of any signature for properties of attention:
+weights sum to 1, padding has weight 0, and others. Each violated property is explained by a small
+numerical example. The exit status is 1 if a property is violated.
 """
 
 from nmt.configuration.command_line import command

@@ -1,6 +1,7 @@
 """python -m nmt.cite [model=RUN_DIR]
 
-BibTeX of the papers that nmt implements, or of those that a model's parts and settings come from.
+Prints the BibTeX entries of all papers that nmt implements or, with model=, of the papers behind
+the components and settings of the model.
 """
 
 from nmt.configuration.command_line import command

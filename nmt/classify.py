@@ -2,8 +2,8 @@
     data.label=label run_dir=OUT
 python -m nmt.classify resume=RUN_DIR                       continues a run
 
-Trains a text classifier; see conf/classify.yaml. `python -m nmt.label model=RUN_DIR` labels texts
-with it; this command does the same if it is given model=.
+Trains a text classifier; conf/classify.yaml lists the keys. `python -m nmt.label model=RUN_DIR`
+labels texts with the classifier. nmt.classify with model= does the same as nmt.label.
 """
 
 from nmt.configuration.command_line import command

@@ -1,7 +1,8 @@
 """python -m nmt.compare reference=FILE source=FILE A B …
 
-Common features and differences of translations of the same text. A, B: run directories, models,
-or files that any system has written. Prints tables, and writes NAME.md, NAME.json and a page
+Compares translations of the same text by several systems. A and B are run folders, checkpoints, or
+files with translations of any system. Prints tables, and writes NAME.md, NAME.json and the HTML
+page
 NAME.html.
 """
 

@@ -1,8 +1,8 @@
 """python -m nmt.evaluate model=RUN_DIR source=FILE reference=FILE
 
-Translates the source and compares with the reference, or with several, reference=[FILE,FILE]:
-BLEU, chrF, TER and exact match with sacreBLEU's signatures; for captions of pictures also BLEU-1
-to 3. In Python, the module is a function too:
+Translates the source and scores the translations against one reference, or several with
+reference=[FILE,FILE]. The scores are BLEU, chrF, TER and exact match with sacreBLEU's signatures,
+and BLEU-1 to BLEU-3 for image captions. In Python, the module can be called as a function:
 nmt.evaluate("RUN_DIR", dataset, source="en", reference="de").
 """
 

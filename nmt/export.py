@@ -1,8 +1,9 @@
 """python -m nmt.export model=RUN_DIR format=onnx output=FOLDER
 
-format=onnx: ONNX graphs, with an example that translates without nmt or PyTorch. format=card: a
-folder with the weights, the tokenizer and a model card, as the Hugging Face hub takes it.
-format=html: one page that translates in a browser.
+Exports a model. format=onnx writes ONNX graphs, with an example script that needs neither nmt nor
+PyTorch. format=card writes a folder for the Hugging Face hub with weights, tokenizer and model
+card.
+format=html writes an HTML file that translates in a browser.
 """
 
 from nmt.configuration.command_line import command

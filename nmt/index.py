@@ -1,7 +1,7 @@
 """python -m nmt.index model=RUN_DIR source=FILE target=FILE output=FILE.safetensors
 
-An index of training sentences by their encoder states: nmt.serve index=FILE shows the sentences
-that are most similar to an input for the model.
+Creates an index of training sentences by their encoder states. With nmt.serve index=FILE, the web
+page shows the training sentences that are most similar to the input.
 """
 
 from nmt.configuration.command_line import command

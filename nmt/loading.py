@@ -1,4 +1,4 @@
-"""Loading of trained models from their checkpoints."""
+"""Loading of trained models from checkpoints."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -45,49 +45,64 @@ def load(
 ) -> Translator | TextClassifier:
     """Loads a translator or a text classifier.
 
-    path: run directory or checkpoint file; several make an ensemble of translators
-    device: auto, cpu, cuda …
-    key: setting that names the path, for error messages
-    plugins: packages outside nmt whose code the model needs, and is permitted to run
-    options: options of a translator, by default those of the training:
-        search: another search, by its name (greedy, beam, sample …) or as an object
-        precision: number format of matrix products: float32, bfloat16, int8
+    path: run folder, checkpoint file, or hf:USER/NAME; a list forms an ensemble of translators
+    device: `auto` (the first GPU, otherwise the CPU), `cpu` or `cuda`
+    key: key of the setting that contains the path, for messages
+    plugins: packages outside nmt that the model needs and whose code may be executed
+    options: options of a translator; the defaults are the settings of its training:
+        search: search algorithm, as a name (greedy, beam, sample …) or an object
+        precision: number format of matrix multiplications: float32, bfloat16 or int8
         averaging: quantity that an ensemble averages: probability or log_probability
-        shares: positive weight of each model of an ensemble
-        unknown: mark, drop or copy unknown words
-        lexicon: translations of words, for unknown=copy
-        batch_tokens: number of source tokens that are translated together
-        max_source: number of tokens after which a sentence is cut
-        max_length_factor, max_length_offset: the longest translation has factor · source tokens +
+        shares: positive weight of each model in an ensemble
+        unknown: treatment of unknown words: mark, drop or copy
+        lexicon: translations of source words, for unknown=copy
+        batch_tokens: largest number of source tokens in a batch
+        max_source: largest number of source tokens in a sentence; longer sentences are cut
+        max_length_factor, max_length_offset: a translation has at most factor · source tokens +
             offset tokens
 
-    A classifier has no options. Raises UserError if there is no usable checkpoint, or if an option
-    is unknown or has a wrong value.
+    A classifier has no options. Raises UserError if no valid checkpoint is found, or an option is
+    unknown or has an invalid value.
     """
     if not isinstance(path, str | Path | Sequence):
         raise TypeError(f"path: must be a path or a list of paths, not {type(path).__name__}")
     paths = [path] if isinstance(path, str | Path) else list(path)
     if not paths:
-        raise UserError(f"{key}: give a run directory or a checkpoint file, or several")
+        raise UserError(
+            f"{key}: the list is empty; give at least one run folder or checkpoint file"
+        )
     checkpoints = [ckpt.read_model(str(path), key) for path in paths]
     first = checkpoints[0]
     with permitting(plugins):
         if first.meta.get("command") != "classify":
             return _translator(checkpoints, device, **options)
         if options:
-            raise UserError(f"{first.path}: a model that classifies takes no {', '.join(options)}")
+            raise UserError(f"{first.path}: a classifier has no options, got {', '.join(options)}")
         if len(checkpoints) > 1:
             raise UserError(f"{first.path}: a classifier cannot be part of an ensemble")
         return _text_classifier(first, device)
 
 
 def translator(path: str | Sequence[str], device: str = "auto", **options: Any) -> Translator:
-    """Loads a translator, or several as an ensemble. Arguments and errors are those of `load`."""
+    """Loads a translator.
+
+    path: run folder or checkpoint file; a list forms an ensemble
+    device: `auto`, `cpu` or `cuda`
+    options: options of the translator, as in `load`
+
+    Raises UserError as `load` does.
+    """
     return _translator([ckpt.read_model(model) for model in as_list(path)], device, **options)
 
 
 def text_classifier(path: str, device: str = "auto") -> TextClassifier:
-    """Loads a text classifier. Arguments and errors are those of `load`."""
+    """Loads a text classifier.
+
+    path: run folder or checkpoint file
+    device: `auto`, `cpu` or `cuda`
+
+    Raises UserError as `load` does.
+    """
     return _text_classifier(ckpt.read_model(path), device)
 
 
@@ -126,13 +141,13 @@ def _translator(
             **settings,
         )
     except UserError:
-        raise  # about an option
+        raise  # the error of an option needs no further context
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{first.path}: its configuration cannot be used ({error})") from error
+        raise UserError(f"{first.path}: the configuration is invalid ({error})") from error
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Raises ConfigErrors for unknown options of `load`, and for wrong values."""
+    """Raises ConfigErrors for unknown options of `load` and for invalid values."""
     not_options = ("models", "tokenizer", "languages")
     known = {*inspect.signature(Translator).parameters, "device"}.difference(not_options)
     errors = [unknown(key, known) for key in options if key not in known]
@@ -140,21 +155,18 @@ def _check_options(options: Mapping[str, Any]) -> None:
     errors += mismatches(checked, Translator, given=(*not_options, "search"))
     search = options["search"]
     if not (search is None or isinstance(search, str) or callable(search)):
-        problem = (
-            "must be a name or an object that searches (available: "
-            f"{', '.join(options_of('search'))})"
-        )
+        problem = f"must be a name or a callable object (names: {', '.join(options_of('search'))})"
         errors.append(ConfigError("search", problem, shown(search)))
     refuse(errors)
 
 
 def _named(name: str) -> Search:
-    """A search by its name, with the values of its YAML file.
+    """Returns the search with the given name and the settings of its YAML file.
 
     Raises UserError for an unknown name.
     """
     if name not in options_of("search"):
-        raise UserError(f"search={name}: choose {', '.join(options_of('search'))}")
+        raise UserError(f"search={name}: unknown; choose one of {', '.join(options_of('search'))}")
     return build.make({"search": compose("translate", [f"search={name}"])["search"]}, "search")
 
 
@@ -166,7 +178,7 @@ def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
         labels = saved.meta["labels"]
         names = LabelSet(tuple(map(str, labels["names"])), bool(labels["several"]))
     except (KeyError, TypeError) as error:
-        raise UserError(f"{saved.path}: contains no labels; the file is damaged") from error
+        raise UserError(f"{saved.path}: damaged checkpoint (no labels)") from error
     network = _filled(lambda: build.classifier(config, tokenizer.source_size, names), saved)
     return TextClassifier(network.to(where).eval(), tokenizer, max_tokens=config["max_tokens"])
 
@@ -175,11 +187,11 @@ def translator_for(settings: ModelSettings, model: str | list[str] | None = None
     """Loads the translator of a command.
 
     settings: settings of the command
-    model: another model than that of the settings
+    model: path of the model, or paths of an ensemble (None: the model of the settings)
     """
     search = getattr(settings, "search", None)
     lexicon = getattr(settings, "lexicon", None)
-    # Options that are null are those of the model.
+    # Options with the value null use the setting of the model.
     options = {key: value for key, value in settings.translation.items() if value is not None}
     if isinstance(settings, EnsembleSettings):
         options |= {
@@ -197,7 +209,7 @@ def translator_for(settings: ModelSettings, model: str | list[str] | None = None
 
 
 def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
-    """Model, tokenizer and configuration of a checkpoint."""
+    """Returns the model, tokenizer and configuration of a checkpoint."""
     config = _checked(saved, "train")
     tokenizer = ckpt.tokenizer_from(saved)
     sizes = tokenizer.source_size, tokenizer.target_size
@@ -206,8 +218,12 @@ def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
 
 
 def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
-    """A network with the weights of a checkpoint, from a function that builds it."""
-    # Without memory: weights that do not fit are refused before anything is allocated.
+    """Returns a network with the weights of a checkpoint.
+
+    make: builds the network
+    saved: checkpoint with the weights
+    """
+    # On the meta device, wrong weights are detected before memory is allocated.
     with torch.device("meta"), Uninitialized():
         network = make()
     ckpt.check_weights(network, saved.weights, saved.path)
@@ -217,16 +233,16 @@ def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
     }
     for module in network.modules():
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            setattr(module, name, weights[id(parameter)])  # shared where it was
+            setattr(module, name, weights[id(parameter)])  # tied parameters stay tied
     return network
 
 
 def _checked(saved: Checkpoint, command: str) -> Config:
-    """The configuration of a checkpoint, checked as one of a command line."""
+    """Returns the configuration of a checkpoint, checked like one from the command line."""
     ckpt.check_kind(saved, command)
     refuse_missing(saved.meta, saved.path)
     try:
-        # An optimizer has been there, and building one takes most of a second.
+        # The optimizer is not built, which would take most of a second.
         config = {**saved.config, "callback": None}
         return COMMANDS[command].of(config, unbuilt={"optimizer"}).values
     except ConfigErrors as error:

@@ -1,4 +1,4 @@
-"""Metrics of translation quality on detokenised text, by sacreBLEU (Post 2018)."""
+"""Metrics of translation quality on detokenised text, computed by sacreBLEU (Post 2018)."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ TOKENIZERS = {
     "ko-mecab": "ko kor kore hang",
     "char": "th tha thai lo lao laoo km khm khmr my mya bur mymr",
 }
-"""Languages by sacreBLEU's tokeniser for them, because spaces do not separate their words.
+"""Languages that are written without spaces between words, by the sacreBLEU tokeniser to use.
 
-Languages are codes of ISO 639-1 and 639-3, and script subtags of ISO 15924.
+Languages are codes of ISO 639-1 and ISO 639-3, and script subtags of ISO 15924.
 """
 WITHOUT_SPACES = {code: name for name, codes in TOKENIZERS.items() for code in codes.split()}
-"""Tokenisers by the code of the language."""
+"""SacreBLEU tokeniser of each language that is written without spaces, by language code."""
 SCRIPTS = {
     "ja-mecab": re.compile(r"[\u3040-\u30ff]"),
     "zh": re.compile(r"[\u3400-\u9fff\U00020000-\U0003ffff]"),
     "char": re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"),
 }
-"""Letters of scripts without spaces, by the tokeniser of the script.
+"""Patterns of letters in scripts without spaces, by sacreBLEU tokeniser.
 
-Kana comes first, because Japanese text also has Chinese characters.
+Kana come first, because Japanese text also contains Chinese characters.
 """
 SCRIPT_SHARE = 0.1
-"""Smallest share of a script among the letters of a text in this script."""
+"""Smallest fraction of letters in a script without spaces for which the script is detected."""
 SCRIPT_LINES = 1000
-"""Number of lines in which the script of a text is detected."""
+"""Number of lines used to detect the script of a text."""
 NEEDS = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "ko-mecab": ("mecab_ko", "sacrebleu[ko]")}
-"""Module and pip requirement of a tokeniser."""
+"""Python module and pip requirement of each tokeniser that needs another package."""
 LOWER_IS_BETTER = ("ter", "loss")
-"""Metrics whose lower values are better."""
+"""Names of the metrics for which lower values are better."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A score.
+    """A score of a corpus.
 
-    score: per cent (TER may exceed 100)
-    signature: signature of sacreBLEU, which describes the computation
+    score: value in percent; TER may exceed 100
+    signature: sacreBLEU's signature, which describes the computation
     """
 
     score: float
@@ -63,13 +63,13 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """Metric of a run, with its options.
+    """Metric of a training run, with its options.
 
-    name: metric that chooses the checkpoint, decides early stopping and is maximised by sweeps;
-        BLEU, chrF and exact match are always reported
-    tokenize: sacreBLEU's tokeniser for BLEU; auto: by the target language, see `of`
-    lowercase: whether case is ignored
-    char_order: maximal n-gram of chrF, in characters
+    name: metric that selects the best checkpoint, early stopping and the best run of a sweep; BLEU,
+        chrF and exact match are always reported
+    tokenize: sacreBLEU tokeniser for BLEU; `auto` selects it by the target language
+    lowercase: whether to ignore case
+    char_order: largest order of chrF's n-grams, in characters
     """
 
     name: MetricName = "bleu"
@@ -79,13 +79,14 @@ class Metric:
     _given_warnings: set[str] = field(default_factory=set, init=False, compare=False, repr=False)
 
     def of(self, language: str, references: Sequence[str] = ()) -> Metric:
-        """This metric for a target language: `auto` becomes a tokeniser of sacreBLEU.
+        """Returns the metric for a target language, with `auto` replaced by a sacreBLEU tokeniser.
 
-        language: code such as zh, zho or zho_Hans; other names have no effect
-        references: text of the language; its script decides if the code does not
+        If the tokeniser's package is not installed, `auto` becomes `char`, with a warning.
 
-        If the tokeniser is not installed, `auto` becomes `char`, with a warning. Raises UserError
-        if a chosen tokeniser cannot be used.
+        language: language code such as zh, zho or zho_Hans; other names are ignored
+        references: text in the language; its script selects the tokeniser if the code does not
+
+        Raises UserError if an explicitly chosen tokeniser cannot be used.
         """
         tokenize = self.tokenize
         if tokenize == "auto":
@@ -95,23 +96,24 @@ class Metric:
             tokenize = detected[0]
             if tokenize in NEEDS and find_spec(NEEDS[tokenize][0]) is None:
                 log.warning(
-                    "metric.tokenize=auto: uses char, as %s is not installed", NEEDS[tokenize][1]
+                    "metric.tokenize=auto: using char, because %s is not installed",
+                    NEEDS[tokenize][1],
                 )
                 tokenize = "char"
         metric = replace(self, tokenize=tokenize)
         try:
             metric.score(["a"], ["a"])
-        except Exception as error:  # a missing package raises errors of many kinds
+        except Exception as error:  # a missing package raises many types of errors
             how = f": pip install '{NEEDS[tokenize][1]}'" if tokenize in NEEDS else ""
             message = first_line(error)
             raise UserError(
-                f"metric.tokenize={tokenize}: cannot be used here ({message}){how}"
+                f"metric.tokenize={tokenize}: cannot be used ({message}){how}"
             ) from error
         return metric
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options of the comparison of texts, as arguments of `similarity`."""
+        """Options of the text comparison, as arguments of `similarity`."""
         return {
             "tokenize": self.tokenize,
             "lowercase": self.lowercase,
@@ -119,7 +121,7 @@ class Metric:
         }
 
     def better(self, new: float, old: float | None) -> bool:
-        """Returns whether a score is better than an older one, or the first one."""
+        """Returns whether a new score is better than an older score, or there is no older score."""
         return old is None or (new < old if self.name in LOWER_IS_BETTER else new > old)
 
     def score(
@@ -130,20 +132,20 @@ class Metric:
         others: Sequence[Sequence[str]] = (),
         orders: bool = False,
     ) -> dict[str, Result]:
-        """Scores of translations by metric: bleu, chrf and exact.
+        """Returns the scores of translations by metric name: bleu, chrf, exact and optional ones.
 
         hypotheses: translations
-        references: reference of each line; an empty line means that there is none
-        ter: whether TER is computed too
-        others: further references of each line
-        orders: whether bleu1, bleu2 and bleu3 are computed too, for captions of pictures
+        references: reference of each line; an empty line means that the reference is missing
+        ter: whether to compute TER too
+        others: further sets of references
+        orders: whether to compute bleu1, bleu2 and bleu3 too, for image captions
 
-        Logs a warning for lines without a reference, and for references without spaces whose
-        tokeniser splits at spaces.
+        Logs a warning for missing references, and for references without spaces if the tokeniser
+        splits at spaces.
         """
         from sacrebleu.metrics import BLEU, CHRF, TER
 
-        # With tokenize=none, the text is tokenised on purpose: sacreBLEU must not warn.
+        # force suppresses sacreBLEU's warning about tokenised text, which tokenize=none expects.
         bleu = partial(
             BLEU, tokenize=self.tokenize, lowercase=self.lowercase, force=self.tokenize == "none"
         )
@@ -156,7 +158,7 @@ class Metric:
             metrics[f"bleu{order}"] = bleu(max_ngram_order=order)
         sets = [[line for line in lines if line] for lines in zip(references, *others, strict=True)]
         self._warn_of_references(hypotheses, references, sets)
-        # sacreBLEU needs a reference for each line first, and None for a missing further one.
+        # sacreBLEU expects a string as first reference of a line, and None for missing others.
         streams: list[Any] = [[lines[0] if lines else "" for lines in sets]]
         for number in range(1, 1 + len(others)):
             streams.append([lines[number] if number < len(lines) else None for lines in sets])
@@ -176,7 +178,7 @@ class Metric:
     def _warn_of_references(
         self, hypotheses: Sequence[str], first: Sequence[str], sets: Sequence[Sequence[str]]
     ) -> None:
-        """Warns of missing references, and of a tokeniser that does not fit the script.
+        """Logs warnings for missing references, and for a tokeniser that does not match the script.
 
         hypotheses: translations
         first: first reference of each line
@@ -188,8 +190,8 @@ class Metric:
         )
         if missing:
             self._warn_once(
-                f"reference: {missing:,} of {len(sets):,} lines have no reference; their "
-                "translations count as wrong"
+                f"reference: {missing:,} of {len(sets):,} lines have no reference, so their "
+                "translations count as wrong; complete the reference file"
             )
         fitting = script_tokenizer(first) if self.tokenize in ("auto", "13a", "intl") else None
         if fitting is not None:
@@ -199,16 +201,16 @@ class Metric:
             )
 
     def _warn_once(self, message: str) -> None:
-        # A metric scores every validation of a training.
+        # Warn only once, because the metric scores every validation.
         if message not in self._given_warnings:
             self._given_warnings.add(message)
             log.warning("%s", message)
 
 
 def script_tokenizer(lines: Sequence[str]) -> str | None:
-    """The tokeniser for the script of a text; None for a script with spaces."""
+    """Returns sacreBLEU's tokeniser for the script of a text, or None for a script with spaces."""
     text = "".join(lines[:SCRIPT_LINES])
-    least = SCRIPT_SHARE * sum(map(str.isalpha, text))
+    least = SCRIPT_SHARE * sum(map(str.isalpha, text))  # number of letters
     return next(
         (n for n, letters in SCRIPTS.items() if len(letters.findall(text)) >= least > 0), None
     )
@@ -220,12 +222,14 @@ def similarity(
     lowercase: bool = False,
     char_order: int = 6,
 ) -> Callable[[str, str], float]:
-    """Function of a sentence and a reference that returns sentence BLEU or chrF, from 0 to 100.
+    """Returns a function of a sentence and its reference that computes sentence BLEU or chrF.
 
-    name: bleu (of the n-grams that the sentence has) or chrf
-    tokenize: sacreBLEU's tokeniser for BLEU
-    lowercase: whether case is ignored
-    char_order: maximal n-gram of chrF, in characters
+    The scores are from 0 to 100.
+
+    name: `bleu` or `chrf`; BLEU uses only the n-gram orders that the sentence has
+    tokenize: sacreBLEU tokeniser for BLEU
+    lowercase: whether to ignore case
+    char_order: largest order of chrF's n-grams, in characters
     """
     from sacrebleu.metrics import BLEU, CHRF
 

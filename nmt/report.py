@@ -1,8 +1,9 @@
 """python -m nmt.report FOLDER [FOLDER …] [metric=bleu] [output=NAME]
 
-A report of runs: a table on the terminal, and as Markdown, CSV, LaTeX and one HTML page with
-learning curves. Sweeps that are still running can be reported too. With systems=[FILE,…], other
-tools' translations of the test text are rows as well; columns=[NAME,…] chooses columns.
+Compares training runs, also of sweeps that are still running. Prints a table, and writes it as
+Markdown, CSV, LaTeX and an HTML page with learning curves. systems=[FILE,…] adds translations of
+the
+test set by other systems as rows; columns=[NAME,…] selects the columns.
 """
 
 from nmt.configuration.command_line import command

@@ -1,8 +1,8 @@
 """python -m nmt.score model=RUN_DIR source=FILE target=FILE [output=FILE] [format=jsonl] …
 
-The probability of given translations under the model: one natural-log probability per line (</s>
-included), perplexity on stderr. With nbest=FILE (Moses format) instead of target=FILE, the
-hypotheses of an n-best list are scored again.
+Computes the natural-log probability of each given translation under the model, </s> included, one
+value per line. The perplexity is printed to stderr. With nbest=FILE instead of target=FILE, scores
+the hypotheses of an n-best list in Moses format.
 """
 
 from nmt.configuration.command_line import command

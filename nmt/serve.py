@@ -1,7 +1,9 @@
 """python -m nmt.serve model=RUN_DIR [port=8000] [model=[A,B] names=[a,b]] [keys=FILE] …
 
-A page and an API for other programs at http://127.0.0.1:8000, with LibreTranslate's requests and
-answers (nmt/serving/README.md). Ctrl-C or SIGTERM ends it when all requests are answered.
+Starts an HTTP server at http://127.0.0.1:8000 with a web page and an API that is compatible with
+LibreTranslate (nmt/serving/README.md). After Ctrl-C or SIGTERM, the server answers the open
+requests
+and exits.
 """
 
 from nmt.configuration.command_line import command

@@ -1,7 +1,8 @@
 """python -m nmt.train [group=choice …] [key=value …]        see conf/train.yaml
 python -m nmt.train resume=RUN_DIR                        continues a run
 
-In Python, the module is a function too: nmt.train("group=choice", "key=value", …).
+Trains a translation model. In Python, the module can be called as a function:
+nmt.train("group=choice", "key=value", …).
 """
 
 from nmt.configuration.command_line import command

@@ -1,7 +1,7 @@
 """python -m nmt.translate model=RUN_DIR [input=FILE] [output=FILE] [search=beam] [format=jsonl] …
 
-One line out for every line in, in order. Without input=, stdin is translated as it arrives; at a
-terminal, line by line.
+Translates the lines of a file, one output line per input line. Without input=, lines from stdin are
+translated as they arrive; at a terminal, the command is interactive.
 """
 
 from nmt.configuration.command_line import command

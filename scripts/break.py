@@ -473,7 +473,7 @@ def races(
             except UserError as error:
                 word = (
                     b"n"
-                    if "writing it" in str(error) or "holds another run" in str(error)
+                    if "writing to it" in str(error) or "holds another run" in str(error)
                     else b"?"
                 )
             except BaseException:

@@ -699,9 +699,9 @@ def test_a_finished_run_continues_and_kinds_are_distinguished(trained, tmp_path)
         command[-1] for command in json.loads((folder / "run/run.json").read_text())["commands"]
     ][1:] == ["trainer.max_epochs=5"]
     result = run(f"model={folder}/run", module="translate", stdin="a")
-    assert "a model that classifies; use nmt.classify" in result.stderr
+    assert "a classifier; use nmt.classify" in result.stderr
     result = run(f"resume={folder}/run", module="train", stdin="a")
-    assert "a model that classifies; use nmt.classify" in result.stderr
+    assert "a classifier; use nmt.classify" in result.stderr
 
 
 def test_faults_are_reported(trained):
@@ -784,7 +784,7 @@ def test_several_labels_vectors_and_last(tmp_path):
     result = run(*common, "pooling=last", f"run_dir={tmp_path}/last")
     assert result.returncode == 0, result.stderr
     result = run(f"model={tmp_path}/last", f"explain={tmp_path}/x.html", stdin="a")
-    assert "no importances to show" in result.stderr
+    assert "the classifier has no word importances" in result.stderr
 
 
 def test_a_wrong_label_column_does_not_flood_the_terminal(tokenizer, caplog):

@@ -394,10 +394,10 @@ def test_several_sources_from_training_to_answers(corpus, tmp_path):
     both = f"input={tmp_path}/input", f"attention_map={tmp_path}/both.json"
     failed(
         run("translate", f"model={folder}", *both, f"compare=[{alone}]"),
-        "this model reads one text, the first one 2 sources",
+        "the model reads one text, but the translating model reads 2 sources",
     )
     message = run("translate", f"model={alone}", stdin="aa\tff\n")
-    assert b"this model reads one text a line, so a tab is a space" in message.stderr
+    assert b"the model reads one text per line and treats a tab as a space" in message.stderr
 
 
 def test_factors_from_training_to_answers(corpus, tmp_path):

@@ -63,7 +63,7 @@ def test_a_lock_names_its_holder_and_dies_with_it(tmp_path):
     holder.start()
     assert ready.wait(60)
     with pytest.raises(
-        LockHeld, match=rf"output=x: process {holder.pid} on \S+ \(since .*is writing it"
+        LockHeld, match=rf"output=x: process {holder.pid} on \S+ \(since .*is writing to it"
     ):
         Lock(tmp_path / "lock", "output=x")
     assert Holder.read(tmp_path / "lock").process == holder.pid
@@ -81,7 +81,7 @@ def test_a_folder_has_one_writer(tmp_path, run_dir):
     with pytest.raises(UserError, match="holds another run"):
         claim(run_dir)
     with Lock(run_dir / ".lock", "x"):
-        failed(run("train", f"resume={run_dir}", "trainer.max_epochs=3"), "is writing it")
+        failed(run("train", f"resume={run_dir}", "trainer.max_epochs=3"), "is writing to it")
     names = []
     for _ in range(3):
         folder, lock = claim_fresh(tmp_path / "runs" / "now")
@@ -95,7 +95,7 @@ def test_an_output_has_one_writer(tmp_path, run_dir):
         failed(
             run("translate", f"model={run_dir}", f"output={tmp_path}/out", stdin="a\n"),
             "output=",
-            "is writing it",
+            "is writing to it",
         )
 
 
@@ -536,24 +536,22 @@ def test_a_strangers_partial_output_is_never_continued_or_overwritten(tmp_path, 
     command = "translate", f"input={source}", f"output={output}"
     partial.write_text("1\n2\n3\n")
     for extra in ([], ["resume=true"]):
-        failed(
-            run(*command, f"model={run_dir}", *extra), "part of other work (other origin unknown)"
-        )
+        failed(run(*command, f"model={run_dir}", *extra), "output of other work (unknown origin)")
     assert partial.read_text() == "1\n2\n3\n"
     from nmt.pipeline.fingerprint import fingerprint
 
     ours = fingerprint(configure("translate", [*command[1:], f"model={run_dir}"]))
     record = {"work": ours, "finished_lines": 0, "finished_bytes": 0}
     (tmp_path / "out.partial.json").write_text(json.dumps(record))
-    failed(run(*command, f"model={small_run}", "resume=true"), "other model")
-    failed(run(*command, f"model={run_dir}", "search=greedy", "resume=true"), "other settings")
+    failed(run(*command, f"model={small_run}", "resume=true"), "different model")
+    failed(run(*command, f"model={run_dir}", "search=greedy", "resume=true"), "different settings")
     source.write_text("a c\n" * 3)
-    failed(run(*command, f"model={run_dir}", "resume=true"), "other input")
+    failed(run(*command, f"model={run_dir}", "resume=true"), "different input")
     assert partial.read_text() == "1\n2\n3\n"
     source.write_text("a b\n" * 3)
     assert run(*command, f"model={run_dir}", "resume=true").returncode == 0
     source.write_text("a b\n" * 5)
-    failed(run(*command, f"model={run_dir}", "resume=true"), "has 3 lines, not 5")
+    failed(run(*command, f"model={run_dir}", "resume=true"), "exists with 3 lines, expected 5")
 
 
 @pytest.mark.exhaustive
@@ -670,7 +668,7 @@ def test_gold_links_out_of_range_are_counted(tmp_path, run_dir):
     ]
     result = run("align", f"model={run_dir}", *files)
     assert result.returncode == 0, result.stderr.decode()
-    assert b"3 links to words that are not in their lines" in result.stderr
+    assert b"3 links refer to words beyond the end of their line" in result.stderr
 
 
 def test_gold_links_one_a_line(tmp_path, run_dir):
@@ -701,7 +699,7 @@ def test_a_reverse_model_of_the_same_direction_is_refused(tmp_path, run_dir):
     command = f"source={tmp_path}/s", f"target={tmp_path}/s", f"model={run_dir}"
     failed(
         run("align", *command, f"reverse={run_dir}"),
-        "reverse: translates forward to backward, as model= does",
+        "reverse: the model translates forward to backward, as model= does",
     )
 
 
@@ -709,7 +707,7 @@ def test_a_reverse_model_of_the_same_direction_is_refused(tmp_path, run_dir):
 def test_a_closed_stdin_is_a_message(run_dir):
     command = f"{sys.executable} -m nmt.translate model={run_dir} <&-"
     result = subprocess.run(["bash", "-c", command], capture_output=True)
-    failed(result, "input=stdin: it is closed; give input=FILE")
+    failed(result, "input=stdin: stdin is closed; give input=FILE")
 
 
 def test_text_with_bars_in_an_n_best_list(tmp_path, run_dir):
@@ -795,7 +793,7 @@ def test_who_comes_second_by_a_moment_is_reported(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     lock = claim(folder)
     monkeypatch.setattr(Path, "exists", lambda path: False)
-    with pytest.raises(LockHeld, match=f"process {os.getpid()} .* is writing it"):
+    with pytest.raises(LockHeld, match=f"process {os.getpid()} .* is writing to it"):
         claim(folder)
     monkeypatch.undo()
     assert folder.is_dir()

@@ -120,7 +120,7 @@ def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exporte
     with pytest.raises(nmt.UserError, match="encoder has normalised gates or a deep transition"):
         check_exportable(Held())
     Held.models = (network("bahdanau", "multi_head"),)
-    with pytest.raises(nmt.UserError, match="several heads"):
+    with pytest.raises(nmt.UserError, match="several attention heads"):
         check_exportable(Held())
 
 
@@ -172,7 +172,7 @@ def test_a_card_describes_the_model(small_run, tmp_path):
     assert metadata["tags"] == ["recurrent", "attention", "gru"]
     assert metadata["model-index"][0]["results"][0]["dataset"]["type"] == "validation"
     assert "- validation bleu: 1.00 (`s`)" in text
-    assert "decoder bahdanau, attention concat; trained with nmt 0.0.9." in text
+    assert "decoder bahdanau, attention concat), trained with nmt 0.0.9." in text
     shown = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     assert shown["trainer"] == saved.meta["config"]["trainer"]
     assert not {"run_dir", "device", "threads", "callback"} & {*shown}
@@ -180,7 +180,7 @@ def test_a_card_describes_the_model(small_run, tmp_path):
     fixed = {"_target_": "nmt.model.decoder.fixed.Fixed", "cell": "lstm"}
     metadata, text = written(decoder=fixed, attention={}, window={}, **cells)
     assert metadata["tags"] == ["recurrent", "lstm"]
-    assert "encoder convolution, decoder fixed;" in text
+    assert "encoder convolution, decoder fixed)" in text
     last = {"_target_": "nmt.model.pooling.last.Last"}
     metadata, text = written(pooling=last, decoder={}, attention={})
     assert metadata["pipeline_tag"] == "text-classification"

@@ -221,7 +221,11 @@ def test_training_with_a_tokenizer_of_ones_own(texts, tmp_path):
 
 def test_faults_of_fine_tuning_are_reported(base, texts, tmp_path):
     command = [*texts[1], f"run_dir={tmp_path}/run", "trainer.max_updates=1"]
-    failed(run("train", *command, f"init={tmp_path}"), f"init={tmp_path}", "Is it a run directory")
+    failed(
+        run("train", *command, f"init={tmp_path}"),
+        f"init={tmp_path}",
+        "Give the folder of a trained run",
+    )
     failed(
         run("train", *command, f"init={base}", "decoder=bahdanau"),
         "decoder=bahdanau",
@@ -251,7 +255,7 @@ def test_faults_of_fine_tuning_are_reported(base, texts, tmp_path):
     )
     failed(
         run("train", *command, f"init={base}", "encoder.hidden_size=8", "decoder.hidden_size=16"),
-        "do not fit",
+        "do not match",
     )
     failed(run("train", *command, f"init={base}", "decoder.hiden=16"), "did you mean hidden_size")
     failed(
@@ -320,7 +324,7 @@ def test_a_mean_of_independent_trainings_is_warned_about(base, texts, tmp_path):
     typed = [*texts[0], *SIZES, "decoder=luong", "attention=dot", "cell=lstm", "seed=5"]
     stranger = trained(tmp_path / "stranger", *typed, "trainer.max_epochs=2")
     result = run("average", f"models=[{base},{stranger}]", f"output={tmp_path}/mean.safetensors")
-    assert b"are of independent trainings" in result.stderr
+    assert b"come from independent trainings" in result.stderr
 
 
 def test_faults_of_averaging_are_reported(base, texts, tmp_path):

@@ -42,7 +42,7 @@ def test_attention_of_one_text(small_run):
 def test_a_search_by_its_name(small_run):
     assert type(nmt.load(str(small_run), search="greedy").search).__name__ == "Greedy"
     assert nmt.load(str(small_run), search="beam").search.width == 5
-    with pytest.raises(nmt.UserError, match="search=best: choose beam, "):
+    with pytest.raises(nmt.UserError, match="search=best: unknown; choose one of beam, "):
         nmt.load(str(small_run), search="best")
 
 
@@ -114,7 +114,7 @@ def test_pages_are_for_everyone(kind, tmp_path):
         assert scopes.count("col") == 6 and scopes.count("row") == 4
         assert marked[0]["data-value"] == "ü ← a: 0.700"
     else:
-        assert "(right: bad)" in text
+        assert "(correct: bad)" in text
 
 
 @pytest.mark.parametrize("name", ["$x^2$", "a" * 60])
@@ -133,7 +133,7 @@ def test_a_box_of_the_last_resort_font_is_no_letter(caplog):
     assert not caplog.text  # a private character belongs to no script
     with plots.fonts_for(["a", "\N{CUNEIFORM SIGN A}"]):
         pass
-    assert "no installed font has 𒀀 (Cuneiform)" in caplog.text
+    assert "no installed font has the characters 𒀀 (Cuneiform)" in caplog.text
 
 
 def test_letters_that_no_font_has_are_named(tmp_path, caplog, monkeypatch):
@@ -142,7 +142,7 @@ def test_letters_that_no_font_has_are_named(tmp_path, caplog, monkeypatch):
         [AttentionMap(["我", "b"], ["x"], {"": np.ones((1, 2)) / 2}, ends=False)],
         tmp_path / "x.png",
     )
-    assert "no installed font has 我 (Cjk)" in caplog.text
+    assert "no installed font has the characters 我 (Cjk)" in caplog.text
     assert (tmp_path / "x.png").exists()
 
 

@@ -67,8 +67,9 @@ def test_other_translations_that_the_search_keeps_are_shown(small_run):
 
 def test_what_cannot_be_answered_is_said(translator):
     assert conversation(translator, ":score", ":help", ":what", "caf\udce9", "", ":attention") == [
-        "there is no answer yet; type a sentence first", HELP, f"there is no :what\n{HELP}",
-        "not UTF-8: set the terminal to UTF-8, or translate a file", "", "there is no answer yet; type a sentence first",
+        ":score: needs a translation; type a sentence first", HELP, f"unknown command :what\n{HELP}",
+        "the line is not UTF-8: set the terminal to UTF-8, or translate a file", "",
+        ":attention: needs a translation; type a sentence first",
     ]  # fmt: skip
 
 
@@ -87,9 +88,9 @@ def test_an_error_is_no_end(small_run, monkeypatch):
 
 def test_mostly_unknown_input_is_reported(translator, caplog):
     translator.translate(["a b c", "a b ж"])
-    assert "unknown" not in caplog.text
+    assert "vocabulary" not in caplog.text
     translator.translate(["a b c", "жжж щщщ", "жук"])
-    assert '2 of 3 lines are mostly unknown to the vocabulary ("жжж щщщ")' in caplog.text
+    assert 'most words of 2 of 3 lines are not in the vocabulary ("жжж щщщ")' in caplog.text
     assert "(forward)" in caplog.text
 
 

@@ -210,9 +210,8 @@ def test_a_test_part_with_missing_lines_is_reported(tmp_path):
         make_run(tmp_path / decoder, decoder, 1, 0.9)
     (tmp_path / "fixed/test.txt").write_text("a man\n")
     done = run("report", tmp_path, "samples=50", "trials=0")
-    assert (
-        f"{tmp_path}/fixed: test.txt has 1 lines, its reference {SENTENCES}".encode() in done.stderr
-    )
+    expected = f"{tmp_path}/fixed: test.txt has 1 lines, but the reference has {SENTENCES}"
+    assert expected.encode() in done.stderr
 
 
 def test_a_report_is_written_in_every_form(sweep, tmp_path):
@@ -239,13 +238,13 @@ def test_a_report_is_written_in_every_form(sweep, tmp_path):
 
 def test_bad_folders_are_reported(sweep, tmp_path):
     failed(run("report", tmp_path), "no finished run found")
-    failed(run("report", tmp_path / "nothing"), "no such folder")
+    failed(run("report", tmp_path / "nothing"), "folder not found")
     (tmp_path / "file").touch()
-    failed(run("report", tmp_path / "file"), "is a file; give the folder of a run or a sweep")
+    failed(run("report", tmp_path / "file"), "expected the folder of a run or a sweep, got a file")
     failed(run("report"), "folders: missing")
     failed(
         run("report", sweep, "metric=blue"),
-        "the runs have no such score (available: bleu, chrf, exact)",
+        "score not found in the runs; available: bleu, chrf, exact",
     )
     make_run(tmp_path / "a", "luong", 1, 0.9, data="x")
     make_run(tmp_path / "b", "luong", 2, 0.9, data="y")
@@ -276,10 +275,10 @@ def test_a_running_sweep_shows_its_progress(tmp_path):
         (folder / "sweep.json").write_text(json.dumps(record))
     collected = collect([str(tmp_path)])
     report = Report.of(collected.finished, collected.swept, None, samples=50)
-    assert report.state.startswith("1 of 2 done, 1 failed")
+    assert report.state.startswith("1 of 2 runs finished, 1 failed")
     write(report, report.tables(), tmp_path / "report")
     page = (tmp_path / "report.html").read_text()
-    assert "1 of 2 done" in page
+    assert "1 of 2 runs finished" in page
     assert "no memory" in page
 
 

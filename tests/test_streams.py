@@ -219,7 +219,7 @@ def test_constraints_from_files(small_run, tmp_path):
     assert "h" in first.split()
     assert "e" not in third.split()
     constraints.write_text('{"prefix": "h"}\n\n\n')
-    with pytest.raises(UserError, match="gives one too"):
+    with pytest.raises(UserError, match="has one too"):
         translated(small_run, source, tmp_path / "o3", *both)
     for bad, message in (
         ("{}\n", "has 1 lines"), ("[]\n\n\n", "line 1: a line must be an object"), ("{}\nx\n\n", "line 2: not JSON"),

@@ -86,7 +86,7 @@ def test_several_sentences_in_one_string_are_warned_about(small_run, caplog):
     with caplog.at_level("WARNING", "nmt"):
         for _ in range(2):
             translator.translate("a b! C d.")
-    assert caplog.text.count("a string with several sentences is translated as one line") == 1
+    assert caplog.text.count("has several sentences, but is translated as one line") == 1
 
 
 def test_a_used_translator_can_be_pickled(small_run):
@@ -404,7 +404,7 @@ def test_faults_of_unknown_words_are_reported(few_words, tmp_path):
     failed(
         run("translate", *command, f"lexicon={tmp_path}/bad", stdin="a"),
         "line 2",
-        "expected a word, a tab and its translation",
+        "expected WORD, a tab and its translation",
     )
     (tmp_path / "good").write_text("a\tb\n")
     failed(

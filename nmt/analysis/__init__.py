@@ -1,4 +1,5 @@
-"""Reports of runs, comparisons of systems, evaluation, and citations of a run.
+"""Analysis of models: evaluation, reports of runs, comparisons of systems, and citations.
 
-Read: tables, significance, run_results, ranking, run_report, comparison, the rest in any order.
+Reading order: tables, significance, run_results, ranking, run_report, comparison, the rest in any
+order.
 """

@@ -1,9 +1,10 @@
-"""Checks attention code against the laws of attention over words, on tiny examples.
+"""Tests of attention code for the laws of attention, properties that correct attention has.
 
     import nmt.analysis.attention_laws as laws
     print(laws.check_attention(my_attention).text)
 
-A law is a function of a probe. It returns a text with numbers if the law is broken, or None.
+Each law is a function that calls the code on tiny examples. It returns an explanation with numbers
+if the law is broken, otherwise None.
 """
 
 import importlib.util
@@ -20,18 +21,18 @@ from nmt.analysis.attention_probe import LENGTHS, Answer, AttentionExample, Prob
 from nmt.foundation.errors import UserError
 
 TOLERANCE = 1e-9
-"""Largest difference of equal numbers, in float64."""
+"""Largest difference between values that count as equal, in float64."""
 SCALE = 1e3
-"""Factor of queries and parameters at which a score that can grow gives one position all weight."""
+"""Factor for queries and parameters at which an unbounded score gives one position all weight."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of a check.
+    """Result of `check_attention`.
 
-    name: name of the checked code
-    called: parameters and layouts of the calls
-    broken: by the names of broken laws, the observed weights or contexts, and the reason
+    name: name of the tested code
+    called: sentence with the parameters of the code and the layouts of their tensors
+    broken: observed weights or contexts with the probable cause, by name of the broken law
     """
 
     name: str
@@ -40,7 +41,7 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """The verdict as a paragraph, and one for each broken law."""
+        """Result as text: a summary paragraph, and a paragraph for each broken law."""
         if not self.broken:
             return f"{self.name}: keeps all {len(LAWS)} laws. {self.called}"
         count = f"breaks {len(self.broken)} of {len(LAWS)} laws"
@@ -49,13 +50,17 @@ class Verdict:
 
 
 def check_attention(target: Any, name: str | None = None) -> Verdict:
-    """Checks a function, a module, a class of modules, a score or an attention.
+    """Tests attention code for the laws of attention.
 
-    A function or `forward` has parameters with usual names for the query [B, P], the memory
-    [B, S, M] and, if it has one, the mask [B, S] or the lengths [B]. It returns the weights [B, S],
-    the context [B, M], or both. A decoder also takes tokens.
+    The parameters of a function or of `forward` are recognised by common names: query [B, P],
+    memory [B, S, M], mask [B, S] or lengths [B], and tokens of a decoder. The code returns the
+    weights [B, S], the context [B, M], or both. B is the number of sentences, S of source
+    positions, P and M are the sizes of query and memory.
 
-    Raises UserError if it cannot be called.
+    target: function, module, module class, attention score or attention
+    name: name of the code in messages (default: its Python name)
+
+    Raises UserError if the code cannot be called.
     """
     if name is None:
         name = str(getattr(target, "__name__", type(target).__name__))
@@ -67,7 +72,7 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
 
 
 def print_verdicts(functions: Sequence[str]) -> None:
-    """Prints the verdict of each FILE.py:NAME. Raises SystemExit(1) if a law is broken."""
+    """Tests each FILE.py:NAME and prints the result. Raises SystemExit(1) if a law is broken."""
     verdicts = [check_file(function) for function in functions]
     print("\n\n".join(verdict.text for verdict in verdicts))
     if any(verdict.broken for verdict in verdicts):
@@ -75,7 +80,7 @@ def print_verdicts(functions: Sequence[str]) -> None:
 
 
 def check_file(target: str) -> Verdict:
-    """Checks FILE.py:NAME. Raises UserError if it is not found or cannot be run."""
+    """Tests FILE.py:NAME. Raises UserError if the code is not found or cannot be run."""
     path, name = target.rpartition(":")[::2]
     if not path or not Path(path).is_file():
         raise UserError(
@@ -85,7 +90,7 @@ def check_file(target: str) -> Verdict:
     if spec is None or spec.loader is None:
         raise UserError(f"functions={target}: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses find their module in it
+    sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -107,7 +112,7 @@ def _weights(probe: Probe, example: AttentionExample) -> Tensor | None:
 
 
 def _output(answer: Answer) -> Tensor:
-    """The weights, or the context of code that returns no weights."""
+    """Returns the weights, or the context if the code returns no weights."""
     output = answer.context if answer.weights is None else answer.weights
     assert output is not None
     return output
@@ -123,11 +128,11 @@ def _row(weights: Tensor) -> str:
 
 
 def sums_to_one(probe: Probe) -> str | None:
-    """The weights of a query are not negative and sum to 1."""
+    """Returns a problem unless the weights of a query are not negative and sum to 1."""
     weights = _weights(probe, probe.example())  # [B, S]
     if weights is None:
         return None
-    sums = weights.sum(1)  # [B]
+    sums = weights.sum(1)
     if (weights >= 0).all() and (sums - 1).abs().max() <= TOLERANCE:
         return None
     worst = int((sums - 1).abs().argmax())
@@ -138,28 +143,28 @@ def sums_to_one(probe: Probe) -> str | None:
     if (weights.sum(0) - 1).abs().max() <= TOLERANCE:
         return (
             text
-            + "They sum to 1 over the sentences of the batch: the softmax has the wrong dimension."
+            + "The weights sum to 1 over the sentences of the batch: the softmax has the wrong "
+            "dimension."
         )
     if (weights < 0).any() or weights.max() > 1 + TOLERANCE:
-        return text + "These are scores: normalise them by a softmax over the source positions."
+        return text + "The code returns scores: add a softmax over the source positions."
     if abs(float(sums[0]) - 1) <= TOLERANCE:
         return (
-            text + "Only sentences with padding are wrong: mask the scores before the softmax, not "
-            "the weights after it."
+            text + "Only sentences with padding are wrong: mask the scores before the softmax "
+            "instead of the weights after it."
         )
     return (
-        text
-        + "Something is added or dropped after normalising, such as an epsilon in the denominator."
+        text + "The weights change after the softmax, for example by an epsilon in the denominator."
     )
 
 
 def ignores_padding(probe: Probe) -> str | None:
-    """Padding gets exactly 0."""
+    """Returns a problem unless the weight of padding is exactly 0."""
     example = probe.example()
     weights = _weights(probe, example)
     if weights is None or len(example.mask) == 1:
         return None
-    on_padding = weights.masked_fill(example.mask, 0.0).sum(1)  # [B]
+    on_padding = weights.masked_fill(example.mask, 0.0).sum(1)
     worst = int(on_padding.argmax())
     if on_padding[worst] == 0:
         return None
@@ -170,19 +175,20 @@ def ignores_padding(probe: Probe) -> str | None:
     )
     if not probe.has_mask:
         return (
-            text + "No parameter marks the padding: add a mask, and set the scores "
-            "of padding to -inf."
+            text + "The code has no mask: add a parameter mask, and set the scores of padding to "
+            "-inf."
         )
     if on_padding[worst] < 1e-3:
-        return text + "The number that replaces the scores of padding is too near: use -inf."
+        return text + "The masked scores of padding are not small enough: use -inf."
     return (
         text + "The mask has no effect on the softmax: set the scores of padding to -inf before it."
     )
 
 
 def content_of_padding(probe: Probe) -> str | None:
-    """The content of padding changes nothing."""
+    """Returns a problem if the content of padding affects the result."""
     example = probe.example()
+    # Large values in the padding reveal incomplete masking.
     dirty = replace(example, memory=example.memory.masked_fill(~example.mask.unsqueeze(2), 1e3))
     before, after = _outputs(probe, example, dirty)
     change = float((after - before).abs().max())
@@ -190,32 +196,34 @@ def content_of_padding(probe: Probe) -> str | None:
         return None
     if not after.isfinite().all():
         return (
-            "large numbers in the padding give NaN: exp of a masked score overflows before the "
-            "mask is applied."
+            "large values in the padding cause NaN: exp of a score of padding overflows before "
+            "the mask is applied."
         )
-    return f"another content of the padding changes the result by up to {change:.3g}."
+    return (
+        f"other values in the padding change the result by up to {change:.3g}: the padding is not "
+        "masked completely."
+    )
 
 
 def depends_on_query(probe: Probe) -> str | None:
-    """The weights depend on the query."""
+    """Returns a problem unless the weights depend on the query."""
     example = probe.example()
     other = replace(example, query=example.query.flip(1) + 1)
     before, after = _outputs(probe, example, other)
     if (after - before).abs().max() > TOLERANCE:
         return None
     return (
-        "two different queries give the same weights. A linear score of [query; key] does "
-        "this: the part of the query is "
-        "equal at all positions and cancels in the softmax; a nonlinearity such as tanh must "
-        "come before the last layer."
+        "two different queries give the same weights. In a linear score of [query; key], the "
+        "query term is equal at all positions and cancels in the softmax: add a nonlinearity such "
+        "as tanh before the last layer."
     )
 
 
 def depends_on_memory(probe: Probe) -> str | None:
-    """Weights move with the words: the score compares contents, not positions."""
+    """Returns a problem unless the weights follow the words if their order changes."""
     example = probe.example()
     if not all_sizes_work(probe):
-        example = _part(example, 1, len(example.mask[0]))  # other sentences may have an influence
+        example = _part(example, 1, len(example.mask[0]))  # other sentences may affect the result
     order = torch.tensor([3, 1, 5, 0, 4, 2])
     moved = example.memory.clone()
     moved[0] = moved[0, order]  # the first sentence has no padding
@@ -227,18 +235,18 @@ def depends_on_memory(probe: Probe) -> str | None:
     if change <= TOLERANCE:
         return None
     text = (
-        "with the words in another order, weights that should move with the words change by up "
-        f"to {change:.3g}. "
+        "if the order of the words changes, the weight of a word should stay the same, but it "
+        f"changes by up to {change:.3g}. "
     )
     if torch.allclose(after, before):
-        return text + "The weights do not depend on the words at all, only on positions."
-    return text + "The score depends on positions, as by a layer of one output per position."
+        return text + "The weights depend only on positions, not on the words."
+    return text + "The score depends on positions, for example by a layer with an output for each."
 
 
 def all_sizes_work(probe: Probe) -> str | None:
-    """A batch of one sentence, and sentences of one word, can be computed."""
+    """Returns a problem unless the code supports a single sentence and sentences of one word."""
     if len(probe.lengths) == 1:
-        return "only a batch of one sentence can be computed."
+        return "the code works only for a batch of one sentence."
     example = probe.example()
     parts = {
         "a batch of one sentence": _part(example, 1, len(example.mask[0])),
@@ -247,17 +255,17 @@ def all_sizes_work(probe: Probe) -> str | None:
     for description, part in parts.items():
         try:
             _outputs(probe, part)
-        except Exception as error:  # of any library
+        except Exception as error:  # the code may raise any error
             reason = str(error).splitlines()[0]
             return (
-                f"{description} fails ({reason}): squeeze() without a dimension, or view() with "
-                "a fixed size."
+                f"{description} fails ({reason}), probably because of squeeze() without a "
+                "dimension or view() with a fixed size."
             )
     return None
 
 
 def sentences_are_independent(probe: Probe) -> str | None:
-    """A sentence alone has the same weights as in a batch."""
+    """Returns a problem unless a sentence alone gets the same weights as in a batch."""
     if all_sizes_work(probe):
         return None
     example = probe.example()
@@ -267,14 +275,13 @@ def sentences_are_independent(probe: Probe) -> str | None:
     if change <= TOLERANCE:
         return None
     return (
-        f"the first sentence alone gets weights that differ by up to {change:.3g} from those in "
-        "a batch: sentences are mixed, "
-        "as by view() where transpose() is meant."
+        f"the first sentence alone gets weights that differ by up to {change:.3g} from its weights "
+        "in a batch: the code mixes sentences, for example by view() instead of transpose()."
     )
 
 
 def _part(example: AttentionExample, sentences: int, positions: int) -> AttentionExample:
-    """The first sentences and positions of an example."""
+    """Returns the first sentences and source positions of an example."""
     return AttentionExample(
         example.query[:sentences],
         example.memory[:sentences, :positions],
@@ -283,34 +290,33 @@ def _part(example: AttentionExample, sentences: int, positions: int) -> Attentio
 
 
 def can_choose_one_word(probe: Probe) -> str | None:
-    """With larger parameters, one position of each head gets nearly all weight."""
+    """Returns a problem unless large parameters give a position of each head nearly all weight."""
     example = probe.example()
     largest = 0.0
-    # A large query alone saturates the tanh of an additive score at all positions alike.
+    # A large query alone saturates the tanh of an additive score at all positions.
     for factor in (1.0, SCALE):
         weights = _weights_of_scaled(probe, replace(example, query=factor * example.query))
         if weights is None:
             return None
         if not weights.isfinite().all():
             return (
-                "large scores give NaN: subtract the largest score before exp, as "
-                "torch.softmax does."
+                "large scores cause NaN: subtract the largest score before exp, as torch.softmax "
+                "does."
             )
         largest = max(largest, float(weights[0].max()))
-        # The mean of up to four sharp heads has weights of at least a quarter.
+        # The mean of up to four sharp heads has no weights between 0 and 1/4.
         blurred = (weights[0] > 0.01) & (weights[0] < 0.24)
         if not blurred.any():
             return None
     return (
-        f"with a query and parameters {SCALE:g} times as large, the largest of {LENGTHS[0]} "
-        f"weights is {largest:.3f}. The "
-        "scores are bounded, as by tanh after the last layer or by a sigmoid, so no training "
-        "can make the weights sharp."
+        f"if query and parameters are {SCALE:g} times as large, the largest of {LENGTHS[0]} "
+        f"weights is only {largest:.3f}. The scores are bounded, for example by tanh or a sigmoid "
+        "after the last layer, so training cannot make the weights sharp."
     )
 
 
 def _weights_of_scaled(probe: Probe, example: AttentionExample) -> Tensor | None:
-    """Weights of code whose parameters are SCALE times as large."""
+    """Returns the weights of the code with its parameters multiplied by SCALE."""
     module = probe.function
     parameters = list(module.parameters()) if isinstance(module, nn.Module) else []
     values = [parameter.detach().clone() for parameter in parameters]
@@ -325,17 +331,14 @@ def _weights_of_scaled(probe: Probe, example: AttentionExample) -> Tensor | None
 
 
 def gradients_arrive(probe: Probe) -> str | None:
-    """The gradient reaches query and memory."""
+    """Returns a problem unless gradients reach query and memory."""
     example = probe.example()
     query = example.query.clone().requires_grad_()
     memory = example.memory.clone().requires_grad_()
     output = _output(probe(replace(example, query=query, memory=memory)))
     if not output.requires_grad:
-        return (
-            "no gradient reaches the query and the memory: a detach(), .data or no_grad() "
-            "stands on the way."
-        )
-    # A plain sum of weights is constant, so its gradient would be 0.
+        return "no gradient reaches the query and the memory: remove detach(), .data or no_grad()."
+    # Different coefficients, because the gradient of the sum of the weights is 0.
     coefficients = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
     gradients = torch.autograd.grad(
         (coefficients * output).sum(), [query, memory], allow_unused=True
@@ -343,20 +346,24 @@ def gradients_arrive(probe: Probe) -> str | None:
     for tensor, name in zip(gradients, ("query", "memory"), strict=True):
         if tensor is None or not tensor.any():
             return (
-                f"no gradient reaches the {name}: a detach(), .data or an arg max stands on the "
-                "way."
+                f"no gradient reaches the {name}: remove detach(), .data or argmax between the "
+                f"{name} and the result."
             )
         if not tensor.isfinite().all():
             return (
-                f"the gradient of the {name} is not finite: 0 · inf of a masked position, perhaps."
+                f"the gradient of the {name} is NaN or inf, probably because of 0 · inf at a "
+                "masked position."
             )
     return None
 
 
 def context_is_weighted_sum(probe: Probe) -> str | None:
-    """The context of code without parameters is the sum of the memory, weighted."""
+    """Returns a problem unless the context is the sum of the memory, weighted by the attention.
+
+    The test applies to functions only, because a module may project the memory.
+    """
     if isinstance(probe.function, nn.Module):
-        return None  # it may project the memory
+        return None
     example = probe.example()
     answer = probe(example)
     if answer.weights is None or answer.context is None:
@@ -365,7 +372,7 @@ def context_is_weighted_sum(probe: Probe) -> str | None:
     change = float((answer.context - expected).abs().max())
     if change <= TOLERANCE:
         return None
-    return f"the context differs by up to {change:.3g} from the sum of the memory by the weights."
+    return f"the context differs by up to {change:.3g} from the weighted sum of the memory."
 
 
 LAWS: dict[str, Callable[[Probe], str | None]] = {
@@ -380,4 +387,4 @@ LAWS: dict[str, Callable[[Probe], str | None]] = {
     "gradients reach query and memory": gradients_arrive,
     "the context is the weighted sum": context_is_weighted_sum,
 }
-"""Laws by name."""
+"""Laws of attention by name; each function returns a problem, or None if the law holds."""

@@ -1,10 +1,10 @@
-"""Calls of attention code with any signature: functions, modules and decoders.
+"""Calls attention code with any signature: functions, modules and decoders.
 
-Parameters are recognised by their names. Layouts of the tensors are tried until a call returns
-attention weights or a context. The sizes of all dimensions differ, so that a result is recognised
-by its shape.
+Parameters are recognised by their names. Tensor layouts are tried until a call returns attention
+weights or a context. The sizes of all dimensions differ, so that the shape identifies a result.
 
-Dimensions: B sentences, S source positions, P features of the query, M features of the memory.
+In shapes, B is the number of sentences, S of source positions, P the size of the query and M the
+size of the memory.
 """
 
 import contextlib
@@ -23,14 +23,17 @@ from nmt.foundation.interfaces import Encoded
 from nmt.model.attention import Attention, Score
 
 LENGTHS = (6, 4, 1)
-"""Source positions of the sentences of an example, padded to the longest."""
+"""Source lengths of the sentences in an example; they are padded to the longest."""
 SIZE = 8
-"""Features of the query."""
+"""Size P of the query vector."""
 MEMORY_SIZES = ((SIZE, SIZE), (SIZE, 2 * SIZE), (2 * SIZE, 2 * SIZE))
-"""Sizes that are tried: argument of a constructor, and M, which a bidirectional encoder doubles."""
+"""Pairs of a constructor argument and the memory size M, in the order of trials.
+
+A bidirectional encoder doubles M.
+"""
 VOCABULARY = 11
 MASKED = 0.01
-"""Largest weight of padding at which a layout of the mask counts as the right one."""
+"""Largest weight of padding for which a layout of the mask is accepted."""
 ROLES = {
     "lengths": r"len",
     "mask": r"mask|pad",
@@ -38,7 +41,7 @@ ROLES = {
     "query": r"quer|^q$|hidden|state|decoder|dec_|rnn|^[sh](_?t|_prev)?$",
     "tokens": r"input|token|^y|word|trg|tgt|target|^x$",
 }
-"""Patterns of parameter names by role; the first match decides."""
+"""Patterns of parameter names for each role; the first matching role is used."""
 CONSTRUCTOR_VALUES = (
     (r"head", 2),
     (r"drop", 0.0),
@@ -46,16 +49,16 @@ CONSTRUCTOR_VALUES = (
     (r"max_?len", max(LENGTHS)),
     (r"size|dim|hid|feat|unit|emb|^d|^n", SIZE),
 )
-"""Values of constructor parameters without a default, by patterns of their names."""
+"""Values for constructor parameters without a default, by patterns of their names."""
 
 
 @dataclass(frozen=True)
 class AttentionExample:
-    """Arguments of one call.
+    """Input of a call of attention code.
 
-    query: [B, P]
-    memory: [B, S, M]
-    mask: [B, S], true for a real position
+    query: query vectors [B, P]
+    memory: source annotations [B, S, M]
+    mask: True for real positions [B, S]
     """
 
     query: Tensor
@@ -65,10 +68,10 @@ class AttentionExample:
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of one call.
+    """Output of a call of attention code.
 
-    weights: [B, S] (None: not returned)
-    context: [B, M] (None: not returned)
+    weights: attention weights [B, S] (None: not returned)
+    context: context vectors [B, M] (None: not returned)
     """
 
     weights: Tensor | None
@@ -101,17 +104,17 @@ LAYOUTS: Mapping[str, Mapping[str, Callable[[Tensor], Tensor]]] = {
         "[1, B]": lambda mask: torch.ones(1, len(mask), dtype=torch.long),
     },
 }
-"""Layouts of each role, in the order in which they are tried."""
+"""Tensor layouts for each role of a parameter, in the order of trials."""
 
 
 class Probe:
-    """Attention code, called in the layouts that it understands.
+    """Wrapper that calls attention code with tensors in the layouts that it expects.
 
-    function: function or module
-    memory_size: M
-    name: name for messages
+    function: function or module to call
+    memory_size: size M of the memory vectors
+    name: name of the code in messages
 
-    Raises UserError if no call returns weights or a context.
+    Raises UserError if no layout returns weights or a context.
     """
 
     def __init__(self, function: Callable[..., Any], memory_size: int, name: str) -> None:
@@ -121,18 +124,17 @@ class Probe:
         self.lengths: tuple[int, ...] = LENGTHS
         self.layouts = self._find_layouts()
         if not self.layouts:
-            self.lengths = LENGTHS[:1]  # code for one sentence at a time
+            self.lengths = LENGTHS[:1]  # code that supports only one sentence at a time
             self.layouts = self._find_layouts()
         if not self.layouts:
             raise UserError(
                 f"{name}: no call returned weights of {len(LENGTHS)} sentences and "
-                f"{max(LENGTHS)} source positions. Wrap "
-                "it in a function of query [B, P], memory [B, S, M] and mask [B, S] that "
-                "returns the weights [B, S]"
+                f"{max(LENGTHS)} source positions. Wrap the code in a function of query [B, P], "
+                "memory [B, S, M] and mask [B, S] that returns the weights [B, S]"
             )
 
     def example(self) -> AttentionExample:
-        """Random query and memory; the padding of the memory is not 0."""
+        """Returns an example with random query and memory; the padding of the memory is not 0."""
         generator = torch.Generator().manual_seed(0)
         mask = torch.arange(max(LENGTHS)) < torch.tensor(self.lengths).unsqueeze(1)  # [B, S]
         memory = torch.randn(
@@ -142,12 +144,12 @@ class Probe:
         return AttentionExample(query, memory, mask)
 
     def __call__(self, example: AttentionExample) -> Answer:
-        """Weights and context of an example."""
+        """Returns the weights and context of an example."""
         return self._called(example, self.layouts)
 
     @property
     def has_mask(self) -> bool:
-        """Whether a parameter of the code marks the padding."""
+        """Whether the code has a parameter for the mask or the lengths."""
         return bool({"mask", "lengths"} & set(self.roles.values()))
 
     def _called(self, example: AttentionExample, layouts: Mapping[str, str]) -> Answer:
@@ -159,7 +161,9 @@ class Probe:
         return _answer(self.function(**arguments), example)
 
     def _find_layouts(self) -> Mapping[str, str]:
-        """The first layouts with a result, and the mask that leaves padding no weight."""
+        """Returns the first layouts with a result, and the mask layout with the least weight of
+        padding.
+        """
         example = self.example()
         masks = LAYOUTS["mask"] if "mask" in self.roles.values() else [""]
         roles = sorted({*self.roles.values()} - {"mask"})
@@ -167,7 +171,7 @@ class Probe:
             layouts = dict(zip(roles, combination, strict=True))
             on_padding = {}
             for mask in masks:
-                # Wrong layouts raise errors of any type.
+                # Wrong layouts may raise any error.
                 with contextlib.suppress(Exception):
                     answer = self._called(example, {**layouts, "mask": mask})
                     on_padding[mask] = _weight_of_padding(answer, example)
@@ -179,7 +183,7 @@ class Probe:
 
 
 class _OfThisPackage(nn.Module):
-    """An attention or a score of nmt, called like a function."""
+    """Module that calls an attention or score of nmt like a function."""
 
     def __init__(self, attention: Attention | Score) -> None:
         super().__init__()
@@ -191,9 +195,9 @@ class _OfThisPackage(nn.Module):
 
 
 def probe_of(target: Any, name: str) -> Probe:
-    """The probe of a function, a module or a class of modules.
+    """Returns the probe of a function, a module or a module class.
 
-    Raises UserError if it cannot be called.
+    Raises UserError if the code cannot be called.
     """
     problem: UserError | None = None
     for told_size, memory_size in MEMORY_SIZES:
@@ -211,26 +215,26 @@ def probe_of(target: Any, name: str) -> Probe:
 
 
 def _constructed(cls: type, memory_size: int, name: str) -> Any:
-    """An instance of a class, with small sizes for the parameters that need a value."""
+    """Returns an instance of a class, with small sizes for the required parameters."""
     arguments = {}
     for parameter in _required(cls):
         value = next((v for words, v in CONSTRUCTOR_VALUES if re.search(words, parameter)), None)
         if value is None:
             raise UserError(
-                f"{name}: no value known for {parameter}= of the constructor; give an instance "
+                f"{name}: the constructor parameter {parameter} is unknown; give an instance "
                 "instead of the class"
             )
         of_memory = value == SIZE and re.search(r"enc|memor|key|annot", parameter)
         arguments[parameter] = memory_size if of_memory else value
-    torch.manual_seed(0)  # the same verdict in every call
+    torch.manual_seed(0)
     try:
         return cls(**arguments)
     except Exception as error:
-        raise UserError(f"{name}: cannot be made with {arguments}: {error}") from error
+        raise UserError(f"{name}: the constructor fails with {arguments}: {error}") from error
 
 
 def _required(function: Callable[..., Any]) -> list[str]:
-    """Parameters without a default."""
+    """Returns the names of the parameters without a default."""
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [
         parameter.name
@@ -240,7 +244,10 @@ def _required(function: Callable[..., Any]) -> list[str]:
 
 
 def _roles(function: Callable[..., Any], name: str) -> Mapping[str, str]:
-    """Roles of parameters of a function or of `forward`. Raises UserError for an unknown one."""
+    """Returns the role of each parameter of a function or of `forward`.
+
+    Raises UserError for an unknown parameter or a missing role.
+    """
     called = function.forward if isinstance(function, nn.Module) else function
     required = _required(called)
     roles: dict[str, str] = {}
@@ -251,21 +258,24 @@ def _roles(function: Callable[..., Any], name: str) -> Mapping[str, str]:
                 f"{name}: the meaning of the parameter {parameter} is unknown; rename it to query, "
                 "memory, keys, values, mask, lengths or tokens"
             )
-        # Without its optional tokens, a decoder continues its own output.
+        # Optional tokens are omitted: the decoder then continues its own output.
         if role is not None and (role != "tokens" or parameter in required):
             roles[parameter] = role
     if "query" not in roles.values():
         roles |= dict.fromkeys(_likely_queries(roles)[:1], "query")
     for needed in ("query", "memory"):
         if needed not in roles.values():
-            raise UserError(f"{name}: no parameter for the {needed} (found: {', '.join(roles)})")
+            raise UserError(
+                f"{name}: no parameter for the {needed} (recognised: {', '.join(roles)}); rename "
+                f"the parameter to {needed}"
+            )
     return roles
 
 
 def _likely_queries(roles: Mapping[str, str]) -> list[str]:
-    """Parameters that may be the query if none is called so, the most likely first.
+    """Returns parameters that may be the query if no name matches, the most likely first.
 
-    encoder_hidden beside encoder_outputs, input beside source_hids, source beside memory_bank
+    Examples are encoder_hidden beside encoder_outputs, and input beside source_hids.
     """
     memories = [parameter for parameter, role in roles.items() if role == "memory"]
     hidden = [parameter for parameter in memories if "hidden" in parameter and len(memories) > 1]
@@ -281,7 +291,10 @@ def _weight_of_padding(answer: Answer, example: AttentionExample) -> float:
 
 
 def _answer(result: Any, example: AttentionExample) -> Answer:
-    """Weights and context of a result, by their shapes. Raises ValueError if it has neither."""
+    """Returns the weights and context of a result, identified by their shapes.
+
+    Raises ValueError if the result has neither.
+    """
     sentences, positions, features = example.memory.shape
     weights = []
     contexts = []
@@ -291,8 +304,8 @@ def _answer(result: Any, example: AttentionExample) -> Answer:
     for tensor in _tensors(result):
         if tensor.dim() == 3 and tensor.size(0) == sentences and tensor.size(2) in last_sizes:
             if tensor.size(1) == sentences > 1:
-                continue  # two batch dimensions, by broadcasting of a wrong layout
-            tensor = tensor[:, 0]  # the first step of a decoder
+                continue  # two batch dimensions, from broadcasting a wrong layout
+            tensor = tensor[:, 0]  # the first decoder step
         shape = [size for size in tensor.shape if size != 1]
         if shape == weight_shape:
             weights.append(tensor.reshape(sentences, positions))
@@ -303,12 +316,13 @@ def _answer(result: Any, example: AttentionExample) -> Answer:
     if not weights and not contexts:
         raise ValueError("neither weights nor a context")
     sums = [float((tensor.detach().sum(1) - 1).abs().max()) for tensor in weights]
-    chosen = weights[sums.index(min(sums))] if weights else None  # scores may stand beside weights
+    # The result may contain scores besides the weights, which sum to 1.
+    chosen = weights[sums.index(min(sums))] if weights else None
     return Answer(chosen, contexts[0] if contexts else None)
 
 
 def _tensors(result: Any) -> Iterator[Tensor]:
-    """All floating-point tensors of a result."""
+    """Yields all floating-point tensors of a nested result."""
     if isinstance(result, Tensor):
         if result.is_floating_point():
             yield result

@@ -1,4 +1,4 @@
-"""Figures of a report: learning curves, cost against quality, quality by source length."""
+"""Figures of a report: learning curves, cost versus quality, quality by source length."""
 
 import math
 import statistics
@@ -14,32 +14,35 @@ from nmt.metric import Metric
 PALETTE = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7a00", "#6b6b6b",
 )  # fmt: skip
-"""Colours of the best configurations and, last, of the worst.
+"""Colours of the best configurations and, last, of the worst configuration.
 
-They are distinct for colour-blind readers (Okabe and Ito).
+The colours can be distinguished by colour-blind readers (Okabe and Ito).
 """
 GREY = "#b8b8b8"
-"""Colour of the configurations between them."""
+"""Colour of the configurations that are neither among the best nor the worst."""
 FEWEST = 10
-"""Smallest number of sentences for a point of the curve over lengths."""
+"""Smallest number of sentences for a point in the curve of quality by source length."""
 LEGEND_WIDTH = 2.6
-"""Width of a legend's entry, in inches."""
+"""Width of a legend entry, in inches."""
 
 
 def _coloured(configurations: Sequence[Configuration]) -> list[tuple[Configuration, str]]:
-    """Configurations, the best first, with their colours."""
-    # The worst keeps a colour, as a baseline is often the last.
+    """Returns configurations, the best first, with their colours."""
+    # The worst configuration gets a colour, because it is often the baseline.
     greys = [GREY] * (len(configurations) - len(PALETTE))
     return list(zip(configurations, [*PALETTE[:-1], *greys, PALETTE[-1]], strict=False))
 
 
 def learning_curves(ranking: Ranking) -> Figure:
-    """Validation loss and metric by epoch: mean over seeds, and a band from minimum to maximum."""
+    """Returns a figure of validation loss and metric by epoch.
+
+    Lines are means over seeds, and bands extend from minimum to maximum.
+    """
     metric = ranking.runs[0].metric
     figure, axes = row_of_axes(2, width=9.8, height=3.6)
     for ax, name in zip(axes, ("loss", metric), strict=True):
         for configuration, colour in _coloured(ranking.rows):
-            # By epoch, the values of the seeds; empty without validations.
+            # Values of all seeds by epoch; empty without validations
             values = _by_epoch(configuration.runs, name)
             if values:
                 means = [*map(statistics.fmean, values.values())]
@@ -47,16 +50,16 @@ def learning_curves(ranking: Ranking) -> Figure:
                 lows = [*map(min, values.values())]
                 highs = [*map(max, values.values())]
                 ax.fill_between([*values], lows, highs, color=colour, alpha=0.15, lw=0)
-        unit = " (nats a token)" if name == "loss" else ""
+        unit = " (nats per token)" if name == "loss" else ""
         ax.set(xlabel="epoch", ylabel=f"validation {name}{unit}")
     _legend(figure, axes[1])
     return figure
 
 
 def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float]]:
-    """Values of a metric in ascending order of epochs.
+    """Returns the values of a metric by epoch, in ascending order of epochs.
 
-    The last epoch is that of the shortest run, so that each mean has all seeds.
+    The last epoch is the last one of the shortest run, so that each mean includes all seeds.
     """
     curves = [
         {
@@ -72,7 +75,7 @@ def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float
 
 
 def cost_against_quality(ranking: Ranking) -> Figure:
-    """Score by minutes of training and by number of parameters, a mark for each seed."""
+    """Returns a figure of scores versus training minutes and parameters, with a dot per seed."""
     figure, axes = row_of_axes(2, width=9.8, height=3.6)
     for configuration, colour in _coloured(ranking.rows):
         runs = [run for run in configuration.runs if ranking.metric in run.scores]
@@ -88,9 +91,9 @@ def cost_against_quality(ranking: Ranking) -> Figure:
 
 
 def by_length(ranking: Ranking) -> Figure | None:
-    """BLEU by length of the source (Bahdanau et al. 2015, figure 2; Luong et al. 2015, figure 6).
+    """Returns a figure of BLEU by source length, or None if the runs have no translations.
 
-    Returns None if the runs have no translations.
+    The figure follows Bahdanau et al. (2015), figure 2, and Luong et al. (2015), figure 6.
     """
     figure, [ax] = row_of_axes(1, width=7.5, height=3.8)
     judging_metric = metric_of(ranking.runs[0])
@@ -98,6 +101,7 @@ def by_length(ranking: Ranking) -> Figure | None:
         points = [
             point for run in configuration.runs for point in _scores_by_length(run, judging_metric)
         ]
+        # Mean over seeds at each source length
         lengths = sorted({length for length, _ in points})
         means = [statistics.fmean(s for at, s in points if at == length) for length in lengths]
         if lengths:
@@ -111,7 +115,10 @@ def by_length(ranking: Ranking) -> Figure | None:
 
 
 def _scores_by_length(run: RunResult, judging_metric: Metric) -> list[tuple[float, float]]:
-    """Number of source words and BLEU of each length group; none if a file is missing or cut."""
+    """Returns the source length in words and BLEU of each length group.
+
+    The result is empty if a file is missing or incomplete.
+    """
     source = run.lines(".source") or []
     answers = run.lines() or []
     references = run.lines(".reference") or []
@@ -129,7 +136,7 @@ def _legend(figure: Figure, ax: Any) -> None:
     handles, labels = ax.get_legend_handles_labels()
     columns = max(1, round(figure.get_figwidth() / LEGEND_WIDTH))
     rows = math.ceil(len(labels) / columns)
-    # Room for the legend, so that the axes keep their size.
+    # Enlarge the figure by the legend, so that the axes keep their size.
     figure.set_figheight(figure.get_figheight() + 0.2 * rows)
     figure.legend(
         handles,
@@ -142,7 +149,7 @@ def _legend(figure: Figure, ax: Any) -> None:
 
 
 def bars(ranking: Ranking) -> Figure:
-    """Scores of all seeds, a row for each configuration, the best at the top."""
+    """Returns a figure of the scores of all seeds, a row per configuration, the best at the top."""
     configurations = ranking.rows
     figure, [ax] = row_of_axes(1, width=7.5, height=0.9 + 0.3 * len(configurations))
     for row, (configuration, colour) in enumerate(_coloured(configurations)):
@@ -152,8 +159,8 @@ def bars(ranking: Ranking) -> Figure:
             ax.plot([statistics.fmean(scores)], [row], "|", ms=15, mew=2, color=colour)
     labels = [literal(configuration.label) for configuration in configurations]
     ax.set_yticks(range(len(labels)), labels, fontsize=8)
-    # From the bottom to the top, so that the best is the first.
+    # Inverted limits, so that the best configuration is at the top.
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel(f"{ranking.part} {ranking.metric}: a dot for each seed, a line for the mean")
+    ax.set_xlabel(f"{ranking.part} {ranking.metric} (dots: seeds, line: mean)")
     return figure

@@ -1,7 +1,8 @@
-"""Papers that nmt implements, and papers of a model (nmt.cite).
+"""Citations of the papers that nmt implements or that a model uses (nmt.cite).
 
-Papers of a model are named in the docstrings of its parts, or belong to its settings (`SETTINGS`).
-Keys of papers.bib are the references in docstrings: `Luong et al. 2015` is luong-et-al-2015.
+The papers of a model are named in the docstrings of its components, or determined by its settings
+(`SETTINGS`). Keys in papers.bib are built from the references in docstrings: luong-et-al-2015 is
+the key of `Luong et al. 2015`.
 """
 
 import inspect
@@ -21,11 +22,11 @@ PAPERS = Path(nmt.__file__).with_name("papers.bib")
 ENTRY = re.compile(r"^@\w+\{([^,]+),.*$", re.MULTILINE)
 NAME = r"[A-Z][\w'-]+"
 REFERENCE = re.compile(rf"({NAME}(?:, {NAME})*(?: & {NAME}| et al\.)?),? \(?((?:19|20)\d\d)\b")
-"""A reference in a text, such as `Zoph & Knight 2016` or `Luong et al. (2015)`."""
+"""Pattern of a reference in a text, such as `Zoph & Knight 2016` or `Luong et al. (2015)`."""
 ALWAYS = {"nmt", "post-2018"}
-"""The toolkit itself, and sacreBLEU, which scores every model."""
+"""Keys that are always cited: the toolkit, and sacreBLEU, which scores every model."""
 ON = "*"
-"""Pattern of all values of a setting that is switched on: not false, 0, empty or null."""
+"""Pattern for the values of an enabled setting: any value except false, 0, empty or null."""
 
 SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
     "ba-et-al-2016": [{"*.cell": "norm_*"}, {"*.layer_norm": ON}],
@@ -56,17 +57,18 @@ SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
         {"window._target_": "*.Hard"},
     ],
 }
-"""Settings that use a paper. A model uses it with all keys and values of one alternative.
+"""Settings that use each paper. A model uses a paper if all keys and values of one alternative
+match.
 
-In keys and values, * stands for any characters. Papers without an entry are used where the
-docstring of a part names them.
+In keys and values, * matches any characters. Other papers are cited if a component's docstring
+names them.
 """
 
 
 def print_papers(model: str | None) -> None:
-    """Prints BibTeX entries in the order of their keys.
+    """Prints BibTeX entries in alphabetical order of their keys.
 
-    model: checkpoint whose papers are printed; None: all papers
+    model: run folder or checkpoint whose papers are printed (None: all papers)
     """
     text = PAPERS.read_text(encoding="utf-8")
     entries = {match[1]: match[0] for match in ENTRY.finditer(text)}
@@ -76,18 +78,18 @@ def print_papers(model: str | None) -> None:
 
 
 def references(text: str) -> list[str]:
-    """Keys of the papers in a text."""
+    """Returns the keys of the papers that a text cites."""
     matches = REFERENCE.findall(" ".join(text.split()))
     return ["-".join([*re.findall(r"\w+", authors), year]).lower() for authors, year in matches]
 
 
 def papers_of(model: str) -> set[str]:
-    """Keys of the papers of a checkpoint's parts and settings."""
+    """Returns the keys of the papers behind the components and settings of a checkpoint."""
     settings = flat(read_model(model).meta.get("config") or {})
     named = set[str]()
     for key, value in settings.items():
         if key.endswith("._target_"):
-            # The configuration is data of a file: it causes no import of other packages.
+            # The configuration comes from a file, so it must not import other packages.
             trusted = str(value).startswith("nmt.") or plugins.home_of(str(value))
             target = pydoc.locate(str(value)) if trusted else None
             for documented in (target, inspect.getmodule(target)):
@@ -96,10 +98,10 @@ def papers_of(model: str) -> set[str]:
 
 
 def uses(paper: str, settings: Mapping[str, Any]) -> bool:
-    """Whether settings use a paper of `SETTINGS`.
+    """Returns whether settings use a paper of `SETTINGS`.
 
     paper: key of the paper
-    settings: values by whole keys
+    settings: values by full key
     """
 
     def matches(key: str, value: str) -> bool:

@@ -1,6 +1,6 @@
-"""Quality of several translations of one text, and the differences between them.
+"""Comparison of several systems' translations of the same text, in tables as in compare-mt.
 
-The tables are those of compare-mt (Neubig et al. 2019).
+compare-mt is described by Neubig et al. (2019).
 """
 
 from collections import Counter
@@ -32,30 +32,30 @@ from nmt.metric import Metric
 from nmt.tokenizer.words import words
 
 LONGEST = 4
-"""Maximal number of words of an n-gram."""
+"""Largest number of words in an n-gram."""
 ROWS = 12
-"""Maximal number of rows of a table of words or n-grams."""
+"""Largest number of rows in a table of words or n-grams."""
 FEWEST = 3
-"""Smallest number of occurrences of a source word that has a row."""
+"""Smallest number of occurrences of a source word in the table of source words."""
 FEWEST_SENTENCES = 5
-"""Smallest number of sentences of a length group."""
+"""Smallest number of sentences in a length group."""
 CHRF_BORDERS = (0, 20, 40, 60, 80, 101)
-"""Borders of the groups by chrF."""
+"""Borders of the chrF intervals in the table of sentences by score, in percent."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A text with its reference and the translations of some systems.
+    """Comparison of systems on a test set.
 
-    source: source sentences; None if unknown
+    source: source sentences (None: unknown)
     reference: reference of each sentence
-    outputs: translations by the name of the system
-    metric: options of the scores
-    counts: frequencies of words of the target language
-    counted: name of the text in which the words were counted
-    links: for each sentence, the source word that is aligned with each word of the reference
-    samples: bootstrap samples of the significance tests
-    trials: randomisation trials of the significance tests
+    outputs: translations of each system, by name
+    metric: options of the metrics
+    counts: number of occurrences of target words, for the frequency classes
+    counted: name of the file in which the words are counted
+    links: for each sentence, the source word aligned with each reference word (None: unknown)
+    samples: number of bootstrap samples of the significance tests
+    trials: number of randomisation trials of the significance tests
     """
 
     source: Sequence[str] | None
@@ -70,7 +70,7 @@ class Comparison:
 
     @cached_property
     def tests(self) -> dict[str, dict[str, SignificanceResult]]:
-        """Significance of the difference of each system from the first, by metric."""
+        """Significance of each system's difference from the first system, by metric."""
         counts = {"samples": self.samples, "trials": self.trials}
         return {
             name: over_sentences(self.outputs, self.reference, self.metric, name, **counts)
@@ -79,7 +79,7 @@ class Comparison:
 
     @cached_property
     def sentence_scores(self) -> dict[str, list[float]]:
-        """chrF of each sentence, by system."""
+        """Sentence chrF of each system."""
         from sacrebleu.metrics import CHRF
 
         chrf = CHRF(lowercase=self.metric.lowercase)
@@ -92,14 +92,14 @@ class Comparison:
         }
 
     def tables(self) -> list[ReportTable]:
-        """All tables that are not empty."""
+        """Returns all tables that are not empty."""
         groups = frequency_class(self.counts)
-        note = f"F1 (per cent) of words by their frequency in {self.counted}."
+        note = f"F1 score (%) of words, by their frequency in {self.counted}."
         tables = [
             self.scores(),
             self.faults(),
             self._word_table("Words by frequency", groups, FREQUENCIES, note),
-            self._word_table("Words by case", case_class, CASES, "F1 (per cent)."),
+            self._word_table("Words by case", case_class, CASES, "F1 score (%) of words."),
             self.by_source_word(),
             self.by_length(),
             self.by_sentence_score(),
@@ -108,7 +108,7 @@ class Comparison:
         return [table for table in tables if table.rows]
 
     def scores(self) -> ReportTable:
-        """Table of all metrics, with confidence intervals and significance."""
+        """Returns a table of all metrics, with confidence intervals and significance."""
         first = next(iter(self.outputs))
         are_several = len(self.outputs) > 1
         scores = {
@@ -121,7 +121,7 @@ class Comparison:
             columns += self._score_columns(metric, title)
         columns += [
             ReportColumn("TER", lambda name: f"{scores[name]['ter'].score:.2f}"),
-            ReportColumn("exact", lambda name: f"{scores[name]['exact'].score:.2f}"),
+            ReportColumn("exact match", lambda name: f"{scores[name]['exact'].score:.2f}"),
             ReportColumn(
                 "length",
                 lambda name: f"{sum(map(count_words, self.outputs[name])) / expected:.3f}",
@@ -129,14 +129,15 @@ class Comparison:
         ]
         signatures = "; ".join(tests[first].signature for tests in self.tests.values())
         note = (
-            f"± is half of the 95 % interval over sentences. {signatures}. "
-            "length: output words per word of the reference."
+            "All scores except length are percentages. ± is half the 95 % confidence interval "
+            f"over sentences. {signatures}. length is the number of output words per reference "
+            "word."
         )
         if are_several:
             note += (
-                f" p: p-value of the difference from {first} (paired bootstrap · approximate "
-                "randomisation, Holm's method). people: share of human judgements that agree with "
-                "a difference of this size (Kocmi et al. 2024; 50 % is chance)."
+                f" p is the p-value of the difference from {first} (paired bootstrap · approximate "
+                "randomisation, corrected by Holm's method). people is the percentage of human "
+                "judgements that agree with such a difference (Kocmi et al. 2024; 50 % is chance)."
             )
         return table_of("Scores", columns, list(self.outputs), note=note)
 
@@ -158,18 +159,18 @@ class Comparison:
         ]
 
     def faults(self) -> ReportTable:
-        """Table of probable faults: numbers of sentences."""
+        """Returns a table with the number of suspicious outputs of each kind."""
         kinds: dict[str, Callable[[str, str, str], bool]] = {
             "empty": lambda text, _, out: not out.strip(),
             "copied from the source": lambda text, _, out: copied(tokens(text), tokens(out)),
-            "repeating itself": lambda text, _, out: repeats(tokens(out)),
+            "repetitive": lambda text, _, out: repeats(tokens(out)),
             "less than half as long": lambda _, ref, out: (
                 0 < count_words(out) < count_words(ref) / 2
             ),
             "more than twice as long": lambda _, ref, out: (
                 count_words(out) > 2 * max(1, count_words(ref))
             ),
-            "nothing of the reference": lambda _, ref, out: detached(tokens(out), tokens(ref)),
+            "without a reference word": lambda _, ref, out: detached(tokens(out), tokens(ref)),
         }
         source = self.source
         if source is None:
@@ -182,10 +183,9 @@ class Comparison:
             ]
             rows.append([kind, *map(str, counts)])
         note = (
-            "Numbers of sentences. Copied: at least four of five words are in the source. "
-            "Repeating: a word or phrase three times in a row. Nothing of the reference: no word "
-            "of "
-            "three letters or more is in it, as in hallucinations."
+            "Cells are numbers of sentences. A copied output has at least 80 % of its words in the "
+            "source. A repetitive output repeats a word or phrase three times in a row. An output "
+            "without a reference word (of three letters or more) may be a hallucination."
         )
         return self._table("Suspicious outputs", ["output is"], rows, note)
 
@@ -206,7 +206,7 @@ class Comparison:
         return self._table(title, ["words", "expected"], rows, note)
 
     def by_source_word(self) -> ReportTable:
-        """Table of the source words whose translations differ most between systems."""
+        """Returns a table of the source words whose translations differ most between systems."""
         expected: Counter[str] = Counter()
         right: list[Counter[str]] = [Counter() for _ in self.outputs]
         for number, links in enumerate(self.links or []):
@@ -221,28 +221,27 @@ class Comparison:
                 remaining = Counter(bare(word) for word in words(lines[number]))
                 for target, source in pairs:
                     if remaining[target] > 0:
-                        remaining[target] -= 1  # each word of the output counts once
+                        remaining[target] -= 1
                         counts[source] += 1
 
         def gain(source: str) -> int:
             return max(abs(right[0][source] - counts[source]) for counts in right)
 
         frequent = [source for source in expected if expected[source] >= FEWEST]
-        # The names break ties, so that the table is always the same.
         frequent.sort(key=lambda source: (-gain(source), -expected[source], source))
         rows = []
         for source in frequent[:ROWS]:
             shares = [f"{100 * counts[source] / expected[source]:.0f}" for counts in right]
             rows.append([source, f"{expected[source]:,}", *shares])
         note = (
-            "Words of the reference that the attention of the first model aligns with the source "
-            "word, and the share (per cent) of them that each system wrote. Words in which systems "
-            "differ most."
+            "expected is the number of reference words that the attention of the first model "
+            "aligns with the source word. Other cells are the percentage of these words that the "
+            "system's output contains. Rows are the words in which the systems differ most."
         )
         return self._table("Source words", ["source word", "expected"], rows, note)
 
     def by_length(self) -> ReportTable:
-        """Table of BLEU by length of the source, or of the reference if the source is unknown."""
+        """Returns a table of BLEU by source length, or by reference length without a source."""
         rows = []
         for group in length_groups(self.source or self.reference, FEWEST_SENTENCES):
             references = [self.reference[i] for i in group.sentences]
@@ -251,11 +250,11 @@ class Comparison:
                 scores = self.metric.score([lines[i] for i in group.sentences], references)
                 row.append(f"{scores['bleu'].score:.1f}")
             rows.append(row)
-        head = [f"{'source' if self.source else 'reference'} has", "sentences"]
-        return self._table("Sentences by length", head, rows, "BLEU of each group.")
+        head = [f"{'source' if self.source else 'reference'} length", "sentences"]
+        return self._table("Sentences by length", head, rows, "Cells are BLEU of each group.")
 
     def by_sentence_score(self) -> ReportTable:
-        """Table of the numbers of sentences in each interval of chrF."""
+        """Returns a table of the number of sentences in each chrF interval."""
         rows = []
         for low, high in pairwise(CHRF_BORDERS):
             counts = [
@@ -263,28 +262,31 @@ class Comparison:
                 for scores in self.sentence_scores.values()
             ]
             rows.append([f"{low}–{min(high, 100)}", *map(str, counts)])
-        return self._table("Sentences by score", ["chrF"], rows, "Sentences.")
+        return self._table("Sentences by score", ["chrF"], rows, "Cells are numbers of sentences.")
 
     def _table(
         self, title: str, head: Sequence[str], rows: Sequence[Sequence[str]], note: str
     ) -> ReportTable:
-        """A table with a column for each system behind the columns of `head`."""
+        """Returns a table with the columns of `head` and a column for each system."""
         return ReportTable(title, [*head, *self.outputs], rows, note=note)
 
     def by_ngram(self) -> list[ReportTable]:
-        """Tables of the n-grams that the first system has right and another misses, and vice
-        versa."""
+        """Returns a table for each other system, with the n-grams that one system has right.
+
+        The n-grams occur in the reference and in the output of either the first or the other
+        system.
+        """
         first, *others = self.outputs
         note = (
-            f"N-grams of the reference of up to {LONGEST} words that one system has right and the "
-            "other misses, net."
+            f"Reference n-grams of up to {LONGEST} words in the output of one system but not of "
+            "the other. times is the difference of the numbers of occurrences."
         )
         tables = []
         for other in others:
             gains: Counter[str] = Counter()
             for texts in zip(self.reference, self.outputs[first], self.outputs[other], strict=True):
                 reference, *outputs = (ngrams(tokens(text), LONGEST) for text in texts)
-                # Each n-gram counts as often as it is in the reference, at most.
+                # Occurrences of an n-gram count up to their number in the reference.
                 right = [reference & output for output in outputs]
                 gains.update({" ".join(gram): count for gram, count in right[0].items()})
                 gains.subtract({" ".join(gram): count for gram, count in right[1].items()})
@@ -292,20 +294,22 @@ class Comparison:
             won = [[gram, str(gain)] for gram, gain in ordered if gain > 0]
             lost = [[gram, str(-gain)] for gram, gain in reversed(ordered) if gain < 0]
             pairs = zip_longest(won[:ROWS], lost[:ROWS], fillvalue=["", ""])
-            head = [f"{first} writes", "times", f"{other} writes", "times "]
+            head = [f"in {first}", "times", f"in {other}", "times "]
             title = f"N-grams: {first} and {other}"
             tables.append(ReportTable(title, head, [a + b for a, b in pairs], note=note))
         return tables
 
 
 def copied(source: Sequence[str], output: Sequence[str]) -> bool:
-    """Returns whether four of five words of an output are in its source; it has three or more."""
+    """Returns whether an output has three words or more, and at least 80 % of them are in the
+    source.
+    """
     source_words = {*source}
     return len(output) >= 3 and sum(word in source_words for word in output) >= 0.8 * len(output)
 
 
 def repeats(output: Sequence[str], times: int = 3) -> bool:
-    """Returns whether a phrase of up to four words is repeated `times` times in a row."""
+    """Returns whether a phrase of up to four words is repeated `times` times in succession."""
     return any(
         list(output[start : start + size]) * times == list(output[start : start + size * times])
         for size in range(1, LONGEST + 1)
@@ -314,9 +318,9 @@ def repeats(output: Sequence[str], times: int = 3) -> bool:
 
 
 def detached(output: Sequence[str], reference: Sequence[str]) -> bool:
-    """Returns whether an output has no word of its reference with three letters or more.
+    """Returns whether an output contains no reference word of three letters or more.
 
-    Outputs of one or two words do not count.
+    The result is False for outputs of one or two words.
     """
     expected = {word.lower() for word in reference if len(word) > 2}
     is_disjoint = expected.isdisjoint(word.lower() for word in output)

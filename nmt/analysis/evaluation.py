@@ -1,4 +1,4 @@
-"""Evaluation of a model on a file (nmt.evaluate)."""
+"""Evaluation of a model on a test set (nmt.evaluate)."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,19 +20,22 @@ def evaluate_file(
     references: Sequence[str],
     output: str | None,
 ) -> float:
-    """Prints `name score signature` for each metric, and returns the score of `metric`.
+    """Translates a file and prints `name score signature` for each metric.
 
-    load: function that returns the translator
-    metric: chosen metric and options
+    Returns the score of `metric`.
+
+    load: returns the translator
+    metric: metric of the returned score, and options of all metrics
     source: file of source sentences
-    references: files with a reference for each sentence
-    output: file for the translations; None: they are not written
+    references: files with one reference per sentence
+    output: file for the translations (None: not written)
 
     Raises UserError if the files are empty or not aligned.
     """
     if source in references:
         raise UserError(
-            f"reference={source}: is the source file; write the columns of a table to two files"
+            f"reference={source}: equal to the source file; write the columns of a table to two "
+            "files"
         )
     source_file = find_file(source)
     reference_files = [find_file(name) for name in references]
@@ -41,7 +44,7 @@ def evaluate_file(
     for file, lines in zip(reference_files, reference_lines, strict=True):
         check_aligned(source_file, len(sentences), file, len(lines))
     if not sentences:
-        raise UserError(f"{source_file}: is empty")
+        raise UserError(f"{source_file}: the file is empty")
     hypotheses, scores = scores_of(load(), metric, sentences, reference_lines)
     if output:
         text = "".join(f"{line}\n" for line in hypotheses)
@@ -57,12 +60,12 @@ def scores_of(
     sentences: Sequence[str],
     references: Sequence[Sequence[str]],
 ) -> tuple[list[str], dict[str, Result]]:
-    """Translations of sentences, and their scores by name.
+    """Returns the translations of sentences, and their scores by metric name.
 
-    translator: the model
+    translator: translator
     metric: options of the metrics
     sentences: source sentences
-    references: lists of one reference for each sentence
+    references: sets of references, each with one reference per sentence
     """
     metric = metric.of(translator.languages[1], references[0])
     with Progress("translating", len(sentences), "lines") as step:

@@ -1,4 +1,4 @@
-"""Example sentences with the largest differences between translations."""
+"""Example sentences in which the translations of several systems differ most."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Example:
-    """A sentence with its translations.
+    """A sentence with its translations by several systems.
 
     number: index of the sentence, from 0
-    source: source sentence; None if unknown
-    reference: reference of the sentence
-    outputs: translation by system
-    scores: chrF by system
-    log_probs: by model, the log-probability of each system's translation in nats per token
-    maps: attention of each model during its own translation
+    source: source sentence (None: unknown)
+    reference: reference translation
+    outputs: translation of each system
+    scores: chrF of each system
+    log_probs: for each model, the mean log-probability per token of each system's translation
+    maps: attention map of each model for its own translation
     """
 
     number: int
@@ -39,7 +39,7 @@ class Example:
     maps: Mapping[str, AttentionMap]
 
     def as_json(self) -> dict[str, object]:
-        """Plain containers for JSON, without attention maps."""
+        """Returns the example as JSON values, without attention maps."""
         log_probs = {
             model: {name: round(value, 4) for name, value in values.items()}
             for model, values in self.log_probs.items()
@@ -55,16 +55,19 @@ class Example:
 
 
 def most_different(comparison: Comparison, count: int) -> list[int]:
-    """Indices of the sentences with the largest differences in chrF between the first system and
-    another.
+    """Returns the indices of the sentences with the largest differences in chrF.
 
-    In half of them the first system is better, if there are enough. For a single system, the
-    sentences with the lowest chrF are returned.
+    The difference is between the first system and another system. If possible, the first system is
+    better in half of the sentences. For a single system, returns the sentences with the lowest
+    chrF.
+
+    comparison: sentence scores of all systems
+    count: number of sentences
     """
     first, *others = comparison.sentence_scores.values()
     if not others:
         return sorted(range(len(first)), key=lambda i: (first[i], i))[:count]
-    # Difference from the most different other system, positive where the first system is better.
+    # Largest difference from another system, positive if the first system is better
     leads = [max((first[i] - other[i] for other in others), key=abs) for i in range(len(first))]
     ordered = sorted(range(len(leads)), key=lambda i: (-leads[i], i))
     won = [i for i in ordered if leads[i] > 0]
@@ -74,11 +77,11 @@ def most_different(comparison: Comparison, count: int) -> list[int]:
 
 
 def section(example: Example) -> Markup:
-    """HTML of an example."""
+    """Returns the HTML of an example."""
     notes = {}
     for name, score in example.scores.items():
         log_probs = [
-            f"{values[name]:.2f} nats a token for {model}"
+            f"{values[name]:.2f} nats per token under {model}"
             for model, values in example.log_probs.items()
         ]
         notes[name] = " · ".join([f"chrF {score:.0f}", *log_probs])
@@ -86,13 +89,15 @@ def section(example: Example) -> Markup:
 
 
 def marked(text: str, reference: str) -> Markup:
-    """HTML of a text, with marked words where the reference has others. Punctuation does not count.
+    """Returns the HTML of a translation with highlighted words that differ from the reference.
+
+    Punctuation is ignored.
 
     text: translation
     reference: reference of the sentence
     """
     written = words(text)
-    # A mark that stands alone is compared as it is.
+    # A separate punctuation mark is compared as a word.
     expected = [bare(word) or word for word in words(reference)]
     compared = [bare(word) or word for word in written]
     matcher = difflib.SequenceMatcher(None, compared, expected, autojunk=False)
@@ -101,7 +106,7 @@ def marked(text: str, reference: str) -> Markup:
 
 
 def markdown(examples: Sequence[Example]) -> str:
-    """Examples as a list in Markdown."""
+    """Returns the examples as a list in Markdown."""
     lines = ["### Sentences that differ most", ""]
     for example in examples:
         lines.append(f"{example.number + 1}.")

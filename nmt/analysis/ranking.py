@@ -1,4 +1,4 @@
-"""Ranking of configurations by final scores, with the significance of differences from the best."""
+"""Ranking of configurations by final scores, with significance tests against the best."""
 
 import logging
 import statistics
@@ -22,16 +22,16 @@ from nmt.metric import Metric
 
 log = logging.getLogger(__name__)
 TESTED = ("bleu", "chrf")
-"""Metrics for which sacreBLEU has significance tests."""
+"""Names of the metrics for which sacreBLEU has significance tests."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Configurations with scores of the same part of the data, the best first.
+    """Ranking of configurations by their scores on the same data set.
 
-    part: test or validation
-    metric: score that ranks them
-    rows: configurations
+    part: data set of the scores, `test` or `validation`
+    metric: name of the metric of the ranking
+    rows: configurations, the best first
     """
 
     part: str
@@ -42,13 +42,13 @@ class Ranking:
     def of(
         cls, part: str, runs: Sequence[RunResult], metric: str, samples: int, trials: int
     ) -> "Ranking":
-        """Ranks runs, and tests their differences.
+        """Ranks runs and tests their differences from the best configuration.
 
-        part: part of the data of their scores
+        part: data set of the scores, `test` or `validation`
         runs: results of the runs
-        metric: score that ranks them
-        samples: bootstrap samples of the tests over sentences
-        trials: randomisation trials; 0 for none
+        metric: name of the metric of the ranking
+        samples: number of bootstrap samples of the tests over sentences
+        trials: number of randomisation trials; 0 disables the test
         """
         ranked = configurations(runs, metric)
         seeds = over_seeds([row.scores(metric) for row in ranked]) or [None] * len(ranked)
@@ -64,20 +64,22 @@ class Ranking:
         return [run for row in self.rows for run in row.runs]
 
     def may_be_best(self, row: Configuration) -> bool:
-        """Whether a configuration is the best one, equal to it, or not significantly worse."""
+        """Returns whether a configuration is the best, equal to the best, or not significantly
+        worse.
+        """
         best = statistics.fmean(self.rows[0].scores(self.metric) or [0.0])
         score = statistics.fmean(row.scores(self.metric) or [0.0])
-        # A best configuration with one run has no test over seeds: those are against another one.
+        # If the best configuration has one run, the tests over seeds use another baseline.
         is_repeated = len(self.rows[0].runs) > 1
         chances = row.chances if is_repeated else row.sentence_chances
         return score == best or (bool(chances) and min(chances) > LEVEL)
 
     def table(self, names: Sequence[str] | None = None) -> ReportTable:
-        """Table with a row for each configuration.
+        """Returns a table with a row for each configuration.
 
-        names: columns; None: all
+        names: columns of the table, in this order (None: all columns)
 
-        Raises UserError for a column that the table does not have.
+        Raises UserError for an unknown column.
         """
         keys = list(self.rows[0].values)
         metrics = [
@@ -94,7 +96,7 @@ class Ranking:
                 ReportColumn(name, partial(_spread, name), is_score=name == self.metric)
                 for name in metrics
             ),
-            # A test that could not be made has no column.
+            # A test without results has no column.
             ReportColumn("p seeds", lambda row: as_chances(row.over_seeds), self._has_seeds),
             ReportColumn(
                 "p sentences", lambda row: as_chances(*row.sentence_chances), self._has_sentences
@@ -131,24 +133,26 @@ class Ranking:
         return any(row.sentence_chances for row in self.rows)
 
     def _notes(self, columns: Collection[str]) -> list[str]:
-        """Explanations of some columns of the table."""
+        """Returns explanations of the columns of the table."""
         notes = []
         if self.metric in columns:
-            notes.append(f"{self.metric}: {self.runs[0].signatures.get(self.metric, '')}.")
+            notes.append(
+                f"{self.metric} has the signature {self.runs[0].signatures.get(self.metric, '')}."
+            )
         if any(len(row.runs) > 1 for row in self.rows):
             notes.append("Scores are means ± sample standard deviations over n seeds.")
         if len(self.rows) > 1 and self.metric in columns:
             notes.append(
-                "Bold (or *): the best, and configurations that no test separates from it at the "
-                "5 % level."
+                "Bold (or *) marks the best configuration, and configurations that no test "
+                "separates from the best at the 5 % level."
             )
         if "p seeds" in columns:
             notes.append(
-                "p seeds: could other seeds reverse the order? Tukey's range test against the best "
+                "p seeds is the p-value over seeds: Tukey's range test against the best "
                 "configuration with several seeds, corrected for all pairs."
             )
         elif self.metric in columns and len(self.rows) > 1 and not installed("scipy"):
-            notes.append("The test over seeds needs SciPy: pip install '.[sweep]'.")
+            notes.append("The significance test over seeds needs SciPy: pip install '.[sweep]'.")
         if "p sentences" in columns:
             results = [row.over_sentences for row in self.rows if row.over_sentences]
             tests = "paired bootstrap"
@@ -156,9 +160,9 @@ class Ranking:
                 tests += " · approximate randomisation"
             largest = max(result.confidence for result in results)
             notes.append(
-                f"p sentences: could other test sentences reverse it? {tests} of the seeds that "
-                "validation chose, corrected by Holm's method; 95 % confidence intervals of the "
-                f"scores of one seed over sentences: ± {largest:.1f} or less."
+                f"p sentences is the p-value over test sentences: {tests}, corrected by Holm's "
+                "method, for the seed with the best validation score. The 95 % confidence interval "
+                f"of a score over sentences is ± {largest:.1f} or less."
             )
         return notes
 
@@ -184,14 +188,15 @@ def _figure(summary: Callable[[list[float]], float], values: Sequence[float | No
 def _over_sentences(
     ranked: Sequence[Configuration], metric: str, samples: int, trials: int
 ) -> dict[int, SignificanceResult]:
-    """Compares each configuration with the best on the same test sentences.
+    """Tests the difference of each configuration from the best over test sentences.
 
-    ranked: configurations, the best first; each by the seed that validation chose
-    metric: bleu or chrf
-    samples: bootstrap samples
-    trials: randomisation trials; 0 for none
+    A configuration is represented by the seed with the best validation score. Returns the results
+    by index of the configuration.
 
-    Returns results by the number of the configuration.
+    ranked: configurations, the best first
+    metric: metric to test, `bleu` or `chrf`
+    samples: number of bootstrap samples
+    trials: number of randomisation trials; 0 disables the test
     """
     systems: dict[str, list[str]] = {}
     references: list[str] = []
@@ -199,10 +204,11 @@ def _over_sentences(
         run = configuration.best_by_validation()
         answers = run.lines() or []
         expected = run.lines(".reference") or []
-        # Translations that were cut, by hand or by a full disk, cannot be aligned.
+        # Incomplete translations cannot be aligned with the reference.
         if answers and expected and len(answers) != len(expected):
             log.warning(
-                "%s: %s.txt has %s lines, its reference %s; left out of the test over sentences",
+                "%s: %s.txt has %s lines, but the reference has %s; the run is left out of the "
+                "test over sentences",
                 run.folder,
                 run.part,
                 len(answers),
@@ -222,7 +228,7 @@ def _over_sentences(
 
 
 def metric_of(run: RunResult) -> Metric:
-    """The metric of a run, from the signature of its scores."""
+    """Returns the metric of a run, reconstructed from the signature of its scores."""
     entries = run.signatures.get("bleu", "").split("|")
     options = dict(entry.split(":", 1) for entry in entries if ":" in entry)
     tokenize: Any = options.get("tok", "13a")

@@ -1,4 +1,4 @@
-"""Report of runs (nmt.report): scores, costs and differences as tables and figures."""
+"""Report of training runs (nmt.report): scores, costs and differences as tables and figures."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Report:
-    """Results of runs.
+    """Report of training runs.
 
-    rankings: a ranking of runs for each part of the data, the test part first
-    state: progress of their sweeps
+    rankings: one ranking per data set, test before validation
+    state: progress of the runs' sweeps (empty: no sweep)
     failures: failed runs, each with the reason
     """
 
@@ -52,17 +52,17 @@ class Report:
         samples: int = 1000,
         trials: int = 0,
     ) -> "Report":
-        """Ranks runs.
+        """Returns the report of runs, with rankings and significance tests.
 
         runs: results of finished runs
-        swept: runs of sweeps, finished or not
-        metric: score that ranks them; None: the score that chose the checkpoints, or the first one
-            if there is no final score
-        samples: bootstrap samples of the tests over sentences
-        trials: randomisation trials; 0 for none
+        swept: finished and unfinished runs of sweeps
+        metric: metric of the ranking (None: the metric that selected the checkpoints, or the first
+            one with a final score)
+        samples: number of bootstrap samples of the tests over sentences
+        trials: number of randomisation trials; 0 disables the test
         """
         states = {run.name: run.state for run in swept}
-        # Runs of several sweeps may share a name; then their states cannot be distinguished.
+        # Without unique names, as in several sweeps, the states cannot be distinguished.
         has_state = swept and len(states) == len({run.folder for run in swept})
         notes = [(run.name, run.record().get("failure")) for run in swept]
         rankings = []
@@ -83,12 +83,12 @@ class Report:
 
     @property
     def is_unfinished(self) -> bool:
-        return "to do" in self.state or "running" in self.state
+        return "waiting" in self.state or "running" in self.state
 
     def tables(self, columns: Sequence[str] | None = None) -> list[ReportTable]:
-        """A table for each ranking, and one of failures.
+        """Returns a table for each ranking, and a table of failed runs if there are any.
 
-        columns: names of the columns of the rankings; None: all
+        columns: columns of the rankings, in this order (None: all columns)
         """
         failed = ReportTable("Failed runs", ["run", "reason"], self.failures, keys=2)
         tables = [ranking.table(columns) for ranking in self.rankings]
@@ -96,10 +96,10 @@ class Report:
 
 
 def csv_text(report: Report) -> str:
-    """CSV with a row for each run, and with unrounded numbers."""
+    """Returns a CSV table with a row for each run and unrounded values."""
     keys = differing([run.settings for run in report.runs])
     scores = list(dict.fromkeys(name for run in report.runs for name in run.scores))
-    # Scores of another part must not be read as test scores.
+    # Validation scores must not be mistaken for test scores.
     prefix = "test" if all(run.part == "test" for run in report.runs) else "final"
     metric = report.runs[0].metric if report.runs else "score"
     head = [
@@ -137,8 +137,10 @@ def csv_text(report: Report) -> str:
 
 
 def write(report: Report, tables: Sequence[ReportTable], base: Path) -> list[Path]:
-    """Writes BASE.md, .csv, .tex and .html, and .png with matplotlib. Returns their paths."""
-    state = [f"Not finished yet: {report.state}.", ""] if report.is_unfinished else []
+    """Writes a report as BASE.md, .csv, .tex and .html, and .png with matplotlib. Returns the
+    paths.
+    """
+    state = [f"The sweep is not finished: {report.state}.", ""] if report.is_unfinished else []
     contents: dict[str, Callable[[], bytes]] = {
         ".md": lambda: "\n".join([*state, *map(markdown, tables)]).encode(),
         ".csv": lambda: csv_text(report).encode(),
@@ -163,9 +165,9 @@ def _page(report: Report, tables: Sequence[ReportTable]) -> bytes:
     count = sum(len(ranking.rows) for ranking in report.rankings)
     note = f"{len(runs)} run{'s' if len(runs) != 1 else ''} of {count} configurations"
     if report.state:
-        note += f"; the sweep: {report.state}"
+        note += f"; sweep: {report.state}"
     if runs:
-        note += f"; {duration(sum(run.seconds for run in runs))} of training in all."
+        note += f"; total training time {duration(sum(run.seconds for run in runs))}."
     sections = []
     for ranking, table in zip(report.rankings, tables, strict=False):
         sections += [page_table(table), *_pictures(ranking)]
@@ -174,7 +176,7 @@ def _page(report: Report, tables: Sequence[ReportTable]) -> bytes:
 
 
 def _pictures(ranking: Ranking) -> list[Markup]:
-    """Sections of figures, each with a description."""
+    """Returns HTML sections of the figures of a ranking, each with a description."""
     if not installed("matplotlib"):
         return []
     from nmt.analysis import charts
@@ -182,7 +184,8 @@ def _pictures(ranking: Ranking) -> list[Markup]:
 
     scores = [f"{row.label}, {as_spread(row.scores(ranking.metric))}" for row in ranking.rows]
     bands = (
-        "Means over seeds, up to the last epoch of the shortest run; bands from minimum to maximum."
+        "Lines are means over seeds, up to the last epoch of the shortest run. Bands extend from "
+        "minimum to maximum."
     )
     figures = {
         f"{ranking.part.capitalize()} scores": (
@@ -190,13 +193,13 @@ def _pictures(ranking: Ranking) -> list[Markup]:
             charts.bars(ranking),
         ),
         "Learning curves": (bands, charts.learning_curves(ranking)),
-        "Cost against quality": ("Upper left is better.", charts.cost_against_quality(ranking)),
+        "Cost and quality": ("Upper left is better.", charts.cost_against_quality(ranking)),
     }
     curve = charts.by_length(ranking) if "bleu" in ranking.runs[0].scores else None
     if curve is not None:
-        figures["Quality by length"] = (
-            "BLEU of sentences by source length (Bahdanau et al. 2015, figure 2; Luong et al. "
-            "2015, figure 6).",
+        figures["Quality by source length"] = (
+            "BLEU of sentences by source length, as in Bahdanau et al. (2015), figure 2, and Luong "
+            "et al. (2015), figure 6.",
             curve,
         )
     return [
@@ -216,18 +219,18 @@ def report_folders(
     samples: int = 1000,
     trials: int = 1000,
 ) -> None:
-    """Prints the tables of a report, and writes its files.
+    """Prints the tables of a report and writes its files.
 
-    folders: runs, sweeps, or folders of them
-    metric: score that ranks the runs; None: the score that chose their checkpoints
-    output: path of the files without their ending; None: `report` in the first folder
-    systems: files with translations of the test text by other tools, which are rows too
-    columns: columns of the tables, in this order; None: all
-    different_data: accepts runs of different data
-    samples: bootstrap samples of the significance tests
-    trials: randomisation trials of the significance tests
+    folders: folders of runs or sweeps, or parent folders
+    metric: metric of the ranking (None: the metric that selected the checkpoints)
+    output: path of the files without suffix (None: `report` in the first folder)
+    systems: files with translations of the test set by other tools, added as rows
+    columns: columns of the tables, in this order (None: all columns)
+    different_data: whether to accept runs with different data
+    samples: number of bootstrap samples of the significance tests
+    trials: number of randomisation trials of the significance tests
 
-    Raises UserError if the folders contain no run, or a column or a file does not belong to them.
+    Raises UserError if no run is found, or a column or file does not match the runs.
     """
     runs = collect(folders, different_data=different_data)
     for problem in runs.problems:
@@ -235,7 +238,7 @@ def report_folders(
     names = sorted({name for run in runs.finished for name in run.scores})
     if metric is not None and runs.finished and metric not in names:
         raise UserError(
-            f"metric={metric}: the runs have no such score (available: {', '.join(names)})"
+            f"metric={metric}: score not found in the runs; available: {', '.join(names)}"
         )
     finished = list(runs.finished)
     if systems:
@@ -245,9 +248,9 @@ def report_folders(
     report = Report.of(finished, runs.swept, metric, samples=samples, trials=trials)
     tables = report.tables(columns)
     if report.state:
-        log.info("the sweep: %s", report.state)
+        log.info("sweep: %s", report.state)
     written = write(report, tables, Path(output) if output else Path(folders[0], "report"))
-    # After the files: a reader may close the pipe early.
+    # Print after writing the files, because a reader may close the pipe early.
     for table in tables:
         sys.stdout.write(terminal(table))
-    log.info("written: %s", ", ".join(map(str, written)))
+    log.info("wrote %s", ", ".join(map(str, written)))

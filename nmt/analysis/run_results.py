@@ -1,4 +1,4 @@
-"""Results of finished runs, read from their folders and grouped by configuration."""
+"""Results of finished training runs, read from their folders and grouped by configuration."""
 
 import json
 import math
@@ -20,32 +20,32 @@ from nmt.storage.upgrade import with_renamed_targets
 from nmt.sweep.run_status import RECORD, Run, find
 
 DEPTH = 3
-"""Levels of folders that are searched for runs."""
+"""Number of folder levels that are searched for runs."""
 FIRST_COLUMNS = ("decoder", "attention", "window", "normalizer")
-"""Columns at the beginning of a table, if the settings differ there."""
+"""Settings that come first in the columns of a table."""
 NAMES = {"nmt.model.attention.window.Window": "global"}
-"""Names of classes whose configuration file has another name than their module."""
+"""Names in tables of classes whose configuration file is not named like their module."""
 
 
 @dataclass(frozen=True)
 class RunResult:
     """Results of a finished run.
 
-    folder: run directory
+    folder: run folder
     seed: seed of the run
-    settings: configuration by whole keys (see `flat_settings`)
-    metric: name of the metric that chose the checkpoint
-    part: part of the data of `scores`: test or validation
+    settings: settings by full key, such as `decoder.hidden_size`
+    metric: name of the metric that selected the best checkpoint
+    part: data set of `scores`, `test` or `validation`
     scores: final scores by metric
-    signatures: signatures of these scores by metric
-    validation: metrics of the best checkpoint in its validation
+    signatures: sacreBLEU signature of each score
+    validation: validation metrics of the best checkpoint
     curve: entries of metrics.jsonl
-    data: hashes of the data
-    seconds: duration of the training
-    updates: number of updates
-    parameters: number of parameters of the model; None if unknown
-    memory: peak memory in megabytes; None if unknown
-    answers: file with the translations of another tool; None: those of the run
+    data: hashes of the data files
+    seconds: duration of the training in seconds
+    updates: number of optimizer updates
+    parameters: number of model parameters (None: unknown)
+    memory: peak memory in megabytes (None: unknown)
+    answers: file with translations of another tool (None: the translations of the run)
     """
 
     folder: Path
@@ -66,15 +66,15 @@ class RunResult:
 
     @property
     def speed(self) -> float | None:
-        """Median of the logged tokens per second; None without any."""
+        """Median training speed in tokens per second, or None without log entries."""
         training = [entry for entry in self.curve if entry.get("kind") == "train"]
         speeds = [entry["speed"] for entry in training if entry.get("speed")]
         return statistics.median(speeds) if speeds else None
 
     def lines(self, side: str = "") -> list[str] | None:
-        """Translations of `part`, or with side=".source" or ".reference" these texts.
+        """Returns the lines of a text of `part`, or None if the file is missing.
 
-        Returns None if the file is missing.
+        side: text to return: "" (translations), ".source" or ".reference"
         """
         file = self.folder / f"{self.part}{side}.txt"
         if self.answers is not None and not side:
@@ -87,12 +87,12 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Configuration:
-    """Runs that differ in their seeds only.
+    """Group of runs that differ only in their seeds.
 
-    values: settings in which configurations differ
+    values: settings that distinguish the configuration from others
     runs: results of the runs
-    over_sentences: comparison with the best configuration over test sentences; None if untested
-    over_seeds: p-value of the comparison over seeds; None if untested
+    over_sentences: paired test against the best configuration over test sentences (None: untested)
+    over_seeds: p-value of the test against the best configuration over seeds (None: untested)
     """
 
     values: Mapping[str, str]
@@ -102,12 +102,12 @@ class Configuration:
 
     @property
     def sentence_chances(self) -> list[float]:
-        """The p-values of the tests over sentences that were made."""
+        """P-values of the tests over sentences; empty if untested."""
         return self.over_sentences.probabilities if self.over_sentences else []
 
     @property
     def chances(self) -> list[float]:
-        """The p-values of all tests that were made."""
+        """P-values of all tests against the best configuration; empty if untested."""
         over_seeds = [] if self.over_seeds is None else [self.over_seeds]
         return [*self.sentence_chances, *over_seeds]
 
@@ -116,23 +116,23 @@ class Configuration:
         return ", ".join(value for value in self.values.values() if value) or "all"
 
     def scores(self, metric: str) -> list[float]:
-        """Final scores of the runs in a metric."""
+        """Returns the final scores of the runs in a metric."""
         return [run.scores[metric] for run in self.runs if metric in run.scores]
 
     def best_by_validation(self) -> RunResult:
-        """The run with the best validation score."""
+        """Returns the run with the best validation score."""
         metric = self.runs[0].metric
-        # Runs without a validation are the last choice.
+        # Runs without a validation come last.
         sign = -1 if metric in LOWER_IS_BETTER else 1
         return max(self.runs, key=lambda run: sign * run.validation.get(metric, -sign * math.inf))
 
 
 @dataclass(frozen=True)
 class CollectedRuns:
-    """Runs of some folders.
+    """Runs that are found in folders.
 
     finished: results of finished runs
-    swept: runs of sweeps, finished or not
+    swept: finished and unfinished runs of sweeps
     problems: messages about unreadable runs
     """
 
@@ -142,19 +142,19 @@ class CollectedRuns:
 
 
 def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedRuns:
-    """Finds runs in folders, or below them.
+    """Finds runs in folders and their subfolders.
 
     names: paths of the folders
-    different_data: accepts runs of different data
+    different_data: whether to accept runs with different data
 
-    Raises UserError if there is no run, or if runs had different data.
+    Raises UserError if no run is found or the runs have different data.
     """
     folders = [folder for name in names for folder in _with_subfolders(Path(name))]
     swept: dict[Path, Run] = {}
     results = []
     problems = []
     for folder in dict.fromkeys(folders):
-        # Runs that a later command line left out do not count.
+        # Ignore runs that a later command line of the sweep no longer includes.
         if any(folder.glob(f"*/{RECORD}")):
             swept |= {run.folder: run for run in find(folder) if not run.dropped}
         if not (folder / "results.json").is_file():
@@ -162,35 +162,35 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
         try:
             results.append(read_result(folder))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as e:
-            problems.append(f"{folder}: cannot be read ({e!r}); left out")
+            problems.append(f"{folder}: left out of the report, because it cannot be read ({e!r})")
     if not results and not swept:
         raise UserError(
-            f"{', '.join(names)}: no finished run found (a finished run has results.json)"
+            f"{', '.join(names)}: no finished run found; a finished run contains results.json"
         )
     of_data = {json.dumps(result.data, sort_keys=True): result.folder for result in results}
     if len(of_data) > 1 and not different_data:
         differing_folders = " and ".join(map(str, list(of_data.values())[:2]))
         raise UserError(
-            f"{differing_folders} were trained or validated on different data: their scores "
-            "cannot be compared. Name runs of the same data, or add different_data=true"
+            f"{differing_folders} were trained or validated on different data, so their scores "
+            "cannot be compared. Give runs with the same data, or add different_data=true"
         )
     return CollectedRuns(results, list(swept.values()), problems)
 
 
 def _with_subfolders(folder: Path) -> list[Path]:
     if folder.is_file():
-        raise UserError(f"{folder}: is a file; give the folder of a run or a sweep")
+        raise UserError(f"{folder}: expected the folder of a run or a sweep, got a file")
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder")
+        raise UserError(f"{folder}: folder not found")
     patterns = ["/".join(["*"] * depth) for depth in range(1, DEPTH + 1)]
     below = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
     return [folder, *(path for path in below if path.is_dir())]
 
 
 def read_result(folder: Path) -> RunResult:
-    """Reads the result of a run.
+    """Reads the results of a run from its folder.
 
-    Raises OSError, ValueError, LookupError or TypeError if a file is damaged.
+    Raises OSError, ValueError, LookupError or TypeError if a file is missing or damaged.
     """
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     text = (folder / "config.yaml").read_text(encoding="utf-8")
@@ -215,22 +215,22 @@ def read_result(folder: Path) -> RunResult:
 
 
 def result_of_file(file: Path, runs: Sequence[RunResult], metric: Metric) -> RunResult:
-    """The result of another tool, from its translations of the text that runs were tested on.
+    """Returns the result of another tool, from its translations of the runs' test set.
 
-    file: translations, one a line
-    runs: results of runs
+    file: file of translations, one per line
+    runs: results of the runs
     metric: metric of the runs
 
-    Raises UserError if the file does not belong to the text.
+    Raises UserError if the file does not match the test set.
     """
     tested = [run for run in runs if run.lines(".reference")]
     if not tested:
-        raise UserError(f"systems: no run has the text that {file} would translate")
+        raise UserError(f"systems: no run has a test set with references to score {file}")
     reference = tested[0].lines(".reference") or []
     lines = read_lines(find_file(str(file)))
     check_aligned(tested[0].folder, len(reference), file, len(lines))
     scores = metric.score(lines, reference)
-    # Settings that all runs have are no reason for a column: the row has them too.
+    # The row copies the settings that all runs share, so that these settings get no column.
     unequal = differing([run.settings for run in runs])
     common = {key: value for key, value in runs[0].settings.items() if key not in unequal}
     return replace(
@@ -249,7 +249,7 @@ def result_of_file(file: Path, runs: Sequence[RunResult], metric: Metric) -> Run
 
 
 def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """Settings that change what a run learns, by whole keys and as text, without the seed.
+    """Returns the settings that affect training, by full key and as text, without the seed.
 
     `decoder: {_target_: nmt.model.decoder.luong.Luong, hidden_size: 9}` becomes decoder=luong and
     decoder.hidden_size=9.
@@ -264,7 +264,7 @@ def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
                 settings[key] = NAMES.get(option, str(option).split(".")[-2])
             else:
                 settings[f"{key}.{name}"] = _as_text(option)
-    settings.pop("seed", None)  # runs that differ in it are one configuration
+    settings.pop("seed", None)
     return settings
 
 
@@ -277,9 +277,9 @@ def _as_text(value: Any) -> str:
 
 
 def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration]:
-    """Runs grouped by their configuration and data, the best first."""
+    """Returns the runs grouped by configuration and data, the best group first."""
     by_seed = sorted(runs, key=lambda run: run.seed)
-    # Files may change while their names stay: runs of different text are different configurations.
+    # The data hash distinguishes runs whose data files have the same names but other content.
     settings = [{**run.settings, "data.content": digest(run.data)[:6]} for run in by_seed]
     columns = differing(settings)
     groups: dict[tuple[str, ...], list[RunResult]] = {}
@@ -290,30 +290,30 @@ def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration
         for values, group in groups.items()
     ]
     sign = 1 if metric in LOWER_IS_BETTER else -1
-    # Configurations without a score are the last.
+    # Configurations without a score come last.
     return sorted(
         grouped, key=lambda c: sign * statistics.mean(c.scores(metric) or [sign * math.inf])
     )
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """Keys that distinguish runs.
+    """Returns the keys whose values distinguish runs.
 
-    settings: settings of each run, by whole keys
+    An option of a choice, such as decoder.hidden_size, is left out if the choice determines its
+    value, or if it divides the runs into the same groups as an earlier key.
 
-    An option of a choice (decoder.hidden_size) is left out if it follows from the choice, or if it
-    divides the runs as an earlier key does.
+    settings: settings of each run, by full key
     """
     keys = dict.fromkeys(key for of_run in settings for key in of_run)
     columns = []
-    # How each key divides the runs: for each run, the first run with the same value.
+    # Division of the runs by each key: for each run, the index of the first run with its value
     divisions = set()
     for key in keys:
         group = key.partition(".")[0]
         is_option = group != key
         values = [of_run.get(key, "") for of_run in settings]
         choices = [of_run.get(group, "") for of_run in settings]
-        # Each choice has one value of the option.
+        # The choice determines the value of the option.
         follows_choice = len({*zip(choices, values, strict=True)}) == len({*choices}) > 1
         if is_option and follows_choice:
             continue

@@ -1,7 +1,8 @@
-"""Significance of differences between systems and between configurations.
+"""Significance tests of differences between systems and between configurations.
 
-Over test sentences: paired tests of sacreBLEU (Koehn 2004; Riezler & Maxwell 2005). Over seeds:
-Tukey's range test. The first asks for other sentences, the second for other seeds.
+Tests over test sentences are sacreBLEU's paired tests (Koehn 2004; Riezler & Maxwell 2005): would
+the difference hold for other sentences? The test over seeds is Tukey's range test: would the
+difference hold for other seeds?
 """
 
 import math
@@ -15,18 +16,18 @@ from nmt.foundation.progress import waiting
 from nmt.metric import Metric
 
 LEVEL = 0.05
-"""Significance level: a difference with a smaller p-value is significant."""
+"""Significance level; a difference with a smaller p-value is significant."""
 
 
 @dataclass(frozen=True)
 class SignificanceResult:
-    """Comparison of a system with the first one.
+    """Score of a system and significance of its difference from the first system.
 
     score: score of the system
     confidence: half the width of the score's 95 % confidence interval over test sentences
-    bootstrap: p-value of the difference by paired bootstrap; None for the first system
-    randomization: p-value by approximate randomisation; None also without this test
-    signature: signature of sacreBLEU with the settings of the test
+    bootstrap: p-value of the paired bootstrap test (None: first system)
+    randomization: p-value of the approximate randomisation test (None: first system, or no test)
+    signature: sacreBLEU's signature with the settings of the test
 
     Both p-values are corrected for the number of comparisons by Holm's method.
     """
@@ -39,7 +40,7 @@ class SignificanceResult:
 
     @property
     def probabilities(self) -> list[float]:
-        """The p-values of all tests that were made."""
+        """P-values of the bootstrap and randomisation tests; empty for the first system."""
         return [p for p in (self.bootstrap, self.randomization) if p is not None]
 
 
@@ -52,14 +53,14 @@ def over_sentences(
     samples: int,
     trials: int,
 ) -> dict[str, SignificanceResult]:
-    """Compares each system with the first one.
+    """Tests the difference of each system from the first system over test sentences.
 
-    systems: translations by the name of the system
-    references: a reference of each sentence
-    metric: options of the scores
-    name: bleu or chrf
-    samples: bootstrap samples
-    trials: randomisation trials; 0 for none
+    systems: translations of each system
+    references: reference of each sentence
+    metric: options of the metrics
+    name: metric to test, `bleu` or `chrf`
+    samples: number of bootstrap samples
+    trials: number of randomisation trials; 0 disables the test
     """
     from sacrebleu.metrics import BLEU, CHRF
 
@@ -68,7 +69,7 @@ def over_sentences(
         scorer = BLEU(tokenize=metric.tokenize, lowercase=metric.lowercase, force=True)
     tested = list(systems.items())
     if len(tested) == 1:
-        # Against itself, for the confidence of its score.
+        # A single system is compared with itself, for the confidence interval of its score.
         tested *= 2
     with waiting("testing differences"):
         results, signature = _paired_tests(tested, references, scorer, "bs", samples)
@@ -96,12 +97,12 @@ def _paired_tests(
     kind: str,
     samples: int,
 ) -> tuple[list[Any], str]:
-    """Results of a paired test of sacreBLEU, and its signature.
+    """Returns the results of sacreBLEU's paired test, and its signature.
 
-    systems: names and translations, the first of them as the baseline
-    references: a reference of each sentence
-    metric: sacreBLEU's metric
-    kind: bs (bootstrap) or ar (approximate randomisation)
+    systems: names and translations; the first system is the baseline
+    references: reference of each sentence
+    metric: metric of sacreBLEU
+    kind: `bs` (bootstrap) or `ar` (approximate randomisation)
     samples: number of samples or trials
     """
     from sacrebleu.significance import PairedTest
@@ -113,14 +114,16 @@ def _paired_tests(
 
 
 def _chances(results: Sequence[Any]) -> list[float | None]:
-    """Corrected p-values of the differences from the first system; None for the first itself."""
+    """Returns the corrected p-values of the differences from the first system, with None for
+    itself.
+    """
     first, *others = results
-    # sacreBLEU gives equal scores 1 / (samples + 1).
+    # For equal scores, sacreBLEU returns the p-value 1 / (samples + 1) instead of 1.
     return [None, *holm([1.0 if r.score == first.score else r.p_value for r in others])]
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
-    """P-values corrected for their number (Holm 1979); None stays None."""
+    """Returns p-values corrected for multiple comparisons (Holm 1979); None stays None."""
     ascending = sorted((value, i) for i, value in enumerate(values) if value is not None)
     corrected = list(values)
     # The k-th smallest of n is multiplied by n - k + 1; the result never decreases.
@@ -132,20 +135,19 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
 
 
 def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
-    """P-values of differences from the first configuration with several seeds.
+    """Returns the p-value of each configuration by Tukey's range test over seeds.
 
-    They are those of Tukey's range test over all pairs.
+    The test compares with the first configuration that has several seeds. The p-value is None for
+    this configuration and for configurations with a single seed. Returns None if fewer than two
+    configurations have several seeds, or SciPy is not installed.
 
     scores: scores of the seeds of each configuration
-
-    The value is None for that configuration, and for configurations with a single seed. Returns
-    None with too few seeds, or without SciPy.
     """
     several = [i for i, of_seeds in enumerate(scores) if len(of_seeds) > 1]
     if len(several) < 2 or not installed("scipy"):
         return None
     if all(statistics.pvariance(scores[i]) == 0 for i in several):
-        # Without any variance the test is undefined. Equal scores do not differ.
+        # Without variance, the test is undefined; equal scores get the p-value 1.
         first = several[0]
         return [
             1.0 if i != first and values == scores[first] else None
@@ -161,7 +163,7 @@ def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
 
 
 def as_spread(values: Sequence[float]) -> str:
-    """Mean ± sample standard deviation of two or more values, as text; – without values."""
+    """Returns the mean ± sample standard deviation of the values as text, or – without values."""
     if not values:
         return "–"
     deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
@@ -169,20 +171,20 @@ def as_spread(values: Sequence[float]) -> str:
 
 
 def as_chances(*chances: float | None) -> str:
-    """P-values as text; – without any."""
+    """Returns p-values as text, or – without p-values."""
     texts = ["< 0.001" if p < 0.001 else f"{p:.3f}" for p in chances if p is not None]
     return " · ".join(texts) or "–"
 
 
 AGREEMENT = {"bleu": (88.33, 0.966), "chrf": (93.0, 1.114)}
-"""Parameters of the curves of Kocmi et al. 2024, as in their package mt-thresholds."""
+"""Parameters (maximum in %, slope) of the curves of Kocmi et al. 2024, from their mt-thresholds."""
 
 
 def agreement(metric: str, difference: float) -> float | None:
-    """Per cent of human judgements that agree with a metric (Kocmi et al. 2024).
+    """Returns the percentage of human judgements that agree with a metric (Kocmi et al. 2024).
 
-    metric: bleu or chrf; the result is None for others
-    difference: difference of two systems in the metric; without any, the result is 50 (chance)
+    metric: `bleu` or `chrf`; the result is None for other metrics
+    difference: score difference of two systems; for 0, the result is 50, the chance level
     """
     if metric not in AGREEMENT:
         return None

@@ -1,5 +1,4 @@
-"""Comparison of systems (nmt.compare): runs and models, which translate, and files of
-translations."""
+"""Comparison of systems (nmt.compare): models, which translate, and files of translations."""
 
 import json
 import logging
@@ -29,17 +28,19 @@ from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 TOKENISED_LINES = 100
-"""Lines with a separate full stop at the end by which a text is taken as tokenised, as in
-sacreBLEU."""
+"""Number of lines ending in a separate full stop for which a text counts as tokenised.
+
+sacreBLEU uses the same number.
+"""
 
 
 @dataclass(frozen=True)
 class System:
-    """A system of a comparison.
+    """A system in a comparison.
 
-    name: short name
+    name: short unique name
     lines: translation of each sentence
-    model: translator; None for a file of translations
+    model: translator (None: the translations come from a file)
     """
 
     name: str
@@ -60,25 +61,25 @@ def compare_systems(
     samples: int,
     trials: int,
 ) -> None:
-    """Prints the tables, and writes OUTPUT.md, OUTPUT.json, OUTPUT.tex and OUTPUT.html.
+    """Prints the comparison tables, and writes OUTPUT.md, OUTPUT.json, OUTPUT.tex and OUTPUT.html.
 
-    load: function that returns the translator of a path
+    load: returns the translator for a path
     metric: options of the metrics
-    systems: run directories and checkpoints, which translate, or files of translations
-    reference: file with a reference for each sentence
-    source: file with the sentences; models need it
-    train: file in which words are counted; None: the reference
-    output: path of the files without their suffix
-    examples: number of sentences shown
-    samples: bootstrap samples of the significance tests
-    trials: randomisation trials of the significance tests
+    systems: run folders and checkpoints, which translate, or files of translations
+    reference: file with one reference per sentence
+    source: file with the source sentences, which models need (None: unknown)
+    train: file in which word frequencies are counted (None: the reference)
+    output: path of the output files without suffix
+    examples: number of example sentences
+    samples: number of bootstrap samples of the significance tests
+    trials: number of randomisation trials of the significance tests
 
     Raises UserError if a file is missing or empty, or if files differ in length.
     """
     reference_file = find_file(reference)
     reference_lines = read_lines(reference_file)
     if not reference_lines:
-        raise UserError(f"{reference_file}: is empty")
+        raise UserError(f"{reference_file}: the file is empty")
     source_lines = _read_source(source, reference_file, len(reference_lines))
     compared = _systems(systems, source_lines, reference_file, len(reference_lines), load)
     trained = [system.model for system in compared if system.model is not None]
@@ -100,7 +101,10 @@ def compare_systems(
 
 
 def _read_source(source: str | None, reference: Path, count: int) -> list[str] | None:
-    """Lines of the source file, one per line of the reference; None without a file."""
+    """Returns the lines of the source file, or None without a file.
+
+    Raises UserError unless the file has as many lines as the reference.
+    """
     if not source:
         return None
     source_file = find_file(source)
@@ -116,31 +120,31 @@ def _systems(
     count: int,
     load: Callable[[str], Translator],
 ) -> list[System]:
-    """Reads translations from files, and translates by models.
+    """Returns the systems, with translations from files or models.
 
-    paths: run directories, checkpoints, or files of translations
-    source: source sentences; None if unknown
-    reference: file of the reference
-    count: number of its lines
-    load: function that returns the translator of a run directory or checkpoint
+    paths: run folders, checkpoints, or files of translations
+    source: source sentences (None: unknown)
+    reference: path of the reference file
+    count: number of lines of the reference
+    load: returns the translator of a run folder or checkpoint
 
     Raises UserError if a path is neither a model nor a file as long as the reference.
     """
     outputs: dict[str, Sequence[str]] = {}
-    # Files before models, which need time to translate.
+    # Check all files before the models translate.
     for path in paths:
         if not (Path(path).is_dir() or path.endswith(".safetensors")):
             file = find_file(path)
             outputs[path] = read_lines(file)
             check_aligned(reference, count, file, len(outputs[path]))
         elif source is None:
-            raise UserError(f"{path}: a model needs a text to translate: add source=FILE")
+            raise UserError(f"{path}: a model needs a source text; add source=FILE")
     systems = []
     for path, name in zip(paths, unique_suffixes(list(paths)), strict=True):
         model = None
         if path not in outputs and source is not None:
             model = load(path)
-            log.info("%s translates", name)
+            log.info("translating with %s", name)
             outputs[path] = _tested(Path(path), source) or [
                 *map(one_line, model.translate(list(source)))
             ]
@@ -149,7 +153,7 @@ def _systems(
 
 
 def _tested(folder: Path, source: Sequence[str]) -> list[str] | None:
-    """Translations of a run's test, if it was of the same text."""
+    """Returns the test translations of a run, or None if its test set has another source text."""
     try:
         sentences = read_lines(folder / "test.source.txt")
         translations = read_lines(folder / "test.txt")
@@ -162,13 +166,13 @@ def _tested(folder: Path, source: Sequence[str]) -> list[str] | None:
 def _links(
     model: Translator, source: Sequence[str], reference: Sequence[str]
 ) -> list[list[str]] | None:
-    """Source words with the highest attention weight at each word of the reference, by sentence.
+    """Returns the source word with the greatest attention weight for each reference word.
 
-    model: translator, which is forced to write the reference
+    The result has one list per sentence. It is None for a model without attention.
+
+    model: translator, which is forced to produce the reference
     source: source sentences
     reference: reference of each sentence
-
-    Returns None for a model without attention.
     """
     if not model.attends:
         return None
@@ -177,7 +181,7 @@ def _links(
     # Empty lines have no attention.
     maps = model.forced_maps([source[i] for i in numbers], [reference[i] for i in numbers])
     for i, attention in zip(numbers, maps, strict=True):
-        # Without </s> on both sides.
+        # Remove </s> on both sides.
         rows = len(attention.target) - attention.ends
         columns = len(attention.source) - attention.ends
         weights = np.asarray(attention.total)[:rows, :columns]
@@ -187,7 +191,7 @@ def _links(
 
 
 def _example(systems: Sequence[System], number: int, comparison: Comparison) -> Example:
-    """A sentence with the probabilities of all translations, and attention maps, of each model."""
+    """Returns an example sentence, with attention maps and log-probabilities from each model."""
     texts = {system.name: system.lines[number] for system in systems}
     sentence = None if comparison.source is None else comparison.source[number]
     log_probs = {}
@@ -196,7 +200,7 @@ def _example(systems: Sequence[System], number: int, comparison: Comparison) -> 
         model = system.model
         if model is None or sentence is None or not words(sentence):
             continue
-        # Every model scores the translations of all systems.
+        # Each model scores the translations of all systems.
         tokens = model.tokenizer.encode_target(list(texts.values()))
         forced = model.force(model.encode([sentence] * len(texts)), tokens, attention=False)
         log_probs[system.name] = {
@@ -217,7 +221,7 @@ def _example(systems: Sequence[System], number: int, comparison: Comparison) -> 
 
 
 def _examples(comparison: Comparison, systems: Sequence[System], count: int) -> list[Example]:
-    """Sentences in which the systems differ most."""
+    """Returns the sentences in which the systems differ most."""
     numbers = most_different(comparison, count)
     examples = []
     with Progress("explaining sentences", len(numbers), "sentences") as step:
@@ -228,7 +232,7 @@ def _examples(comparison: Comparison, systems: Sequence[System], count: int) -> 
 
 
 def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> None:
-    """Writes the files, and prints the tables."""
+    """Writes the output files and prints the tables."""
     tables = comparison.tables()
     files = {
         ".md": "\n".join([*map(markdown, tables), examples_as_markdown(examples)]).encode(),
@@ -238,21 +242,23 @@ def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> 
     }
     for ending, content in files.items():
         write_atomically(Path(output + ending), content)
-    # After the files: a reader may close the pipe early.
+    # Print after writing the files, because a reader may close the pipe early.
     for table in tables:
         sys.stdout.write(terminal(table) + "\n")
-    log.info("written: %s", ", ".join(output + ending for ending in files))
+    log.info("wrote %s", ", ".join(output + ending for ending in files))
 
 
 def _warn_of_tokenised_text(systems: Sequence[System], metric: Metric) -> None:
-    """Warns once of tokenised translations; sacreBLEU would warn at each score."""
+    """Logs a single warning for tokenised translations, instead of sacreBLEU's warning at each
+    score.
+    """
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     for system in systems:
         count = sum(line.endswith(" .") for line in system.lines)
         if count >= TOKENISED_LINES and metric.tokenize != "none":
             log.warning(
-                "%s: %s lines end in ' .', as tokenised text does: give detokenised text, "
-                "or metric.tokenize=none to compare it as it is",
+                "%s: the text seems to be tokenised (%s lines end in ' .'); give detokenised text, "
+                "or set metric.tokenize=none",
                 system.name,
                 f"{count:,}",
             )

@@ -1,4 +1,4 @@
-"""Tables of text as terminal output, Markdown, LaTeX and HTML."""
+"""Tables of text, for the terminal and in Markdown, LaTeX and HTML."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 TERMINAL_WIDTH = 160
-"""Width in characters of a table that is not written to a terminal."""
+"""Width in characters of a printed table if stdout is not a terminal."""
 
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table.
+    """A table of text cells.
 
-    title: heading
+    title: title of the table
     head: names of the columns
-    rows: cells
-    keys: number of columns at the left that identify a row
-    strong: indices of the rows whose scores are in bold type
-    scores: indices of the columns with these scores
-    note: explanation
+    rows: cells of each row
+    keys: number of leftmost columns that identify a row
+    strong: indices of the rows whose scores are bold
+    scores: indices of the columns whose cells are bold in these rows
+    note: explanation below the table
     """
 
     title: str
@@ -42,18 +42,18 @@ class ReportTable:
     note: str = ""
 
     def is_strong(self, row: int, column: int) -> bool:
-        """Whether a cell is in bold type."""
+        """Returns whether a cell is bold."""
         return row in self.strong and column in self.scores
 
 
 @dataclass(frozen=True)
 class ReportColumn(Generic[Row]):
-    """A column of a table.
+    """A column of a table of text cells.
 
-    name: heading of the column
-    cell: function that returns the text of a row
-    is_shown: whether the table has this column
-    is_score: whether its best cells are in bold type
+    name: name of the column
+    cell: returns the text of the cell for a row
+    is_shown: whether the table contains the column
+    is_score: whether the best cells of the column are bold
     """
 
     name: str
@@ -71,7 +71,15 @@ def table_of(
     strong: Collection[int] = (),
     note: str = "",
 ) -> ReportTable:
-    """A table of the shown columns. Other arguments are those of `ReportTable`."""
+    """Returns a table of the columns with `is_shown`.
+
+    title: title of the table
+    columns: columns, which compute their cells from a row
+    rows: values of the rows
+    keys: number of leftmost columns that identify a row
+    strong: indices of the rows whose scores are bold
+    note: explanation below the table
+    """
     visible = [column for column in columns if column.is_shown]
     cells = [[column.cell(row) for column in visible] for row in rows]
     head = [column.name for column in visible]
@@ -80,12 +88,16 @@ def table_of(
 
 
 def with_columns(table: ReportTable, names: Sequence[str]) -> ReportTable:
-    """Some columns of a table, in another order. Raises UserError for a column that is not
-    there."""
+    """Returns a table with only the named columns, in the given order.
+
+    Raises UserError if the table lacks a column.
+    """
     unknown = [name for name in names if name not in table.head]
     if unknown:
         columns = ", ".join(table.head)
-        raise UserError(f"columns=[{','.join(names)}]: no column {unknown[0]}; there are {columns}")
+        raise UserError(
+            f"columns=[{','.join(names)}]: column {unknown[0]} not found; available: {columns}"
+        )
     places = [list(table.head).index(name) for name in names]
     return replace(
         table,
@@ -97,10 +109,10 @@ def with_columns(table: ReportTable, names: Sequence[str]) -> ReportTable:
 
 
 def terminal(table: ReportTable, width: int | None = None) -> str:
-    """A table with aligned columns. Bold rows also begin with a star.
+    """Returns a table as text with aligned columns. Rows with bold scores begin with a star.
 
-    table: the table
-    width: number of characters; None: the width of the terminal
+    table: table to print
+    width: width in characters (None: the width of the terminal)
     """
     from rich.console import Console
     from rich.table import Table
@@ -125,7 +137,7 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
             for place, cell in enumerate(row)
         ]
         drawn.add_row(*star, *cells)
-    # rich would take 80 columns for a pipe or a file.
+    # rich would use 80 columns for a pipe or a file.
     if width is None and not sys.stdout.isatty():
         width = TERMINAL_WIDTH
     output = io.StringIO()
@@ -134,11 +146,11 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
 
 
 def _rows(table: ReportTable, escape: Callable[[str], str], bold: str) -> Iterator[list[str]]:
-    """Escaped cells of each row; the best scores in bold type.
+    """Yields the escaped cells of each row, with the best scores in bold.
 
-    table: the table
-    escape: function that escapes the text of a cell
-    bold: format of cells in bold type
+    table: table to convert
+    escape: escapes the text of a cell
+    bold: format string of bold cells
     """
     for number, row in enumerate(table.rows):
         texts = [escape(cell) for cell in row]
@@ -149,7 +161,7 @@ def _rows(table: ReportTable, escape: Callable[[str], str], bold: str) -> Iterat
 
 
 def markdown(table: ReportTable) -> str:
-    """A heading and a pipe table in Markdown."""
+    """Returns a heading and a pipe table in Markdown."""
     head = [_escaped(name) for name in table.head]
     alignment = ["---" if i < table.keys else "---:" for i in range(len(head))]
     rows = [head, alignment, *_rows(table, _escaped, "**{}**")]
@@ -167,11 +179,11 @@ TEX = str.maketrans({
     "~": r"\char`\~{}", "^": r"\char`\^{}",
     **{character: "\\" + character for character in "&%$#_{}"},
 })  # fmt: skip
-"""LaTeX commands by character."""
+"""LaTeX command of each special character."""
 
 
 def latex(table: ReportTable) -> str:
-    """A table of LaTeX's package booktabs."""
+    """Returns a LaTeX table for the package booktabs."""
     columns = "".join("l" if i < table.keys else "r" for i in range(len(table.head)))
     head = " & ".join(name.translate(TEX) for name in table.head)
     rows = _rows(table, lambda cell: cell.translate(TEX), r"\textbf{{{}}}")
@@ -196,5 +208,5 @@ def latex(table: ReportTable) -> str:
 
 
 def page_table(table: ReportTable) -> Markup:
-    """A table in HTML. Bold cells have the class `strong`."""
+    """Returns a table in HTML. Bold cells have the CSS class `strong`."""
     return render("report_table", table=table)

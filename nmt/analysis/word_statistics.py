@@ -1,4 +1,4 @@
-"""Groups of sentences by length, and of words by frequency and case."""
+"""Statistics of words: groups of sentences by length, and of words by frequency and case."""
 
 import bisect
 import re
@@ -9,32 +9,32 @@ from dataclasses import dataclass
 from nmt.tokenizer.words import words
 
 WIDTH = 5
-"""Width of a length group, in words."""
+"""Range of sentence lengths in a length group, in words."""
 
 
 def count_words(line: str) -> int:
-    """Number of words of a text."""
+    """Returns the number of words in a text."""
     return len(words(line))
 
 
 def tokens(line: str) -> list[str]:
-    """Words and punctuation marks of a text."""
+    """Returns the words and punctuation marks of a text."""
     return [
         token for word in words(line) for token in re.findall(r"\w+(?:['’.-]\w+)*|[^\w\s]", word)
     ]
 
 
 def bare(word: str) -> str:
-    """A word without the punctuation around it."""
+    """Returns a word without leading and trailing punctuation."""
     return re.sub(r"^\W+|\W+$", "", word)
 
 
 @dataclass(frozen=True)
 class LengthGroup:
-    """Sentences of similar length.
+    """Group of sentences of similar length.
 
-    low: smallest number of words
-    high: largest number of words
+    low: smallest sentence length in words
+    high: largest sentence length in words
     sentences: indices of the sentences
     """
 
@@ -52,10 +52,10 @@ class LengthGroup:
 
 
 def length_groups(lines: Sequence[str], fewest: int = 1) -> list[LengthGroup]:
-    """Groups of sentences by length, in ascending order. Empty lines belong to none.
+    """Returns groups of sentences in ascending order of length, without empty lines.
 
     lines: sentences
-    fewest: smallest size of a group; smaller ones are merged with the group before or after
+    fewest: smallest size of a group; a smaller group is merged with the preceding group
     """
     members: dict[int, list[int]] = {}
     for number, line in enumerate(lines):
@@ -72,20 +72,23 @@ def length_groups(lines: Sequence[str], fewest: int = 1) -> list[LengthGroup]:
 
 
 FREQUENCIES = ("0", "1", "2–4", "5–9", "10–99", "100–999", "1,000 or more")
-"""Names of frequency classes."""
+"""Names of the word frequency classes: ranges of the number of occurrences."""
 BORDERS = (1, 2, 5, 10, 100, 1000)
-"""Lowest frequency of each class but the first."""
+"""Lowest number of occurrences in each frequency class, from the second class on."""
 CASES = ("lower case", "Capitalised", "UPPER CASE", "miXed", "with digits", "marks")
-"""Names of case classes."""
+"""Names of the classes of words by upper and lower case."""
 
 
 def frequency_class(counts: Mapping[str, int]) -> Callable[[str], str]:
-    """Function that returns the member of FREQUENCIES for the count of a word."""
+    """Returns a function from a word to its frequency class, a member of FREQUENCIES.
+
+    counts: number of occurrences of each word
+    """
     return lambda word: FREQUENCIES[bisect.bisect_right(BORDERS, counts.get(word, 0))]
 
 
 def case_class(word: str) -> str:
-    """The member of CASES for a word."""
+    """Returns the case class of a word, a member of CASES."""
     if any(c.isdigit() for c in word):
         return "with digits"
     if not any(c.isalpha() for c in word):
@@ -100,11 +103,11 @@ def case_class(word: str) -> str:
 
 @dataclass(frozen=True)
 class WordAccuracy:
-    """Accuracy of the words of a group.
+    """Accuracy of a group of words in the outputs of a system.
 
-    right: number of words of the outputs that are in the reference of the sentence
-    written: number of words of the outputs
-    expected: number of words of the references
+    right: number of output words that match a word of the sentence's reference
+    written: number of output words
+    expected: number of reference words
     """
 
     right: int
@@ -113,7 +116,7 @@ class WordAccuracy:
 
     @property
     def f1(self) -> float:
-        """Per cent; the harmonic mean of right/written and right/expected."""
+        """F1 score in percent, the harmonic mean of right / written and right / expected."""
         return 200 * self.right / max(1, self.written + self.expected)
 
 
@@ -122,15 +125,15 @@ def word_accuracy(
     references: Sequence[Sequence[str]],
     group: Callable[[str], str],
 ) -> dict[str, WordAccuracy]:
-    """Accuracy of outputs by group of words.
+    """Returns the word accuracy of the outputs for each group of words.
 
     outputs: words of each output
     references: words of each reference
-    group: function that returns the group of a word
+    group: returns the group of a word
     """
     right: Counter[str] = Counter()
     for output, reference in zip(outputs, references, strict=True):
-        # Each word of the reference matches once.
+        # Each word of the reference matches at most once.
         matches = Counter(output) & Counter(reference)
         right.update(map(group, matches.elements()))
     written = Counter(group(word) for output in outputs for word in output)
@@ -142,7 +145,7 @@ def word_accuracy(
 
 
 def ngrams(sentence: Sequence[str], longest: int) -> Counter[tuple[str, ...]]:
-    """Counts of all sequences of one to `longest` words."""
+    """Returns the counts of all n-grams of one to `longest` words."""
     return Counter(
         tuple(sentence[i : i + n])
         for n in range(1, longest + 1)

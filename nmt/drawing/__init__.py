@@ -1,4 +1,4 @@
-"""HTML pages, pictures and JSON of attention, marked words and learning curves.
+"""Drawings of attention maps, word importances and learning curves, as HTML pages, images or JSON.
 
-Read: pages, attention_map, plots, the rest in any order.
+Reading order: pages, attention_map, plots, the rest in any order.
 """

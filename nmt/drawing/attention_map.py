@@ -1,4 +1,4 @@
-"""Attention maps: as a self-contained HTML page, a picture, JSON, or in a notebook."""
+"""Attention maps as a self-contained HTML page, an image, JSON, or notebook output."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURES = 8
-"""Sentences drawn in a .png; .html and .json hold all."""
+"""Largest number of sentences in a .png file; .html and .json files contain all sentences."""
 LONGEST = 60
-"""Words shown of either side of a sentence in .html and .png; .json holds all."""
+"""Largest number of words per sentence in .html and .png files; .json files contain all words."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """Attention of the words of a text to those of its source, or to places of a picture.
+    """Attention weights of a sentence pair, from target words to source words or image cells.
 
-    source, target: words or other units
-    weights: [target, source] by the name of the model or head; each row sums to 1
-    ends: the last unit of both sides is `</s>`
-    picture: name of the picture that the source shows
-    places: [target, rows, columns] attention to the picture; with `weights`, it sums to 1
+    source, target: words or subwords
+    weights: attention weights [target, source], by name of the model or head; each row sums to 1
+    ends: whether the last unit of both sides is `</s>`
+    picture: file name of the source image (empty: no image)
+    places: attention weights [target, rows, columns] of the grid cells of the image, by name of the
+        model; for each target word, `weights` and `places` together sum to 1
     """
 
     source: list[str]
@@ -48,12 +49,12 @@ class AttentionMap:
 
     @property
     def total(self) -> np.ndarray:
-        """[target, source] mean of all weights."""
+        """Mean attention weights over models and heads, [target, source]."""
         return np.mean(list(self.weights.values()), axis=0)
 
     @property
     def shortened(self) -> AttentionMap:
-        """The first LONGEST words of both sides."""
+        """Attention map with at most LONGEST words on both sides."""
         return replace(
             self,
             source=_first_words(self.source),
@@ -63,7 +64,7 @@ class AttentionMap:
         )
 
     def plot(self) -> Figure:
-        """Returns a matplotlib figure with a heat map for each model or head."""
+        """Returns a matplotlib figure with one heat map per model or head."""
         return _figure([self.shortened])
 
     def _repr_html_(self) -> str:
@@ -81,14 +82,14 @@ def _first_words(words: list[str]) -> list[str]:
 
 
 def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
-    """Writes maps; empty sentences are left out.
+    """Writes attention maps to a file, without empty sentences.
 
-    maps: one for each sentence
-    path: file; .png: pictures, .json: all numbers, other endings: an HTML page
+    maps: one attention map per sentence
+    path: output file; .png writes an image, .json all values, another ending an HTML page
     """
     maps = [m for m in maps if m.places or (m.weights and len(m.source) > m.ends)]
     if not maps:
-        log.warning("%s is not written: all lines are empty", path)
+        log.warning("%s: not written, because all lines are empty", path)
     elif path.suffix == ".json":
         text = json.dumps([_as_json(m) for m in maps], ensure_ascii=False)
         write_atomically(path, f"{text}\n".encode())
@@ -104,7 +105,7 @@ def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
                 sections.append(_section(attention_map.shortened))
                 step()
         note = render("attention_note", places=maps[0].places)
-        write_atomically(path, page("Attention", note, sections))
+        write_atomically(path, page("Attention weights", note, sections))
 
 
 def _as_json(attention_map: AttentionMap) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def _rounded(weights: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def _figure(maps: Sequence[AttentionMap]) -> Figure:
-    """Heat maps of several sentences, or pictures if there are any."""
+    """Returns a figure with heat maps, or with images if the source is an image."""
     from nmt.drawing import plots
 
     if maps[0].places:
@@ -139,13 +140,13 @@ def _figure(maps: Sequence[AttentionMap]) -> Figure:
         for m in maps
         for name, weights in m.weights.items()
     ]
-    # The models of a sentence stand side by side; with one model, two sentences do.
+    # The models of a sentence are drawn side by side; with one model, two sentences are.
     models = max(len(m.weights) for m in maps)
     return plots.heat_maps(panels, columns=2 if models == 1 else models)
 
 
 def _section(attention_map: AttentionMap) -> Markup:
-    """The two texts, and a table or pictures for each model or head."""
+    """Returns the HTML section of a sentence pair: both texts, and a table or images per model."""
     end = -1 if attention_map.ends else None
     sides = (attention_map.source[:end], attention_map.target[:end])
     return render(
@@ -157,13 +158,13 @@ def _section(attention_map: AttentionMap) -> Markup:
 
 
 def _pictures(attention_map: AttentionMap) -> list[dict[str, Any]]:
-    """The picture for each model and each word, with the attention over it."""
+    """Returns the image for each model and target word, overlaid with the attention weights."""
     if not attention_map.places:
         return []
     image = source_picture(attention_map.picture)
     pictures = []
     for name, places in attention_map.places.items():
-        # [target, rows, columns]; without an image, its places have the proportions.
+        # Without an image, the drawing has the proportions of the grid.
         height, width = places.shape[1:] if image is None else image.shape[:2]
         words = [
             {
@@ -181,8 +182,9 @@ def _pictures(attention_map: AttentionMap) -> list[dict[str, Any]]:
 
 
 def _picture_label(word: str, weights: np.ndarray) -> str:
-    """Description of the attention [rows, columns] of one word."""
+    """Returns a description of the attention weights of one word, [rows, columns], as text."""
+    # Rows and columns are counted from 1 in the text.
     row, column = np.unravel_index(int(weights.argmax()), weights.shape)
-    label = f"{word}: most on row {row + 1}, column {column + 1} ({weights.max():.2f})"
+    label = f"{word}: maximum {weights.max():.2f} at row {row + 1}, column {column + 1}"
     total = float(weights.sum())
-    return label if total > 0.995 else f"{label}; {total:.2f} on the picture"
+    return label if total > 0.995 else f"{label}; total of the image {total:.2f}"

@@ -1,5 +1,8 @@
-"""Pages in HTML from the templates in templates/: no network access, responsive, with dark mode and
-keyboard navigation."""
+"""HTML pages from the templates in nmt/drawing/templates.
+
+The pages load nothing from the network, adapt to the screen width, and support dark mode and
+keyboard navigation.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,10 @@ def _templates() -> Environment:
 
 
 def render(template: str, **values: Any) -> Markup:
-    """HTML of a template.
+    """Returns the HTML of a template.
 
-    template: name of the template, without .html
-    values: variables of the template; all text is escaped, except for results of this function
+    template: file name of the template without .html
+    values: variables of the template; strings are escaped, except for results of this function
     """
     from markupsafe import Markup
 
@@ -40,10 +43,10 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def page(title: str, note: str, sections: Iterable[Markup]) -> bytes:
-    """An HTML page.
+    """Returns a complete HTML page.
 
-    title: heading
+    title: title and heading
     note: text below the heading
-    sections: the rest of the page
+    sections: HTML sections of the page
     """
     return render("page", title=title, note=note, sections=sections).encode()

@@ -1,4 +1,4 @@
-"""Attention laid over a picture."""
+"""Images overlaid with attention weights."""
 
 import base64
 import io
@@ -8,33 +8,38 @@ import numpy as np
 from nmt.data.pictures import thumbnail
 
 WIDEST = 320
-"""Pixels of the longer side of a shown picture; larger ones are scaled down."""
+"""Pixels of the longer side of a drawn image; larger images are scaled down."""
 WHITE = np.array([255, 255, 255, 200])
-"""Red, green, blue and opacity over places without attention."""
+"""Red, green, blue and opacity of cells without attention, from 0 to 255."""
 WARM = np.array([240, 115, 10, 140])
-"""Red, green, blue and opacity over the place with the most attention."""
+"""Red, green, blue and opacity of the cell with the most attention, from 0 to 255."""
 
 
 def source_picture(name: str) -> np.ndarray | None:
-    """Returns a picture in three colours, [rows, columns, 3]; None if it is not an image.
+    """Returns an image as RGB values, [rows, columns, 3], or None if the file is not an image.
 
-    Few pixels are enlarged, each to a square.
+    Small images are enlarged: each pixel becomes a square.
     """
     image = thumbnail(name, WIDEST)
     if image is None:
         return None
-    size = max(1, WIDEST // (2 * max(image.shape[:2])))
+    size = max(1, WIDEST // (2 * max(image.shape[:2])))  # pixels of the side of a square
     return np.broadcast_to(image, (*image.shape[:2], 3)).repeat(size, 0).repeat(size, 1)
 
 
 def attention_overlay(weights: np.ndarray) -> np.ndarray:
-    """[rows, columns] → [rows, columns, 4]: white without attention, clear and warm with most."""
-    share = (weights / max(float(weights.max()), 1e-9))[..., None]
+    """Returns the overlay for attention weights: RGBA values, [rows, columns, 4].
+
+    Cells without attention become white, the cell with the most attention becomes clear and warm.
+
+    weights: [rows, columns] attention weights of the grid cells
+    """
+    share = (weights / max(float(weights.max()), 1e-9))[..., None]  # [rows, columns, 1]
     return (WHITE + share * (WARM - WHITE)).round().astype(np.uint8)
 
 
 def data_url(image: np.ndarray) -> str:
-    """An image as a data URL."""
+    """Returns an image as a data URL."""
     from PIL import Image
 
     file = io.BytesIO()

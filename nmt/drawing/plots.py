@@ -1,6 +1,7 @@
-"""Pictures by matplotlib (imported only here): learning curves, heat maps, marked texts.
+"""Matplotlib figures: learning curves, heat maps and texts with highlighted words.
 
-They are made without pyplot, so nothing of a notebook or of another program's windows changes.
+Only this module imports matplotlib. It does not use pyplot, so it changes no global state of a
+notebook or of another program.
 """
 
 import contextlib
@@ -36,29 +37,29 @@ INK = "#222222"
 LINE = "#3b6ea5"
 ACCENT = "#c0504d"
 SHADE = (0.12, 0.38, 0.63)
-"""Red, green and blue of the background of marked words."""
+"""Red, green and blue of the background of highlighted words, from 0 to 1."""
 LONGEST = 28
-"""Characters shown of a word beside a map."""
+"""Largest number of characters of a word in the labels of a heat map."""
 TEXT_WIDTH = 9.0
-"""Inches of a picture of marked texts."""
+"""Width of a figure of highlighted texts, in inches."""
 MARGIN = 0.2
-"""Inches beside the lines of marked texts."""
+"""Left and right margin of highlighted texts, in inches."""
 LINE_HEIGHT = 0.27
-"""Line spacing of texts with highlighted words, in inches."""
+"""Line spacing of highlighted texts, in inches."""
 WORD_SPACE = 0.09
-"""Inches between words of marked texts."""
+"""Space between words of highlighted texts, in inches."""
 
 
 def learning_curve(
     records: Sequence[dict[str, Any]], metric: str, path: Path, title: str, unit: str
 ) -> None:
-    """Draws training and validation loss beside the validation metric, against epochs.
+    """Draws the training and validation loss and a validation metric against epochs.
 
     records: lines of metrics.jsonl
-    metric: metric to draw; another one if the records do not have it
-    path: file
-    title: title of the picture
-    unit: unit of the loss, e.g. tokens: nats per token
+    metric: validation metric to draw; if the records lack it, the first metric that they have
+    path: output file
+    title: title of the figure
+    unit: plural noun of the loss unit; `tokens` means nats per token
     """
     train = [record for record in records if record["kind"] == "train"]
     validation = [record for record in records if record["kind"] == "validation"]
@@ -71,9 +72,9 @@ def learning_curve(
         alpha=0.5,
         lw=1,
         marker="." if len(train) < 20 else "",
-        label="train_loss (with smoothing, dropout)",
+        label="train_loss (with label smoothing and dropout)",
     )
-    losses.plot(*_curve(validation, "loss"), "o-", color=ACCENT, ms=3, label="validation (nll)")
+    losses.plot(*_curve(validation, "loss"), "o-", color=ACCENT, ms=3, label="validation nll")
     losses.set(xlabel="epoch", ylabel=f"nats per {unit.removesuffix('s')}")
     losses.legend(frameon=False)
     scores.plot(*_curve(validation, shown_metric), "o-", color=ACCENT, ms=3)
@@ -100,13 +101,18 @@ def row_of_axes(count: int, width: float, height: float) -> tuple[Figure, Sequen
 
 
 def _curve(records: Sequence[dict[str, Any]], key: str) -> tuple[list[float], list[float]]:
-    """Epochs and values of one key."""
+    """Returns the epochs and the values of one key of the records."""
     return [record["epoch"] for record in records], [record[key] for record in records]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Weights [target, source] between words, and a caption below them."""
+    """A heat map.
+
+    source, target: words of both sides
+    weights: [target, source] attention weights
+    caption: text below the heat map
+    """
 
     source: Sequence[str]
     target: Sequence[str]
@@ -115,16 +121,18 @@ class Panel:
 
 
 def heat_maps(panels: Sequence[Panel], columns: int) -> Figure:
-    """Draws heat maps: source words are columns, target words are rows, dark means attended.
+    """Returns a figure with heat maps.
 
-    panels: heat maps
-    columns: heat maps side by side
+    Columns are source words, rows are target words, and darker cells have larger weights.
+
+    panels: heat maps to draw
+    columns: number of heat maps side by side
     """
     columns = min(columns, len(panels))
     rows = (len(panels) + columns - 1) // columns
     sources = [word for panel in panels for word in panel.source]
     targets = [word for panel in panels for word in panel.target]
-    # Room for the labels, and 0.27 inches for each word.
+    # Size: space for the labels, and 0.27 inches per word.
     width = 1.2 + _label_inches(targets) + 0.27 * max(len(panel.source) for panel in panels)
     height = 1.0 + _label_inches(sources) + 0.27 * max(len(panel.target) for panel in panels)
     with fonts_for([*sources, *targets]):
@@ -166,12 +174,12 @@ def _draw_heat_map(axes: Any, panel: Panel) -> Any:
 
 @dataclass(frozen=True)
 class PictureRow:
-    """A picture and its caption, word by word.
+    """An image with its caption, drawn once per word.
 
-    image: [rows, columns, 3] (None: nothing to show)
+    image: [rows, columns, 3] RGB values (None: no image)
     words: words of the caption
-    places: [words, rows, columns] attention to the places of the picture
-    caption: title of the picture alone
+    places: [words, rows, columns] attention weights of the grid cells
+    caption: title of the image without attention
     """
 
     image: np.ndarray | None
@@ -181,14 +189,16 @@ class PictureRow:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of the picture, or of its places if it is empty."""
+        """Rows and columns of the image, or of the grid without an image."""
         rows, columns = self.places.shape[1:] if self.image is None else self.image.shape[:2]
         return rows, columns
 
 
 def picture_rows(rows: Sequence[PictureRow]) -> Figure:
-    """Draws each picture alone, then once for each word with the smoothed attention over it (Xu et
-    al. 2015, figure 3)."""
+    """Returns a figure with each image alone, then once per word with smoothed attention weights.
+
+    The drawing follows figure 3 of Xu et al. (2015).
+    """
     columns = max(len(row.words) for row in rows) + 1
     heights = [1.1 * row.shape[0] / row.shape[1] for row in rows]
     with fonts_for(word for row in rows for word in row.words):
@@ -217,7 +227,12 @@ def _draw_picture(axes: Any, row: PictureRow, title: str, weights: np.ndarray | 
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text under its title; `shares` [words]: the greatest gives the darkest background."""
+    """A text to highlight.
+
+    title: title above the text
+    words: words of the text
+    shares: importance of each word; the greatest gets the darkest background
+    """
 
     title: str
     words: Sequence[str]
@@ -225,11 +240,11 @@ class MarkedText:
 
 
 def marked_texts(texts: Sequence[MarkedText]) -> Figure:
-    """Draws texts under their titles, each word on a background as dark as its share."""
+    """Returns a figure of texts, each word on a background as dark as its importance."""
     with _no_glyph_warnings(), fonts_for(w for text in texts for w in (text.title, *text.words)):
         figure = Figure(figsize=(TEXT_WIDTH, 1.0))
         renderer = FigureCanvasAgg(figure).get_renderer()
-        # Inches from the upper left corner, which moves as the figure becomes higher.
+        # Positions in inches from the upper left corner, because the height is not known yet.
         corner: Any = figure.transFigure
         place = figure.dpi_scale_trans + ScaledTranslation(0, 1, corner)
         style: Any = {"fontsize": 9, "color": INK, "va": "baseline", "transform": place}
@@ -242,29 +257,29 @@ def marked_texts(texts: Sequence[MarkedText]) -> Figure:
             for word, share in zip(text.words, text.shares, strict=True):
                 background = {"facecolor": (*SHADE, 0.7 * share / greatest), "edgecolor": "none"}
                 label = figure.text(x, -y, literal(word), **style)
-                width = label.get_window_extent(renderer).width / figure.dpi  # inches
+                width = label.get_window_extent(renderer).width / figure.dpi
                 if x + width > TEXT_WIDTH - MARGIN and x > MARGIN:
                     x = MARGIN
                     y += LINE_HEIGHT
-                    label.set_position((x, -y))  # the first word of the next line
+                    label.set_position((x, -y))
                 label.set_bbox({**background, "pad": 1.5})
                 x += width + WORD_SPACE
-            y += 1.6 * LINE_HEIGHT  # space before the next title
+            y += 1.6 * LINE_HEIGHT
         figure.set_size_inches(TEXT_WIDTH, y)
     return figure
 
 
 def svg(figure: Figure) -> str:
-    """Returns a figure as a part of a page: no background; text and lines in the page's colour."""
+    """Returns a figure as SVG for an HTML page, without background, in the colours of the page."""
     file = io.StringIO()
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "nmt", "font.size": 11}
     with _no_glyph_warnings(), matplotlib.rc_context(settings):
         for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
-            patch.set_alpha(0)  # the background of the page shows through
+            patch.set_alpha(0)
         figure.savefig(file, format="svg", metadata={"Date": None})
     text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    # As wide as drawn, or as the page if that is less: the viewBox keeps the proportions.
+    # The width is limited by the page; the viewBox preserves the proportions.
     head, body = text.split(">", 1)
     head = re.sub(r' (width|height)="[^"]*"', "", head)
     head += f' style="max-width: {figure.get_figwidth():.1f}in"'
@@ -279,21 +294,21 @@ def save(figure: Figure, path: Path) -> None:
 
 @contextlib.contextmanager
 def _no_glyph_warnings() -> Iterator[None]:
-    """Silences matplotlib's warnings about single glyphs; `fonts_for` logs one for all."""
+    """Suppresses matplotlib's warnings about single glyphs; `fonts_for` logs a warning for all."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         yield
 
 
 def fonts_for(words: Iterable[str]) -> Any:
-    """Context in which installed fonts that have the characters are fallbacks of the usual font.
+    """Returns a context with fallback fonts for characters that the default font lacks.
 
-    Logs one warning for the scripts that no font has.
+    Logs one warning for all scripts that no installed font has.
     """
     usual_font = font_manager.findfont(font_manager.FontProperties())
     missing = {c for c in "".join(words) if unicodedata.category(c)[0] not in "CZ"}
     missing -= font_characters(usual_font)
-    # Matplotlib takes each character from the first family that has it.
+    # Matplotlib uses the first family that has the character.
     families = list(matplotlib.rcParams["font.family"])
     fonts = [
         font
@@ -309,8 +324,8 @@ def fonts_for(words: Iterable[str]) -> Any:
     if missing:
         scripts = {unicodedata.name(c, "UNKNOWN").split()[0].title() for c in missing}
         log.warning(
-            "pictures: no installed font has %s (%s), so they are drawn as boxes. Install one that "
-            "has, such as Noto Sans of these scripts; .html and .json have all",
+            "images: no installed font has the characters %s (%s), which are drawn as boxes. "
+            "Install a font such as Noto Sans for these scripts, or write .html or .json",
             " ".join(sorted(missing)[:8]),
             ", ".join(sorted(scripts)),
         )
@@ -319,7 +334,7 @@ def fonts_for(words: Iterable[str]) -> Any:
 
 @functools.cache
 def font_characters(file: str) -> frozenset[str]:
-    """Characters of a font; none if it cannot be read."""
+    """Returns the characters of a font, or an empty set if the file cannot be read."""
     try:
         return frozenset(map(chr, font_manager.get_font(file).get_charmap()))
     except (OSError, RuntimeError):
@@ -331,5 +346,5 @@ def _short(word: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Text with $ escaped, so that matplotlib does not read it as a formula."""
+    """Returns the text with $ escaped, so that matplotlib does not parse a formula."""
     return text.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Classified texts with their important words marked: an HTML page, a picture or JSON."""
+"""Classified texts with highlighted important words, as an HTML page, an image or JSON."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURES = 12
-"""Texts drawn in a .png; .html and .json hold all."""
+"""Largest number of texts in a .png file; .html and .json files contain all texts."""
 NOTE = (
-    "Stronger colour: more attention, relative to the most important word of the same text; hover, "
-    "tap or press Tab to see the word's share of the attention. The shares of a text sum to 1."
+    "A stronger colour means a larger attention weight, relative to the most important word of the "
+    "text. Hover, tap or press Tab to see the weight. The weights of a text sum to 1."
 )
 
 log = logging.getLogger(__name__)
@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Classified:
-    """Labels of a text, and the words that decided.
+    """Prediction of a classifier for a text.
 
     labels: predicted labels
     probabilities: probability of every label
-    words: words or other units
-    importances: [words] shares of the attention, with sum 1 (None without attention or tokens)
+    words: words or subwords of the text
+    importances: [words] attention weights with sum 1 (None without attention or tokens)
     """
 
     labels: tuple[str, ...]
@@ -46,16 +46,16 @@ class Classified:
 
     @property
     def shares(self) -> np.ndarray:
-        """[words] importances; zeros without attention."""
+        """Importances of the words, [words]; zeros without attention."""
         return np.zeros(len(self.words)) if self.importances is None else self.importances
 
     @property
     def prediction(self) -> str:
-        """Predicted labels in one line."""
+        """Predicted labels as one line of text."""
         return ", ".join(self.labels) or "no label"
 
     def plot(self) -> Figure:
-        """Returns a matplotlib figure of the text with its words marked."""
+        """Returns a matplotlib figure of the text with highlighted words."""
         return _figure([self])
 
     def _repr_html_(self) -> str:
@@ -65,20 +65,21 @@ class Classified:
 def write_explanations(
     answers: Sequence[Classified], path: Path, gold: Sequence[Sequence[str]] | None = None
 ) -> None:
-    """Writes classified texts.
+    """Writes classified texts to a file.
 
-    answers: texts
-    path: file; .json: every text; .png: pictures, other endings: an HTML page, of texts with words
-    gold: right labels, shown on a page
+    answers: classified texts
+    path: output file; .json writes every text, .png an image and another ending an HTML page of the
+        texts with word importances
+    gold: correct labels of each text, shown on an HTML page (None: unknown)
     """
     if path.suffix == ".json":
         text = json.dumps([as_json(answer) for answer in answers], ensure_ascii=False)
         write_atomically(path, f"{text}\n".encode())
         return
-    # Without attention, no word is marked.
+    # Texts without importances are left out.
     numbers = [i for i, answer in enumerate(answers) if answer.importances is not None]
     if not numbers:
-        log.warning("%s is not written: all lines are empty", path)
+        log.warning("%s: not written, because no text has word importances", path)
     elif path.suffix == ".png":
         from nmt.drawing.plots import save
 
@@ -86,7 +87,7 @@ def write_explanations(
             save(_figure([answers[i] for i in numbers[:PICTURES]]), path)
     else:
         sections = [_section(answers[i], None if gold is None else gold[i]) for i in numbers]
-        write_atomically(path, page("Words that the model attended to", NOTE, sections))
+        write_atomically(path, page("Word importances", NOTE, sections))
 
 
 def _figure(answers: Sequence[Classified]) -> Figure:
@@ -105,7 +106,7 @@ def _figure(answers: Sequence[Classified]) -> Figure:
 
 
 def as_json(answer: Classified) -> dict[str, object]:
-    """JSON object of a classified text."""
+    """Returns the JSON object of a classified text."""
     importances = answer.importances
     return {
         "labels": list(answer.labels),

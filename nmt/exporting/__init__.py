@@ -1,6 +1,6 @@
-"""Trained models for other programs: ONNX graphs, one HTML file, folders for the HuggingFace hub.
+"""Export of trained models: ONNX graphs, a single HTML file, or a folder for the Hugging Face hub.
 
-Read: export_model, onnx, translate_onnx, html, card.
+Reading order: export_model, onnx, translate_onnx, html, card.
 """
 
 import logging
@@ -20,22 +20,30 @@ log = logging.getLogger(__name__)
 
 
 def only_model(translator: Translator, form: str) -> Seq2Seq:
-    """The network of a translator of plain texts. Raises UserError for others; `form`: of the
-    export, for the message."""
+    """Returns the network of a translator that can be exported.
+
+    translator: translator with the model
+    form: export format, for messages
+
+    Raises UserError for an ensemble, and for a model that does not read plain text.
+    """
     if len(translator.models) > 1:
-        raise UserError(f"format={form}: export each model of an ensemble alone")
+        raise UserError(f"format={form}: an ensemble cannot be exported; export each model alone")
     if not translator.tokenizer.columns.plain:
         reads = translator.tokenizer.columns.described
-        raise UserError(f"format={form}: the model reads {reads}; only plain texts can be exported")
+        raise UserError(f"format={form}: the model must read plain text, but reads {reads}")
     return translator.models[0]
 
 
 def exported_beam(search: Search, form: str, penalties: Sequence[str]) -> Beam:
-    """The search of an exported model: that of the translator, or else a beam by mean
-    log-probability, with a warning.
+    """Returns the search of an exported model.
 
-    form: form of the export, for the message
-    penalties: length penalties that the exported search computes
+    The result is the given search if the export supports it. Otherwise it is a beam search that
+    ranks hypotheses by mean log-probability, with a warning.
+
+    search: search of the translator
+    form: export format, for messages
+    penalties: length penalties that the exported search supports
     """
     if isinstance(search, Greedy):
         return Beam(width=1)
@@ -47,7 +55,8 @@ def exported_beam(search: Search, form: str, penalties: Sequence[str]) -> Beam:
         return search
     beam = Beam(width=search.width) if isinstance(search, Beam) else Beam()
     log.warning(
-        "format=%s: searches with a beam of %s by mean log-probability, not as this model does",
+        "format=%s: the export does not support the search of the model; it uses a beam search of "
+        "width %s, ranked by mean log-probability",
         form,
         beam.width,
     )
@@ -55,6 +64,6 @@ def exported_beam(search: Search, form: str, penalties: Sequence[str]) -> Beam:
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Writes source.model and target.model of SentencePiece."""
+    """Writes the SentencePiece models source.model and target.model into a folder."""
     for side, content in zip(("source", "target"), tokenizer.models, strict=True):
         write_atomically(folder / f"{side}.model", content)

@@ -1,7 +1,7 @@
-"""Folder for the HuggingFace hub: a model, its tokenizer, and a model card with metadata.
+"""Export of a folder for the Hugging Face hub: weights, tokenizer, and a model card with metadata.
 
-The hub takes it as it is (`hf upload USER/NAME FOLDER`), and `model=hf:USER/NAME` loads the model
-from there.
+`hf upload USER/NAME FOLDER` publishes the folder, and `model=hf:USER/NAME` loads the published
+model.
 """
 
 import importlib
@@ -23,16 +23,16 @@ CARD = """---
 
 # {title}
 
-{purpose} A recurrent network: {network}; trained with nmt {version}.
+{purpose} The model is a recurrent network ({network}), trained with nmt {version}.
 
 ```python
 import nmt
 
-model = nmt.load("hf:USER/NAME")  # or the path of this folder
+model = nmt.load("hf:USER/NAME")  # or the path of the folder
 print(model.{method}(["…"]))
 ```
 
-## Figures
+## Results
 
 {figures}
 
@@ -40,10 +40,10 @@ print(model.{method}(["…"]))
 
 {data}
 
-What the text is, where it is from and under which terms it may be used: **fill this in**, and the
-`license` above.
+**To fill in**: description of the training data, its source and its license, and the `license` in
+the metadata above.
 
-## How it was trained
+## Training configuration
 
 ```yaml
 {config}```
@@ -51,19 +51,18 @@ What the text is, where it is from and under which terms it may be used: **fill 
 Parameters: {parameters:,}. Versions: {versions}.
 """
 PARTS = ("encoder", "decoder", "attention", "window", "pooling")
-"""Groups of a configuration whose choices describe a network."""
+"""Configuration groups whose choices describe the network in the model card."""
 
 
 def write_card(saved: Checkpoint, results: Mapping[str, Any], folder: Path) -> None:
-    """Writes the weights, without those that only training needs, the tokenizer and the card into a
-    new folder.
+    """Writes the weights, the tokenizer and the model card into a new folder.
 
-    saved: checkpoint
-    results: results.json of the run; empty without one
-    folder: path of the folder
+    saved: checkpoint; its training state is left out
+    results: content of results.json of the run, or empty
+    folder: path of the new folder
     """
     folder.mkdir(parents=True)
-    # Averaged weights in place of the last ones, if there are any.
+    # Moving average of the weights, if the checkpoint has it; otherwise the last weights
     tensors = {f"model/{name}": tensor for name, tensor in saved.weights.items()}
     tensors |= {f"tokenizer/{name}": tensor for name, tensor in saved.part("tokenizer").items()}
     meta = {key: value for key, value in saved.meta.items() if key not in ("format", "training")}
@@ -94,22 +93,22 @@ def card_text(
         )
         for name, entry in scores.items()
     ]
-    title = "Labels of texts" if is_classifier else " → ".join(languages) or "Translation"
-    purpose = "Labels texts." if is_classifier else f"Translates {' to '.join(languages)}."
+    title = "Text classification" if is_classifier else " → ".join(languages) or "Translation"
+    purpose = "Classifies texts." if is_classifier else f"Translates {' to '.join(languages)}."
     if not tokenizer.columns.plain:
-        purpose += f" A line has {tokenizer.columns.described}."
+        purpose += f" An input line has {tokenizer.columns.described}."
     versions: Mapping[str, Any] = meta.get("versions") or {}
     return CARD.format(
         metadata=_yaml(_metadata(meta, tokenizer, scores, data_part)),
         title=title,
         purpose=purpose,
-        # The window "window" is the whole sentence.
+        # The choice window=window means attention without a window.
         network=", ".join(
             f"{k} {choice}" for k, choice in choices.items() if choice not in ("", k)
         ),
         version=versions.get("nmt", "(version unknown)"),
         method="classify" if is_classifier else "translate",
-        figures="\n".join(figures) or "No test has been made.",
+        figures="\n".join(figures) or "The model has no test results.",
         data="\n".join(
             f"- {k}: fingerprint `{str(v)[:16]}…`" for k, v in (meta.get("data") or {}).items()
         ),
@@ -122,12 +121,12 @@ def card_text(
 def _metadata(
     meta: Mapping[str, Any], tokenizer: Tokenizer, scores: Mapping[str, Any], part: str
 ) -> dict[str, Any]:
-    """Metadata of the hub, each from the model."""
+    """Returns the metadata of the model card, from the checkpoint and the test results."""
     config: Mapping[str, Any] = meta["config"]
     task = "text-classification" if meta.get("command") == "classify" else "translation"
     if tokenizer.columns.picture:
         task = "image-to-text"
-    # The hub takes codes of two or three letters without a script or region.
+    # The hub accepts language codes of two or three letters, without script or region.
     codes = [str(language).partition("_")[0] for language in meta.get("languages") or []]
     cells = {
         group["cell"]
@@ -167,7 +166,7 @@ def _yaml(values: Mapping[str, Any]) -> str:
 
 
 def _choice(group: Any) -> str:
-    """Name of the module of a group's class; empty for none."""
+    """Returns the module name of a group's class, or an empty string without a class."""
     target = group.get("_target_") if isinstance(group, Mapping) else None
     return str(target).split(".")[-2] if target else ""
 
@@ -175,14 +174,14 @@ def _choice(group: Any) -> str:
 def _attends(config: Mapping[str, Any]) -> bool:
     pooling = config.get("pooling") or {}
     module, name = str(pooling.get("_target_", "")).rpartition(".")[::2]
-    # The configuration is data of a file: only modules of the package are imported.
+    # The configuration comes from a file, so only modules of the package are imported.
     if module.startswith("nmt.model.pooling."):
         return bool(getattr(getattr(importlib.import_module(module), name), "attends", False))
     return bool(_choice(config.get("attention")))
 
 
 def _portable(value: Any) -> Any:
-    """A value of a configuration, with names of files in place of their absolute paths."""
+    """Returns a configuration value with absolute paths shortened to file names."""
     if isinstance(value, Mapping):
         return {key: _portable(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Export of a model in one of the forms of this package."""
+"""Export of a model as ONNX graphs, HTML page, or folder for the Hugging Face hub."""
 
 import logging
 import shutil
@@ -25,18 +25,19 @@ def export_model(
     format: Literal["onnx", "card", "html"],
     output: str,
 ) -> None:
-    """Writes a folder, or, for `html`, a page.
+    """Exports a model to a new folder, or to a single file for `html`.
 
     load: returns the translator
-    model: run directory or checkpoint
-    format: ONNX graphs, a folder for the HuggingFace hub, or a page that translates
-    output: path of the folder or page
+    model: run folder or checkpoint
+    format: `onnx` (ONNX graphs), `card` (folder for the Hugging Face hub) or `html` (web page
+        that translates)
+    output: path of the new folder or file
 
     Raises UserError if the output exists, or if the model cannot be exported.
     """
     path = Path(output)
     if path.exists():
-        raise UserError(f"output={path}: already exists; choose another name")
+        raise UserError(f"output={path}: already exists; choose another output")
     saved = ckpt.read_model(model)
     try:
         if format == "card":
@@ -56,5 +57,6 @@ def export_model(
         raise
     files = list(path.iterdir()) if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files) / 1e6
-    advice = "; open it in a browser" if format == "html" else ""
-    log.info("%s: %s file%s, %.1f MB%s", path, len(files), "s"[: len(files) > 1], size, advice)
+    advice = "; open the file in a browser" if format == "html" else ""
+    count = f"{len(files)} file{'s'[: len(files) > 1]}"
+    log.info("exported %s: %s, %.1f MB%s", path, count, size, advice)

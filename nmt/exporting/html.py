@@ -1,9 +1,9 @@
-"""A translation model as one HTML file: the page of nmt.serve, the network in JavaScript
-(browser/), tokenizer and weights.
+"""Export of a translation model as one HTML file: the web page of nmt.serve, the network in
+JavaScript (browser/), the tokenizer and the weights.
 
-Matrices are int8 numbers with a scale for each row, w ≈ s_row · [-127 … 127]. Vectors are float32.
-JavaScript sums in float64 and stores float32, so its translations are those of `rounded(model)` in
-float32 except for the order of sums.
+Matrices are stored as int8 values q from -127 to 127 with a scale s for each row, w ≈ s · q.
+Vectors are float32. JavaScript sums in float64 and stores float32, so its translations are equal to
+those of `rounded(model)` in float32, except for rounding errors.
 """
 
 import base64
@@ -28,28 +28,28 @@ from nmt.tokenizer.sentencepiece_models import kind, parsed
 
 BROWSER = Path(__file__).with_name("browser")
 FILES = ("weights.js", "tokenizer.js", "network.js", "search.js", "answers.js")
-"""Scripts of the page, each after those that it uses."""
+"""Scripts of the page, ordered so that each script follows the scripts that it uses."""
 CELLS = ("gru", "lstm", "norm_gru", "norm_lstm")
-"""Recurrent cells that network.js implements."""
+"""Names of the recurrent cells that network.js implements."""
 PENALTIES = ("none", "average", "power", "wu", "reward")
-"""Length penalties of search.js."""
+"""Names of the length penalties that search.js implements."""
 PAGE = Path(__file__).parent.parent / "serving"
 TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "defined", 5: "unused", 6: "byte"}
-"""Types of SentencePiece's pieces by their numbers."""
+"""Names of SentencePiece's token types by their numbers."""
 
 
 def write_html(translator: Translator, name: str, file: Path) -> None:
-    """Writes the page.
+    """Writes the HTML file of a model.
 
-    translator: the model
+    translator: translator with the model
     name: name of the model on the page
-    file: path of the page
+    file: path of the HTML file
 
     Raises UserError if the model cannot be exported.
     """
     settings = _settings(translator, name)
     settings["weights"], weights = _packed(translator.models[0])
-    # "<" escaped, as "</script>" would end the element.
+    # Escape "<", because "</script>" would end the element.
     text = json.dumps(settings, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     encoded_weights = base64.b64encode(weights).decode()
     code = "\n".join((BROWSER / part).read_text(encoding="utf-8") for part in FILES)
@@ -68,7 +68,7 @@ def write_html(translator: Translator, name: str, file: Path) -> None:
         '<script type="module" src="page.js"></script>': "",
         "</body>": "\n".join(scripts),
     }
-    # Each is in page.html once.
+    # Each replaced string occurs exactly once in page.html.
     for old, new in replaced.items():
         assert page.count(old) == 1
         page = page.replace(old, new)
@@ -76,7 +76,7 @@ def write_html(translator: Translator, name: str, file: Path) -> None:
 
 
 def rounded(model: Seq2Seq) -> Seq2Seq:
-    """A copy of a network with the rounded weights of the page."""
+    """Returns a copy of a network with its matrices rounded to int8, as in the HTML file."""
     model = copy.deepcopy(model)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -88,28 +88,29 @@ def rounded(model: Seq2Seq) -> Seq2Seq:
 
 
 def _is_matrix(name: str) -> bool:
-    """Returns whether a parameter is a matrix or an embedding: not a bias, and not a gain of a
-    normalisation."""
+    """Returns whether a parameter is a weight matrix or an embedding matrix."""
     return name.rpartition(".")[2].startswith("weight") and "norm" not in name
 
 
 def _int8(matrix: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Rounded rows, and the scale of each."""
+    """Returns the matrix rounded to int8, and the scale of each row."""
     values = matrix.detach().float().cpu().flatten(0, -2).numpy()  # [rows, columns]
-    # A row of zeros has a scale too.
+    # The lower bound avoids a division by 0 for rows of zeros.
     scales = np.maximum(np.abs(values).max(1), 1e-30).astype(np.float32) / np.float32(127)
     return np.round(values / scales[:, None]).astype(np.int8), scales
 
 
 def _packed(model: Seq2Seq) -> tuple[list[dict[str, Any]], bytes]:
-    """Places of the parameters among the bytes of all, and these. Numbers of four bytes begin at
-    multiples of four."""
+    """Returns the layout of the parameters and the bytes of all parameters.
+
+    The layout has names, sizes and byte offsets. Offsets are multiples of four.
+    """
     places: list[dict[str, Any]] = []
     packed = bytearray()
     names: dict[int, str] = {}
 
     def add(array: np.ndarray) -> int:
-        # JavaScript's Float32Array begins at multiples of four bytes.
+        # JavaScript's Float32Array needs offsets that are multiples of four.
         packed.extend(b"\0" * (-len(packed) % 4))
         packed.extend(array.tobytes())
         return len(packed) - array.nbytes
@@ -181,8 +182,10 @@ def _name(part: object) -> str:
 
 
 def _exportable(translator: Translator) -> Seq2Seq:
-    """The network. Raises UserError for networks and tokenizers without an implementation in
-    JavaScript."""
+    """Returns the network. Raises UserError if the JavaScript code does not support it.
+
+    The check includes the tokenizer.
+    """
     model = only_model(translator, "html")
     window = _name(model.decoder.attention.window) if model.decoder.attends else "window"
     tokenizers = [parsed(content) for content in translator.tokenizer.models]
@@ -194,11 +197,10 @@ def _exportable(translator: Translator) -> Seq2Seq:
         "the page does not support different cells of encoder and decoder": has_two_cells,
         f"the page does not support cell={model.decoder.cell_name}": model.decoder.cell_name
         not in CELLS,
-        "the page keeps text as it is written; this tokenizer changes it "
-        "(tokenizer.normalization)": any(
+        "the page does not support text normalisation (tokenizer.normalization)": any(
             tokenizer.normalizer_spec.precompiled_charsmap for tokenizer in tokenizers
         ),
-        "this tokenizer puts spaces at the end of pieces, which the page does not": any(
+        "the page does not support tokenizers with spaces at the end of subwords": any(
             tokenizer.trainer_spec.treat_whitespace_as_suffix for tokenizer in tokenizers
         ),
     }

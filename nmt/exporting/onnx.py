@@ -1,13 +1,15 @@
-"""A translation model as three ONNX graphs: the encoder, the first state, and a step of the
-decoder. The numbers of sentences, rows and positions are free.
+"""Export of a translation model as three ONNX graphs: encoder, initial decoder state, decoder step.
+
+B is the number of sentences, S of source positions, N of hypotheses, V the vocabulary size. B, S
+and N are dynamic.
 
     encoder.onnx   source [B S], lengths [B]                → memory.… [B …]
     start.onnx     memory.… [B …]                           → state.… [B …]
     step.onnx      words [N], state.… [N …], memory.… [N …] → log_probs [N V], weights [N S],
                                                               next.state.… [N …]
 
-A search repeats the memory of a sentence for each of its rows. translate_onnx.py, a copy of which
-is written beside the graphs, is an example.
+A search repeats the memory of a sentence for each of its hypotheses. translate_onnx.py is an
+example; the export contains a copy as translate.py.
 """
 
 import copy
@@ -32,15 +34,15 @@ from nmt.storage.files import write_atomically
 
 OPSET = 17
 POSITIONS = 13
-"""Source positions of the example that a graph is traced with; no other dimension has this size."""
+"""Number of source positions of the example input for tracing; no other dimension has this size."""
 EXAMPLE = Path(__file__).with_name("translate_onnx.py")
 
 
 class _Graph(nn.Module):
-    """A function of tensors as a module.
+    """Wraps a function of tensors in a module, for the ONNX exporter.
 
     model: network whose weights the function uses
-    function: returns the tensors of the outputs
+    function: returns the output tensors for the input tensors
     """
 
     def __init__(self, model: Seq2Seq, function: Callable[..., Iterable[Tensor]]) -> None:
@@ -53,10 +55,10 @@ class _Graph(nn.Module):
 
 
 def write_onnx(translator: Translator, folder: Path) -> None:
-    """Writes the graphs, the tokenizer, settings of the search, and an example of it into a new
-    folder.
+    """Writes the graphs, tokenizer, search settings and an example script into a new folder.
 
-    Raises UserError if the model cannot be exported."""
+    Raises UserError if the model cannot be exported.
+    """
     model = check_exportable(translator)
     folder.mkdir(parents=True)
     write_graphs(model, folder)
@@ -68,9 +70,9 @@ def write_onnx(translator: Translator, folder: Path) -> None:
 
 @torch.no_grad()
 def write_graphs(model: Seq2Seq, folder: Path) -> None:
-    """Writes the three graphs of a network."""
+    """Writes the three graphs of a network: encoder.onnx, start.onnx and step.onnx."""
     model = copy.deepcopy(model).eval().requires_grad_(False)
-    # Two sentences of different lengths, so that no size is 1 and the mask is not constant.
+    # Two sentences of different lengths: no size is 1, and the mask is not constant.
     source = torch.full((2, POSITIONS), EOS)  # [B, S]
     lengths = torch.tensor([POSITIONS, 3])
     memory = model.encode(source, lengths)
@@ -99,7 +101,9 @@ def write_graphs(model: Seq2Seq, folder: Path) -> None:
 
 
 def _step(model: Seq2Seq, words: Tensor, state: State, memory: Prepared) -> list[Tensor]:
-    """Log-probabilities [N, V], attention [N, S] if there is any, and the next state."""
+    """Returns the log-probabilities [N, V], the attention weights [N, S] if any, and the next
+    state.
+    """
     output = model.decode(words.unsqueeze(1), state, memory)  # words: [N, 1]
     if model.copying is None:
         log_probs = torch.log_softmax(model.output_layer.logits(output.readout), -1)
@@ -127,21 +131,20 @@ def check_exportable(translator: Translator) -> Seq2Seq:
     model = only_model(translator, "onnx")
     if model.decoder.attends and model.decoder.attention.score.heads > 1:
         raise UserError(
-            "format=onnx: PyTorch's exporter fixes the length of sentences if there are several "
-            "heads"
+            "format=onnx: several attention heads are not supported, because PyTorch's exporter "
+            "would fix the sentence length"
         )
     for name, module in model.named_modules():
         if isinstance(module, Recurrent) and not module.is_torch_layer:
             raise UserError(
-                f"format=onnx: {name.partition('.')[0]} has normalised gates or a deep transition, "
-                "which ONNX's GRU and LSTM have not"
+                f"format=onnx: the {name.partition('.')[0]} has normalised gates or a deep "
+                "transition, which ONNX's GRU and LSTM do not support"
             )
     return model
 
 
 def _named(memory: Prepared) -> dict[str, Tensor]:
-    """Different tensors of a memory by their names. Those that only make the first state are among
-    them."""
+    """Returns the distinct tensors of a memory by name, with the input of the initial state."""
     words = memory.source_words
     named = {
         "values": memory.values,
@@ -157,13 +160,13 @@ def _named(memory: Prepared) -> dict[str, Tensor]:
 
 
 def _filled(memory: Prepared, tensors: Sequence[Tensor]) -> Prepared:
-    """A memory with other tensors, in the order of `_named`."""
+    """Returns a memory with its tensors replaced by the given ones, in the order of `_named`."""
     replaced = {id(old): new for old, new in zip(_named(memory).values(), tensors, strict=True)}
     return map_tensors(memory, lambda tensor: replaced.get(id(tensor), tensor))
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """Tensors of a value, in order."""
+    """Returns the tensors of a nested value, in order."""
     tensors = []
 
     def collect(tensor: Tensor) -> Tensor:
@@ -175,10 +178,16 @@ def _tensors(value: Any) -> list[Tensor]:
 
 
 def _write(module: nn.Module, inputs: dict[str, Tensor], outputs: list[str], file: Path) -> None:
-    """Writes the graph of a call of a module."""
+    """Writes the ONNX graph of a call of a module.
+
+    module: module to trace
+    inputs: example inputs by name
+    outputs: names of the outputs
+    file: path of the graph
+    """
     values = tuple(inputs.values())
     rows = "rows" if file.stem == "step" else "sentences"
-    # Axes that depend on the example are free; all others belong to the model.
+    # Sizes that depend on the example are dynamic; the others are constants of the model.
     named = dict(zip([*inputs, *outputs], [*values, *module(*values)], strict=True))
     axes = {}
     for name, value in named.items():
@@ -187,7 +196,7 @@ def _write(module: nn.Module, inputs: dict[str, Tensor], outputs: list[str], fil
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
-    # The exporter warns of sizes that it takes as fixed; the tests run the graphs with other sizes.
+    # Suppress warnings about constant sizes; tests run the graphs with other sizes.
     with warnings.catch_warnings(action="ignore"):
         torch.onnx.export(
             module.eval(),

@@ -1,5 +1,7 @@
-"""python translate.py FOLDER < FILE       Translates a sentence a line with onnxruntime and
-SentencePiece alone."""
+"""python translate.py FOLDER < FILE
+
+Translates one sentence per line with onnxruntime and SentencePiece, without nmt and PyTorch.
+"""
 
 # ruff: noqa: B905
 # mypy: ignore-errors
@@ -13,11 +15,11 @@ import onnxruntime
 import sentencepiece
 
 BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
-"""Control characters that are spaces."""
+"""Control characters that are replaced by spaces."""
 
 
 class Model:
-    """The graphs of a folder that nmt.export format=onnx wrote."""
+    """Translation model from a folder that `nmt.export format=onnx` has written."""
 
     def __init__(self, folder):
         options = onnxruntime.SessionOptions()
@@ -33,7 +35,7 @@ class Model:
         )
 
     def translate(self, line):
-        """Translation of a line by beam search with the highest mean log-probability."""
+        """Returns the translation of a line, the hypothesis with the best mean log-probability."""
         settings = self.settings
         if not line.strip():
             return ""
@@ -49,8 +51,10 @@ class Model:
         return self.target.decode(self.search(memory, longest))
 
     def search(self, memory, longest):
-        """Tokens of the best hypothesis of at most `longest` tokens. There are W live hypotheses
-        and V tokens."""
+        """Returns the token ids of the best hypothesis with at most `longest` tokens.
+
+        In the shapes, W is the number of live hypotheses and V the vocabulary size.
+        """
         settings = self.settings
         state = run(self.graphs["start"], memory)
         hypotheses = [[]]
@@ -61,9 +65,9 @@ class Model:
             memories = {name: value.repeat(len(last), 0) for name, value in memory.items()}
             outputs = run(self.graphs["step"], {"words": last, **state, **memories})
             log_probs = outputs["log_probs"].astype(np.float64)  # [W, V]
-            # PAD and BOS are never written.
+            # PAD and BOS have probability 0.
             log_probs[:, [settings["pad"], settings["bos"]]] = -np.inf
-            # The longest hypotheses end here.
+            # At the length limit, only EOS is allowed.
             if length == longest:
                 log_probs[:, np.arange(log_probs.shape[1]) != settings["eos"]] = -np.inf
             scores = (totals[:, None] + log_probs).ravel()  # [W · V]
@@ -74,7 +78,7 @@ class Model:
                 if token == settings["eos"] and total > -np.inf:
                     finished.append((total / (length + 1), hypotheses[parent]))
             is_live = (tokens != settings["eos"]) & (totals > -np.inf)
-            # No live hypothesis can reach the mean of the best finished one any more.
+            # Stop if no live hypothesis can exceed the best finished score.
             highest = max((mean for mean, _ in finished), default=-np.inf)
             if not is_live.any() or highest >= totals[is_live].max() / max(length + 2, longest + 1):
                 break
@@ -91,7 +95,7 @@ class Model:
 
 
 def run(graph, values):
-    """Outputs of a graph by their names. Inputs that it does not use are left out."""
+    """Runs a graph and returns its outputs by name. Values that are not inputs are ignored."""
     inputs = {value.name for value in graph.get_inputs()}
     names = [value.name for value in graph.get_outputs()]
     used = {name: value for name, value in values.items() if name in inputs}
@@ -102,8 +106,8 @@ if __name__ == "__main__":
     if len(sys.argv) != 2 or not Path(sys.argv[1], "settings.json").is_file():
         sys.exit(__doc__)
     if sys.stdin is None:
-        sys.exit("stdin is closed: give it a file")
-    # Only a newline ends a line; the locale does not matter.
+        sys.exit("stdin is closed; run: python translate.py FOLDER < FILE")
+    # UTF-8 and \n line ends, independent of the locale
     sys.stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")
     sys.stdout.reconfigure(encoding="utf-8")
     model = Model(sys.argv[1])

@@ -1,4 +1,4 @@
-"""Trained networks in use: text in, translations or labels out, input and output formats.
+"""Inference with trained networks: translation, classification, scoring and word alignment of text.
 
-Read: translation, model_step, networks, translator, the rest in any order.
+Reading order: translation, model_step, networks, translator, the rest in any order.
 """

@@ -1,4 +1,4 @@
-"""Attention maps between words, from the attention of a model between pieces."""
+"""Attention maps between words, computed from the attention weights between subwords."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,15 @@ from nmt.tokenizer.words import Units
 
 @dataclass(frozen=True)
 class DecodedPair:
-    """A line and its translation, as texts and as ids, with a model's attention between them."""
+    """A source line and its translation, as text and as ids, with the attention weights between
+    them.
+
+    line: source line
+    text: translation
+    source: source ids
+    target: target ids
+    decoding: token probabilities and attention weights of the translation
+    """
 
     line: str
     text: str
@@ -26,11 +34,11 @@ class DecodedPair:
 def attention_map(
     tokenizer: Tokenizer, pair: DecodedPair, units: Units, name: str = ""
 ) -> AttentionMap:
-    """Returns the map of a pair.
+    """Returns the attention map of a sentence pair.
 
     tokenizer: tokenizer of the model
-    pair: a line and its translation
-    units: units of the map
+    pair: source line and translation with attention weights
+    units: units of the map, words or subwords
     name: name of the model in the map
     """
     decoding = pair.decoding
@@ -57,7 +65,9 @@ def attention_map(
 
 
 def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]:
-    """Weights of each head, or those of a model with one."""
+    """Returns the attention weights by name: one entry per head, or one entry without several
+    heads.
+    """
     if decoding.heads is None:
         assert decoding.weights is not None
         return {name: decoding.weights}
@@ -66,10 +76,17 @@ def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]
 
 
 def _places_by_word(places: np.ndarray, of_target: Sequence[range], words: int) -> np.ndarray:
-    """[pieces, rows, columns] → [words + </s>, rows, columns]: the mean of each word's pieces."""
+    """Returns the attention of each target word to an image, [words + </s>, rows, columns].
+
+    The attention of a word is the mean over its subwords.
+
+    places: [tokens + EOS, rows, columns] attention of each target token
+    of_target: range of words that each target token belongs to
+    words: number of target words
+    """
     flat = places.reshape(len(places), -1)  # [pieces, rows · columns]
     last_place = flat.shape[1] - 1
-    # Every place is a "word" of its own; the last one takes the place of </s> in `by_word`.
+    # `by_word` treats every grid cell as a source word, and the last cell as </s>.
     place_units = [range(place, place + 1) for place in range(last_place)]
     means = by_word(flat, place_units, of_target, (last_place, words))  # [words + </s>, places]
     return means.reshape(-1, *places.shape[1:])

@@ -1,4 +1,4 @@
-"""Candidate translations of a network in training, scored against references, for objectives."""
+"""Candidate translations and their scores during training, for sequence-level objectives."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -16,13 +16,13 @@ from nmt.search.sample import Sample
 from nmt.tokenizer.columns import PICTURE
 
 NOT_WRITTEN = "\ufffd"
-"""Replaces unknown words in references, so that an unknown word in a translation never matches."""
+"""Replacement for unknown words in references, with which no word of a candidate matches."""
 
 
 class Candidates:
-    """A `Critic`: translations without dropout and their similarity to the references.
+    """Generates candidate translations without dropout and scores them against the references.
 
-    decode: returns the texts of target ids
+    decode: returns the text of each sequence of target ids
     max_length_factor, max_length_offset: a candidate has at most
         factor · source tokens + offset tokens
     metric_settings: settings of the metric (tokenize, lowercase, char_order)
@@ -57,6 +57,7 @@ class Candidates:
             )
             for hypotheses in self._hypotheses(network, batch, count, source)
         ]
+        # One call decodes the candidates of all sentences.
         texts = iter(self.decode([tokens for candidates in distinct for tokens in candidates]))
         rows = batch.targets.tolist()
         golds = self.decode([[id for id in row if id not in (PAD, EOS)] for row in rows])
@@ -73,7 +74,7 @@ class Candidates:
         self, network: Seq2Seq, batch: Batch, count: int, source: Literal["sample", "beam"]
     ) -> list[list[Hypothesis]]:
         search: Sample | Beam = Beam(width=count, n_best=count)
-        # The generator advances for a beam as well: training is the same after it.
+        # Drawn for a beam too: the random generator has the same state after either search.
         seed = int(torch.randint(2**31, ()))
         if source == "sample":
             search = Sample(n_best=count, seed=seed)
@@ -84,7 +85,7 @@ class Candidates:
             Request(int(self.factor * length) + self.offset, seed=number)
             for number, length in enumerate(lengths.tolist())
         ]
-        # As precise as training; autocast would convert the packed weights again at every step.
+        # The precision of training, without autocast, which would convert weights at every step.
         device = batch.source.device.type
         weights = PackedWeights("bfloat16" if torch.is_autocast_enabled(device) else "float32")
         network.eval()

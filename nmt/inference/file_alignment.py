@@ -1,4 +1,4 @@
-"""Word alignments of given sentence pairs, by attention, word vectors or a word aligner."""
+"""Word alignments of sentence pairs, from attention weights, word vectors or a word aligner."""
 
 import json
 import logging
@@ -23,9 +23,9 @@ from nmt.inference.word_alignment import Symmetrization, compare_links, symmetri
 from nmt.tokenizer.words import SPLITS, Units
 
 log = logging.getLogger(__name__)
-OUTSIDE = "%s: %s links to words that are not in their lines (words are counted from 0)"
+OUTSIDE = "%s: %s links refer to words beyond the end of their line; count words from 0"
 Attend = Callable[[Sequence[str], Sequence[str]], Iterator[AttentionMap]]
-"""Attention weights from the words of each target sentence to those of its source sentence."""
+"""Function from source and target sentences to attention maps of target words to source words."""
 
 
 def align_files(
@@ -41,15 +41,15 @@ def align_files(
     symmetrization: Symmetrization,
     attention_map: str | None,
 ) -> float | None:
-    """Writes the links of each pair; returns the alignment error rate if there is a gold standard.
+    """Writes the links of each pair. Returns the alignment error rate if there is a gold standard.
 
-    forward: attention of target words to source words
-    backward: attention of source words to target words, or None
-    source, target, gold: files with a sentence per line, and with their gold links (or None)
-    output, work: file (None: stdout); names and hashes of everything that it depends on
-    format: form of the output lines
+    forward, backward: attention of target to source words; of source to target words (or None)
+    source, target, gold: files of sentences, one per line; file of gold links (or None)
+    output: output file (None: stdout)
+    work: names and hashes of everything that the output depends on
+    format: `pharaoh` (source-target pairs) or `json`
     symmetrization: combination of both directions
-    attention_map: file with a drawing of the forward attention, or None
+    attention_map: file for a drawing of the forward attention (None: no drawing)
 
     Raises UserError if the files do not belong together.
     """
@@ -91,7 +91,7 @@ def _error_rate(links: Sequence[Links], gold: Sequence[GoldLinks]) -> float:
 
 
 def compare_files(links: str, gold: str, source: str) -> float:
-    """The alignment error rate of links that another tool has written.
+    """Returns the alignment error rate of links from another tool.
 
     links, gold: files of links, in any format of a gold standard
     source: file with the source sentences
@@ -107,7 +107,7 @@ def compare_files(links: str, gold: str, source: str) -> float:
 def _symmetrized(
     links: Sequence[Links], backward: Iterable[AttentionMap], how: Symmetrization
 ) -> list[Links]:
-    """Links combined with those of the other direction."""
+    """Returns the links of each pair, symmetrized with the links of the backward direction."""
     reversed_links = (
         frozenset((s, t) for t, s in strongest_links(weights)) for weights in backward
     )
@@ -115,14 +115,14 @@ def _symmetrized(
 
 
 def strongest_links(weights: AttentionMap) -> Links:
-    """Each target word with the source word of the greatest weight, without `</s>`."""
-    end = -1 if weights.ends else None  # without EOS
+    """Returns links from each target word to the source word of greatest weight, without `</s>`."""
+    end = -1 if weights.ends else None
     rows = weights.total[:end, :end]  # [T, S]
     return frozenset((int(row.argmax()), t) for t, row in enumerate(rows) if row.any())
 
 
 def _count_outside(gold: GoldLinks, weights: AttentionMap) -> int:
-    """Number of gold links to words that are not in their sentences."""
+    """Returns the number of gold links with a word number beyond the end of the sentence."""
     source_size = len(weights.source) - weights.ends
     target_size = len(weights.target) - weights.ends
     return sum(s >= source_size or t >= target_size for s, t in gold.sure | gold.possible)
@@ -134,25 +134,26 @@ def attention_of_model(
     units: Units,
     reverse: Callable[[], Translator] | None = None,
 ) -> Attend:
-    """Attention of a model that is forced to write the target.
+    """Returns an attention function that forces a model to produce the given target sentences.
 
     load: returns the model
-    name: value of `model` in messages
-    units: words or pieces
-    reverse: returns the model of the other direction, which is checked (None: there is none)
+    name: value of the key `model` in messages
+    units: units of the alignment, words or subwords
+    reverse: returns the model of the opposite direction, whose languages are checked (None: no
+        such model)
     """
 
     def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
         translator = load()
         if not translator.attends:
-            raise UserError(f"model={name}: has no attention to align by (decoder=fixed)")
+            raise UserError(f"model={name}: the model has no attention (decoder=fixed)")
         if not translator.tokenizer.columns.sources:
-            raise UserError(f"model={name}: reads pictures, which have no words")
+            raise UserError(f"model={name}: the model reads images, which have no words to align")
         source, target = translator.languages
-        # Unrelated names are no proof of a wrong direction.
+        # Different language names do not prove a wrong direction; equal names do.
         if reverse is not None and reverse().languages == (source, target):
             raise UserError(
-                f"reverse: translates {source} to {target}, as model= does; "
+                f"reverse: the model translates {source} to {target}, as model= does; "
                 f"give a model that translates {target} to {source}"
             )
         with Progress("aligning", len(sources), "pairs") as step:
@@ -164,21 +165,25 @@ def attention_of_model(
 
 
 def attention_of_vectors(source_file: str, target_file: str, units: Units) -> Attend:
-    """Attention of word vectors, without training; 0 where a word has no vector.
+    """Returns an attention function from the similarity of word vectors, without a translation
+    model.
 
-    source_file, target_file: vectors of both languages in one space
-    units: rule that splits text into words
+    The weights of a word without a vector are 0.
+
+    source_file, target_file: files of word vectors of both languages in a common space
+    units: units of the alignment, words or subwords
     """
     split = SPLITS[units]
 
     def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
         source_table = read_vectors(source_file, _forms(sources, split))
         target_table = read_vectors(target_file, _forms(targets, split))
+        # Similarity needs vectors of equal size.
         sizes = {len(vector) for vector in (*source_table.values(), *target_table.values())}
         if len(sizes) != 1:
             raise UserError(
-                f"vectors: {source_file} and {target_file} need vectors of one size "
-                f"(sizes found: {sorted(sizes)})"
+                f"vectors: {source_file} and {target_file} must have vectors of the same size, "
+                f"got sizes {sorted(sizes)}"
             )
         size = sizes.pop()
         for source, target in zip(sources, targets, strict=True):
@@ -199,11 +204,11 @@ def attention_of_vectors(source_file: str, target_file: str, units: Units) -> At
 
 
 def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] = ()) -> Attend:
-    """Attention of a word aligner, which is trained on the pairs that it aligns.
+    """Returns an attention function from a word aligner, trained on the given sentence pairs.
 
     method: model of the aligner
-    units: rule that splits text into words, which are compared in lower case
-    train: two files of more source and target sentences to train on, or nothing
+    units: units of the alignment, words or subwords, compared in lower case
+    train: files of further source and target sentences to train on (empty: none)
     """
     split = SPLITS[units]
 
@@ -223,13 +228,13 @@ def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] 
 
 
 def _forms(lines: Sequence[str], split: Callable[[str], list[str]]) -> set[str]:
-    """Words of a text, as they are and in lower case."""
+    """Returns the words of the lines, as written and in lower case."""
     words = {word for line in lines for word in split(line)}
-    return words | {word.lower() for word in words}  # files often have lower case only
+    return words | {word.lower() for word in words}
 
 
 def _matrix(words: Sequence[str], vectors: Mapping[str, np.ndarray], size: int) -> np.ndarray:
-    """Vectors of words [words, size]; zeros for words without one."""
-    zeros = np.zeros(size, np.float32)  # for words without a vector
+    """Returns the vectors of words, [words, size], with zeros for words without a vector."""
+    zeros = np.zeros(size, np.float32)
     rows = [vectors.get(word, vectors.get(word.lower(), zeros)) for word in words]
     return np.array(rows).reshape(-1, size)

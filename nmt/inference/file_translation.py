@@ -23,7 +23,7 @@ from nmt.tokenizer.columns import Columns
 from nmt.tokenizer.words import Units
 
 Translated = list[tuple[str, Translation]]
-"""Lines and their translations."""
+"""Input lines with their translations."""
 
 
 def translate_file(
@@ -40,15 +40,15 @@ def translate_file(
     compare: Sequence[str],
     attention_map: str | None,
 ) -> None:
-    """Writes the translations of all lines.
+    """Translates all input lines and writes the result.
 
-    load: returns the translator of a path, or, for None, the one that translates
-    ranks: all processes of the translation
-    output, work: file (None: stdout); names and hashes of everything that it depends on
-    resume: continues an interrupted output
-    format, units: form of the output lines; words or pieces in alignments
-    model, compare: paths of the models that translate, and of those drawn beside them
-    attention_map: file with a drawing of the attention weights, or None
+    load: returns the translator of a path in `compare`, or for None the main translator
+    ranks: all processes that share the work
+    output, resume: output file (None: stdout); whether to continue an interrupted output file
+    work: names and hashes of everything that the output depends on
+    format, units: format of the output lines; units of alignments (words or subwords)
+    model, compare: paths of the translating models; paths of models whose attention is compared
+    attention_map: file for a drawing of the attention weights (None: no drawing)
 
     Raises UserError if the models do not support the settings.
     """
@@ -65,7 +65,6 @@ def translate_file(
         is_dialogue = to_terminal and source.is_stdin and _is_terminal(sys.stdin)
         if is_dialogue and format == "text" and not attention_map:
             return at_terminal(translator, units)
-        # No progress between lines on a terminal.
         total = 0 if to_terminal else (source.count - sink.finished_lines) // ranks.count
         keep = bool(attention_map)
         lines = _translate(translator, source, sink, format, units, total=total, keep=keep)
@@ -107,10 +106,10 @@ def _translate(
     total: int,
     keep: bool,
 ) -> Translated:
-    """Writes the translations of the lines that a sink does not have.
+    """Translates the lines that the sink does not have yet, and writes them.
 
-    total: number of lines whose progress is shown
-    keep: returns the translations, with the attention weights of the best hypothesis
+    total: number of lines of the progress bar (0: no progress bar)
+    keep: whether to return the translations, with the attention weights of the best hypothesis
     """
     translated: Translated = []
     details = max(details_needed(format), 1 if keep else 0)
@@ -120,7 +119,7 @@ def _translate(
                 translations = translator.translations(
                     chunk.lines, chunk.constraints, details, step if total > 0 else no_progress
                 )
-            except ValueError as error:  # impossible for this search or model
+            except ValueError as error:  # the search or the model does not support the settings
                 raise UserError(str(error)) from error
             written = formatted(
                 format, translator.tokenizer, chunk.first, chunk.lines, translations, units
@@ -132,23 +131,23 @@ def _translate(
 
 
 def _is_terminal(stream: object) -> bool:
-    """Whether a standard stream is open and a terminal."""
+    """Returns whether a standard stream is open and connected to a terminal."""
     return stream is not None and stream.isatty()  # type: ignore[attr-defined, no-any-return]
 
 
 def _check_line(columns: Columns, line: str) -> None:
-    """Raises UserError if a line has other columns, or names a picture that cannot be used."""
+    """Raises UserError if a line lacks columns of the model, or names an unusable image file."""
     columns.split(line)
     if columns.picture_in(line):
         check_picture(columns.picture_in(line))
 
 
 def _check_shared(source: InputLines, in_parts: bool, attention_map: str | None) -> None:
-    """Raises UserError for work that needs one process or one output."""
+    """Raises UserError for input or output that several processes cannot share."""
     if in_parts and source.is_stdin:
-        raise UserError("input=stdin: several processes cannot share it; give input=FILE")
+        raise UserError("input=stdin: several processes cannot share stdin; give input=FILE")
     if in_parts and attention_map:
-        raise UserError("attention_map: needs one process that writes to a file or to stdout")
+        raise UserError("attention_map: needs a single process and an output file or stdout")
 
 
 def _check_models(
@@ -157,26 +156,26 @@ def _check_models(
     format: FormatName,
     attention_map: str | None,
 ) -> None:
-    """Raises UserError if a model lacks attention that is to be shown, or reads other columns."""
+    """Raises UserError if a model lacks required attention weights, or models differ in columns."""
     columns = translator.tokenizer.columns
     for path, model in compared.items():
         if not model.attends:
-            raise UserError(f"compare={path}: this model has no attention to show (decoder=fixed)")
+            raise UserError(f"compare={path}: the model has no attention (decoder=fixed)")
         if _layout(model.tokenizer.columns) != _layout(columns):
             raise UserError(
-                f"compare={path}: this model reads {model.tokenizer.columns.described}, "
-                f"the first one {columns.described}"
+                f"compare={path}: the model reads {model.tokenizer.columns.described}, "
+                f"but the translating model reads {columns.described}"
             )
     if (attention_map or format == "pharaoh") and not translator.attends:
         key = f"attention_map={attention_map}" if attention_map else "format=pharaoh"
-        raise UserError(f"{key}: this model has no attention to show (decoder=fixed)")
+        raise UserError(f"{key}: the model has no attention (decoder=fixed)")
     if format == "pharaoh" and not columns.sources:
         raise UserError(
-            "format=pharaoh: aligns words, and this model reads pictures; "
+            "format=pharaoh: aligns source words, but the model reads images; "
             "use attention_map= or format=jsonl"
         )
 
 
 def _layout(columns: Columns) -> tuple[int, bool, tuple[str, ...]]:
-    """Columns of the source that models must share to read the same lines."""
+    """Returns the source columns, which must be equal in models that read the same lines."""
     return columns.sources, columns.picture, tuple(columns.names[1:])

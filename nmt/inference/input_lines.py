@@ -1,4 +1,4 @@
-"""Input lines of a command, read a chunk at a time, so that memory does not grow with the file."""
+"""Input lines of a command, read in chunks, so that memory does not grow with the file."""
 
 import itertools
 import json
@@ -21,19 +21,21 @@ from nmt.foundation.errors import UserError
 from nmt.inference.translation import Constraint
 
 CHUNK = 2000
-"""Lines per chunk: enough for batches of similar length, few enough that output appears often."""
+"""Lines per chunk; enough for batches of similar lengths, few enough for frequent output."""
 READ_BYTES = 1 << 16
-"""Bytes that one read of stdin returns at most."""
+"""Largest number of bytes that one read of stdin returns."""
 
 LineCheck = Callable[[str], object]
-"""Raises UserError for a line that the model cannot read."""
+"""Function that raises UserError for a line that the model cannot read."""
 
 
 @dataclass(frozen=True)
 class InputChunk:
-    """Some lines, and the constraints on their translations (None: no constraints).
+    """Consecutive input lines with the constraints on their translations.
 
     first: number of the first line, from 0
+    lines: input lines
+    constraints: one constraint per line (None: no constraints)
     """
 
     first: int
@@ -44,13 +46,14 @@ class InputChunk:
 class InputLines:
     """Lines of a file, or of stdin as they arrive.
 
-    name: file; None or "-": stdin
+    name: file (None: stdin)
     errors: handling of bytes that are not UTF-8
-    prefix: file with the beginning of each line's translation
-    constraints: JSONL file with the constraints on each line's translation
+    prefix: file with the required beginning of each line's translation (None: no prefixes)
+    constraints: JSONL file with the constraints on each line's translation (None: no constraints)
 
-    A file is read once in full, so that its errors are reported before anything is written. Raises
-    UserError at that time; for stdin when the faulty line arrives.
+    The constructor reads a file once in full and raises UserError for its errors before any output
+    is
+    written. For stdin, UserError is raised when the faulty line arrives.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class InputLines:
         self.errors = errors
         self.count = 0
         self._check: LineCheck = str
-        self._file = None if name is None or name == "-" else find_file(name)
+        self._file = None if name is None else find_file(name)
         parsers = ((prefix, _parse_prefix), (constraints, _parse_constraint))
         self._constraint_files = [
             (find_file(file), parse) for file, parse in parsers if file is not None
@@ -76,8 +79,8 @@ class InputLines:
             count = self._count_lines(file)
             if count != self.count:
                 raise UserError(
-                    f"{file} has {count:,} lines, {self._file} has {self.count:,}: "
-                    "give one for each"
+                    f"{file}: has {count:,} lines, but {self._file} has {self.count:,}; "
+                    "give one line for each input line"
                 )
         for _ in self._constraints():
             pass
@@ -87,9 +90,10 @@ class InputLines:
         return self._file is None
 
     def require(self, check: LineCheck) -> None:
-        """Applies `check` to every line: now to those of a file, later to those of stdin.
+        """Applies `check` to every line of a file at once, or to each line of stdin when it
+        arrives.
 
-        Raises UserError with the number of the first line of a file that is refused.
+        Raises UserError with the line number for the first invalid line of a file.
         """
         self._check = check
         if self._file is not None:
@@ -97,7 +101,7 @@ class InputLines:
                 _apply(check, line, f"{self._file}, line {number:,}")
 
     def chunks(self, skip: int = 0) -> Iterator[InputChunk]:
-        """All lines but the first `skip`."""
+        """Yields the input in chunks of lines, without the first `skip` lines."""
         if self._file is None:
             for chunk in _stdin_chunks(self.errors, self._check):
                 yield InputChunk(skip, chunk, None)
@@ -114,13 +118,16 @@ class InputLines:
         return sum(1 for _ in stream_lines(file, self.errors))
 
     def _constraints(self) -> Iterator[Constraint]:
-        """Constraints of each line, combined from the prefix file and the constraints file."""
+        """Yields the constraints of each line, combined from the prefix file and the constraints
+        file.
+        """
         readers = [self._parsed(file, parse) for file, parse in self._constraint_files]
         for number, constraints in enumerate(zip(*readers, strict=True), 1):
             if all(constraint.prefix for constraint in constraints) and len(constraints) == 2:
                 (first_file, _), (second_file, _) = self._constraint_files
                 raise UserError(
-                    f"{second_file}, line {number:,}: has a prefix, but {first_file} gives one too"
+                    f"{second_file}, line {number:,}: has a prefix, but {first_file} has one too; "
+                    "remove one of them"
                 )
             yield Constraint(
                 prefix="".join(constraint.prefix for constraint in constraints),
@@ -146,7 +153,9 @@ CONSTRAINT_FORM = (
 
 
 def _parse_constraint(line: str, place: str) -> Constraint:
-    """One line of constraints=FILE.jsonl: an object with some of the keys; empty: no constraint."""
+    """Parses a line of `constraints=FILE.jsonl`, a JSON object or an empty line without
+    constraints.
+    """
     try:
         fields = json.loads(line) if line.strip() else {}
     except (ValueError, RecursionError) as error:
@@ -177,7 +186,7 @@ def _apply(check: LineCheck, line: str, place: str) -> None:
 
 
 def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
-    """Lines of stdin as they arrive; those before a faulty line come before its error."""
+    """Yields the lines of stdin as they arrive; lines before an invalid line precede its error."""
     number = 0
     for arrived in _stdin_lines():
         texts: list[str] = []
@@ -190,7 +199,7 @@ def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
                 _apply(check, text, f"stdin, line {number:,}")
                 texts.append(text)
         except UserError as error:
-            fault = error  # raised after the lines before it are translated
+            fault = error
         for start in range(0, len(texts), CHUNK):
             yield texts[start : start + CHUNK]
         if fault is not None:
@@ -198,9 +207,9 @@ def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
 
 
 def _stdin_lines() -> Iterator[list[bytes]]:
-    """Complete lines of each read of stdin; the end of stdin completes the last one."""
+    """Yields the complete lines of each read of stdin; the end of stdin completes the last line."""
     if sys.stdin is None:
-        raise UserError("input=stdin: it is closed; give input=FILE")
+        raise UserError("input=stdin: stdin is closed; give input=FILE")
     is_terminal = sys.stdin.isatty()
     incomplete = b""
     while True:

@@ -1,4 +1,4 @@
-"""Labels of the lines of a file or of stdin."""
+"""Labelling of the lines of a file or of stdin with a trained text classifier."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -24,23 +24,23 @@ def label_file(
     explain: str | None,
     units: Units,
 ) -> None:
-    """Writes the labels of each line.
+    """Writes the predicted labels of each input line.
 
     load: returns the classifier
-    output: file; None: stdout
+    output: output file (None: stdout)
     work: names and hashes of everything that the output depends on
-    format: form of the output lines
-    explain: file with a drawing of the importance of each word, or None
-    units: words or pieces in that drawing
+    format: `text` (labels separated by commas) or `jsonl` (labels, probabilities, importances)
+    explain: HTML file for a drawing of the importance of each word (None: no drawing)
+    units: whether the drawing shows words or subwords
 
-    Raises UserError if the classifier has no importances to draw.
+    Raises UserError if `explain` is set and the classifier has no word importances.
     """
     drawn: list[Classified] = []
     with open_sink(output, work=work) as sink:
         classifier = load()
         if explain and not classifier.attends:
             raise UserError(
-                f"explain={explain}: this model has no importances to show (pooling=last)"
+                f"explain={explain}: the classifier has no word importances (pooling=last)"
             )
         with Progress("labelling", source.count, "lines") as step:
             for chunk in source.chunks():
@@ -52,7 +52,7 @@ def label_file(
                 sink.write(lines)
                 if explain:
                     drawn += answers
-                if output:  # no progress between lines on a terminal
+                if output:  # a progress bar would mix with the lines on a terminal
                     step(len(answers))
     if explain:
         write_explanations(drawn, Path(explain))

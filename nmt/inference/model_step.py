@@ -1,4 +1,4 @@
-"""One network or an ensemble as the `Step` that searches use."""
+"""Next-token prediction of one network or an ensemble, as the `Step` that beam search calls."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from nmt.search.penalty import Penalty
 from nmt.search.shortcuts import best_tokens
 
 CACHED = 2**19
-"""Logits that are ranked at a time: 2 MB stay in the processor's cache."""
+"""Number of logits ranked at a time; 2 MB of float32, which fit in the processor's cache."""
 Averaging = Literal["probability", "log_probability"]
 
 
 class ModelStep:
-    """Next-token log-probabilities of a model for some sentences; PAD and BOS have probability 0.
+    """Computes the next-token log-probabilities of a model; PAD and BOS have probability 0.
 
     model: network
-    memory: prepared sentences
-    places: places in the memory of the sentences that are searched, ascending (None: all)
+    memory: encoded source sentences
+    places: row in the memory of each sentence that is searched, ascending (None: all rows)
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ModelStep:
         self.reads_rows = decoder.attends and decoder.attention.reads_rows and native(memory.values)
         self.mask = memory.mask if model.decoder.attends else None
         if self.mask is not None and places is not None:
-            self.mask = self.mask[places]  # [b, S]
+            self.mask = self.mask[places]
 
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
@@ -67,20 +67,25 @@ class ModelStep:
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
     ) -> RankedPrediction:
-        """The `count` most probable tokens of each row; other arguments as for a call."""
+        """Returns the `count` most probable next tokens of each row.
+
+        tokens: last token of each row
+        state: decoder state of each row
+        layout: sentence of each row (None: equally many consecutive rows per sentence)
+        count: number of tokens to return, at most the vocabulary size
+        """
         layout = self._in_memory(layout, len(tokens))
-        output = self._decode(tokens, state, layout)  # readout [N, 1, D]
+        output = self._decode(tokens, state, layout)
         if self.model.copying is None and native(output.readout):
             vocabulary = self.model.output.out_features
             best_count = min(count, vocabulary)
-            # Blocks of rows whose logits stay in cache
+            # Blocks of rows whose logits fit in the processor's cache
             blocks = [
                 native_decoding.best(
                     self.model.output_layer.logits(rows).squeeze(1), best_count, EOS
                 )
                 for rows in output.readout.split(max(32, CACHED // vocabulary))
             ]
-            # [N, k], [N, k], [N]
             values, tokens, ends = (torch.cat(parts) for parts in zip(*blocks, strict=True))
             return RankedPrediction(values, tokens, ends, output.state, _weights(output))
         return best_tokens(self._prediction(output, layout), count)
@@ -93,8 +98,10 @@ class ModelStep:
         n_best: int,
         penalty: Penalty,
     ) -> list[list[Hypothesis]] | None:
-        """A whole beam search, as `breadth_first_search` does it; None where it must go step by
-        step."""
+        """Runs a whole beam search in the C++ extension, with the result of `breadth_first_search`.
+
+        Returns None if the extension does not support the network; the search then runs in Python.
+        """
         if requests and isinstance(state, State) and computes(self.model, self.memory):
             return whole_search(self.model, self.memory, state, requests, width, n_best, penalty)
         return None
@@ -110,21 +117,25 @@ class ModelStep:
         return self.model.decode(tokens.unsqueeze(1), state, self.memory, layout)
 
     def _in_memory(self, layout: Layout | None, rows: int) -> Layout | None:
-        """The layout of rows of some sentences as one of rows of all sentences of the memory."""
+        """Returns the layout with slots numbered by the rows of the memory.
+
+        The slots of the argument are numbered by the sentences that are still searched.
+        """
         if not self.reads_rows:
             return layout
         if layout is None:
             sentences = len(self.memory.mask if self.places is None else self.places)
+            # Without a layout, all sentences have the same number of rows.
             layout = Layout(rows // sentences, torch.arange(rows))
         if self.places is None:
             return layout
         if layout.width == 1:
             return Layout(1, self.places.index_select(0, layout.slots))
-        slots = self.places[layout.sentences] * layout.width + layout.slots % layout.width  # [N]
+        slots = self.places[layout.sentences] * layout.width + layout.slots % layout.width
         return Layout(layout.width, slots)
 
     def keep(self, sentences: Int[Tensor, " b"]) -> ModelStep:
-        if self.reads_rows:  # the memory of other sentences costs nothing where it stays
+        if self.reads_rows:  # keep the memory of finished sentences: copying costs more
             places = sentences if self.places is None else self.places[sentences]
             return ModelStep(self.model, self.memory, places)
         return ModelStep(self.model, self.memory.select(sentences))
@@ -136,7 +147,7 @@ def _weights(output: DecoderOutput) -> Float[Tensor, "N S"] | None:
 
 @dataclass(frozen=True)
 class EnsembleState:
-    """States of several models, row by row."""
+    """Decoder states of the members of an ensemble; all members have the same rows."""
 
     members: tuple[SearchState, ...]
 
@@ -145,10 +156,10 @@ class EnsembleState:
 
 
 class EnsembleStep:
-    """Steps over the same sentences and vocabulary, combined by `average_log_probs`.
+    """Combines the next-token log-probabilities of several models by `average_log_probs`.
 
-    steps: steps of the members
-    shares: weights of the members, with sum 1
+    steps: one step per member, over the same sentences and vocabulary
+    shares: weight of each member; the weights sum to 1
     averaging: mean of probabilities or of log-probabilities
     """
 
@@ -181,9 +192,9 @@ class EnsembleStep:
 
 
 def mean_attention(weights: Sequence[Tensor | None]) -> Tensor | None:
-    """Mean over the members that attend to as many positions as the first one with attention.
+    """Returns the mean attention weights of the ensemble members, or None without attention.
 
-    Members may read a picture in different grids.
+    Members whose shape differs from the first one are left out: image encoders may use other grids.
     """
     present = [member for member in weights if member is not None]
     alike = [member for member in present if member.shape == present[0].shape]
@@ -193,15 +204,19 @@ def mean_attention(weights: Sequence[Tensor | None]) -> Tensor | None:
 def average_log_probs(
     log_probs: Sequence[Float[Tensor, "*rows"]], shares: Sequence[float], averaging: Averaging
 ) -> Float[Tensor, "*rows"]:
-    """log Σ_m w_m p_m (probability), or Σ_m w_m log p_m (log_probability, not renormalised).
+    """Returns the weighted mean of the members' predictions, as log-probabilities.
 
-    log_probs: log p of each member
-    shares: w of each member, with Σ_m w_m = 1
+    With `probability`, log Σ_m w_m p_m; with `log_probability`, Σ_m w_m log p_m, not renormalised.
+
+    log_probs: log p_m of each member m
+    shares: weight w_m of each member m, with Σ_m w_m = 1
+    averaging: `probability` or `log_probability`
     """
     if len(log_probs) == 1:
         return log_probs[0]
     members = torch.stack(list(log_probs))  # [members, *rows]
-    weights = members.new_tensor(shares).view(-1, *[1] * (members.dim() - 1))  # [members, 1 …]
+    weights = members.new_tensor(shares).view(-1, *[1] * (members.dim() - 1))
+    # Weighted in log space, which avoids underflow.
     if averaging == "probability":
         return torch.logsumexp(members + weights.log(), 0)
     return torch.where(members > -torch.inf, members * weights, -torch.inf).sum(0)

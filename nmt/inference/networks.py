@@ -1,4 +1,4 @@
-"""One network or an ensemble, on ids: memory of sentences, steps of a search, forced decoding."""
+"""One network or an ensemble on token ids: encoding, the steps of a search, and forced decoding."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -25,15 +25,17 @@ from nmt.tokenizer.columns import Columns, picture_of
 
 
 class Networks:
-    """One model or an ensemble in evaluation mode; the weights must not change while it is in use.
+    """One model or an ensemble in evaluation mode.
 
-    models: members
-    columns: content of a source line
+    The weights must not change while the object is in use.
+
+    models: the model, or the members of the ensemble
+    columns: columns of a source line
     precision: number format of the weights
-    averaging: combination of the members
-    shares: weights of the members (default: equal)
+    averaging: mean of the members' probabilities or log-probabilities
+    shares: weight of each member, in any scale (default: equal weights)
 
-    Raises UserError if `shares` are not one positive number for each model.
+    Raises UserError if `shares` does not have one positive number per model.
     """
 
     def __init__(
@@ -52,11 +54,11 @@ class Networks:
         self.models = models
         self.columns = columns
         self.averaging = averaging
-        self.shares = [weight / sum(weights) for weight in weights]  # sum 1
+        self.shares = [weight / sum(weights) for weight in weights]
         self.packed_weights = PackedWeights(precision)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Weights in the layout of a CPU cannot be pickled; they are packed again when needed.
+        # Weights in a CPU-specific layout cannot be pickled. They are packed again when needed.
         return {**vars(self), "packed_weights": PackedWeights(self.packed_weights.precision)}
 
     @property
@@ -68,17 +70,18 @@ class Networks:
         return any(model.decoder.attends for model in self.models)
 
     def generating(self) -> AbstractContextManager[None]:
-        """Context in which products use the packed weights of these models."""
+        """Returns a context in which layers use the packed weights of the models."""
         return generating(self.packed_weights)
 
     def memories(self, sources: Sequence[Sequence[int]]) -> list[Prepared]:
-        """Memory of encoded lines in each model.
+        """Returns the encoder memory of a batch of source ids for each model.
 
         Raises ValueError if a model is in training mode.
         """
         if any(model.training for model in self.models):
             raise ValueError("the models are in training mode; call model.eval() first")
         ids, lengths = (t.to(self.device) for t in pad(sources, range(len(sources))))
+        # With bfloat16 or int8 weights, the encoder computes in bfloat16.
         is_low = self.packed_weights.precision != "float32"
         autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=is_low)
         names = [picture_of(source) for source in sources] if self.columns.picture else None
@@ -92,9 +95,9 @@ class Networks:
         return None if names is None or reader is None else to_device(reader(names), self.device)
 
     def first_step(self, memories: Sequence[Prepared]) -> tuple[Step, SearchState]:
-        """Step of the models and the state before the first token, one row per sentence.
+        """Returns the search step of the models and the state before the first token.
 
-        Both are to be used inside `generating()`.
+        The state has one row per sentence. Use both inside `generating()`.
         """
         members = list(zip(self.models, memories, strict=True))
         steps: list[Step] = [ModelStep(model, memory) for model, memory in members]
@@ -110,23 +113,25 @@ class Networks:
         targets: Sequence[Sequence[int]],
         attention: bool,
     ) -> list[ForcedDecoding]:
-        """Probabilities and attention of given translations, by one pass without gradients.
+        """Returns the token probabilities and attention weights of given translations.
 
-        memories: memory of the sources in each model
-        sources, targets: ids
-        attention: whether to return attention
+        A single forward pass without gradients computes both.
+
+        memories: encoded sources in each model
+        sources, targets: token ids of each sentence pair
+        attention: whether to return attention weights
         """
         golds, lengths = (t.to(self.device) for t in pad(targets, range(len(targets))))
+        # Decoder inputs are the targets, shifted by one position and preceded by BOS.
         inputs = torch.cat([torch.full_like(golds[:, :1], BOS), golds[:, :-1]], 1)  # [B, T]
         outputs = []
         member_log_probs = []
         with self.generating():
             for model, memory in zip(self.models, memories, strict=True):
-                output = model.decode(inputs, model.start(memory), memory)  # readout [B, T, D]
+                output = model.decode(inputs, model.start(memory), memory)
                 gold_log_probs = model.output_layer.log_probs_of(output, memory, golds)  # [B, T]
                 member_log_probs.append(gold_log_probs.masked_fill(golds == PAD, 0.0))
                 outputs.append(output)
-        # [B, T]
         log_probs = average_log_probs(member_log_probs, self.shares, self.averaging).cpu().numpy()
         mean = mean_attention([output.weights for output in outputs]) if attention else None
         weights = None if mean is None else mean.float().cpu().numpy()  # [B, T, S]
@@ -153,13 +158,16 @@ class Networks:
         log_probs: np.ndarray,
         weights: np.ndarray,
     ) -> list[ForcedDecoding]:
-        """Separates the attention to words from that to places of a picture, which follow them."""
+        """Returns decodings with separate attention to source tokens and to image cells.
+
+        The attention weights of the grid cells of an image follow those of the source tokens.
+        """
         assert memory.encoded.grids is not None
-        is_real = memory.mask.cpu().numpy()  # [B, S]
+        is_real = memory.mask.cpu().numpy()
         decodings = []
         for i, grid in enumerate(memory.encoded.grids.tolist()):
-            words = len(sources[i]) + 1 if self.columns.sources else 0  # EOS included
-            real_weights = weights[i, : lengths[i]][:, is_real[i]]  # [T, words + places]
+            words = len(sources[i]) + 1 if self.columns.sources else 0  # with </s>
+            real_weights = weights[i, : lengths[i]][:, is_real[i]]  # [T, tokens + cells]
             decoding = ForcedDecoding(
                 log_probs=log_probs[i, : lengths[i]],
                 weights=real_weights[:, :words],

@@ -1,11 +1,11 @@
-"""Output formats of translations: one or more whole lines for every line translated.
+"""Output formats of translations; every input line gives one or more complete output lines.
 
 text      the best translation
-jsonl     an object: source, and hypotheses with text, score, log_prob, tokens, token_log_probs
-          (</s> last) and the alignment of words: pairs [source, target], weights, and weights of
-          </s> (nmt/inference/word_alignment.py).
-          For pictures, places: the attention of each token to rows and columns
-pharaoh   pairs of words of the best translation, 0-0 1-2: source-target, counted from 0
+jsonl     an object with the source and its hypotheses; each hypothesis has text, score, log_prob,
+          tokens, token_log_probs (</s> last) and the word alignment. The alignment has pairs
+          [source, target], weights, and the weights of </s> (nmt/inference/word_alignment.py).
+          For images, `places` is the attention of each token to grid rows and columns.
+pharaoh   word pairs of the best translation as source-target, counted from 0, such as 0-0 1-2
 moses     number ||| translation ||| logprob= log-probability ||| score, a line for each hypothesis
 """
 
@@ -20,11 +20,14 @@ from nmt.tokenizer.words import Units
 
 FormatName = Literal["text", "jsonl", "pharaoh", "moses"]
 ONE_BEST = ("text", "pharaoh")
-"""Formats that show the best hypothesis only."""
+"""Output formats that contain only the best hypothesis of each line."""
 
 
 def details_needed(name: FormatName) -> int:
-    """Number of hypotheses per line whose word probabilities or attention a format shows."""
+    """Returns the number of hypotheses per line for which a format needs token details.
+
+    The details are the token probabilities and the attention weights.
+    """
     return {"pharaoh": 1, "jsonl": 1_000_000}.get(name, 0)
 
 
@@ -36,13 +39,14 @@ def lines(
     translations: Sequence[Translation],
     units: Units = "word",
 ) -> list[str]:
-    """Output lines, without newlines, of some input lines.
+    """Returns the output lines, without newlines, for a chunk of input lines.
 
-    name: format
+    name: output format
+    tokenizer: tokenizer of the model
     first: number of the first input line, from 0
     sources: input lines
-    translations: their translations, made with `details_needed`
-    units: units of alignments
+    translations: translation of each input line, computed with `details_needed(name)` details
+    units: units of the alignments, words or subwords
     """
     if name == "text":
         return [one_line(translation.text) for translation in translations]
@@ -67,7 +71,7 @@ def lines(
 
 
 def one_line(text: str) -> str:
-    """A translation as one line of a file (byte fallback can produce a newline)."""
+    """Returns a translation without newlines, which byte fallback can produce."""
     return text.replace("\n", " ")
 
 
@@ -90,7 +94,14 @@ def _pharaoh(records: Sequence[dict[str, Any]]) -> str:
 def hypothesis_record(
     tokenizer: Tokenizer, source: str, translation: Translation, rank: int, units: Units
 ) -> dict[str, Any]:
-    """JSON object of a hypothesis; `rank`: its place in the n-best list, from 0."""
+    """Returns the JSON object of one hypothesis.
+
+    tokenizer: tokenizer of the model
+    source: input line
+    translation: all hypotheses of the line
+    rank: position of the hypothesis in the n-best list, from 0
+    units: units of the alignment, words or subwords
+    """
     hypothesis = translation.hypotheses[rank]
     decoding = translation.details[rank]
     probabilities = decoding_record(tokenizer, hypothesis.tokens, decoding)
@@ -118,7 +129,7 @@ def hypothesis_record(
 def decoding_record(
     tokenizer: Tokenizer, tokens: Sequence[int], decoding: ForcedDecoding
 ) -> dict[str, Any]:
-    """JSON object of the probabilities of a given translation and of its tokens, </s> last."""
+    """Returns the JSON object of a scored translation, with its tokens and log-probabilities."""
     return {
         "log_prob": round(decoding.log_prob, 6),
         "perplexity": round(decoding.perplexity, 4),
@@ -130,7 +141,14 @@ def decoding_record(
 def word_alignment(
     tokenizer: Tokenizer, source: str, translation: Translation, rank: int, units: Units = "word"
 ) -> WordAlignment:
-    """Alignment of a hypothesis with its source; `rank`: its place in the n-best list, from 0."""
+    """Returns the alignment of one hypothesis with its source.
+
+    tokenizer: tokenizer of the model
+    source: input line
+    translation: all hypotheses of the line
+    rank: position of the hypothesis in the n-best list, from 0
+    units: units of the alignment, words or subwords
+    """
     weights = translation.details[rank].weights
     assert weights is not None
     tokens = translation.hypotheses[rank].tokens

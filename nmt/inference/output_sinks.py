@@ -1,4 +1,4 @@
-"""Destinations of output lines: stdout, or a file that is complete or absent and can be resumed."""
+"""Destinations of output lines: stdout, or a resumable file that is either complete or absent."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ def open_sink(
     resume: bool = False,
     on_failure: OnFailure = "delete",
 ) -> StreamSink:
-    """Opens the destination of output lines, a context manager.
+    """Opens the destination of output lines as a context manager.
 
-    name: a file, a pipe or a device (None: stdout)
+    name: file, pipe or device (None: stdout)
     work: names and hashes of the models, inputs and settings that the output depends on
-    resume: continues FILE.partial after its last finished chunk
-    on_failure: delete FILE.partial if the work fails, keep it, or keep it for `resume`
+    resume: whether to continue FILE.partial after its last finished chunk
+    on_failure: treatment of FILE.partial if the work fails: `delete`, `keep` as a record, or keep
+        it for `resume`
 
     Raises UserError if the output cannot be written, another process writes it, or FILE.partial
-    belongs to other work, or holds finished lines that `resume` is not to continue.
+    belongs to other work or has finished lines without `resume`.
     """
     path = None if name is None else Path(name)
     if path is None or (path.exists() and not path.is_file()):
@@ -50,24 +51,24 @@ class StreamSink:
     """Writes lines to stdout, a pipe or a device."""
 
     finished_lines = 0
-    """Lines of the input that an earlier, interrupted run has finished."""
+    """Number of input lines that an earlier, interrupted run has finished."""
     sums: Sequence[float] = ()
-    """Sums of figures of all lines; see `add`."""
+    """Sums of the values passed to `add`, one sum per argument."""
 
     def __init__(self, path: Path | None) -> None:
         self.name = f"output={path or 'stdout'}"
         if path is None and sys.stdout is None:
-            raise UserError("output=stdout: it is closed")
+            raise UserError("output=stdout: stdout is closed; give output=FILE")
         with self._named_errors():
-            # Bytes: neither the locale nor newline translation changes the lines.
+            # Binary mode, so that neither the locale nor newline translation changes the lines.
             target = sys.stdout.fileno() if path is None else path
             self._file = open(target, "wb", closefd=path is not None)  # noqa: SIM115
 
     def write(self, lines: Sequence[str], input_lines: int | None = None) -> None:
-        """Writes the output of some lines of the input.
+        """Writes the output of consecutive input lines.
 
         lines: output lines, without newlines
-        input_lines: number of input lines that they belong to (default: one each)
+        input_lines: number of input lines that the output belongs to (default: one per output line)
 
         Raises UserError if writing fails, e.g. because the disk is full.
         """
@@ -76,17 +77,19 @@ class StreamSink:
             self._file.flush()
 
     def own(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """The chunks of the input whose output belongs to this sink. Each is written before the
-        next one is taken."""
+        """Yields the input chunks whose output belongs to this sink.
+
+        The caller writes the output of a chunk before it takes the next chunk.
+        """
         return iter(chunks)
 
     def add(self, *figures: float) -> None:
-        """Adds figures of a chunk, such as its number of tokens, to `sums`."""
+        """Adds values of a chunk, such as its number of tokens, to `sums`."""
         before = self.sums or [0.0] * len(figures)
         self.sums = [x + y for x, y in zip(before, figures, strict=True)]
 
     def copy(self, file: Path) -> None:
-        """Writes the content of a file. Raises UserError if that fails."""
+        """Copies the content of a file to the output. Raises UserError if writing fails."""
         with self._named_errors(), open(file, "rb") as opened:
             shutil.copyfileobj(opened, self._file)
 
@@ -94,7 +97,7 @@ class StreamSink:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        with contextlib.suppress(OSError):  # `write` has reported what could not be flushed
+        with contextlib.suppress(OSError):  # `write` has already reported a failed flush
             self._file.close()
 
     @contextlib.contextmanager
@@ -109,7 +112,12 @@ class StreamSink:
 
 @dataclass(frozen=True)
 class PartialRecord:
-    """Content of FILE.partial.json: the work, and the finished part of its output."""
+    """Content of FILE.partial.json, the record of an incomplete output file.
+
+    work: names and hashes of the models, inputs and settings that the output depends on
+    finished_lines: number of input lines whose output is written
+    finished_bytes: size of the finished output in bytes
+    """
 
     work: Mapping[str, str]
     finished_lines: int = 0
@@ -117,7 +125,7 @@ class PartialRecord:
 
 
 class FileSink(StreamSink):
-    """Writes lines to FILE.partial, which is renamed to FILE when all are written."""
+    """Writes lines to FILE.partial, which is renamed to FILE when all lines are written."""
 
     def __init__(
         self, path: Path, work: Mapping[str, str], *, resume: bool, on_failure: OnFailure
@@ -129,7 +137,7 @@ class FileSink(StreamSink):
         self._partial = path.with_name(f"{path.name}.partial")
         self._record = path.with_name(f"{path.name}.partial.json")
         if not path.parent.is_dir():
-            raise UserError(f"{self.name}: cannot be written (there is no folder {path.parent})")
+            raise UserError(f"{self.name}: cannot be written (folder {path.parent} not found)")
         self._lock = Lock(path.with_name(f".{path.name}.lock"), self.name)
         try:
             earlier = self._earlier_record(resume)
@@ -137,7 +145,7 @@ class FileSink(StreamSink):
             self._save(earlier)
             with self._named_errors():
                 self._file = open(self._partial, "ab")  # noqa: SIM115
-                # Bytes after the last finished chunk are of an interrupted one.
+                # Bytes after the last finished chunk belong to an interrupted chunk.
                 self._file.truncate(earlier.finished_bytes)
         except BaseException:
             self._lock.release()
@@ -152,45 +160,50 @@ class FileSink(StreamSink):
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         with self._lock:
             with self._named_errors(), self._file:
-                # On the disk before the file has its name.
+                # The content must be on the disk before the file is renamed.
                 if kind is None:
                     os.fsync(self._file.fileno())
             if kind is None:
-                os.replace(self._partial, self.path)  # complete or absent
+                os.replace(self._partial, self.path)
                 sync_folder(self.path.parent)
             elif self.on_failure != "delete" and self.finished_lines:
                 log.warning(
-                    "not finished: %s holds %s finished lines%s",
+                    "interrupted: %s has the output of %s lines%s",
                     self._partial,
                     f"{self.finished_lines:,}",
-                    "; resume=true continues it" if self.on_failure == "resume" else "",
+                    "; continue with resume=true" if self.on_failure == "resume" else "",
                 )
                 return
             self._partial.unlink(missing_ok=True)
             self._record.unlink(missing_ok=True)
 
     def _earlier_record(self, resume: bool) -> PartialRecord:
-        """Record of FILE.partial when it is continued, otherwise an empty one."""
+        """Returns the record of a FILE.partial that is continued, otherwise an empty record.
+
+        Raises UserError if FILE.partial exists and cannot be continued.
+        """
         if not self._partial.is_file():
             return PartialRecord(self.work)
         try:
             record = PartialRecord(**json.loads(self._record.read_text(encoding="utf-8")))
             others = differences(record.work, self.work)
         except (OSError, ValueError, TypeError, AttributeError):
-            others = ["origin unknown"]
+            others = ["unknown origin"]
         if others:
             raise UserError(
-                f"{self._partial}: part of other work (other {', '.join(others)}). {DELETE_IT}"
+                f"{self._partial}: output of other work ({', '.join(others)}). {DELETE_IT}"
             )
         if not resume and record.finished_lines:
             is_resumable = self.on_failure == "resume"
             raise UserError(
-                f"{self._partial}: holds {record.finished_lines:,} finished lines of this output. "
+                f"{self._partial}: has {record.finished_lines:,} finished lines of this output. "
                 + ("Continue with resume=true, or delete it" if is_resumable else DELETE_IT)
             )
         if self._partial.stat().st_size < record.finished_bytes:
-            raise UserError(f"{self._partial}: shorter than recorded. Delete it and start again")
-        log.info("%s: continuing after %s lines", self._partial, f"{record.finished_lines:,}")
+            raise UserError(
+                f"{self._partial}: shorter than recorded in {self._record}. Delete both files"
+            )
+        log.info("%s: resuming after %s lines", self._partial, f"{record.finished_lines:,}")
         return record
 
     def _save(self, record: PartialRecord) -> None:
@@ -198,18 +211,20 @@ class FileSink(StreamSink):
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Names of the models, inputs and settings in which two works differ."""
-    return [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    """Returns the differences between two outputs, such as `different settings`."""
+    return [
+        f"different {name}" for name in sorted({*before, *now}) if before.get(name) != now.get(name)
+    ]
 
 
 def is_complete(name: str, line_count: int, numbered: bool) -> bool:
-    """Whether an earlier run has written the complete output.
+    """Returns whether an earlier run has written the complete output.
 
     name: output file
-    line_count: lines of the input
-    numbered: each output line begins with the number of its input line, as in n-best lists
+    line_count: number of input lines
+    numbered: whether each output line begins with the number of its input line, as in n-best lists
 
-    Raises UserError if the file is there, but cannot be the output of that many lines.
+    Raises UserError if the file exists with another number of lines.
     """
     if not Path(name).is_file() or Path(f"{name}.partial").is_file():
         return False
@@ -220,8 +235,7 @@ def is_complete(name: str, line_count: int, numbered: bool) -> bool:
             count = sum(1 for _ in file)
     if count != line_count:
         raise UserError(
-            f"output={name}: is there, but has {count:,} lines, not {line_count:,}. "
-            "Delete it, or choose another"
+            f"output={name}: exists with {count:,} lines, expected {line_count:,}. {DELETE_IT}"
         )
-    log.info("%s is complete: nothing to do", name)
+    log.info("%s exists and is complete: nothing to translate", name)
     return True

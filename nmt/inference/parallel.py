@@ -1,7 +1,7 @@
-"""Batches decoded at the same time.
+"""Decoding of several batches at the same time.
 
-On a CPU, two threads with a batch each finish sooner than two threads that share the small products
-of one batch and wait for each other after every product.
+On a CPU, two threads with a batch each finish sooner than two threads on the same batch. Threads on
+one batch divide small matrix multiplications and wait for each other after each of them.
 """
 
 import threading
@@ -12,7 +12,8 @@ from typing import TypeVar
 import torch
 
 MAX_WORKERS = 4
-"""Batches searched at the same time; more threads only wait for Python's lock."""
+"""Largest number of batches decoded at the same time; more threads wait for Python's global lock.
+"""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -21,23 +22,27 @@ Result = TypeVar("Result")
 def parallel_map(
     function: Callable[[Item], Result], items: Sequence[Item], device: torch.device
 ) -> Iterator[Result]:
-    """Results of all items, in their order. The workers share the caller's number of threads.
+    """Yields the results of all items in order, computed in parallel on a CPU.
 
-    The workers live as long as the call: idle threads that have once multiplied would slow down the
-    small products of all others, because OpenMP waits passively with more threads than cores.
+    The workers divide the caller's intra-op threads. The workers end with the call: OpenMP threads
+    that stay idle slow down the small matrix multiplications of other threads.
+
+    function: function to apply
+    items: arguments of the calls
+    device: device of the function; items are processed one by one on a device other than a CPU
     """
     threads = torch.get_num_threads()
     workers = min(threads, MAX_WORKERS, len(items))
     if device.type != "cpu" or workers < 2:
         yield from map(function, items)
         return
-    limit = (threads // workers,)  # threads of each worker
+    limit = (threads // workers,)
     pool = ThreadPoolExecutor(workers, "nmt", initializer=_limit_threads, initargs=limit)
     try:
         # The barrier makes the pool start every worker, each with its number of threads.
         barrier = threading.Barrier(workers)
         list(pool.map(lambda _: barrier.wait(), range(workers)))
-        # torch's number is also the default of threads started later: it is restored.
+        # Restore the number of threads, which is also the default of threads started later.
         torch.set_num_threads(threads)
         yield from pool.map(function, items)
     finally:
@@ -45,7 +50,9 @@ def parallel_map(
 
 
 def _limit_threads(threads: int) -> None:
-    """Sets the number of intra-op threads of this thread; the read-back applies it at once."""
+    """Sets the number of intra-op threads of the calling thread; reading it back applies it at
+    once.
+    """
     torch.set_num_threads(threads)
     torch.get_num_threads()
 
@@ -53,11 +60,12 @@ def _limit_threads(threads: int) -> None:
 def length_batches(
     indices: Sequence[int], lengths: Sequence[int], max_positions: int
 ) -> list[list[int]]:
-    """Batches of similar lengths, from the longest to the shortest.
+    """Returns batches of items with similar lengths, from the longest to the shortest.
 
     indices: items to batch
     lengths: length of every item
-    max_positions: positions of a batch, padding included; a longer item is a batch of its own
+    max_positions: largest number of positions in a batch, padding included; a longer item forms a
+        batch alone
     """
     batches: list[list[int]] = []
     for i in sorted(indices, key=lambda i: -lengths[i]):

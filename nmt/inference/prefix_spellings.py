@@ -1,6 +1,6 @@
-"""Spellings of a text that a translation begins with: all sequences of pieces that agree with it.
+"""Spellings of a given prefix of a translation: all subword sequences that agree with the prefix.
 
-The last piece may go beyond the text, so that a prefix can end inside a word.
+The last subword may extend beyond the prefix, so that a prefix can end inside a word.
 """
 
 import re
@@ -12,13 +12,13 @@ from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import SPACE
 
 BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
-"""Name of a piece that is a byte; its characters are not text."""
+"""Pattern of a byte token, such as `<0x0A>`; the characters of its name are not text."""
 LAST_CHARACTER = "\U0010ffff"
-"""Character after all characters of pieces in their order."""
+"""Greatest Unicode character, the upper bound of a binary search in the sorted subwords."""
 
 
 class PrefixSpeller:
-    """Speller of prefixes with the target pieces of a tokenizer."""
+    """Finds the subword sequences of prefixes in the target vocabulary of a tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -28,23 +28,22 @@ class PrefixSpeller:
         self._longest = max(map(len, self._pieces))
 
     def spellings(self, prefix: str) -> tuple[Mapping[int, int], ...]:
-        """Returns, for each position of the normalised prefix, the tokens that may follow there and
-        the position after each of them. The prefix is complete at a position beyond the last one.
+        """Returns the allowed tokens at each character position of the normalised prefix.
 
-        The result is empty for a prefix without words. A prefix that no pieces spell has no tokens
-        at its first position.
+        Entry i maps each token that may follow at position i to the position after the token.
+        The prefix is complete at position `len(result)`. The result is empty for a prefix without
+        words. Entry 0 is empty if the vocabulary cannot spell the prefix.
         """
         text = self.tokenizer.target_spelling(prefix)
         if not text:
             return ()
         if prefix[-1].isspace():
-            text += SPACE  # the last word is complete
-        # from each character, token → next character
+            text += SPACE
         graph: list[dict[int, int]] = [{} for _ in text]
         for start in reversed(range(len(text))):
             for end in range(start + 1, min(len(text), start + self._longest + 1)):
                 token = self._ids.get(text[start:end])
-                # A position from which the end cannot be reached is left out.
+                # Skip positions from which the end of the prefix cannot be reached.
                 if token is not None and graph[end]:
                     graph[start][token] = end
             for token in self._beginning_with(text[start:]):
@@ -52,7 +51,7 @@ class PrefixSpeller:
         return tuple(graph)
 
     def _beginning_with(self, text: str) -> list[int]:
-        """Tokens whose piece begins with a text, or is that text."""
+        """Returns the ids of the tokens whose text begins with `text` or is equal to it."""
         first = bisect_left(self._pieces, text)
         last = bisect_left(self._pieces, text + LAST_CHARACTER)
         return [

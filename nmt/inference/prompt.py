@@ -1,4 +1,4 @@
-"""Interactive translation at a terminal: history by the arrow keys, questions about the answer."""
+"""Interactive translation at a terminal, with commands about the last translation."""
 
 import contextlib
 import math
@@ -11,22 +11,23 @@ from nmt.inference.translator import Translator
 from nmt.tokenizer.words import Units
 
 HELP = """\
-A line is translated. About the last answer:
-  :score       how probable it is, piece by piece, and the other translations that the search kept
-  :attention   source positions attended to for every word of it
-Arrow keys bring lines back. Ctrl-D ends. A line that begins with a colon: put a space before it."""
+Type a sentence to translate it. Commands about the last translation:
+  :score       probability of each subword, and the other hypotheses of the search
+  :attention   source words with the greatest attention weights for each translated word
+Arrow keys recall lines. Ctrl-D quits. Put a space before a sentence that begins with a colon."""
 MAX_ATTENDED = 3
-"""Source words shown for a target word."""
+"""Largest number of source words that `:attention` shows for a target word."""
 MIN_WEIGHT = 0.05
-"""Smallest attention weight shown."""
+"""Smallest attention weight that `:attention` shows, from 0 to 1."""
 
 
 class Prompt:
-    """Conversation with a translator.
+    """Interactive translation loop: reads lines, prints translations and answers to commands.
 
-    units: units of attention
-    read: returns a line of input, given the prompt
-    `say`: callback that prints a line of output
+    translator: translator of the lines
+    units: units of the attention weights, words or subwords
+    read: returns a line of input for a given prompt string, or raises EOFError
+    `say`: prints a line of output
     """
 
     def __init__(
@@ -43,14 +44,14 @@ class Prompt:
         self._last: tuple[str, Translation] | None = None
 
     def run(self) -> None:
-        """Answers lines until the input ends. An error in a line is shown."""
+        """Answers lines until the input ends. Errors in a line are printed."""
         while True:
             try:
                 line = self._read("> ")
             except EOFError:
                 return
             if has_surrogate(line):
-                self._say("not UTF-8: set the terminal to UTF-8, or translate a file")
+                self._say("the line is not UTF-8: set the terminal to UTF-8, or translate a file")
                 continue
             try:
                 self.answer(line)
@@ -58,14 +59,14 @@ class Prompt:
                 self._say(f"error: {error}")
 
     def answer(self, line: str) -> None:
-        """Shows the translation of a line, or the answer to a question."""
+        """Prints the translation of a line, or the answer to a command such as `:score`."""
         questions = {":score": self._score, ":attention": self._attention}
         if not line.startswith(":"):
             self._translate(line)
         elif line not in questions:
-            self._say(HELP if line == ":help" else f"there is no {line.split()[0]}\n{HELP}")
+            self._say(HELP if line == ":help" else f"unknown command {line.split()[0]}\n{HELP}")
         elif self._last is None:
-            self._say("there is no answer yet; type a sentence first")
+            self._say(f"{line}: needs a translation; type a sentence first")
         else:
             questions[line](*self._last)
 
@@ -76,12 +77,14 @@ class Prompt:
         self._say(translation.text)
 
     def _score(self, line: str, translation: Translation) -> None:
-        """Shows the probabilities of the pieces, and other translations."""
+        """Prints the probability of each subword, and the other hypotheses of the search."""
         decoding = translation.details[0]
         tokens = translation.hypotheses[0].tokens
         pieces = [*self.translator.tokenizer.target_pieces(tokens), "</s>"]
         mean = math.exp(decoding.log_prob / len(pieces))
-        self._say(f"log-probability {decoding.log_prob:.2f}, {mean:.2f} a piece on average")
+        self._say(
+            f"log-probability {decoding.log_prob:.2f}, mean probability of a subword {mean:.2f}"
+        )
         scored = zip(pieces, decoding.log_probs, strict=True)
         self._say("  ".join(f"{piece} {math.exp(log_prob):.2f}" for piece, log_prob in scored))
         others = self.translator.with_whole_beam().translations(line)
@@ -90,9 +93,9 @@ class Prompt:
                 self._say(f"{hypothesis.log_prob:.2f}  {text}")
 
     def _attention(self, line: str, translation: Translation) -> None:
-        """Shows the source words with the greatest weights for each word of the answer."""
+        """Prints the source words with the greatest attention weights for each translated word."""
         if not self.translator.attends:
-            self._say("this model has no attention to show (decoder=fixed)")
+            self._say("the model has no attention (decoder=fixed)")
             return
         [attention] = self.translator.attention_maps([line], [translation], units=self.units)
         for word, weights in zip(attention.target, attention.total, strict=True):
@@ -100,15 +103,17 @@ class Prompt:
             attended = [
                 f"{attention.source[i]} {weights[i]:.2f}" for i in best if weights[i] >= MIN_WEIGHT
             ]
-            self._say(f"{word} ← {', '.join(attended) or 'everywhere a little'}")
+            self._say(f"{word} ← {', '.join(attended) or f'all weights below {MIN_WEIGHT}'}")
 
 
 def at_terminal(translator: Translator, units: Units) -> None:
-    """Runs a prompt on this terminal, with line editing and history where Python has them."""
+    """Runs the interactive prompt at the terminal, with line editing and history where Python has
+    them.
+    """
     with contextlib.suppress(ImportError):
         import readline
 
-        readline.parse_and_bind("tab: self-insert")  # between the columns of a line
+        readline.parse_and_bind("tab: self-insert")  # tabs separate the columns of a line
     print(f"{translator}. :help lists commands", flush=True)
     Prompt(translator, units, input, print).run()
     print()

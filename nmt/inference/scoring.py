@@ -1,4 +1,4 @@
-"""Probabilities of given translations under a model."""
+"""Scoring of given translations: their log-probabilities under a model."""
 
 import json
 import logging
@@ -25,17 +25,21 @@ NBEST_LINE = re.compile(
     r"\s*(?P<number>\d{1,15})\s*\|\|\|"
     r"\s*(?P<text>.*?)\s*\|\|\|"
     r"\s*(?P<features>((?!\|\|\|).)*?)\s*"
-    r"(\|\|\|\s*[-+.\deinfa]+\s*)?"  # score
+    r"(\|\|\|\s*[-+.\deinfa]+\s*)?"  # total score
     r"(\|\|\|[-=\d\s]*)?",  # word alignment
 )
-"""Line of an n-best list; its text may contain |||, so later fields are matched from the end."""
+"""Pattern of a line of an n-best list in Moses format; the text of the hypothesis may contain |||.
+"""
 
 
 @dataclass(frozen=True)
 class ScoredPair:
-    """A sentence and a translation of it.
+    """A source sentence and its translation.
 
-    nbest_entry: entry of an n-best list, without its score
+    source: source sentence
+    target: translation
+    nbest_entry: number, text and features from an n-best list, without the score (None: no n-best
+        list)
     """
 
     source: str
@@ -56,21 +60,25 @@ def score_files(
     format: Literal["text", "jsonl"],
     normalize: Literal["none", "average"],
 ) -> float:
-    """Writes the log-probability of each translation, and returns the perplexity of all.
+    """Writes the log-probability of each translation. Returns the perplexity of all translations.
 
     load: returns the translator
-    ranks: all processes of the scoring
-    source, target, nbest: files of sentences, of translations, or an n-best list in Moses format
-    errors: treatment of lines that are not UTF-8
-    output, work: file (None: stdout); names and hashes of everything that it depends on
-    format: `text`, one number per line, or `jsonl`, with the tokens; n-best lists keep theirs
-    normalize: `average` divides by the number of tokens
+    ranks: all processes that share the work
+    source: file of source sentences, one per line
+    target: file of translations, one per line (None: `nbest` is used)
+    nbest: n-best list in Moses format (None: `target` is used)
+    errors: handling of lines that are not UTF-8
+    output: output file (None: stdout)
+    work: names and hashes of everything that the output depends on
+    format: `text` (a log-probability per line) or `jsonl` (with tokens); n-best lists keep their
+        format
+    normalize: `average` divides the log-probability by the number of tokens, </s> included
 
     Raises UserError if the files do not belong together.
     """
     files = find_file(source), find_file(str(target or nbest))
     pairs_of = _aligned if target else _of_list
-    # Everything is read once, so that errors come before any output.
+    # A first pass reports errors in the files before any output is written.
     count = sum(1 for _ in pairs_of(*files, errors))
     pairs = pairs_of(*files, errors)
     translator = load()
@@ -99,7 +107,7 @@ def _line(
     format: str,
     normalize: str,
 ) -> str:
-    """Output line of a candidate."""
+    """Returns the output line of one translation."""
     log_prob = result.log_prob
     if candidate.nbest_entry is not None:
         return f"{candidate.nbest_entry} nmt= {log_prob:.6f} ||| {log_prob:.6f}"
@@ -110,7 +118,7 @@ def _line(
 
 
 def _aligned(source: Path, target: Path, errors: Errors) -> Iterator[ScoredPair]:
-    """Sentences and translations of two files. Raises UserError if one of them has more lines."""
+    """Yields the sentence pairs of two files. Raises UserError if the files differ in length."""
     target_count = sum(1 for _ in stream_lines(target, errors))
     source_count = sum(1 for _ in stream_lines(source, errors))
     check_aligned(source, source_count, target, target_count)
@@ -119,7 +127,7 @@ def _aligned(source: Path, target: Path, errors: Errors) -> Iterator[ScoredPair]
 
 
 def _of_list(source: Path, nbest: Path, errors: Errors) -> Iterator[ScoredPair]:
-    """Hypotheses of an n-best list, with their source sentences.
+    """Yields the hypotheses of an n-best list with their source sentences.
 
     Raises UserError if the list is empty, or its sentence numbers do not ascend.
     """
@@ -130,15 +138,18 @@ def _of_list(source: Path, nbest: Path, errors: Errors) -> Iterator[ScoredPair]:
         place = f"{nbest}, line {line_number:,}"
         fields = NBEST_LINE.fullmatch(line)
         if fields is None:
-            raise UserError(f"{place}: not `number ||| translation ||| features [||| score]`")
+            raise UserError(f"{place}: expected `number ||| translation ||| features [||| score]`")
         number = int(fields["number"])
         if number >= len(sentences):
-            problem = f"there are only {len(sentences):,} source lines"
-            raise UserError(f"{place}: sentence {number}, but {problem}")
+            problem = f"but {source} has only {len(sentences):,} lines, counted from 0"
+            raise UserError(f"{place}: sentence {number}, {problem}")
         if number < last_number:
-            raise UserError(f"{place}: sentence {number}, but numbers must ascend")
+            raise UserError(
+                f"{place}: sentence {number} after sentence {last_number}; "
+                "sort the n-best list by sentence number"
+            )
         last_number = number
         entry = f"{number} ||| {fields['text']} ||| {fields['features']}"
         yield ScoredPair(sentences[number], fields["text"], entry)
     if not line_number:
-        raise UserError(f"{nbest}: is empty")
+        raise UserError(f"{nbest}: the n-best list is empty")

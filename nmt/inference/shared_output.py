@@ -1,8 +1,8 @@
-"""Output of work that several processes share, or that is kept in parts.
+"""Output files that several processes write together, or that are kept as parts.
 
-The chunks of the input are divided into blocks. A rank takes the next block that no rank has taken,
-and writes its output to a part of its own, which is complete or absent. The first rank joins the
-parts in order. Work that was killed continues with the blocks that have no part.
+The input chunks are divided into blocks. Each process (rank) takes the next free block and writes
+its output to a separate part file. A part file is complete or absent. The first rank joins the
+parts in order. Interrupted work resumes with the blocks without a part file.
 """
 
 import contextlib
@@ -28,15 +28,17 @@ from nmt.storage.lock import Lock
 
 Chunk = TypeVar("Chunk")
 BLOCKS = 100
-"""Blocks of an input, if they are not too large: enough for ranks of different speed."""
+"""Number of blocks of an input with small blocks; enough to balance ranks of different speed."""
 MOST_CHUNKS = 10
-"""Chunks of a block, at most: a minute or two of work, which a kill undoes."""
+"""Largest number of chunks in a block; about two minutes of work, which are lost if a rank is
+killed.
+"""
 MANIFEST = "manifest.json"
-"""File that describes the work of a folder of parts."""
+"""Name of the file in a folder of parts that describes the work: models, inputs and settings."""
 
 
 def in_parts(ranks: Ranks, output: str | None) -> bool:
-    """Whether no process has the output of all lines."""
+    """Returns whether the output is written as parts: with several ranks or an output folder."""
     return ranks.several or str(output).endswith("/")
 
 
@@ -48,32 +50,35 @@ def sink_of(
     resume: bool = False,
     on_failure: OnFailure = "delete",
 ) -> contextlib.AbstractContextManager[StreamSink]:
-    """The destination of output lines: one of parts with several ranks, or if a folder is named.
+    """Returns the destination of output lines: parts for several ranks or a folder, otherwise a
+    file.
 
-    ranks: all processes of the work
-    output: a file, a pipe or a device, or a folder for parts, with / at the end (None: stdout)
-    line_count: lines of the input
-    work, resume, on_failure: as of `open_sink`
+    ranks: all processes that share the work
+    output: file, pipe, device, or a folder for parts that ends with / (None: stdout)
+    line_count: number of input lines
+    work: names and hashes of everything that the output depends on
+    resume: whether to continue an interrupted output file
+    on_failure: treatment of an incomplete output file, as in `open_sink`
 
-    Raises UserError as `open_sink`, and if ranks have other work or cannot share this one.
+    Raises UserError as `open_sink` does, and if the ranks have different work or stdout as output.
     """
     if not in_parts(ranks, output):
         return open_sink(output, work=work, resume=resume, on_failure=on_failure)
     if output is None:
         raise UserError(
-            "output=stdout: several processes need files; give output=FILE, or output=FOLDER/ for "
-            "the parts"
+            "output=stdout: several processes cannot write to stdout; give output=FILE, or "
+            "output=FOLDER/ to keep the parts"
         )
     return _shared(ranks, output, line_count, work)
 
 
 class PartsSink(StreamSink):
-    """Writes the output of each block of input chunks to a part.
+    """Writes the output of each block of input chunks to a part file.
 
     folder: folder of the parts
-    chunk_count: chunks of the input
-    block_size: chunks of a block
-    ranks: all processes of the work
+    chunk_count: number of chunks of the input
+    block_size: number of chunks in a block
+    ranks: all processes that share the work
     """
 
     def __init__(self, folder: Path, chunk_count: int, block_size: int, ranks: Ranks) -> None:
@@ -82,7 +87,7 @@ class PartsSink(StreamSink):
         self._lines: list[str] = []
         numbers = range(math.ceil(chunk_count / block_size))
         self.parts = [folder / f"part-{number:05}" for number in numbers]
-        # The view of one rank, because others may write already.
+        # The first rank lists missing parts for all ranks: some ranks may already write.
         self._missing = ranks.of_first([n for n in numbers if not self.parts[n].exists()])
 
     def own(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
@@ -92,30 +97,31 @@ class PartsSink(StreamSink):
             first = block * self._block_size - position
             yield from itertools.islice(chunks, first, first + self._block_size)
             position = (block + 1) * self._block_size
+            # The caller has written all chunks of the block when it asks for the next one.
             self._save(self.parts[block])
 
     def write(self, lines: Sequence[str], input_lines: int | None = None) -> None:
         self._lines += lines
 
     def _save(self, part: Path) -> None:
-        """Writes the part of a block, after the sums of its lines."""
+        """Writes the part file of a block, preceded by a file with the sums of the block."""
         if self.sums:
             write_atomically(part.with_suffix(".json"), json.dumps(self.sums).encode())
         text = "".join(f"{line}\n" for line in self._lines)
         write_atomically(part, text.encode("utf-8", "replace"))
         self._lines = []
-        self.sums = []  # those of the next block
+        self.sums = []
 
 
 @contextlib.contextmanager
 def _shared(
     ranks: Ranks, output: str, line_count: int, work: Mapping[str, str]
 ) -> Iterator[StreamSink]:
-    """A sink of parts, which are joined in the end unless `output` is a folder.
+    """Yields a sink of parts, which are joined at the end unless `output` is a folder.
 
-    A UserError of one rank ends the work of all after their current blocks.
+    After a UserError, all ranks stop when they have finished their current blocks.
     """
-    ranks.agree("work", dict(work), "give all the same model, files and settings")
+    ranks.agree("work", dict(work), "give all processes the same model, files and settings")
     chunk_count = math.ceil(line_count / CHUNK)
     block_size = max(1, min(MOST_CHUNKS, math.ceil(chunk_count / BLOCKS)))
     keeps_parts = output.endswith("/")
@@ -131,6 +137,7 @@ def _shared(
                 stack.enter_context(Lock(folder / ".lock", f"output={output}"))
             except UserError as error:
                 problem = str(error)
+        # All ranks raise the problem of the first one, so that no rank waits for it.
         if problem := ranks.of_first(problem):
             raise UserError(problem)
         sink = PartsSink(folder, chunk_count, block_size, ranks)
@@ -150,7 +157,7 @@ def _shared(
             for part in sink.parts:
                 whole.copy(part)
     if whole is not None:
-        # The manifest last: without it, parts are of unknown origin.
+        # Delete the manifest last: parts without a manifest are of unknown origin.
         for file in sorted(folder.glob("part-*")):
             file.unlink()
         (folder / MANIFEST).unlink()
@@ -158,34 +165,36 @@ def _shared(
 
 
 def _claim_folder(folder: Path, work: Mapping[str, str]) -> None:
-    """Makes a folder of parts and its manifest.
+    """Creates a folder of parts and its manifest.
 
-    Raises UserError if that fails, or if the folder has parts of other work or other content.
+    Raises UserError if the folder cannot be created or contains other files or parts of other work.
     """
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder}: cannot be made ({error.strerror})") from error
+        raise UserError(f"{folder}: cannot be created ({error.strerror})") from error
     manifest = folder / MANIFEST
     if not manifest.exists():
         if names := [file.name for file in folder.glob("[!.]*")]:
             raise UserError(
-                f"{folder}: contains {min(names)}, not parts of this output. {DELETE_IT}"
+                f"{folder}: contains {min(names)}, which is not a part of this output. {DELETE_IT}"
             )
         write_atomically(manifest, json.dumps(work, indent=1).encode())
         return
     try:
         others = differences(json.loads(manifest.read_text(encoding="utf-8")), work)
     except (OSError, ValueError, TypeError, AttributeError):
-        others = ["origin unknown"]
+        others = ["unknown origin"]
     if others:
-        raise UserError(f"{folder}: parts of other work (other {', '.join(others)}). {DELETE_IT}")
+        raise UserError(
+            f"{folder}: contains parts of other work ({', '.join(others)}). {DELETE_IT}"
+        )
 
 
 def _summed(parts: Sequence[Path], folder: Path) -> list[float]:
-    """Sums of the figures of all parts. Raises UserError if a part is not there."""
+    """Returns the sums over all parts. Raises UserError if a part file is missing."""
     if absent := [part for part in parts if not part.exists()]:
-        raise UserError(f"{absent[0]}: not found; all machines must see the same folder {folder}")
+        raise UserError(f"{absent[0]}: not found; all machines must share the folder {folder}")
     figures = [part.with_suffix(".json") for part in parts]
     rows = [json.loads(file.read_text(encoding="utf-8")) for file in figures if file.exists()]
     return [sum(column) for column in zip(*rows, strict=True)]

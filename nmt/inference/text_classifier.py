@@ -1,4 +1,4 @@
-"""Text in, labels out, and the words that decided. All code that classifies uses this file."""
+"""Classification of texts with a trained network, with the importance of each word."""
 
 import logging
 from collections.abc import Sequence
@@ -19,15 +19,16 @@ from nmt.tokenizer.words import Units
 
 log = logging.getLogger(__name__)
 BATCH_TOKENS = 8000
-"""Positions of a batch."""
+"""Largest number of token positions in a batch, padding included."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Output of the model for some documents.
+    """Output of the classifier for a list of texts.
 
     probabilities: [texts, labels]
-    row_weights: [tokens] attention in each row, the mean over hops (None without attention)
+    row_weights: attention weights of the tokens in each encoder row, the mean over hops; a row is a
+        text or a sentence (None without attention)
     """
 
     probabilities: np.ndarray
@@ -35,11 +36,13 @@ class Reading:
 
 
 class TextClassifier:
-    """A model in evaluation mode and its tokenizer. The weights must not change while it is in use.
+    """A text classifier: a network in evaluation mode and its tokenizer.
 
-    model: classifier
+    The weights must not change while the object is in use.
+
+    model: classification network
     tokenizer: tokenizer of the network
-    max_tokens: tokens of a text; longer ones are cut, with a warning
+    max_tokens: largest number of tokens of a text; longer texts are cut, with a warning
     """
 
     def __init__(self, model: Seq2Label, tokenizer: Tokenizer, *, max_tokens: int) -> None:
@@ -53,7 +56,7 @@ class TextClassifier:
 
     @property
     def attends(self) -> bool:
-        """Whether there are importances to show."""
+        """Whether the classifier has attention, which gives the importance of each word."""
         return self.model.pooling.attends
 
     @overload
@@ -67,10 +70,10 @@ class TextClassifier:
     def classify(
         self, lines: str | Sequence[str], units: Units = "word"
     ) -> Classified | list[Classified]:
-        """Returns one answer per line; a string gives one answer.
+        """Returns the labels, probabilities and word importances of each text.
 
-        lines: texts; one without words is classified like a text of a single EOS
-        units: units of importances
+        lines: list of texts, or one string for one result; an empty text is classified as EOS
+        units: units of the importances, words or subwords
         """
         if isinstance(lines, str):
             return self.classify([lines], units)[0]
@@ -78,7 +81,7 @@ class TextClassifier:
         documents = self._encode(lines)
         if documents.cut:
             log.warning(
-                "%s texts have more than %s tokens: the rest is not read",
+                "%s texts have more than %s tokens: the classifier reads only their beginning",
                 documents.cut,
                 self.max_tokens,
             )
@@ -98,7 +101,7 @@ class TextClassifier:
         return answers
 
     def probabilities(self, lines: str | Sequence[str]) -> np.ndarray:
-        """[texts, labels]; [labels] for a string."""
+        """Returns the label probabilities, [texts, labels], or [labels] for a single string."""
         if isinstance(lines, str):
             return self.probabilities([lines])[0]
         return self._read(self._encode(check_lines(lines))).probabilities
@@ -110,16 +113,15 @@ class TextClassifier:
     @torch.inference_mode()
     def _read(self, documents: Documents) -> Reading:
         if self.model.training:
-            raise ValueError("the model is in training mode; call model.eval() first")
+            raise ValueError("the network is in training mode; call model.eval() first")
         device = next(self.model.parameters()).device
-        probabilities = np.zeros((len(documents), len(self.model.labels.names)))  # [texts, labels]
-        row_weights = [np.zeros(0)] * len(documents.rows)  # [pieces] of each row
+        probabilities = np.zeros((len(documents), len(self.model.labels.names)))
+        row_weights = [np.zeros(0)] * len(documents.rows)
         lengths = documents.lengths.tolist()
         with Progress("labelling", len(documents), "texts") as step:
             for batch in length_batches(range(len(documents)), lengths, BATCH_TOKENS):
                 texts = collate_texts(documents, batch, None).to(device)
                 logits, pooled = self.model.read(texts)  # logits: [batch, labels]
-                # [batch, labels]
                 batch_probabilities = self.model.labels.probabilities(logits.double())
                 probabilities[batch] = batch_probabilities.cpu().numpy()
                 step(len(batch))
@@ -127,7 +129,7 @@ class TextClassifier:
                     means = pooled.weights.double().mean(1).cpu().numpy()  # [rows, S]
                     rows = (row for i in batch for row in _rows_of(documents, i))
                     for row, weights in zip(rows, means, strict=True):
-                        row_weights[row] = weights[: len(documents.rows[row])]  # without padding
+                        row_weights[row] = weights[: len(documents.rows[row])]
         return Reading(probabilities, row_weights if self.attends else None)
 
     def _importances(
@@ -138,32 +140,32 @@ class TextClassifier:
         row_weights: list[np.ndarray] | None,
         units: Units,
     ) -> tuple[list[str], np.ndarray]:
-        """Units of one text, and the attention to each, from that to its pieces.
+        """Returns the units of one text and the attention weight of each unit.
 
         line: text
         documents: encoded texts
-        number: number of the text in `documents`
-        row_weights: attention in each row
-        units: units of the result
+        number: index of the text in `documents`
+        row_weights: attention weights in each row
+        units: units of the result, words or subwords
         """
         words: list[str] = []
         shares = [np.zeros(0)]
         rows = iter(_rows_of(documents, number))
         for sentence in sentences(line) if self.model.pooling.splits else [line]:
-            # A sentence without pieces has no row, nor has one behind the last token that is read.
+            # Empty sentences and sentences after `max_tokens` have no row.
             row = next(rows, None) if self.tokenizer.encode_source([sentence])[0] else None
             ids = [] if row is None else documents.rows[row].tolist()
             sentence_words, piece_words = self.tokenizer.source_units(sentence, ids, units)
             sentence_shares = np.zeros(len(sentence_words))  # [words]
             if row is not None and row_weights is not None:
-                # Words of one piece share its attention equally.
+                # Words in the same subword share its attention weight equally.
                 for its_words, weight in zip(piece_words, row_weights[row], strict=True):
                     sentence_shares[its_words.start : its_words.stop] += weight / len(its_words)
             words += sentence_words
             shares.append(sentence_shares)
-        return words, np.concatenate(shares)  # [words]
+        return words, np.concatenate(shares)
 
 
 def _rows_of(documents: Documents, number: int) -> range:
-    """Rows of a text."""
+    """Returns the range of encoder rows that belong to one text."""
     return range(documents.offsets[number], documents.offsets[number + 1])

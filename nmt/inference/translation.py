@@ -1,4 +1,4 @@
-"""Values of a translator: constraints that it is given, translations that it returns."""
+"""Input and output types of the translator: constraints, forced decodings and translations."""
 
 import html
 import math
@@ -17,11 +17,11 @@ TokenIds = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Constraint:
-    """Demands on one translation.
+    """Lexical constraints on one translation.
 
-    prefix: text that it begins with
-    required: words or phrases that it contains
-    forbidden: words or phrases that it does not contain
+    prefix: text that the translation begins with
+    required: words or phrases that the translation contains
+    forbidden: words or phrases that the translation does not contain
     """
 
     prefix: str = ""
@@ -35,17 +35,17 @@ class Constraint:
         continuing: frozenset[int],
         spare_tokens: int,
     ) -> Request:
-        """Returns the request with this constraint in target ids.
+        """Returns the search request with this constraint, encoded as target ids.
 
-        speller: speller of prefixes
-        continuing: pieces that lengthen a word
-        spare_tokens: tokens that a translation may have beside the required ones
+        request: request without constraints
+        speller: finds the subword sequences of the prefix
+        continuing: ids of subwords that continue a word
+        spare_tokens: number of tokens that a translation may have in addition to the required ones
 
-        Raises UserError if the vocabulary cannot spell a text, or the constraint contradicts
-        itself.
+        Raises UserError if the vocabulary cannot spell a text or the constraint contradicts itself.
         """
         tokenizer = speller.tokenizer
-        # Encoded together; required texts are whole words, but a prefix may end inside one.
+        # Required texts are whole words. A prefix may end inside a word.
         texts = [self.prefix, *self.required]
         prefix, *required = (tuple(ids) for ids in tokenizer.encode_target(texts))
         spellings = speller.spellings(self.prefix)
@@ -53,7 +53,7 @@ class Constraint:
         if spellings and not spellings[0]:
             impossible.append(self.prefix)
         if impossible:
-            problem = "cannot be written with the vocabulary of this model"
+            problem = "cannot be written with the vocabulary of the model"
             raise UserError(f'constraints: "{impossible[0]}" {problem}')
         forbidden = tuple(
             tuple(spelling)
@@ -63,7 +63,7 @@ class Constraint:
         )
         for sequence in [prefix, *required]:
             _check_allowed(sequence, forbidden, tokenizer)
-        # Long enough for all texts, also where the source is short.
+        # A short source must not cut the required texts.
         needed = len(prefix) + sum(map(len, required)) + spare_tokens
         return replace(
             request,
@@ -81,19 +81,21 @@ def _check_allowed(sequence: TokenIds, forbidden: Sequence[TokenIds], tokenizer:
         if any(sequence[start : start + len(banned)] == banned for start in starts):
             required_text, banned_text = tokenizer.decode([list(sequence), list(banned)])
             raise UserError(
-                f'constraints: "{required_text}" must appear, but "{banned_text}" in it must not'
+                f'constraints: "{required_text}" is required, but contains "{banned_text}", '
+                "which is forbidden; remove one of them"
             )
 
 
 @dataclass(frozen=True)
 class ForcedDecoding:
-    """Probabilities and attention of a given translation under the model.
+    """Token probabilities and attention weights of a given translation under the model.
 
     log_probs: [tokens + EOS] natural-log probabilities
     weights: [tokens + EOS, source + EOS] attention, the mean over heads (None without attention)
-    heads: [heads, tokens + EOS, source + EOS], only for a single model with several heads
-    places: [tokens + EOS, rows, columns] attention to the places of a picture; together with
-        `weights`, each token's sum to 1
+    heads: [heads, tokens + EOS, source + EOS] attention of each head; only for a single model with
+        several heads
+    places: [tokens + EOS, rows, columns] attention to the grid cells of an image. For each token,
+        `weights` and `places` together sum to 1
     """
 
     log_probs: np.ndarray
@@ -118,18 +120,22 @@ class ForcedDecoding:
 
 
 def perplexity(log_prob: float, tokens: int) -> float:
-    """Perplexity of some tokens, bounded, as exp overflows beyond about 709 nats; NaN for none."""
+    """Returns the perplexity, exp(-log_prob / tokens), or NaN for 0 tokens.
+
+    The exponent is limited to 700, because exp overflows beyond about 709.
+    """
     return math.exp(min(-log_prob / tokens, 700.0)) if tokens else math.nan
 
 
 @dataclass(frozen=True)
 class Translation:
-    """Translations of one line.
+    """Hypotheses of one input line.
 
-    source: ids of the line
-    hypotheses: best first; none for a line without words
+    source: source ids
+    hypotheses: hypotheses, best first; empty for a line without words
     texts: text of each hypothesis
-    details: probabilities and attention of the first `details_of` hypotheses
+    details: token probabilities and attention of the best hypotheses; their number is the
+        `details_of` of the call
     """
 
     source: Sequence[int]

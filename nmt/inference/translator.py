@@ -1,4 +1,7 @@
-"""Text in, text out. All code that translates or scores uses this file."""
+"""Translation and scoring of text with a model or an ensemble.
+
+nmt.translate, nmt.score, nmt.evaluate and nmt.serve use this module.
+"""
 
 from __future__ import annotations
 
@@ -39,33 +42,34 @@ from nmt.tokenizer.words import Units, words
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 ProgressCallback = Callable[[int], object]
-"""Receives the number of newly finished lines."""
+"""Progress callback; its argument is the number of newly finished lines."""
 FORCED_TOKENS = 4000
-"""Largest number of target tokens, with padding, in a batch of given translations that are
-scored."""
+"""Largest number of target positions, padding included, in a batch of forced decoding."""
 
 
 def no_progress(lines: int) -> None:
-    """The default progress callback does nothing."""
+    """Does nothing; the default progress callback."""
 
 
 class Translator:
-    """One model or an ensemble, their tokenizer and a search.
+    """Translator of text: a model or an ensemble, a tokenizer and a search.
 
     The models are in evaluation mode; their weights must not change while the translator is in use.
     Several threads may use one translator at the same time.
 
     models: a model, or the members of an ensemble
-    batch_tokens: source positions of a batch at most
+    tokenizer: tokenizer of the models
+    search: search algorithm, such as beam search
+    batch_tokens: largest number of source positions in a batch, padding included
     max_length_factor, max_length_offset: a translation has at most
         factor · source tokens + offset tokens
-    max_source: tokens of a source; longer ones are cut, with a warning
-    unknown: replacement of unknown words, see unknown_words.py
-    lexicon: translations of unknown words for unknown="copy"
+    max_source: largest number of source tokens of a line; longer lines are cut, with a warning
+    unknown: treatment of unknown words: `mark`, `drop` or `copy` (nmt/inference/unknown_words.py)
+    lexicon: translations of source words that replace unknown words, for unknown="copy"
     precision: number format of the weights
-    averaging: combination of the members of an ensemble
-    shares: weights of the members of an ensemble (default: equal)
-    languages: names of source and target, for messages
+    averaging: mean of the ensemble members' probabilities or log-probabilities
+    shares: weight of each ensemble member, in any scale (default: equal weights)
+    languages: names of the source and target languages, for messages
 
     Raises UserError if the models do not support the options.
     """
@@ -102,17 +106,17 @@ class Translator:
         self._check_options(has_lexicon=lexicon is not None)
 
     def _check_options(self, has_lexicon: bool) -> None:
-        needs_attention = "needs a model with attention, and this one has none"
+        needs_attention = "needs attention, but the model has none (decoder=fixed)"
         if self.unknown == "copy" and not self.attends:
             raise UserError(f"translation.unknown=copy: {needs_attention}; choose drop or mark")
         if self.unknown == "copy" and not self.tokenizer.columns.sources:
             raise UserError(
-                "translation.unknown=copy: copies source words, and a picture has none; "
+                "translation.unknown=copy: copies source words, but the model reads images only; "
                 "choose drop or mark"
             )
         if has_lexicon and self.unknown != "copy":
             raise UserError(
-                f"lexicon: is used by translation.unknown=copy only, and it is {self.unknown}"
+                f"lexicon: needs translation.unknown=copy, got translation.unknown={self.unknown}"
             )
         if getattr(self.search, "needs_attention", False) and not self.attends:
             raise UserError(f"search.coverage: {needs_attention}; set search.coverage=0")
@@ -126,13 +130,13 @@ class Translator:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Copies of source words without attention, or without source words."""
+        """Yields errors for `unknown=copy` without attention or without source words."""
         key = "translation.unknown"
         if run.value(key) != "copy":
             return
         yield from run.needing_attention(key)
         if not run.sources:
-            yield run.error(key, "copies source words, and a picture has none: drop or mark")
+            yield run.error(key, "an image has no source words to copy; choose drop or mark")
 
     def with_search(self, search: Search) -> Translator:
         """Returns a translator with the same models and another search."""
@@ -143,7 +147,7 @@ class Translator:
     def with_whole_beam(self) -> Translator:
         """Returns a translator whose search returns all hypotheses of its beam.
 
-        Searches without a beam, and those that return several hypotheses already, stay as they are.
+        Searches without a beam, or with `n_best` above 1, stay unchanged.
         """
         search = copy.copy(self.search)
         if hasattr(search, "width") and getattr(search, "n_best", None) == 1:
@@ -156,7 +160,7 @@ class Translator:
 
     @cached_property
     def encoder_hash(self) -> str:
-        """SHA-256 of the weights of the first model's encoder."""
+        """SHA-256 of the encoder weights of the first model."""
         digest = hashlib.sha256()
         for name, weight in sorted(self.models[0].encoder.state_dict().items()):
             digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
@@ -175,10 +179,10 @@ class Translator:
     def translate(
         self, lines: str | Sequence[str], progress: ProgressCallback = no_progress
     ) -> str | list[str]:
-        """Returns one translation per line; an empty line for a line without words.
+        """Returns one translation per line, an empty string for a line without words.
 
-        lines: a list, or one string for one translation; lines are not split into sentences
-        progress: called after each batch with the number of its lines
+        lines: list of lines, or one string for one translation; lines are not split into sentences
+        progress: called after each batch with the number of lines in the batch
         """
         if isinstance(lines, str):
             return self.translations(lines).text
@@ -187,9 +191,11 @@ class Translator:
     def for_column(
         self, source: str, translation: str = "translation"
     ) -> Callable[[Mapping[str, Sequence[str]]], dict[str, list[str]]]:
-        """A function for `Dataset.map(…, batched=True)` of `datasets` that adds translations.
+        """Returns a function that adds translations to a dataset of the `datasets` library.
 
-        source: name of the column that is translated
+        Use: `dataset.map(translator.for_column("de"), batched=True)`.
+
+        source: name of the column to translate
         translation: name of the new column
         """
         return partial(self._translate_column, source, translation)
@@ -220,18 +226,18 @@ class Translator:
     ) -> Translation | list[Translation]:
         """Returns all hypotheses that the search finds for each line, with their texts.
 
-        lines: a list, or one string for one answer
-        constraints: one for each line
-        details_of: number of best hypotheses of each line that get the probabilities of their words
-            and their attention
-        progress: called after each batch with the number of its lines
+        lines: list of lines, or one string for one result
+        constraints: one constraint per line (None: no constraints)
+        details_of: number of best hypotheses of each line for which token probabilities and
+            attention weights are computed
+        progress: called after each batch with the number of lines in the batch
 
-        Raises UserError if a constraint contradicts itself or this vocabulary cannot write it.
+        Raises UserError if a constraint contradicts itself or the vocabulary cannot spell it.
         """
         if isinstance(lines, str):
             if len(sentences(lines)) > 1:
                 self._warn_once(
-                    "a string with several sentences is translated as one line: "
+                    "the string has several sentences, but is translated as one line: "
                     "give a list of sentences, as nmt.data.documents.sentences returns it"
                 )
             return self.translations([lines], constraints, details_of)[0]
@@ -245,8 +251,8 @@ class Translator:
             batch_requests = [requests[i] for i in batch]
             return self._translate_batch(batch_sources, batch_requests, details_of)
 
-        with_words = [i for i, source in enumerate(sources) if source]  # empty lines stay empty
-        lengths = [length_of(source) + 1 for source in sources]  # with EOS
+        with_words = [i for i, source in enumerate(sources) if source]
+        lengths = [length_of(source) + 1 for source in sources]  # with </s>
         batches = length_batches(with_words, lengths, self.batch_tokens)
         for i, translation in self._in_batches(translate_batch, batches, "translating", progress):
             translations[i] = translation
@@ -256,25 +262,28 @@ class Translator:
         return self._with_replaced_unknown_words(lines, translations)
 
     def encode(self, lines: Sequence[str]) -> list[Sequence[int]]:
-        """Source ids of each line, cut to `max_source`. Raises TypeError for a string."""
+        """Returns the source ids of each line, cut to `max_source` tokens.
+
+        Raises TypeError if `lines` is a single string.
+        """
         return self._encode(check_lines(lines))
 
     def request(self, source: Sequence[int]) -> Request:
-        """Demands on the search for an encoded line."""
+        """Returns the search request of an encoded line: its length limit and random seed."""
         limit = int(self.max_length_factor * length_of(source)) + self.max_length_offset
-        seed = zlib.crc32(np.asarray(source, np.int64).tobytes())  # the same samples in every batch
+        seed = zlib.crc32(np.asarray(source, np.int64).tobytes())
         return Request(max_length=limit, seed=zlib.crc32(picture_of(source).encode(), seed))
 
     def _encode(self, lines: list[str]) -> list[Sequence[int]]:
         if self.tokenizer.columns.plain and any("\t" in line for line in lines):
             self._warn_once(
-                "there are tabs in the input: this model reads one text a line, so a tab is a space"
+                "the input has tabs: the model reads one text per line and treats a tab as a space"
             )
         sources = self.tokenizer.encode_source(lines)
         for i, source in enumerate(sources):
             if len(source) > self.max_source:
                 log.warning(
-                    '"%s …" has %s tokens: only the first %s are read',
+                    'line "%s …" has %s tokens: only the first %s tokens are translated',
                     lines[i][:40],
                     len(source),
                     self.max_source,
@@ -291,7 +300,7 @@ class Translator:
     def _warn_of_unknown_lines(
         self, lines: Sequence[str], sources: Sequence[Sequence[int]]
     ) -> None:
-        # Half is enough: an unknown word may be two pieces, ▁ and <unk>.
+        # Half of the tokens suffice: an unknown word may be two tokens, ▁ and <unk>.
         unknown = [
             line
             for line, source in zip(lines, sources, strict=True)
@@ -299,8 +308,8 @@ class Translator:
         ]
         if unknown:
             log.warning(
-                '%s of %s lines are mostly unknown to the vocabulary ("%s"): '
-                "is this the language of the model (%s)?",
+                'most words of %s of %s lines are not in the vocabulary ("%s"): '
+                "is the input in the source language of the model (%s)?",
                 f"{len(unknown):,}",
                 f"{len(lines):,}",
                 unknown[0][:40],
@@ -328,7 +337,7 @@ class Translator:
         with self.networks.generating():
             step, state = self.networks.first_step(memories)
             if any(request.constrained for request in requests):
-                step = Constrained(step, requests)  # any search can use it
+                step = Constrained(step, requests)
                 state = step.initial_state(state)
             hypotheses = self.search(step, state, requests)
         translations = self._with_texts(sources, hypotheses)
@@ -339,8 +348,9 @@ class Translator:
     def _with_texts(
         self, sources: list[Sequence[int]], hypotheses: list[list[Hypothesis]]
     ) -> list[Translation]:
-        """Translations ranked by their texts if the search does so, otherwise without repeats."""
-        # One call decodes all hypotheses, which is faster than one for each.
+        """Returns translations, reranked by their texts if the search does so, otherwise without
+        repeats.
+        """
         texts = iter(self.tokenizer.decode([h.tokens for several in hypotheses for h in several]))
         translations = [
             Translation(source, several, [next(texts) for _ in several], [])
@@ -351,9 +361,9 @@ class Translator:
         return self._without_repetition(translations)
 
     def _without_repetition(self, translations: list[Translation]) -> list[Translation]:
-        """Removes hypotheses with the text of a better one: other pieces may spell the same."""
+        """Removes hypotheses with the text of a better hypothesis, but other subwords."""
         if getattr(self.search, "repeats", False):
-            return translations  # samples may repeat
+            return translations  # keep repeated samples
         return [_distinct(translation) for translation in translations]
 
     def _add_details(
@@ -386,8 +396,8 @@ class Translator:
             if translation.source and not translation.hypotheses and request.required:
                 required = self.tokenizer.decode([list(ids) for ids in request.required])
                 raise UserError(
-                    f"constraints: no translation holds all of {', '.join(required)}; "
-                    "do they contradict what is forbidden?"
+                    f"constraints: no translation contains all of {', '.join(required)}; "
+                    "remove forbidden words that contradict them"
                 )
 
     def _with_replaced_unknown_words(
@@ -405,7 +415,7 @@ class Translator:
                 [translations[i].source for i, _ in unknown],
                 [translations[i].hypotheses[rank].tokens for i, rank in unknown],
             )
-            attention = [decoding.weights for decoding in decodings]  # [T, S] each
+            attention = [decoding.weights for decoding in decodings]
         for (i, rank), weights in zip(unknown, attention, strict=True):
             translations[i].texts[rank] = filled(
                 text=translations[i].texts[rank],
@@ -426,11 +436,12 @@ class Translator:
         attention: bool = True,
         progress: ProgressCallback = no_progress,
     ) -> list[ForcedDecoding]:
-        """Returns probabilities and attention of given translations, by one teacher-forced pass.
+        """Returns token probabilities and attention weights of given translations (forced
+        decoding).
 
-        sources, targets: ids; an empty source or target counts as </s>
-        attention: whether to return attention
-        progress: called after each batch with the number of its lines
+        sources, targets: token ids; an empty source or target counts as </s>
+        attention: whether to return attention weights
+        progress: called after each batch with the number of lines in the batch
         """
 
         @torch.inference_mode()
@@ -441,7 +452,7 @@ class Translator:
             return self.networks.force(memories, batch_sources, batch_targets, attention)
 
         sizes = zip(sources, targets, strict=True)
-        # With </s>; padding of either side counts.
+        # Length of the longer side with </s>, because both sides are padded.
         lengths = [max(length_of(source), len(target)) + 1 for source, target in sizes]
         batches = length_batches(range(len(sources)), lengths, FORCED_TOKENS)
         decodings = dict(self._in_batches(force_batch, batches, "scoring", progress))
@@ -450,18 +461,18 @@ class Translator:
     def attention(
         self, text: str, translation: str | None = None, units: Units = "word"
     ) -> AttentionMap:
-        """Returns the attention while a translation of a text is written.
+        """Returns the attention map of a text and its translation.
 
-        text: source
-        translation: a given translation (default: the model's own)
-        units: units of the map
+        text: source text
+        translation: given translation (default: the translation by the model)
+        units: units of the map, words or subwords
 
-        Raises UserError if the model has no attention, or the text no words.
+        Raises UserError if the model has no attention or the text has no words.
         """
         if not self.attends:
-            raise UserError("this model has no attention to show (decoder=fixed)")
+            raise UserError("the model has no attention (decoder=fixed)")
         if units not in get_args(Units):
-            raise UserError(f"units={units}: choose {', '.join(get_args(Units))}")
+            raise UserError(f"units={units}: unknown; choose {' or '.join(get_args(Units))}")
         check_lines([text] if translation is None else [text, translation])
         if translation is None:
             answer = self.translations(text, details_of=1)
@@ -480,16 +491,17 @@ class Translator:
         others: Mapping[str, Translator] | None = None,
         units: Units = "word",
     ) -> list[AttentionMap]:
-        """Returns the attention of this model, and of others, in its translations of some lines.
+        """Returns the attention maps of this model and of other models for the same translations.
 
-        lines: sources; those without a translation are left out
-        translations: their translations, made with details_of=1
+        lines: source lines; lines without a translation are left out
+        translations: translation of each line, computed with details_of=1
         name: name of this model in the maps
-        others: models that are forced to produce the same translations, by name; a model without
-            attention is left out
-        units: units of the maps; several heads are shown separately
+        others: further translators by name; each is forced to produce the given translations, and
+            is
+            left out if it has no attention
+        units: units of the maps, words or subwords; several heads are shown separately
 
-        Raises UserError if the units are pieces, and a model has others.
+        Raises UserError if the units are subwords and a model has another tokenizer.
         """
         pairs = [
             DecodedPair(
@@ -505,7 +517,10 @@ class Translator:
         maps = [attention_map(self.tokenizer, pair, units, name) for pair in pairs]
         for other_name, other in (others or {}).items():
             if units == "piece" and other.tokenizer.models != self.tokenizer.models:
-                raise UserError(f"units=piece: {other_name} has another tokenizer; use units=word")
+                raise UserError(
+                    f"units=piece: {other_name} has another tokenizer than the translating model; "
+                    "use units=word"
+                )
             texts = [pair.text for pair in pairs]
             added = other.forced_maps([pair.line for pair in pairs], texts, units, name=other_name)
             for own_map, other_map in zip(maps, added, strict=True):
@@ -521,7 +536,15 @@ class Translator:
         progress: ProgressCallback = no_progress,
         name: str = "",
     ) -> list[AttentionMap]:
-        """Returns the attention of this model when it is forced to write given texts."""
+        """Returns the attention maps of the model when it is forced to produce the given
+        translations.
+
+        lines: source lines
+        texts: translation of each line
+        units: units of the maps, words or subwords
+        progress: called after each batch with the number of lines in the batch
+        name: name of the model in the maps
+        """
         sources = self.encode(lines)
         targets = self.tokenizer.encode_target(list(texts))
         decodings = self.force(sources, targets, progress=progress)
@@ -535,7 +558,7 @@ class Translator:
         activity: str,
         progress: ProgressCallback,
     ) -> Iterator[tuple[int, Result]]:
-        """Number and result of every line of the batches, as they are computed."""
+        """Yields (line number, result) for every line of the batches, batch by batch."""
         results = parallel_map(function, batches, self.networks.device)
         with Progress(activity, sum(map(len, batches)), "lines") as step:
             for batch, batch_results in zip(batches, results, strict=True):
@@ -553,7 +576,7 @@ def _reranked(translation: Translation, search: Reranker) -> Translation:
 
 
 def _distinct(translation: Translation) -> Translation:
-    """The first hypothesis of each text."""
+    """Returns the translation with only the first hypothesis of each text."""
     first_ranks: dict[str, int] = {}
     for rank, text in enumerate(translation.texts):
         first_ranks.setdefault(text, rank)

@@ -1,9 +1,10 @@
-"""Replacement of words that the target vocabulary does not have (Luong, Sutskever et al. 2015; Jean
-et al. 2015).
+"""Replacement of unknown words, which are not in the target vocabulary (Luong, Sutskever et al.
+2015;
+Jean et al. 2015).
 
-mark    ⁇, as the tokenizer writes it
-drop    nothing; a translation of unknown words only is empty
-copy    the source word with the greatest attention, or its translation in a lexicon
+mark    keeps ⁇, the tokenizer's mark of an unknown word
+drop    removes the word; a translation of unknown words only is empty
+copy    inserts the source word with the greatest attention, or its translation in a lexicon
 """
 
 import re
@@ -21,16 +22,17 @@ MARK = "⁇"
 
 
 def read_lexicon(path: str) -> dict[str, str]:
-    """Reads lines of a source word, a tab and its translation; the first line of a word counts.
+    """Reads a lexicon file: each line is a source word, a tab and its translation.
 
-    Raises UserError naming file and line for anything else.
+    The first line of a source word is used. Raises UserError with the line number for a malformed
+    line.
     """
     file = find_file(path)
     lexicon: dict[str, str] = {}
     for number, line in enumerate(stream_lines(file), 1):
         word, tab, translation = line.partition("\t")
         if not tab or not word.strip() or "\t" in translation:
-            raise UserError(f"{file}, line {number:,}: expected a word, a tab and its translation")
+            raise UserError(f"{file}, line {number:,}: expected WORD, a tab and its translation")
         lexicon.setdefault(word.strip(), translation.strip())
     return lexicon
 
@@ -47,23 +49,23 @@ def filled(
 
     text: translation, with a MARK for each unknown token
     tokens: ids of the translation
-    weights: [tokens + EOS, source pieces + EOS] attention (None: unknown words are dropped)
-    piece_words: numbers of the words that each source piece is part of
+    weights: [tokens + EOS, source tokens + EOS] attention (None: unknown words are dropped)
+    piece_words: range of words, counted from 0, that each source token belongs to
     words: source words
-    lexicon: translations of source words; other words are copied
+    lexicon: translations of source words; words that are not in the lexicon are copied
 
     Adjacent unknown tokens that attend to the same word become one word.
     """
     parts = text.split(MARK)
     unknown_steps = [step for step, token in enumerate(tokens) if token == UNK]
     if len(parts) != len(unknown_steps) + 1:
-        return text  # the mark is a word of the text
-    # parts[n] stands before the n-th unknown word
+        return text  # the mark occurs in the text itself
+    # parts[n] is the text before the n-th unknown word.
     written = parts[0]
     previous: range | None = None
     for step, rest in zip(unknown_steps, parts[1:], strict=True):
         if weights is not None and piece_words:
-            attended = piece_words[int(weights[step, : len(piece_words)].argmax())]  # without EOS
+            attended = piece_words[int(weights[step, : len(piece_words)].argmax())]
             if attended != previous or not written.strip():
                 word = "".join(words[attended.start : attended.stop])
                 written += f" {lexicon.get(word, word)} "

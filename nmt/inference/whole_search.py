@@ -1,8 +1,7 @@
-"""A whole beam search in C++ (model/native/beam_search.cpp), for networks that it can compute.
+"""Whole beam search in C++ (model/native/beam_search.cpp), for the networks that it supports.
 
-It finds what nmt/search finds with a `ModelStep`. Between two steps there is no Python, which
-otherwise takes most of the time: for single sentences, and where other threads wait for Python's
-lock.
+The result is equal to `breadth_first_search` with a `ModelStep`. No Python code runs between two
+decoder steps. Python code takes most of the time for single sentences, and delays other threads.
 """
 
 from collections.abc import Sequence
@@ -22,13 +21,13 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.search.penalty import Penalty, PenaltyName
 
 TABLE = 2**24
-"""Largest number of entries of the table of gates; 64 MB."""
+"""Largest number of entries of the table of gates; 64 MB of float32."""
 LOGITS = 2**19
-"""Logits that are ranked at a time: 2 MB stay in the processor's cache."""
+"""Number of logits ranked at a time; 2 MB of float32, which fit in the processor's cache."""
 
 
 def computes(model: Seq2Seq, memory: Prepared) -> bool:
-    """Whether the library computes the searches of a network on this memory."""
+    """Returns whether the C++ extension supports beam search for a network and this memory."""
     decoder: Any = model.decoder
     weights = current_weights()
     if type(decoder) is not Luong or weights is None or not native(memory.values):
@@ -59,16 +58,17 @@ def whole_search(
     n_best: int,
     penalty: Penalty,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` hypotheses of each sentence, best first, as `breadth_first_search` returns
-    them."""
+    """Returns the `n_best` hypotheses of each sentence, best first, like `breadth_first_search`."""
     decoder: Any = model.decoder
     layer = decoder.layers.layers[0]
-    limits = torch.tensor([request.max_length for request in requests])  # [B]
+    limits = torch.tensor([request.max_length for request in requests])
     longest = int(limits.max()) + 1
-    words = torch.empty(len(requests), n_best, longest, dtype=torch.int64)  # [B, n_best, T]
-    log_probs = torch.empty(len(requests), n_best, dtype=torch.float64)  # [B, n_best]
+    # Outputs of the C++ function: tokens [sentences, n_best, positions], values per hypothesis,
+    # and the number of hypotheses of each sentence
+    words = torch.empty(len(requests), n_best, longest, dtype=torch.int64)
+    log_probs = torch.empty(len(requests), n_best, dtype=torch.float64)
     scores = torch.empty_like(log_probs)
-    counts = torch.empty_like(limits)  # [B], hypotheses that were found
+    counts = torch.empty_like(limits)
     values = memory.values.contiguous()
     vocabulary = model.output.out_features
     weights = current_weights()
@@ -96,11 +96,14 @@ def whole_search(
 
 
 def _tables(model: Seq2Seq, is_low: bool) -> list[Tensor]:
-    """Gates of the input of every word, W_ih E y + b_ih [V 3Q]; weights and biases of the three
-    products of a step."""
+    """Returns the tensors that the C++ beam search reads.
+
+    The first tensor has the input part of the GRU gates for each target token, W_ih E y + b_ih
+    [V, 3Q]. It is followed by the weights and biases of the three matrix multiplications of a step.
+    """
     decoder: Any = model.decoder
     layer = decoder.layers.layers[0]
     layers = (decoder.combine, model.output)
     blocks = [layer.weight_block("hh"), *((linear.weight, linear.bias) for linear in layers)]
-    gates = F.linear(model.target_embedding.weight, *layer.weight_block("ih"))  # [V, 3·Q]
+    gates = F.linear(model.target_embedding.weight, *layer.weight_block("ih"))
     return [gates, *(t for w, b in blocks for t in (w.bfloat16() if is_low else w, b))]

@@ -1,9 +1,8 @@
-"""Word alignments: computed from attention between pieces, combined from two directions, and
-compared with a gold standard.
+"""Word alignments from attention weights: conversion from subwords to words, symmetrization, and
+scores against a gold standard.
 
-The weight between two words is the sum over the source word's pieces and the mean over the target
-word's. The weights to and from `</s>` are kept apart: they show where the translation begins and
-ends, not which word translates which.
+The weight between two words is the sum over the source word's subwords and the mean over the target
+word's subwords. Weights of `</s>` are separate: they mark the end of a sentence, not a word.
 """
 
 from collections.abc import Sequence
@@ -16,16 +15,16 @@ from nmt.data.links import Links
 
 Symmetrization = Literal["intersection", "union", "grow_diag", "forward", "backward"]
 NEIGHBORS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
-"""Steps from a link to its neighbours in the table of source and target words."""
+"""Offsets from a link to its eight neighbours in the table of source and target words."""
 
 
 @dataclass(frozen=True)
 class WordAlignment:
-    """Weights between words; each row of `weights` plus its `to_end` sums to 1.
+    """Alignment weights between words; each row of `weights` plus its `to_end` sums to 1.
 
     weights: [target words, source words]
-    to_end: [target words] weight of the source's `</s>`
-    at_end: [source words] weight while the target's `</s>` is predicted
+    to_end: [target words] weight of the source's `</s>` for each target word
+    at_end: [source words] weights while the target's `</s>` is predicted
     """
 
     weights: np.ndarray
@@ -33,7 +32,10 @@ class WordAlignment:
     at_end: np.ndarray
 
     def pairs(self) -> list[tuple[int, int]]:
-        """(source word, target word): each target word with the source word of greatest weight."""
+        """Returns a pair (source word, target word) for each target word, numbered from 0.
+
+        The source word is the one with the greatest weight.
+        """
         if not self.weights.size:
             return []
         return sorted((int(s), t) for t, s in enumerate(self.weights.argmax(1)))
@@ -45,22 +47,24 @@ def by_word(
     target_words: Sequence[range],
     sizes: tuple[int, int],
 ) -> np.ndarray:
-    """Returns weights between words, [target words + </s>, source words + </s>].
+    """Returns the weights between words, [target words + </s>, source words + </s>].
 
-    weights: [target pieces + </s>, source pieces + </s>]; words share the weight of their piece
-    source_words, target_words: numbers of the words that each piece is part of, from 0
-    sizes: source and target word counts
+    weights: [target tokens + </s>, source tokens + </s>]; words in the same token share its weight
+    source_words, target_words: range of words, counted from 0, that each token belongs to
+    sizes: number of source words and number of target words
     """
     source_shares = _membership(source_words, sizes[0])  # [source pieces + 1, source words + 1]
     source_shares /= source_shares.sum(1, keepdims=True)
     target_pieces = _membership(target_words, sizes[1]).T  # [target words + 1, target pieces + 1]
-    # A word without pieces has a row of zeros, not of NaN.
+    # A word without tokens has a row of zeros instead of NaN.
     target_means = target_pieces / np.maximum(1.0, target_pieces.sum(1, keepdims=True))
     return target_means @ weights @ source_shares
 
 
 def _membership(piece_words: Sequence[range], word_count: int) -> np.ndarray:
-    """[pieces + </s>, words + </s>]: 1 where a piece is part of a word."""
+    """Returns a matrix [tokens + </s>, words + </s>] with 1 where a token belongs to a word, else
+    0.
+    """
     membership = np.zeros((len(piece_words) + 1, word_count + 1))
     for piece, words in enumerate(piece_words):
         membership[piece, words.start : words.stop] = 1.0
@@ -74,7 +78,7 @@ def merge(
     target_words: Sequence[range],
     sizes: tuple[int, int],
 ) -> WordAlignment:
-    """Returns the weights of `by_word`, with those of </s> kept apart."""
+    """Returns the word alignment of `by_word`, with the weights of </s> in separate fields."""
     table = by_word(weights, source_words, target_words, sizes)
     return WordAlignment(weights=table[:-1, :-1], to_end=table[:-1, -1], at_end=table[-1, :-1])
 
@@ -82,9 +86,10 @@ def merge(
 def symmetrize(forward: Links, backward: Links, how: Symmetrization) -> Links:
     """Combines the alignments of both directions into one (Och & Ney 2003).
 
-    forward and backward are one direction alone. grow_diag starts from the intersection. It adds
-    links of the union that are neighbours (diagonal ones too) of a link it has, if their source
-    word or their target word has no link yet (Koehn et al. 2003).
+    forward, backward: links from the two directions
+    how: `intersection`, `union`, `forward` or `backward` alone, or `grow_diag`, which extends the
+        intersection by neighbouring links of the union, diagonal neighbours included. A link is
+        added if its source word or its target word has no link yet (Koehn et al. 2003).
     """
     if how == "intersection":
         return forward & backward
@@ -101,7 +106,7 @@ def _grow_diagonally(intersection: Links, union: Links) -> Links:
     links = set(intersection)
     linked_sources = {source for source, _ in links}
     linked_targets = {target for _, target in links}
-    # Each round may add links beside those of the last one.
+    # Each round may add neighbours of links from the round before.
     size_before = -1
     while len(links) > size_before:
         size_before = len(links)
@@ -117,11 +122,11 @@ def _grow_diagonally(intersection: Links, union: Links) -> Links:
 
 
 class AlignmentScores(NamedTuple):
-    """Agreement of links with a gold standard (Och & Ney 2003, section 7), each from 0 to 1.
+    """Scores of word alignments against a gold standard, from 0 to 1 (Och & Ney 2003, section 7).
 
-    precision: share of the links that are possible
-    recall: share of the sure links that were found
-    error_rate: 0 is perfect
+    precision: fraction of the predicted links that are possible links
+    recall: fraction of the sure links that are predicted
+    error_rate: alignment error rate; 0 is perfect
     """
 
     precision: float
@@ -132,9 +137,11 @@ class AlignmentScores(NamedTuple):
 def compare_links(
     alignments: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]
 ) -> AlignmentScores:
-    """Scores of a corpus. With A the links, S the sure and P ⊇ S the possible ones:
+    """Returns the scores of a corpus, with A the predicted, S the sure and P ⊇ S the possible
+    links.
 
-    |A∩P| / |A|, |A∩S| / |S|, 1 − (|A∩S| + |A∩P|) / (|A| + |S|). A share of nothing is 1.
+    Precision is |A∩P| / |A|, recall |A∩S| / |S|, error rate 1 − (|A∩S| + |A∩P|) / (|A| + |S|).
+    Precision without predicted links and recall without sure links are 1.
     """
     found_sure = found_possible = num_links = num_sure = 0
     for links, sure_links, possible_links in zip(alignments, sure, possible, strict=True):

@@ -210,9 +210,8 @@ class Seq2Seq(Network):
         last step.
         """
         embedded = self.words(inputs, state.masks.get("words"))  # [N, T, E]
-        # readout [N, T, D], weights [N, T, S]
         output = self.decoder(embedded, state, memory, layout)
-        readout = self.readout_dropout(output.readout, state.masks.get("readout"))  # [N, T, D]
+        readout = self.readout_dropout(output.readout, state.masks.get("readout"))
         output = replace(output, readout=readout)
         return replace(output, readout=self.output_layer.features(output, memory, layout))
 

@@ -76,7 +76,7 @@ class Constrained:
     def _rule_out(self, request: Request, written: list[int], log_probs: Tensor) -> None:
         beginning = beginning_tokens(request, written)
         if beginning:
-            values = log_probs[beginning]  # of the tokens that stay possible
+            values = log_probs[beginning]
             log_probs.fill_(-torch.inf)
             log_probs[beginning] = values
         for sequence in request.forbidden:

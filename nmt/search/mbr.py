@@ -57,7 +57,7 @@ class MBR:
             )
         self.n_best = n_best
         self.utility = utility
-        self.weighted = source == "beam"  # samples are equally probable
+        self.weighted = source == "beam"
         self.search: Search = Sample(
             n_best=candidates, temperature=temperature, epsilon=epsilon, seed=seed
         )

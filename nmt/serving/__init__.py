@@ -1,4 +1,5 @@
-"""A server that translates for other programs, and its page that explains translations.
+"""HTTP server for translation and classification, with a web page that explains translations.
 
-Read: app, request_fields, answers, served_models, batcher, passages, markup, the rest in any order.
+Reading order: app, request_fields, answers, served_models, batcher, passages, markup, the rest in
+any order.
 """

@@ -1,4 +1,4 @@
-"""Answers of the API as JSON values: translations, probabilities and labels."""
+"""Responses of the API as JSON values: translations, probabilities and labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,13 +18,19 @@ from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import words
 
 DETAILS = ("alignment", "attention", "scores")
-"""Fields that ask for details of sentences."""
+"""Request fields that add details of each sentence to the response."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A part of a text, the places of its sentences, and their translations by the model with this
-    tokenizer."""
+    """Part of a text with the translations of its sentences.
+
+    part: text, with its markup for HTML
+    places: character range of each sentence in the text
+    translations: translation of each sentence
+    tokenizer: tokenizer of the model
+    is_html: whether the request has format=html
+    """
 
     part: Part
     places: Sequence[range]
@@ -37,8 +43,10 @@ class Passage:
         return self.part.text[place.start : place.stop]
 
     def written(self, rank: int) -> str:
-        """The translation of the part. Each sentence has its hypothesis of this rank, or else its
-        last."""
+        """Returns the translation of the part, from the hypotheses with the given rank.
+
+        rank: position in the n-best list, from 0; a sentence with fewer hypotheses uses its last
+        """
         if self.is_html:
             numbers = range(len(self.translations))
             return with_tags(self.part, [self._aligned(number, rank) for number in numbers])
@@ -55,30 +63,31 @@ class Passage:
             return AlignedSentence(self.places[number], "", [])
         text = translation.texts[rank]
         alignment = word_alignment(self.tokenizer, self.sentence(number), translation, rank)
-        # A word without an alignment gets the tags of the first source word.
+        # A word without an aligned source word gets the tags of the first source word.
         source_of = {target: source for source, target in alignment.pairs()}
         source_words = [source_of.get(word, 0) for word in range(len(words(text)))]
         return AlignedSentence(self.places[number], text, source_words)
 
 
 Document = Sequence[str | Passage]
-"""A translated text: its parts, and the HTML between them."""
+"""Translated text: passages, and the HTML between them as strings."""
 
 
 async def translated(models: Models, fields: Fields) -> dict[str, Any]:
-    """The answer to /translate. Raises Refused or UserError if it cannot be given."""
+    """Returns the response to /translate. Raises Refused or UserError for an invalid request."""
     served = models.translator(fields["source"], fields["target"], fields["model"])
     needs_attention = fields["format"] == "html" or fields["alignment"] or fields["attention"]
     if needs_attention and not served.model.attends:
         raise Refused(
             400,
-            f"{served.name} has no attention, so it aligns no words and keeps no tags: "
-            "use format=text",
+            f"{served.name} has no attention, which HTML and alignments need; use format=text "
+            "without alignment and attention",
         )
     documents = await _documents(served, fields)
     answers: dict[str, list[Any]] = {}
     answers["translatedText"] = [_written(document, rank=0) for document in documents]
     if fields["alternatives"]:
+        # Rank 0 is the translation itself.
         ranks = range(fields["alternatives"] + 1)
         answers["alternatives"] = [
             list(dict.fromkeys(_written(document, rank) for rank in ranks))[1:]
@@ -88,18 +97,18 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
         answers["sentences"] = [_sentences(document, fields) for document in documents]
     answer = {key: per_text(values, fields) for key, values in answers.items()}
     if fields["source"] == AUTO:
-        # The only source language; it is not detected.
+        # The only source language of the server; no language is detected.
         answer["detectedLanguage"] = {"language": served.model.languages[0], "confidence": 0}
     return answer
 
 
 def per_text(answers: list[Any], fields: Fields) -> Any:
-    """Answers to a list of texts; the only one to a text."""
+    """Returns the results as a list if `q` is a list of texts, otherwise the only result."""
     return answers if isinstance(fields["q"], list) else answers[0]
 
 
 async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Document]:
-    """Texts with their translations. All sentences are translated together."""
+    """Returns the texts of `q` with their translations. All sentences are translated together."""
     is_html = fields["format"] == "html"
     texts = [blocks(text) if is_html else [Part(text)] for text in as_list(fields["q"])]
     parts = [block for text in texts for block in text if isinstance(block, Part)]
@@ -109,7 +118,7 @@ async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Do
         for part, of in zip(parts, places, strict=True)
         for place in of
     ]
-    # One answer for each request, in the same order.
+    # One translation per request, in the order of the requests.
     translations = iter(await served.batcher.do(requests))
     passages = iter(
         [
@@ -123,9 +132,9 @@ async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Do
 
 
 def _request(part: Part, place: range, fields: Fields) -> SentenceRequest:
-    """Request for the translation of a sentence."""
+    """Returns the request for the translation of one sentence."""
     sentence = part.text[place.start : place.stop]
-    # Tags follow the alignment, which is one of the details.
+    # HTML tags are placed by the word alignment, which needs the details.
     needs_details = fields["format"] == "html" or any(fields[name] for name in DETAILS)
     return SentenceRequest(
         sentence,
@@ -140,7 +149,7 @@ def _written(document: Document, rank: int) -> str:
 
 
 def _sentences(document: Document, fields: Fields) -> list[dict[str, Any]]:
-    """Sentences with details of their hypotheses."""
+    """Returns each sentence of a document with the details of its hypotheses."""
     answers = []
     for passage in document:
         if isinstance(passage, str):
@@ -177,19 +186,19 @@ def _hypothesis(passage: Passage, number: int, rank: int, fields: Fields) -> dic
 
 
 def scored(served: ServedModel[Translator], fields: Fields) -> dict[str, Any]:
-    """The answer to /score: probabilities of translations, and of each of their tokens."""
+    """Returns the response to /score: probabilities of given translations and of their tokens."""
     sources = as_list(fields["q"])
     targets = as_list(fields["translation"])
     if len(sources) != len(targets):
-        numbers = f"q has {len(sources)} texts, translation {len(targets)}"
-        raise Refused(400, f"{numbers}: give as many")
+        counts = f"q has {len(sources)} texts, translation has {len(targets)}"
+        raise Refused(400, f"{counts}: give one translation for each text")
     return {"scores": per_text(token_probabilities(served.model, sources, targets), fields)}
 
 
 def token_probabilities(
     translator: Translator, sources: Sequence[str], targets: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Natural-log probabilities of given translations and of each of their tokens, </s> last."""
+    """Returns the log-probabilities of given translations and of their tokens, </s> last."""
     tokens = translator.tokenizer.encode_target(list(targets))
     forced = translator.force(translator.encode(sources), tokens, attention=False)
     return [
@@ -199,7 +208,6 @@ def token_probabilities(
 
 
 def labelled(served: ServedModel[TextClassifier], fields: Fields) -> dict[str, Any]:
-    """The answer to /classify: labels of texts, their probabilities, and the attention to the
-    words."""
+    """Returns the response to /classify: labels, their probabilities and the word importances."""
     classes = [as_json(text) for text in served.model.classify(as_list(fields["q"]))]
     return {"classes": per_text(classes, fields)}

@@ -1,5 +1,7 @@
-"""ASGI application: LibreTranslate's requests and answers over HTTP, and more in the same style
-(README.md)."""
+"""ASGI application with LibreTranslate's HTTP API and additional fields and paths.
+
+nmt/serving/README.md describes the API.
+"""
 
 import asyncio
 import contextlib
@@ -31,34 +33,33 @@ from nmt.serving.specification import specification
 
 log = logging.getLogger("nmt.serve")
 Handler = Callable[[Fields], Awaitable[Any]]
-"""Computes the answer to the fields of a POST, as a JSON value."""
+"""Function that computes the response, a JSON value, from the fields of a POST request."""
 Responder = Callable[[Request], Awaitable[Response]]
 OTHER_TEXTS = ("glossary", "prefix", "required", "forbidden", "translation", "translations")
-"""Fields with texts besides q."""
+"""Names of the request fields with texts, except q; the limits apply to their texts too."""
 BODY_SECONDS = 5.0
-"""Seconds in which a body has to arrive; clients that send slowly take no place among the open
-requests."""
+"""Seconds until a request body must be complete, so that slow clients do not block others."""
 PAGES = Path(__file__).parent
 PAGE_FILES = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
 }
-"""File and content type of each path of the page."""
+"""File and content type for each path of the web page."""
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:",
     "X-Content-Type-Options": "nosniff",
 }
-"""Headers of the page. It loads nothing from other servers."""
+"""HTTP headers of the web page, which loads nothing from other servers."""
 
 
 class Server:
-    """Answers requests.
+    """Server of translation models and classifiers.
 
-    models: models to answer with
+    models: models of the server
     limits: limits of requests
-    show_texts: whether texts are logged
-    index: training sentences for /neighbors
+    show_texts: whether to log the texts of requests
+    index: index of training sentences for /neighbors (None: no index)
     """
 
     def __init__(
@@ -78,10 +79,10 @@ class Server:
         self._open = 0
 
     def app(self, *, origins: Sequence[str] = (), reload: float = 0.0) -> Starlette:
-        """The ASGI application.
+        """Returns the ASGI application.
 
-        origins: other sites whose pages may send requests
-        reload: seconds between searches for newer checkpoints; 0 for never
+        origins: origins of other sites whose pages may send requests (CORS)
+        reload: seconds between checks for newer checkpoints; 0 disables the checks
         """
         posts: dict[str, Handler] = {
             "/translate": partial(translated, self.models),
@@ -125,14 +126,16 @@ class Server:
 
     @contextlib.asynccontextmanager
     async def _watching(self, reload: float, _: Starlette) -> AsyncIterator[None]:
-        """Context in which newer checkpoints are read, every `reload` seconds unless that is 0."""
+        """Checks for newer checkpoints every `reload` seconds while the context is active."""
         watcher = asyncio.create_task(self.models.watch(reload))
         yield
         watcher.cancel()
 
     async def _measured(self, respond: Responder, request: Request) -> Response:
-        """Response to a request, with errors as LibreTranslate writes them. Counted, and logged
-        without its texts."""
+        """Returns the response to a request, with errors in LibreTranslate's form.
+
+        Counts the request for the metrics, and logs it without texts.
+        """
         start = time.monotonic()
         try:
             response = await respond(request)
@@ -147,10 +150,10 @@ class Server:
         return response
 
     async def _answer(self, path: str, handler: Handler, request: Request) -> Response:
-        """Reads a request, checks the limits, and answers."""
+        """Reads a request, checks the limits and returns the response."""
         key = request.headers.get("authorization", "").removeprefix("Bearer ")
         host = request.client.host if request.client else ""
-        # A key in the header is checked before the body is read; one in the body has precedence.
+        # A key in the header is checked before the body is read. A key in the body has precedence.
         if key:
             self._check_key(key, host)
         values = await _values(request, self.limits.bytes)
@@ -162,37 +165,37 @@ class Server:
         self._check_sizes(fields)
         if self.show_texts:
             log.info("request: %s", json.dumps(fields, ensure_ascii=False))
-        # After the body, so that slow clients take no place.
+        # Count open requests after reading the body, so that slow clients do not block others.
         if self._open >= self.limits.open:
-            raise Refused(503, f"{self._open:,} requests are open already", retry_after=1)
+            raise Refused(503, f"server busy: {self._open:,} open requests", retry_after=1)
         self._open += 1
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return JSONResponse(await handler(fields))
         except TimeoutError:
             raise Refused(
-                503, f"not answered within {self.limits.seconds:g} seconds", retry_after=5
+                503, f"no result within {self.limits.seconds:g} seconds", retry_after=5
             ) from None
         except (UserError, ValueError) as error:
-            # Constraints that cannot be satisfied.
+            # The request has invalid values or unsatisfiable constraints.
             raise Refused(400, str(error)) from error
         finally:
             self._open -= 1
 
     def _check_sizes(self, fields: Fields) -> None:
-        """Counts texts. Raises Refused if there are too many, or too many characters in them."""
+        """Counts the texts of q for the metrics. Raises Refused if any field exceeds the limits."""
         texts = as_list(fields["q"])
         self.measures.count_texts(texts)
         self.limits.check_texts(texts, "q")
         others: list[Any] = [*fields.get("glossary", {}).values()]
         for name in OTHER_TEXTS:
-            # Iteration over a glossary gives its source words.
+            # Iteration over a glossary yields its source words.
             others += as_list(fields.get(name, ""))
         others = [text for text in others if isinstance(text, str) and text]
         self.limits.check_texts(others, ", ".join(OTHER_TEXTS))
 
     def _check_key(self, key: str, host: str) -> None:
-        """Raises Refused for an invalid key, and counts that as a request of the host."""
+        """Raises Refused for an invalid key. The attempt counts as a request of the host."""
         try:
             self.limits.check_key(key)
         except Refused:
@@ -201,7 +204,7 @@ class Server:
 
     async def detect(self, _: Fields) -> Any:
         codes = ", ".join(self.models.languages) or "none"
-        raise Refused(400, f"this server does not detect languages; it translates from {codes}")
+        raise Refused(400, f"this server does not detect languages; source languages: {codes}")
 
     async def classify(self, fields: Fields) -> Any:
         return await self._in_pool(labelled, self.models.classifier(fields["model"]), fields)
@@ -217,13 +220,13 @@ class Server:
         return await loop.run_in_executor(served.pool, partial(work, served, fields))
 
     def languages(self) -> list[dict[str, Any]]:
-        """Languages with the target languages of each."""
+        """Returns all languages, each with its target languages."""
         targets = self.models.languages
         codes = {*targets, *(code for codes in targets.values() for code in codes)}
         return [{**_language(code), "targets": targets.get(code, [])} for code in sorted(codes)]
 
     def settings(self) -> dict[str, Any]:
-        """Settings that LibreTranslate's page reads."""
+        """Returns the settings that LibreTranslate's web page reads."""
         source = next(iter(self.models.languages), "")
         target = next(iter(self.models.languages.get(source, [])), "")
         return {
@@ -239,14 +242,14 @@ class Server:
         }
 
     def health(self) -> dict[str, Any]:
-        """Status of the server and of each model."""
+        """Returns the status of the server and of each model."""
         return {
             "status": "ok",
             "models": {served.name: served.status for served in self.models.all},
         }
 
     def names(self) -> list[dict[str, Any]]:
-        """Models by their names."""
+        """Returns the name, languages and capabilities of each model."""
         models = []
         for served in self.models.translators:
             source, target = served.model.languages
@@ -261,22 +264,28 @@ class Server:
         return Response(self.measures.text(self._open), media_type="text/plain; version=0.0.4")
 
     async def _http_error(self, request: Request, error: HTTPException) -> Response:
-        """Unknown path, or another method."""
-        # Unknown paths share one label, as their number is unlimited.
+        """Returns the response for an unknown path or an unsupported method."""
+        # Unknown paths share one metrics label, because their number is unlimited.
         path = request.url.path if "endpoint" in request.scope else "other"
         self.measures.count_request(path, error.status_code, 0.0)
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
 async def _values(request: Request, max_bytes: int) -> Fields:
-    """Fields of a body. Raises Refused if it is too large or too slow, or neither JSON nor a
-    form."""
+    """Returns the fields of a request body.
+
+    Raises Refused if the body is too large, arrives too slowly, or is neither JSON nor a form.
+    """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type == "multipart/form-data":
-        raise Refused(415, "send application/json or application/x-www-form-urlencoded")
+        raise Refused(
+            415,
+            "content type multipart/form-data is not supported; "
+            "send application/json or application/x-www-form-urlencoded",
+        )
     too_large = f"the body is larger than {max_bytes:,} bytes"
     length = request.headers.get("content-length", "0")
-    # The header first, then the bytes: a chunked body has no length.
+    # Check the header and the received bytes: a chunked body has no Content-Length.
     if not length.isdecimal() or int(length) > max_bytes:
         raise Refused(413, too_large)
     body = b""
@@ -305,7 +314,7 @@ async def _server_error(_: Request, error: Exception) -> Response:
 
 
 def _language(code: str) -> dict[str, str]:
-    """Code and English name of a language."""
+    """Returns the code and the English name of a language."""
     from babel import Locale, UnknownLocaleError
 
     try:

@@ -1,5 +1,6 @@
-"""Batches of the work of many callers: items that arrive within a few milliseconds, or while a
-batch is computed."""
+"""Dynamic batching: items from many callers that arrive within a few milliseconds, or during the
+computation of another batch, are computed together.
+"""
 
 import asyncio
 from bisect import bisect_right
@@ -12,8 +13,10 @@ from typing import Any, Generic, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 MAX_COST = 1_000_000
-"""Number of items times the square of the largest size in a batch. The time of a search grows with
-both; a batch cannot be interrupted, and other callers wait for its end."""
+"""Largest cost of a batch: number of items × (size of the largest item)².
+
+The computation time grows with the cost. Other callers wait for the end of a batch.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,16 +28,16 @@ class _Waiting(Generic[Item]):
 
 
 class Batcher(Generic[Item, Result]):
-    """Computes items in batches of similar size. If a batch fails, each of its items is computed
-    alone, so that its caller gets its own error.
+    """Computes items of many callers in batches of items with similar sizes.
 
-    work: computes a list of items
-    pool: thread for the work
-    wait: seconds that a first item waits for others
+    work: computes the results of a list of items
+    pool: executor with the thread that computes
+    wait: seconds that the first item waits for further items
     most: largest number of items in a batch
-    size: size of an item; the items of a batch are at most twice as large as its first one
+    size: returns the size of an item; in a batch, no item is much longer than twice the first
 
-    Callers take turns: one with many items does not delay one with few.
+    If a batch fails, each item is computed alone, so that only its caller gets the error. Callers
+    take turns, so that a caller with many items does not delay a caller with few items.
     """
 
     def __init__(
@@ -55,24 +58,26 @@ class Batcher(Generic[Item, Result]):
         self._running: asyncio.Task[None] | None = None
 
     async def do(self, items: Sequence[Item]) -> list[Result]:
-        """Results of some items. Raises the error of `work` for one of them. Items that have not
-        begun are dropped if the caller is cancelled."""
+        """Returns the results of the items. Raises the error of `work` if an item fails.
+
+        Items whose computation has not begun are dropped if the caller is cancelled.
+        """
         loop = asyncio.get_running_loop()
-        # From the turn of the items that wait already, so that callers take turns from now on.
+        # Start at the turn of the waiting items, so that new callers alternate with earlier ones.
         start = min((entry.turn for entry in self._waiting), default=0)
         waiting = [
             _Waiting(item, self.size(item), turn, loop.create_future())
             for turn, item in enumerate(items, start)
         ]
         self._waiting += waiting
-        # One task computes batches until nothing waits.
+        # A single task computes batches until no item waits.
         if self._running is None:
             self._running = loop.create_task(self._run())
         try:
             return await asyncio.gather(*(entry.result for entry in waiting))
         finally:
             for entry in waiting:
-                entry.result.cancel()  # without effect on those that are done
+                entry.result.cancel()  # finished futures stay unchanged
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -81,7 +86,7 @@ class Batcher(Generic[Item, Result]):
             while batch := self._next_batch():
                 items = [waiting.item for waiting in batch]
                 results = await loop.run_in_executor(self._pool, self._results, items)
-                # The caller may have disconnected.
+                # The result of a disconnected client is dropped.
                 for waiting, result in zip(batch, results, strict=True):
                     if waiting.result.done():
                         continue
@@ -93,16 +98,18 @@ class Batcher(Generic[Item, Result]):
             self._running = None
 
     def _next_batch(self) -> list[_Waiting[Item]]:
-        """Items of all callers in turn, of at most twice the size of the first."""
+        """Returns the next batch: items of all callers in turn, with sizes similar to the first
+        item.
+        """
         live = [entry for entry in self._waiting if not entry.result.done()]
         ordered = sorted(live, key=lambda entry: entry.turn)
+        # Similar sizes need little padding.
         similar = [entry for entry in ordered if entry.size <= 2 * ordered[0].size + 20]
         largest = accumulate((entry.size for entry in similar[: self.most]), max)
         costs = [count * size**2 for count, size in enumerate(largest, 1)]
-        # The first item is computed whatever it costs.
+        # The first item is computed even if it exceeds MAX_COST.
         count = max(1, bisect_right(costs, MAX_COST))
         batch = similar[:count]
-        # those of disconnected callers are dropped
         self._waiting = [entry for entry in live if entry not in batch]
         return batch
 
@@ -112,5 +119,4 @@ class Batcher(Generic[Item, Result]):
         except Exception as error:
             if len(items) == 1:
                 return [error]
-            # Each caller gets its own result or error.
             return [result for item in items for result in self._results([item])]

@@ -1,4 +1,4 @@
-"""The HTTP server: a socket, signals, and uvicorn around an application."""
+"""HTTP server: uvicorn with the listening socket and signal handlers."""
 
 import logging
 import signal
@@ -11,17 +11,17 @@ from nmt.foundation.errors import UserError
 
 log = logging.getLogger(__name__)
 BACKLOG = 128
-"""Connections that wait to be accepted."""
+"""Largest number of connections that wait to be accepted."""
 SHUTDOWN_SECONDS = 60
-"""Seconds in which requests are answered after SIGTERM or Ctrl-C."""
+"""Seconds to answer the requests in progress after SIGTERM or Ctrl-C."""
 
 
 def run_server(app: ASGIApp, host: str, port: int) -> None:
-    """Answers requests until SIGTERM or Ctrl-C.
+    """Serves HTTP requests until SIGTERM or Ctrl-C.
 
-    app: the application
-    host: address, IPv4 or IPv6
-    port: port, or 0 for a free one
+    app: ASGI application that answers the requests
+    host: IPv4 or IPv6 address to listen on
+    port: port number; 0 chooses a free port
 
     Raises UserError if the address cannot be used.
     """
@@ -32,11 +32,11 @@ def run_server(app: ASGIApp, host: str, port: int) -> None:
     except OSError as error:
         listener.close()
         raise UserError(
-            f"host={host} port={port}: {error.strerror or error}; choose others"
+            f"host={host} port={port}: {error.strerror or error}; choose another host or port"
         ) from error
     listener.listen(BACKLOG)
     shown_host = f"[{host}]" if ":" in host else host
-    log.info("http://%s:%s", shown_host, listener.getsockname()[1])
+    log.info("listening on http://%s:%s", shown_host, listener.getsockname()[1])
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -44,7 +44,7 @@ def run_server(app: ASGIApp, host: str, port: int) -> None:
         server_header=False,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
-    # uvicorn raises the signal again when all requests are answered; the exit status is then 0.
+    # uvicorn raises the signal again after the last response. Ignoring it gives exit status 0.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     uvicorn.Server(config).run(sockets=[listener])

@@ -1,5 +1,6 @@
-"""Answers about the reasons for a translation: attention, other words, the search, influence,
-similar sentences."""
+"""Responses that explain a translation: attention weights, alternative tokens, search tree,
+influence of source words, and similar training sentences.
+"""
 
 import math
 from itertools import pairwise
@@ -25,24 +26,29 @@ Served = ServedModel[Translator]
 
 
 def _sentences(fields: Fields) -> list[str]:
-    """The sentences of `q`. Raises Refused unless one has the number `sentence`, from 0."""
+    """Returns the sentences of the field `q`.
+
+    Raises Refused if `q` has no words or the field `sentence` exceeds the number of sentences.
+    """
     text = fields["q"]
     sentences = [text[place.start : place.stop] for place in spans(text)]
     if not sentences:
         raise Refused(400, "the text contains no words")
     if fields["sentence"] >= len(sentences):
-        raise Refused(400, f"sentence: expected a number from 0 to {len(sentences) - 1}")
+        raise Refused(
+            400, f"sentence: expected a number from 0 to {len(sentences) - 1}, q has no more"
+        )
     return sentences
 
 
 def explained(served: Served, fields: Fields) -> dict[str, Any]:
-    """The answer to /explain: a translation with attention, other tokens at each step, and the
-    search tree.
+    """Returns the response to /explain: a translation, its attention weights and its search tree.
 
-    prefix: first tokens of the translation
-    whole: whether they are the whole translation
-    translation: a text in place of these
-    `looks`: (step, source position) pairs; the only position that is attended there
+    The request may have these fields:
+    prefix: ids of the first tokens of the translation
+    whole: whether `prefix` is the complete translation
+    translation: complete translation as text, instead of `prefix`
+    `looks`: pairs (decoder step, source position); the position gets all attention at the step
     """
     sentences = _sentences(fields)
     sentence = sentences[fields["sentence"]]
@@ -92,7 +98,7 @@ def _explanation(explanation: Explanation, tokenizer: Tokenizer) -> dict[str, An
                 parent=node.parent,
                 fate=node.fate,
                 total=round(node.total, 4),
-                # Five of the likeliest tokens are enough for the tree; steps list all.
+                # The search tree shows five alternatives per node; the word list shows all.
                 next=following(node)[:5],
             )
             for node in explanation.tree
@@ -115,14 +121,17 @@ def _rounded(values: np.ndarray | None) -> Any:
 
 
 def neighbors(served: Served, fields: Fields, index: Index | None) -> dict[str, Any]:
-    """The answer to /neighbors: training sentences with summaries similar to that of a sentence."""
+    """Returns the response to /neighbors: the training sentences most similar to a sentence.
+
+    Raises Refused if the server has no index, or the index belongs to another model.
+    """
     if index is None:
         raise Refused(
-            400, "this server has no index: make one by nmt.index, and give nmt.serve index=FILE"
+            400, "index: missing; create an index with nmt.index, start nmt.serve with index=FILE"
         )
     sentence = _sentences(fields)[fields["sentence"]]
     if served.model.encoder_hash != index.model:
-        raise Refused(400, f"the index is of another model than {served.name}")
+        raise Refused(400, f"index: belongs to another model than {served.name}; create it again")
     [vector] = summaries(served.model, [sentence])
     return {
         "neighbors": [
@@ -133,12 +142,15 @@ def neighbors(served: Served, fields: Fields, index: Index | None) -> dict[str, 
 
 
 def contrasted(served: Served, fields: Fields) -> dict[str, Any]:
-    """The answer to /contrast: probabilities of the tokens of two translations, and the influence
-    of each source word on the difference."""
+    """Returns the response to /contrast, a comparison of two translations.
+
+    The response has the probability of each token, and the influence of each source word on the
+    difference of the log-probabilities.
+    """
     sentence = _sentences(fields)[fields["sentence"]]
     texts = fields["translations"]
     if len(texts) != 2:
-        raise Refused(400, "translations: expected two texts")
+        raise Refused(400, f"translations: expected two texts, got {len(texts)}")
     translator = served.model
     if not translator.encode([sentence])[0]:
         raise Refused(400, "the text contains no words")

@@ -1,4 +1,4 @@
-"""Limits of a server: sizes, counts, times and keys."""
+"""Limits of a server: request sizes, open requests, request rates and API keys."""
 
 import hmac
 import math
@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MINUTE = 60
-"""Seconds."""
+"""Seconds in a minute, the period of request limits."""
 MAX_CALLERS = 10_000
-"""Callers to remember; beyond, those that were idle for a minute are forgotten."""
+"""Number of callers to remember; beyond it, callers that are idle for a minute are forgotten."""
 
 
 @dataclass(eq=False)
 class Refused(Exception):
-    """An HTTP error in answer to a request.
+    """Refusal of a request, which becomes an HTTP error response.
 
-    status: HTTP status
-    message: reason
-    retry_after: seconds until the request may be repeated; None if that does not help
+    status: HTTP status code
+    message: text of the error
+    retry_after: seconds until the request may be repeated (None: repeating does not help)
     """
 
     status: int
@@ -31,13 +31,13 @@ class Refused(Exception):
 class Limits:
     """Limits of requests.
 
-    characters: largest number of characters of all texts of a request
-    texts: largest number of texts of a request
-    bytes: largest number of bytes of a body
-    seconds: until an answer
-    open: requests in progress
-    per_minute: requests of a caller; 0 for no limit
-    keys: valid API keys; none to answer without a key
+    characters: largest number of characters in all texts of a request
+    texts: largest number of texts in a request
+    bytes: largest number of bytes in a request body
+    seconds: largest number of seconds until the response
+    open: largest number of requests in progress
+    per_minute: largest number of requests of a caller in a minute; 0 disables the limit
+    keys: valid API keys; an empty list accepts requests without a key
     """
 
     characters: int
@@ -49,33 +49,44 @@ class Limits:
     keys: Sequence[str] = ()
 
     def check_texts(self, texts: Sequence[str], name: str = "q") -> None:
-        """Raises Refused if there are too many texts, or characters in them."""
+        """Raises Refused if a field has too many texts or characters.
+
+        texts: texts of the request
+        name: name of the field in messages
+        """
         counts = (
             (len(texts), self.texts, "texts"),
             (sum(map(len, texts)), self.characters, "characters"),
         )
         for count, limit, unit in counts:
             if count > limit:
-                raise Refused(413, f"{name}: {count:,} {unit}; at most {limit:,} are taken at once")
+                raise Refused(413, f"{name}: {count:,} {unit}, at most {limit:,} per request")
 
     def check_key(self, key: str) -> None:
-        """Raises Refused for an invalid key. The key is compared with all, in constant time."""
+        """Raises Refused for an invalid key. The comparison with the valid keys takes constant
+        time.
+        """
         encoded = key.encode("utf-8", "replace")
         # A list, so that a match does not end the comparison early.
         matches = [hmac.compare_digest(encoded, valid.encode()) for valid in self.keys]
         if self.keys and not any(matches):
-            raise Refused(403, "this api_key is not valid" if key else "a valid api_key is needed")
+            raise Refused(
+                403, "api_key: invalid" if key else "api_key: missing; this server needs one"
+            )
 
 
 class Pace:
-    """Times of the requests of each caller in the last minute."""
+    """Limit of the number of requests of each caller in a minute.
+
+    per_minute: largest number of requests; 0 disables the limit
+    """
 
     def __init__(self, per_minute: int) -> None:
         self.per_minute = per_minute
         self._times: dict[str, deque[float]] = {}
 
     def take(self, caller: str) -> None:
-        """Counts a request. Raises Refused if the caller had too many in the last minute."""
+        """Counts a request. Raises Refused if the caller exceeds the limit."""
         if not self.per_minute:
             return
         now = time.monotonic()
@@ -85,7 +96,7 @@ class Pace:
             }
         times = self._times.setdefault(caller, deque())
         while times and now - times[0] >= MINUTE:
-            times.popleft()  # older than a minute
+            times.popleft()
         if len(times) >= self.per_minute:
             wait = math.ceil(MINUTE - (now - times[0]))
             raise Refused(429, f"more than {self.per_minute:,} requests in a minute", max(1, wait))

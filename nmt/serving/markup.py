@@ -1,7 +1,7 @@
-"""HTML texts: their parts to translate, and the tags of a part projected onto its translation.
+"""Translation of HTML: division of a text into parts, and transfer of tags to the translation.
 
-Tags of blocks cut a text into parts that are translated separately. Within a part, each word of the
-translation gets the tags of the source word that it is aligned with.
+Block tags divide a text into parts, which are translated separately. Within a part, each word of
+the translation gets the tags of its aligned source word.
 """
 
 import html
@@ -15,38 +15,38 @@ from nmt.serving.passages import locate, separator
 from nmt.tokenizer.words import words
 
 RAW_TEXT = frozenset({"script", "style", "textarea"})
-"""Elements whose content is text only."""
+"""Names of HTML elements whose content is plain text, in which `<` does not begin a tag."""
 UNTRANSLATED = RAW_TEXT | {"pre", "code", "kbd", "samp", "math", "svg", "template", "noscript"}
-"""Elements with untranslated content."""
+"""Names of HTML elements whose content is not translated."""
 INLINE = frozenset({
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em",
     "font", "i", "img", "input", "ins", "kbd", "label", "mark", "math", "noscript", "q", "ruby",
     "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "svg", "template", "time",
     "tt", "u", "var", "wbr",
 })  # fmt: skip
-"""Elements within a sentence; all others end it."""
+"""Names of HTML elements that may be inside a sentence; other elements end a sentence."""
 VOID = frozenset({
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
     "track", "wbr",
 })  # fmt: skip
-"""Elements without an end tag."""
+"""Names of HTML elements without an end tag."""
 _TAG = re.compile(
     r"<!--.*?(?:-->|\Z)|<!\[.*?(?:\]>|\Z)|<[!?][^>]*(?:>|\Z)"
     r"|<(?P<end>/?)(?P<name>[a-z][^\s/<>]*)(?:[^<>\"']|\"[^\"]*\"|'[^']*')*+>",
     re.DOTALL | re.IGNORECASE,
 )
-"""Comments, declarations, and tags of elements."""
+"""Pattern of comments, declarations, and tags of elements."""
 _NOT_TRANSLATED = re.compile(r"\stranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
 _SIDES = re.compile(r"(\W*)(.*?)(\W*)()", re.DOTALL)
-"""Punctuation before a word, its letters, the punctuation after it, and its end."""
+"""Pattern of a word with four groups: leading punctuation, letters, trailing punctuation, end."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Markup at the characters `start` to `stop` of a part.
+    """Markup at the characters `start` to `stop` of a part: an element or a mark.
 
-    An element has words: its tags are `opening` and `closing`. A mark has `start` = `stop` and no
-    closing tag: an image, an untranslated or empty element, a comment, a tag without a partner.
+    An element contains words and has the tags `opening` and `closing`. A mark has `start` = `stop`
+    and no `closing`. Marks are images, untranslated or empty elements, comments and unpaired tags.
     """
 
     opening: str
@@ -57,8 +57,11 @@ class Span:
 
 @dataclass(frozen=True)
 class Part:
-    """Text between two tags of blocks, without its markup, and the spans of that markup, outer ones
-    first."""
+    """Text between two block tags, separated from its inline markup.
+
+    text: text without markup
+    spans: markup with its positions in the text, outer elements first
+    """
 
     text: str
     spans: tuple[Span, ...] = ()
@@ -68,11 +71,11 @@ class Part:
         return [span for span in self.spans if span.start < span.stop]
 
     def marks(self, start: int, stop: int) -> list[Span]:
-        """Marks from one position to another, both included."""
+        """Returns the marks from position `start` to `stop`, both included."""
         return [span for span in self.spans if start <= span.start == span.stop <= stop]
 
     def around(self, start: int, stop: int) -> tuple[Span, ...]:
-        """Elements that contain these characters."""
+        """Returns the elements that contain the characters from `start` to `stop`."""
         return tuple(
             element for element in self.elements if element.start <= start and stop <= element.stop
         )
@@ -80,11 +83,11 @@ class Part:
 
 @dataclass(frozen=True)
 class AlignedSentence:
-    """A translated sentence of a part.
+    """A translated sentence with its word alignment.
 
-    place: characters of the sentence in the part
+    place: character range of the sentence in its part
     translation: translation of the sentence
-    source_words: for each word of the translation, the number of the aligned word of the sentence
+    source_words: index of the aligned source word for each word of the translation
     """
 
     place: range
@@ -94,7 +97,13 @@ class AlignedSentence:
 
 @dataclass(frozen=True)
 class _Token:
-    """Text or markup, as it is written."""
+    """Token of an HTML text.
+
+    kind: text, start tag, end tag, or other markup (mark)
+    html: source code of the token
+    name: name of the element in lower case
+    is_inline: whether the token may be inside a sentence
+    """
 
     kind: Literal["text", "start", "end", "mark"]
     html: str
@@ -103,7 +112,7 @@ class _Token:
 
 
 def blocks(text: str) -> list[str | Part]:
-    """Parts of an HTML text to translate, and the HTML between them."""
+    """Returns the parts of an HTML text to translate, and the HTML between the parts as strings."""
     cut: list[str | Part] = []
     for is_inline, group in groupby(_tokens(text), key=lambda token: token.is_inline):
         tokens = list(group)
@@ -126,7 +135,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _tag(match: re.Match[str]) -> _Token:
-    """A tag; an untranslated element is one mark with its content."""
+    """Returns the token of a tag. An untranslated element with its content is a single mark."""
     name = (match["name"] or "").lower()
     if not name:
         return _Token("mark", match[0], is_inline=match[0].startswith(("<!--", "<![")))
@@ -141,10 +150,10 @@ def _tag(match: re.Match[str]) -> _Token:
 
 
 def _element(start_tag: re.Match[str], name: str) -> str:
-    """An element with its content; all of the text if it has no end tag."""
+    """Returns an element with its content, up to the end of the text if it has no end tag."""
     text = start_tag.string
     tags = re.compile(rf"<(/?){re.escape(name)}\b[^<>]*(?<!/)>", re.IGNORECASE)
-    # Elements of the same name may be nested, except in raw text, whose first end tag ends it.
+    # Elements of the same name may be nested, except raw text elements.
     depth = 1
     for tag in tags.finditer(text, start_tag.end()):
         depth += -1 if tag[1] else name not in RAW_TEXT
@@ -154,13 +163,15 @@ def _element(start_tag: re.Match[str], name: str) -> str:
 
 
 def _part(tokens: Sequence[_Token]) -> Part:
-    """Text and spans of a part. A start tag without its end tag is a mark, and so is an element
-    without words."""
+    """Returns the text of a part and the spans of its markup.
+
+    A start tag without an end tag and an element without words become marks.
+    """
     text = ""
-    spans: dict[int, Span] = {}  # by the number of the token that begins it
-    open_tags: dict[int, int] = {}  # positions in the text, by the number of the start tag
+    spans: dict[int, Span] = {}  # by the index of the first token of the span
+    open_tags: dict[int, int] = {}  # position in the text, by the index of the start tag
     for number, token in enumerate(tokens):
-        # The innermost element of this name, so that overlapping elements are closed as well.
+        # An end tag closes the innermost element of its name, also if elements overlap.
         same_name = (i for i in reversed(open_tags) if tokens[i].name == token.name)
         partner = next(same_name, None) if token.kind == "end" else None
         if token.kind == "text":
@@ -169,7 +180,7 @@ def _part(tokens: Sequence[_Token]) -> Part:
             if text.endswith(" ") and added.startswith(" "):
                 added = added[1:]
                 if last in spans and spans[last].start == len(text):
-                    # A mark between two spaces moves with one of them.
+                    # A mark between two spaces keeps one of the spaces.
                     spans[last] = replace(spans[last], opening=spans[last].opening + " ")
             text += added
         elif token.kind == "start":
@@ -179,7 +190,7 @@ def _part(tokens: Sequence[_Token]) -> Part:
         else:
             start = open_tags.pop(partner)
             spans[partner] = Span(tokens[partner].html, token.html, start, len(text))
-            # Without words it moves as one mark, with all marks in it.
+            # An element without words becomes one mark, together with the marks inside.
             if not text[start:].strip():
                 inner = "".join(spans.pop(i).opening for i in sorted(spans) if i > partner)
                 opening = tokens[partner].html + inner + token.html
@@ -191,14 +202,18 @@ def _part(tokens: Sequence[_Token]) -> Part:
 
 @dataclass(frozen=True)
 class _Segment:
-    """HTML in a translation, and the elements around it, outer ones first."""
+    """HTML in a translation.
+
+    html: text or a mark
+    elements: elements that contain the segment, outer elements first
+    """
 
     html: str
     elements: tuple[Span, ...] = ()
 
 
 def with_tags(part: Part, sentences: Sequence[AlignedSentence]) -> str:
-    """HTML of the translation of a part."""
+    """Returns the translation of a part as HTML."""
     segments: list[_Segment] = []
     end = 0
     for sentence in sentences:
@@ -212,7 +227,7 @@ def with_tags(part: Part, sentences: Sequence[AlignedSentence]) -> str:
 
 
 def _source_segments(part: Part, start: int, stop: int) -> list[_Segment]:
-    """Characters and marks of the source, as they are."""
+    """Returns segments with the characters and marks of the source between two positions."""
     segments = []
     position = start
     for mark in [*part.marks(start, stop), Span("", "", stop, stop)]:
@@ -225,16 +240,19 @@ def _source_segments(part: Part, start: int, stop: int) -> list[_Segment]:
 
 
 def _mark_segment(part: Part, mark: Span) -> _Segment:
-    # Elements with text on both sides of the mark; one that begins or ends here is not around it.
+    # Only elements with text on both sides contain the mark.
     return _Segment(mark.opening, part.around(mark.start - 1, mark.start + 1))
 
 
 def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment]:
-    """Words of a translation, each side of a word within the elements around that side of its
-    source word. A mark stands beside the translation of the word that it stood beside, or ends the
-    sentence if that word has no translation."""
+    """Returns the segments of a translated sentence, with the elements of the aligned source words.
+
+    Letters and punctuation of a word get the elements of the letters and punctuation of the source
+    word. A mark follows the word beside it; without a translation of that word, it ends the
+    sentence.
+    """
     source = _word_sides(part.text, sentence.place)
-    marks: dict[tuple[int, int], list[_Segment]] = {}  # by source word and the side after the mark
+    marks: dict[tuple[int, int], list[_Segment]] = {}  # by (source word, side after the mark)
     for mark in part.marks(sentence.place.start + 1, sentence.place.stop - 1):
         place_of_mark = next(
             (number, k)
@@ -248,7 +266,7 @@ def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment
     end = 0
     target = _word_sides(translation, range(len(translation)))
     for sides, number in zip(target, sentence.source_words, strict=True):
-        # A side without characters in the source word has the elements of its letters, if any.
+        # Punctuation that the source word lacks gets the elements of the letters, if any.
         within = source[number][1] or source[number][0]
         word = []
         for k, side in enumerate(sides):
@@ -257,7 +275,7 @@ def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment
                 start = (source[number][k] or within).start
                 text = html.escape(translation[side.start : side.stop], quote=False)
                 word.append(_Segment(text, part.around(start, start + 1)))
-        # Spaces between words stand between the end tags of one and the start tags of the other.
+        # Spaces between words are written after end tags and before start tags.
         space = translation[end : sides[0].start]
         segments += [replace(word[0], html=space + word[0].html), *word[1:]]
         end = sides[-1].stop
@@ -265,8 +283,10 @@ def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment
 
 
 def _word_sides(text: str, place: range) -> list[list[range]]:
-    """Places of the punctuation before each word, of its letters, of the punctuation after them,
-    and of its end."""
+    """Returns four character ranges for each word in a part of a text.
+
+    The ranges are the leading punctuation, the letters, the trailing punctuation and the end.
+    """
     sides = []
     for word in locate(text, words(text[place.start : place.stop]), place.start):
         match = _SIDES.fullmatch(text, word.start, word.stop)
@@ -276,12 +296,15 @@ def _word_sides(text: str, place: range) -> list[list[range]]:
 
 
 def _joined(segments: Iterable[_Segment], elements: Iterable[Span]) -> str:
-    """Segments with the tags of their elements. Elements without a segment are empty at the end."""
+    """Returns the HTML of all segments with the tags of their elements.
+
+    Elements without a segment are written at the end, without content.
+    """
     written = ""
     open_elements: tuple[Span, ...] = ()
-    # Elements are removed as soon as they have content.
+    # Elements that are not written yet
     empty = dict.fromkeys(elements)
-    # An empty segment at the end closes all elements.
+    # The additional empty segment closes all elements.
     for segment in [*segments, _Segment("")]:
         pairs = zip(open_elements, segment.elements, strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

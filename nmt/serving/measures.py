@@ -1,4 +1,4 @@
-"""Figures of a server for Prometheus: requests, seconds, texts and characters."""
+"""Metrics of a server for Prometheus: requests, seconds, texts and characters."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 
 class Measures:
-    """Counters of one server."""
+    """Prometheus metrics of a server."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -14,11 +14,11 @@ class Measures:
             "nmt_requests", "Requests answered", ["path", "status"], registry=self._registry
         )
         self._seconds = Histogram(
-            "nmt_seconds", "Seconds until the answer", ["path"], registry=self._registry
+            "nmt_seconds", "Seconds from request to response", ["path"], registry=self._registry
         )
         self._texts = Counter("nmt_texts", "Texts in requests", registry=self._registry)
         self._characters = Counter(
-            "nmt_characters", "Characters of these texts", registry=self._registry
+            "nmt_characters", "Characters of texts in requests", registry=self._registry
         )
         self._open = Gauge("nmt_open_requests", "Requests in progress", registry=self._registry)
 
@@ -31,6 +31,6 @@ class Measures:
         self._characters.inc(sum(map(len, texts)))
 
     def text(self, open_requests: int) -> bytes:
-        """Figures in the text format of Prometheus."""
+        """Returns the metrics in the text format of Prometheus."""
         self._open.set(open_requests)
         return generate_latest(self._registry)

@@ -1,5 +1,4 @@
-// The page that explains. It shows answers of its own server. Its state is in the address after #,
-// so that a link shows the same again.
+// Script of the web page. The state of the page is in the URL after #, so that a link restores it.
 
 const EOS = 3 // id of </s>
 const $ = (id) => document.getElementById(id)
@@ -14,13 +13,13 @@ const state = {
 }
 let models = []
 let settings = {}
-let currentAnswer = null // the answer that is on the page
-let chosenPlace = null // the place in the translation whose choices are open
-let questionNumber = 0 // the number of the last question; older answers are not shown
+let currentAnswer = null // response of /explain that the page shows
+let chosenPlace = null // position in the translation whose alternatives are open
+let questionNumber = 0 // number of the last request; responses to older requests are dropped
 
 async function ask(path, fields) {
-  if (globalThis.answering) return answering(path, fields) // a page that is the model itself
-  // Relative, for a server behind the prefix of a path.
+  if (globalThis.answering) return answering(path, fields) // a page that contains the model
+  // Relative URL, for a server behind a path prefix
   const response = await fetch(`.${path}`, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
@@ -59,9 +58,9 @@ const fields = () => {
   }
 }
 
-// The state in the address
+// State in the URL
 
-// A step can be taken back by the browser's Back
+// Writes the state to the URL; `step` adds an entry to the history of the browser
 function remember(step) {
   const parameters = new URLSearchParams({ text: state.text, model: state.model })
   if (state.sentence) parameters.set("sentence", state.sentence)
@@ -81,7 +80,7 @@ function remember(step) {
 function recall() {
   const parameters = new URLSearchParams(location.hash.slice(1))
   const numbers = (text, cut) => (text ? text.split(cut).map(Number).filter(Number.isInteger) : [])
-  // Without a text in the address, one that was typed while the page was loading stays.
+  // Without a text in the URL, keep the text that was typed while the page was loading.
   state.text = parameters.get("text") ?? $("text").value
   state.model = models.some((model) => model.name === parameters.get("model"))
     ? parameters.get("model")
@@ -103,7 +102,7 @@ function recall() {
   $("model").value = state.model
 }
 
-// Asking and showing
+// Requests and display of responses
 
 async function refresh(step = false) {
   const number = ++questionNumber
@@ -200,7 +199,7 @@ function show(answer, others) {
       button.classList.toggle("chosen", i < state.prefix.length)
       const directed = state.looks.find(([at]) => at === i)
       button.classList.toggle("looked", Boolean(directed))
-      if (directed) button.title += `, seeing only “${answer.source[directed[1]]}”`
+      if (directed) button.title += `, attention only to “${answer.source[directed[1]]}”`
       return button
     }),
   )
@@ -237,7 +236,7 @@ function highlight(i) {
   document.querySelectorAll("#maps tbody").forEach((body) => {
     const rows = [...body.rows]
     const rowPlaces = placesOf(rows.map((row) => row.dataset.piece))
-    // Another model may cut the same text into other pieces.
+    // Another model may divide the same text into other subwords.
     const isSameText = rowPlaces.at(-1)?.[1] === places.at(-1)?.[1]
     rows.forEach((row, t) =>
       row.classList.toggle(
@@ -251,13 +250,13 @@ function highlight(i) {
   })
 }
 
-// The characters of each piece in the text; </s> is one character
+// Character range of each subword in the text; </s> counts as one character
 function placesOf(pieces) {
   let end = 0
   return pieces.map((piece) => [end, (end += piece === "</s>" ? 1 : piece.length)])
 }
 
-// What if: another word, or attention set by hand
+// Alternative subwords and directed attention
 
 function openChoices(i) {
   chosenPlace = i
@@ -280,9 +279,9 @@ function openChoices(i) {
     }),
   )
   const advice = currentAnswer.attention
-    ? " Or click a source word, so that the model attends only to it while it writes this piece."
+    ? " Or click a source subword to direct all attention of this step to it."
     : ""
-  const text = `Instead of “${asText(step.piece).trim()}”, choose another piece.${advice}`
+  const text = `Choose an alternative to “${asText(step.piece).trim()}”.${advice}`
   $("choices").replaceChildren(element("p", { className: "note", textContent: text }), list)
   $("choices").hidden = false
   highlight(i)
@@ -295,14 +294,14 @@ function closeChoices() {
 
 function choose(i, token) {
   if (token === EOS)
-    return say("You cannot choose the end of the sentence; choose another piece before it.")
+    return say("The end of the sentence cannot be chosen; choose another subword before it.")
   state.prefix = [...currentAnswer.target.slice(0, i).map((step) => step.token), token]
   state.looks = state.looks.filter(([at]) => at <= i)
   state.contrast = null
   refreshWithFocus(i)
 }
 
-// The focus stays where it was
+// Refreshes the page and restores the focus
 async function refreshWithFocus(i) {
   await refresh(true)
   $("target").querySelectorAll("button")[i]?.focus()
@@ -316,7 +315,7 @@ function directAttention(position) {
   refreshWithFocus(at)
 }
 
-// Attention
+// Attention weights
 
 function showMaps(answer, others) {
   const maps = []
@@ -391,11 +390,11 @@ function showTree(answer) {
   $("searched").hidden = false
   const dropped = tree.filter((node) => node.fate === "left").length
   $("beam").textContent =
-    `The search tried ${tree.length - 1} pieces, kept at most ${width} partial translations at ` +
-    `each step, and dropped ${dropped}. ` +
-    "It keeps those with the highest total log-probability, so the most probable piece of a step " +
-    "may still lose. At the end, the highest log-probability per piece wins (bold). Click a " +
-    "piece to see which others could follow it (by keyboard: the arrow keys)."
+    `Each path is a partial translation. The beam search added ${tree.length - 1} subwords, ` +
+    `kept at most ${width} partial translations per step, and pruned ${dropped}. ` +
+    "It keeps the partial translations with the highest total log-probability. The complete " +
+    "translation with the highest score is bold. Click a subword to see its possible " +
+    "successors (keyboard: arrow keys)."
   const children = tree.map(() => [])
   tree.forEach((node, i) => {
     if (node.parent >= 0) children[node.parent].push(i)
@@ -404,7 +403,7 @@ function showTree(answer) {
   const height = []
   let next = 0
   const order = (i) => {
-    // the best child on top; a parent stands beside its first child
+    // The best child is on top; a parent is in the row of its first child.
     const ordered = children[i].sort((a, b) => tree[b].total - tree[a].total)
     ordered.sort((a, b) => (tree[b].fate === "written") - (tree[a].fate === "written"))
     ordered.forEach((child) => {
@@ -429,7 +428,7 @@ function showTree(answer) {
     return created
   }
   const total = starts[columns - 1] + widths[columns - 1]
-  const places = [] // of the words, drawn
+  const places = [] // drawn group of each node
   const neighbours = {
     ArrowRight: (i) => children[i][0],
     ArrowLeft: (i) => tree[i].parent,
@@ -451,7 +450,7 @@ function showTree(answer) {
     width: total,
     height: 22 * next + 12,
     role: "group",
-    "aria-label": "The search as a tree",
+    "aria-label": "Search tree",
   })
   tree.forEach((node, i) => {
     if (!i) return
@@ -497,7 +496,7 @@ function showTree(answer) {
         element("button", {
           type: "button",
           textContent: other.text,
-          title: "compare with the best",
+          title: "Compare with the best translation",
           onclick: () => {
             $("this").value = answer.text
             $("that").value = other.text
@@ -518,7 +517,7 @@ function describeNode(answer, children, i) {
   const keptTokens = new Set(children[i].map((child) => tree[child].token))
   const after = node.next
     .map(([token, piece, logProb]) => {
-      const mark = keptTokens.has(token) || token === EOS ? "" : " (not kept)"
+      const mark = keptTokens.has(token) || token === EOS ? "" : " (pruned)"
       return `${asText(piece).trim() || piece} ${percent(logProb)}${mark}`
     })
     .join(", ")
@@ -528,10 +527,10 @@ function describeNode(answer, children, i) {
   const weakest = Math.min(...sameDepth.map((other) => other.total))
   const reason =
     node.fate === "left" && !children[i].length
-      ? ` Dropped: none of its continuations was among the ${answer.width} best` +
+      ? ` Pruned, because no continuation was among the ${answer.width} best` +
         (Number.isFinite(weakest) ? ` (lowest log-probability kept: ${weakest.toFixed(2)}).` : ".")
       : ""
-  const next = node.token === EOS ? "Complete." : `Possible next pieces: ${after}.`
+  const next = node.token === EOS ? "Complete." : `Possible next subwords: ${after}.`
   $("node").textContent =
     `“${beginning.join("").trim()}”: log-probability ${node.total.toFixed(2)}. ${next}${reason}`
 }
@@ -568,12 +567,12 @@ async function showNeighbors(number) {
 
 async function compare(step = false) {
   const pair = [$("this").value, $("that").value]
-  if (!pair.every((text) => text.trim())) return say("Give two translations to compare.")
+  if (!pair.every((text) => text.trim())) return say("Enter two translations to compare.")
   state.contrast = pair
   remember(step)
   try {
     const answer = await ask("/contrast", { ...fields(), translations: pair })
-    say(state.looks.length ? "These probabilities ignore the attention that you directed." : "")
+    say(state.looks.length ? "The probabilities below are computed without the directed attention." : "")
     const columns = answer.translations.map((translation) =>
       element(
         "div",
@@ -607,7 +606,7 @@ async function compare(step = false) {
             className: answer.influence[i] < 0 ? "bar against" : "bar",
             style: `width:${(10 * Math.abs(answer.influence[i])) / greatest}rem`,
           }),
-          ` ${answer.influence[i] >= 0 ? "for A" : "for B"} `,
+          ` ${answer.influence[i] >= 0 ? "supports A" : "supports B"} `,
           Math.abs(answer.influence[i]).toFixed(2),
         ),
       ),
@@ -619,7 +618,7 @@ async function compare(step = false) {
         { className: "bars" },
         element("caption", {
           textContent:
-            "Decrease of A's advantage over B (log-probability) when this source word is hidden",
+            "Influence of each source word: decrease of log p(A) − log p(B) without the word",
         }),
         element("tbody", {}, ...rows),
       ),
@@ -678,7 +677,7 @@ async function classify(number, off) {
   )
 }
 
-// The beginning
+// Event handlers and start
 
 function resetChoices() {
   state.prefix = []
@@ -734,7 +733,7 @@ $("model").append(
     (model) =>
       new Option(
         model.labels
-          ? `${model.name} (labels)`
+          ? `${model.name} (classifier)`
           : `${model.name}: ${model.source} → ${model.target}`,
         model.name,
       ),

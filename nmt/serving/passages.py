@@ -1,4 +1,4 @@
-"""Texts of any length as sentences, which models translate, and back."""
+"""Division of texts into sentences for translation, and concatenation of the translations."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -7,7 +7,12 @@ from nmt.tokenizer.words import spaceless
 
 
 def locate(text: str, pieces: Iterable[str], start: int = 0) -> Iterator[range]:
-    """Places of consecutive pieces of a text in it."""
+    """Yields the character range of each piece in a text.
+
+    text: text
+    pieces: consecutive substrings of the text
+    start: position at which the first search begins
+    """
     for piece in pieces:
         start = text.index(piece, start)
         yield range(start, start + len(piece))
@@ -15,17 +20,19 @@ def locate(text: str, pieces: Iterable[str], start: int = 0) -> Iterator[range]:
 
 
 def spans(text: str) -> list[range]:
-    """Places of the sentences of a text. A line break ends a sentence."""
+    """Returns the character ranges of the sentences of a text. A line break ends a sentence."""
     uncut = [sentence for line in text.splitlines() for sentence in sentences(line)]
     return [place for sentence in locate(text, uncut) for place in _cut(text, sentence)]
 
 
 def _cut(text: str, place: range) -> list[range]:
-    """Parts of a place of at most LONGEST_SENTENCE characters, cut at spaces where there are
-    any."""
+    """Returns the range, cut at spaces into ranges of at most LONGEST_SENTENCE characters.
+
+    Text without spaces is cut at the limit.
+    """
     if len(place) <= LONGEST_SENTENCE:
         return [place]
-    # The last space that keeps the limit; without any, the limit.
+    # Cut at the last space within the limit, or at the limit.
     space = text.rfind(" ", place.start + 1, place.start + LONGEST_SENTENCE + 1)
     end = space if space > 0 else place.start + LONGEST_SENTENCE
     rest = text[end : place.stop]
@@ -34,13 +41,21 @@ def _cut(text: str, place: range) -> list[range]:
 
 
 def separator(translation: str) -> str:
-    """Space between two sentences without one in the source, as in Chinese: none before scripts
-    that write no spaces."""
+    """Returns the separator before a translated sentence whose source has none, as in Chinese.
+
+    The separator is a space, or empty before a script that is written without spaces.
+    """
     return " " if translation and not spaceless(translation[0]) else ""
 
 
 def joined(text: str, places: Sequence[range], translations: Sequence[str]) -> str:
-    """Translations of the sentences of a text, with the characters between these in the text."""
+    """Returns the translated text: translated sentences with the characters between the source
+    sentences.
+
+    text: source text
+    places: character range of each source sentence
+    translations: translation of each sentence
+    """
     written = ""
     end = 0
     for place, translation in zip(places, translations, strict=True):

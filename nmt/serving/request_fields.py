@@ -1,6 +1,6 @@
-"""Fields of requests: those of LibreTranslate, and further ones in the same style.
+"""Fields of requests: the fields of LibreTranslate and additional fields in the same style.
 
-A field is declared once, by a JSON schema: requests are checked by it, and /openapi.json has it.
+A JSON schema declares each field; it checks requests and is part of /openapi.json.
 """
 
 import json
@@ -14,34 +14,34 @@ from nmt.inference.translation import Constraint
 from nmt.serving.limits import Refused
 
 Fields = Mapping[str, Any]
-"""Values by the names of fields."""
+"""Values of the fields of a request, by field name."""
 Schema = dict[str, Any]
 FORM = "application/x-www-form-urlencoded"
 MAX_NUMBERS = 1000
-"""Numbers of a list."""
+"""Largest number of items in a list of numbers."""
 LARGEST = 2**31 - 1
-"""Largest token id, position or number of a sentence."""
+"""Largest token id, position or sentence number."""
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def declared(expected: str, type: str | list[str], default: Any = None, **rules: Any) -> Schema:
-    """The schema of a field.
+    """Returns the JSON schema of a field.
 
-    expected: valid values in words
-    type: JSON type; a list for a choice between a text and an array
+    expected: description of the valid values, for messages
+    type: JSON type; a list allows a single string or an array
     default: value of a missing field
-    rules: further rules of a JSON schema
+    rules: further keywords of JSON schema
     """
     return {"description": expected, "type": type, "default": default, **rules}
 
 
 def number(maximum: int) -> Schema:
-    """Schema of numbers from 0 to a maximum."""
+    """Returns the schema of an integer from 0 to a maximum; the default is 0."""
     return declared(f"a number from 0 to {maximum:,}", "integer", 0, minimum=0, maximum=maximum)
 
 
 def choice(*choices: str) -> Schema:
-    """Schema of choices. The first is the default."""
+    """Returns the schema of a choice; the first choice is the default."""
     return declared(" or ".join(choices), "string", choices[0], enum=[*choices])
 
 
@@ -69,9 +69,9 @@ def as_list(texts: str | list[str]) -> list[str]:
 
 
 def parsed(value: Any, schema: Schema) -> Any:
-    """Value of a field for the program; None if it does not match the schema.
+    """Returns the converted value of a field, or None if the value does not match the schema.
 
-    Forms have texts only: a number, a flag or the only item of a list may be a text.
+    Forms contain strings only. A number, a flag or a list with one item may therefore be a string.
     """
     kind = schema["type"]
     if isinstance(kind, list):
@@ -84,7 +84,7 @@ def parsed(value: Any, schema: Schema) -> Any:
             return BOOLEANS.get(str(value).lower())
         case "integer" if isinstance(value, int | str):
             text = str(value)
-            # Python refuses to read very long numbers.
+            # Python does not parse very long numbers.
             is_valid = text.isdecimal() and len(text) < 12 and int(text) <= schema["maximum"]
             return int(text) if is_valid else None
         case "array" if isinstance(value, list | str):
@@ -99,7 +99,13 @@ def parsed(value: Any, schema: Schema) -> Any:
 
 @dataclass(frozen=True)
 class Post:
-    """A path of POST: its purpose, its fields, and the schema of its answer."""
+    """Description of a POST path.
+
+    summary: purpose of the path
+    required: schemas of the required fields
+    optional: schemas of the optional fields
+    answer: schema of the response
+    """
 
     summary: str
     required: Mapping[str, Schema]
@@ -107,11 +113,11 @@ class Post:
     answer: Schema = field(default_factory=lambda: {"type": ["object", "array"]})
 
     def checked(self, values: Fields) -> dict[str, Any]:
-        """Values of all fields. Raises Refused if one is missing or invalid."""
+        """Returns the values of all fields. Raises Refused if a field is missing or invalid."""
         fields = {}
         for name, schema in {**self.required, **self.optional}.items():
             value = values.get(name)
-            # An empty text is a text to translate; an empty field of a form is a missing field.
+            # An empty q is a text to translate. Other empty fields of a form are missing fields.
             is_missing = value is None or (value == "" and name != "q")
             if is_missing and name in self.required:
                 raise Refused(400, f"Invalid request: missing {name} parameter")
@@ -126,7 +132,7 @@ MODEL = {"model": TEXT}
 OF_A_SENTENCE = {**MODEL, "sentence": number(LARGEST)}
 POSTS = {
     "/translate": Post(
-        "Translates texts",
+        "Translate texts",
         {"q": TEXTS, **LANGUAGES},
         {
             **MODEL,
@@ -151,55 +157,57 @@ POSTS = {
             },
         },
     ),
-    "/detect": Post("Refuses to detect languages", {"q": TEXTS}),
+    "/detect": Post("Return an error: languages are not detected", {"q": TEXTS}),
     "/score": Post(
-        "Probabilities of translations", {"q": TEXTS, "translation": TEXTS, **LANGUAGES}, MODEL
+        "Score given translations", {"q": TEXTS, "translation": TEXTS, **LANGUAGES}, MODEL
     ),
     "/explain": Post(
-        "Attention, other words at each place, and the search of a translation",
+        "Return the attention weights, alternative words and search tree of a translation",
         {"q": TEXT, **LANGUAGES},
         {**OF_A_SENTENCE, "prefix": NUMBERS, "whole": FLAG, "translation": TEXT, "looks": PAIRS},
     ),
     "/neighbors": Post(
-        "Training sentences with similar summaries of the encoder",
+        "Return the training sentences with the most similar encoder states",
         {"q": TEXT, **LANGUAGES},
         {**OF_A_SENTENCE, "count": number(50)},
     ),
     "/contrast": Post(
-        "Influence of source words on the choice between two translations",
+        "Return the influence of source words on the choice between two translations",
         {"q": TEXT, "translations": WORDS, **LANGUAGES},
         OF_A_SENTENCE,
     ),
-    "/classify": Post("Labels of texts", {"q": TEXTS}, MODEL),
+    "/classify": Post("Classify texts", {"q": TEXTS}, MODEL),
 }
 
 
 def parse_body(body: bytes, content_type: str) -> Fields:
-    """Fields of a form or of a JSON object. Raises Refused if a body is neither."""
-    problem = "the body must be a JSON object"
+    """Returns the fields of a request body, a form or a JSON object. Raises Refused otherwise."""
+    problem = "the body must be a JSON object or a form"
     try:
         text = body.decode("utf-8-sig")
         if content_type == FORM:
             pairs = urllib.parse.parse_qs(text, keep_blank_values=True, errors="strict")
-            # repeated fields are lists
             return {name: v[0] if len(v) == 1 else v for name, v in pairs.items()}
         values = json.loads(text)
-        # JSON may escape halves of characters, which no answer can hold.
+        # JSON may escape lone surrogates, which no response can contain.
         json.dumps(values, ensure_ascii=False).encode()
         if isinstance(values, dict):
             return values
     except UnicodeEncodeError:
-        problem = "the body has half of a character (a lone surrogate)"
+        problem = "the body contains a lone surrogate (half of a UTF-16 character)"
     except (ValueError, RecursionError) as error:
-        problem = f"the body is not understood ({type(error).__name__})"
+        problem = f"the body cannot be parsed ({type(error).__name__})"
     raise Refused(400, f"Invalid request: {problem}")
 
 
 def constraint_of(fields: Fields, sentence: str, *, is_first: bool) -> Constraint | None:
-    """The constraint of a sentence: with translations of its words by the glossary; with the prefix
-    if it is the first of its text."""
+    """Returns the constraint on the translation of a sentence, or None without a constraint.
+
+    The glossary adds the translations of the words of the sentence to the required words. The
+    prefix applies only to the first sentence of a text.
+    """
     text = sentence.casefold()
-    # Punctuation as spaces, so that a word of the glossary is found as a whole word.
+    # Replace punctuation by spaces, so that glossary entries match whole words only.
     separated = f" {''.join(c if c.isalnum() else ' ' for c in text)} "
     required = list(fields["required"])
     for source_word, translation in fields["glossary"].items():

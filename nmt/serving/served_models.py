@@ -1,4 +1,4 @@
-"""Models of a server: found by languages or names, replaced by newer checkpoints."""
+"""Served models: selection by languages or name, and replacement by newer checkpoints."""
 
 import asyncio
 import logging
@@ -19,16 +19,17 @@ from nmt.storage.checkpoint import HUB, find_checkpoint
 
 log = logging.getLogger(__name__)
 AUTO = "auto"
-"""Source language of a request for the detection of languages."""
+"""Source language of a request that leaves the language to the server, as in LibreTranslate."""
 Model = TypeVar("Model", Translator, TextClassifier)
 
 
 @dataclass(frozen=True)
 class SentenceRequest:
-    """A sentence to translate.
+    """A sentence to translate, with options.
 
-    constraint: texts that its translation must and must not have
-    details_of: number of hypotheses with word probabilities and attention
+    sentence: source sentence
+    constraint: required and forbidden texts of the translation (None: no constraint)
+    details_of: number of hypotheses with token probabilities and attention weights
     whole_beam: whether to return all hypotheses of the beam
     """
 
@@ -39,12 +40,12 @@ class SentenceRequest:
 
 
 class ServedModel(Generic[Model]):
-    """A model with its name, and the requests that wait for it.
+    """A served model with its name and the queue of its requests.
 
-    name: name in requests
-    path: run directory or checkpoint, as `load` takes it
-    load: reads the model at a path
-    pool: thread in which models compute
+    name: name of the model in requests
+    path: run folder, checkpoint or Hugging Face name, as `load` expects
+    load: returns the model at a path
+    pool: executor with the thread that computes
     wait: seconds that a batch waits for further sentences
     most: largest number of sentences in a batch
     """
@@ -75,14 +76,14 @@ class ServedModel(Generic[Model]):
         )
 
     def translate_batch(self, requests: list[SentenceRequest]) -> list[Translation]:
-        """Translations of sentences, by one checkpoint, those with the same options together."""
-        # Taken once: a newer checkpoint may replace it meanwhile.
+        """Translates sentences with one checkpoint; sentences with equal options share a batch."""
+        # A newer checkpoint may replace self.model during the batch.
         translator = self.model
         assert isinstance(translator, Translator)
-        # A dictionary has equal requests once.
+        # Dictionary keys merge equal requests.
         groups: defaultdict[Any, dict[SentenceRequest, None]] = defaultdict(dict)
         for request in requests:
-            # A search has constraints for all of its sentences or for none.
+            # The sentences of a search all have constraints, or none of them has.
             is_free = request.constraint is None
             groups[request.whole_beam, request.details_of, is_free][request] = None
         translations: dict[SentenceRequest, Translation] = {}
@@ -97,26 +98,30 @@ class ServedModel(Generic[Model]):
         return [translations[request] for request in requests]
 
     def is_outdated(self) -> bool:
-        """Returns whether the path has another checkpoint than the one last read."""
+        """Returns whether the path has a newer checkpoint than the one in use."""
         return not self.path.startswith(HUB) and _stamp(self.path) not in (self._stamp, None)
 
     def reload(self) -> None:
-        """Reads the checkpoint at the path. The model before stays if that fails, or if the new one
-        is of another kind or has other languages."""
-        # Before reading, so that a file that changes meanwhile is read again.
+        """Loads the checkpoint at the path.
+
+        The previous model stays in use if loading fails, or if the new model has another kind
+        (translator or classifier) or other languages.
+        """
+        # Taken before loading, so that a file that changes during loading is loaded again.
         self._stamp = _stamp(self.path)
         try:
             model = self._load(self.path)
             if _kind(model) != _kind(self.model):
-                raise UserError(f"it is {_kind(model)}, not {_kind(self.model)}")
-        # Any error: the watcher continues, and the previous model stays in use.
+                raise UserError(f"expected {_kind(self.model)}, got {_kind(model)}")
         except Exception as error:
-            self.status = "the newer checkpoint cannot be used; the previous one stays in use"
+            self.status = (
+                "the newer checkpoint cannot be used; the previous checkpoint stays in use"
+            )
             log.error("%s: %s: %s", self.name, self.status, error)
             return
         self.model = model
         self.status = "ok"
-        log.info("%s: a newer checkpoint is loaded", self.name)
+        log.info("%s: loaded a newer checkpoint", self.name)
 
 
 def _kind(model: Translator | TextClassifier) -> str:
@@ -126,7 +131,7 @@ def _kind(model: Translator | TextClassifier) -> str:
 
 
 class Models:
-    """Models of a server."""
+    """Models of a server, translators and classifiers."""
 
     def __init__(self, models: Sequence[ServedModel[Any]]) -> None:
         self.all = models
@@ -139,8 +144,8 @@ class Models:
 
     @property
     def languages(self) -> Mapping[str, list[str]]:
-        """Target languages by source language."""
-        # A dictionary keeps the order of the models, and each language once.
+        """Target languages of each source language, in the order of the models."""
+        # Dictionary keys keep the order of the models and contain each language once.
         targets: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for served in self.translators:
             source, target = served.model.languages
@@ -148,10 +153,16 @@ class Models:
         return {source: [*codes] for source, codes in targets.items()}
 
     def translator(self, source: str, target: str, name: str) -> ServedModel[Translator]:
-        """The first translator for these languages, and of that name unless it is empty. Raises
-        Refused if there is none."""
+        """Returns the first translator for a language pair.
+
+        source: source language, or `auto`
+        target: target language
+        name: name of the model (empty: any model)
+
+        Raises Refused if no translator matches, or `auto` matches several source languages.
+        """
         if not self.translators:
-            raise Refused(400, "no served model translates")
+            raise Refused(400, "this server has no translation model, only classifiers")
         candidates = [
             served
             for served in self.translators
@@ -170,30 +181,34 @@ class Models:
         if len(sources) > 1:
             raise Refused(
                 400,
-                f"this server does not detect languages: give source, one of {', '.join(sources)}",
+                f"source=auto: this server does not detect languages; give {' or '.join(sources)}",
             )
         return candidates[0]
 
     def classifier(self, name: str) -> ServedModel[TextClassifier]:
-        """The first classifier, or the one of that name. Raises Refused if there is none."""
+        """Returns the first classifier, or the one with the given name. Raises Refused if none
+        matches.
+        """
         for served in self.classifiers:
             if name in ("", served.name):
                 return served
-        names = ", ".join(served.name for served in self.classifiers)
-        problem = f" called {name}; there are {names}" if names else ""
-        raise Refused(400, f"there is no model that classifies{problem}")
+        names = ", ".join(served.name for served in self.classifiers) or "none"
+        raise Refused(400, f"classifier {name or 'of any name'} not found; available: {names}")
 
     async def watch(self, seconds: float) -> None:
-        """Reads newer checkpoints, for ever; 0 seconds: never."""
+        """Checks for newer checkpoints without end and loads them.
+
+        seconds: interval between checks in seconds; 0 disables the checks
+        """
         while seconds:
             await asyncio.sleep(seconds)
             for served in self.all:
                 if await asyncio.to_thread(served.is_outdated):
-                    await asyncio.to_thread(served.reload)  # requests are answered meanwhile
+                    await asyncio.to_thread(served.reload)
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:
-    """Inode, time and size of a checkpoint; None if it cannot be found."""
+    """Returns inode, modification time and size of a checkpoint, or None if it is not found."""
     try:
         status = Path(find_checkpoint(path)).stat()
     except (OSError, UserError):

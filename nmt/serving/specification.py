@@ -1,4 +1,4 @@
-"""OpenAPI document of the server, from which clients and tests can be generated."""
+"""OpenAPI document of the server, for clients and test generators."""
 
 from typing import Any
 
@@ -7,27 +7,27 @@ from nmt.serving.limits import Limits
 from nmt.serving.request_fields import POSTS, Schema
 
 GETS = {
-    "/languages": "Source languages, and the target languages of each",
-    "/models": "Models by their names",
-    "/health": "Status of the server",
-    "/frontend/settings": "Settings for the page of LibreTranslate",
+    "/languages": "Source languages, each with its target languages",
+    "/models": "Names, languages and capabilities of the models",
+    "/health": "Status of the server and of each model",
+    "/frontend/settings": "Settings in the form of LibreTranslate's web page",
 }
-"""Summary of each path of GET."""
+"""Summary of each GET path."""
 STRING = {"type": "string"}
 ERROR = {"type": "object", "properties": {"error": STRING}, "required": ["error"]}
 
 
 def specification(limits: Limits) -> Schema:
-    """OpenAPI 3.1."""
+    """Returns the OpenAPI 3.1 document of a server with the given limits."""
     sizes = f"{limits.characters:,} characters, {limits.texts:,} texts or {limits.bytes:,} bytes"
     errors = {
         "400": _response("a field is missing or invalid", ERROR),
-        "403": _response("no valid key", ERROR),
-        "408": _response("the body arrives too slowly", ERROR),
-        "413": _response(f"more than {sizes}", ERROR),
-        "415": _response("another content type", ERROR),
-        "429": _response("too many requests of this caller", ERROR),
-        "503": _response("too many requests, or too slow an answer", ERROR),
+        "403": _response("the API key is missing or invalid", ERROR),
+        "408": _response("the request body arrives too slowly", ERROR),
+        "413": _response(f"the request has more than {sizes}", ERROR),
+        "415": _response("the content type is not supported", ERROR),
+        "429": _response("the caller sends too many requests", ERROR),
+        "503": _response("the server is overloaded, or the response takes too long", ERROR),
     }
     paths: dict[str, Any] = {}
     for path, post in POSTS.items():
@@ -37,13 +37,13 @@ def specification(limits: Limits) -> Schema:
             "post": {
                 "summary": post.summary,
                 "requestBody": {"required": True, "content": _json_content(body)},
-                "responses": {"200": _response("the answer", post.answer), **errors},
+                "responses": {"200": _response("success", post.answer), **errors},
             }
         }
     for path, summary in GETS.items():
-        responses = {"200": _response("the answer", {"type": ["object", "array"]})}
+        responses = {"200": _response("success", {"type": ["object", "array"]})}
         paths[path] = {"get": {"summary": summary, "responses": responses}}
-    description = "LibreTranslate's API, and more in its style"
+    description = "LibreTranslate's API with additional fields and paths"
     info = {"title": "nmt", "version": nmt.__version__, "description": description}
     return {"openapi": "3.1.0", "info": info, "paths": paths}
 

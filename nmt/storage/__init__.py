@@ -1,4 +1,4 @@
 """Files on disk: atomic replacement, locks, checkpoints and the upgrade of old checkpoints.
 
-Read: files, lock, checkpoint, upgrade.
+Reading order: files, lock, checkpoint, upgrade.
 """

@@ -1,4 +1,4 @@
-"""Mean of the weights of several checkpoints of one network."""
+"""Checkpoint averaging: mean of the weights of several checkpoints of one network."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -13,21 +13,21 @@ from nmt.storage.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
 PARTS = ("encoder", "decoder", "attention", "window", "normalizer", "pooling")
-"""Groups whose choices decide how the weights are used."""
+"""Configuration groups whose choices must be equal in averaged models."""
 DROPPED = ("format", "training", "metrics", "update")
-"""Entries of a checkpoint that do not hold for a mean."""
+"""Header entries of a checkpoint that are not valid for an average."""
 LEAST_SIMILARITY = 0.3
-"""Smallest cosine of the matrices of two models of one run or of one initial checkpoint.
+"""Smallest cosine between the weight matrices of models that can be averaged.
 
-Models of independent seeds have cosines near 0, because their units do not correspond.
+Models from independent seeds have cosines near 0, because their units do not correspond.
 """
 
 
 def average_checkpoints(models: Sequence[str], output: str) -> None:
     """Writes the mean of the weights of several models as a checkpoint.
 
-    models: run directories (their best model) or checkpoint files
-    output: file of the new checkpoint
+    models: run folders (whose best checkpoint is used) or checkpoint files
+    output: path of the new checkpoint
 
     Raises UserError if the networks or the vocabularies differ.
     """
@@ -39,9 +39,9 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
     for saved, other in zip(checkpoints[1:], weights[1:], strict=True):
         if _similarity(weights[0], other) < LEAST_SIMILARITY:
             log.warning(
-                "models: %s and %s are of independent trainings, so their mean is not a "
-                "working model; average checkpoints of one run, or of runs that start from one "
-                "model (init=)",
+                "models: %s and %s come from independent trainings, so their mean is not a "
+                "useful model; average checkpoints of one run, or of runs that start from the "
+                "same model (init=)",
                 first.path,
                 saved.path,
             )
@@ -53,19 +53,19 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
     meta = {key: value for key, value in first.meta.items() if key not in DROPPED}
     meta["averaged"] = [str(saved.path) for saved in checkpoints]
     ckpt.write(Path(output), meta, tensors)
-    log.info("%s: the mean of %s checkpoints", output, len(checkpoints))
+    log.info("%s: wrote the mean of %s checkpoints", output, len(checkpoints))
 
 
 def _similarity(first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:
-    """Cosine of two models, each as one vector of all its matrices."""
-    names = [name for name, tensor in first.items() if tensor.dim() > 1]  # biases may start at 0
+    """Returns the cosine between all weight matrices of two models."""
+    names = [name for name, tensor in first.items() if tensor.dim() > 1]
     one_vector = torch.cat([first[name].flatten().double() for name in names])
     other_vector = torch.cat([other[name].flatten().double() for name in names])
     return float(torch.cosine_similarity(one_vector, other_vector, dim=0))
 
 
 def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
-    """Raises UserError unless two checkpoints have the same network and vocabulary."""
+    """Raises UserError unless two checkpoints have equal networks, vocabularies and settings."""
     ckpt.check_kind(other, str(first.meta.get("command", "train")))
     names = f"models: {first.path} and {other.path}"
     first_shapes, other_shapes = (
@@ -73,9 +73,10 @@ def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
         for saved in (first, other)
     )
     if first_shapes != other_shapes:
-        raise UserError(f"{names} are of different networks, which cannot be averaged")
+        raise UserError(f"{names} have different networks, so they cannot be averaged")
     if ckpt.tokenizer_from(other).models != ckpt.tokenizer_from(first).models:
         raise UserError(f"{names} have different vocabularies, so they cannot be averaged")
+    # Equal shapes do not suffice: other choices may use the same weights differently.
     first_facts = _facts(first.meta)
     other_facts = _facts(other.meta)
     keys = sorted({*first_facts, *other_facts})
@@ -85,7 +86,7 @@ def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
 
 
 def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Choices of the network's parts, labels, languages, and settings of the tokenizer."""
+    """Returns the choices of the network's components, labels, languages and tokenizer settings."""
     config = meta.get("config") or {}
     groups = {name: config[name] for name in PARTS if isinstance(config.get(name), Mapping)}
     return {
@@ -93,5 +94,5 @@ def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
         "labels": meta.get("labels"),
         "languages": meta.get("languages"),
         **(meta.get("tokenizer") or {}),
-        "sampling": None,  # it only matters in training
+        "sampling": None,  # used in training only
     }

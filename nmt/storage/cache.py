@@ -1,4 +1,6 @@
-"""Cache folders that are built once. A folder is complete, with checksums, or absent."""
+"""Cache folders, which are built once. A cache folder is either complete, with checksums, or
+absent.
+"""
 
 import errno
 import json
@@ -14,29 +16,29 @@ from nmt.storage.files import WRITING, sync_folder, write_atomically
 from nmt.storage.lock import wait_for_lock
 
 MANIFEST = "complete.json"
-"""File of a complete folder: counts, and the checksum of every other file."""
+"""Name of the manifest of a complete cache folder, with counts and the checksum of every file."""
 BLOCK = 2**22
-"""Bytes read at once for a checksum."""
+"""Number of bytes read at a time to compute a checksum."""
 
 Counts = dict[str, int]
 
 
 def cache_folder() -> Path:
-    """Folder of the environment variable NMT_CACHE, else `nmt` in the user's cache folder."""
+    """Returns the cache folder: NMT_CACHE if set, otherwise `nmt` in the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("NMT_CACHE") or Path(base) / "nmt")
 
 
 def build_once(folder: Path, what: str, build: Callable[[Path], Counts]) -> Counts:
-    """Builds a folder unless it is complete, and returns its counts.
+    """Builds a cache folder unless it is complete, and returns its counts.
 
     Waits if another process is building the folder.
 
-    folder: the folder; its name identifies the content
-    what: the content, for messages
-    build: function that writes all files into a given folder, and returns counts to store with them
+    folder: path whose name identifies the content
+    what: noun for the content, for messages
+    build: writes all files into a given folder and returns counts, which are stored with the files
 
-    Raises UserError if the folder cannot be written, or is damaged.
+    Raises UserError if the folder cannot be written or is damaged.
     """
     counts = _checked(folder, what)
     if counts is not None:
@@ -47,7 +49,7 @@ def build_once(folder: Path, what: str, build: Callable[[Path], Counts]) -> Coun
             counts = _checked(folder, what)
             return _built(folder, build) if counts is None else counts
     except OSError as error:
-        remedy = "Set NMT_CACHE to a folder that can be written"
+        remedy = "Set NMT_CACHE to a writable folder"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             remedy = "Free some space, or set NMT_CACHE to a folder on another disk"
         raise UserError(
@@ -56,17 +58,19 @@ def build_once(folder: Path, what: str, build: Callable[[Path], Counts]) -> Coun
 
 
 def _built(folder: Path, build: Callable[[Path], Counts]) -> Counts:
-    """Builds under a temporary name, so that a folder with the final name is complete."""
+    """Builds a folder under a temporary name and renames it when it is complete. Returns its
+    counts.
+    """
     unfinished = folder.with_name(f".{folder.name}{WRITING}")
     for leftover in (unfinished, folder):
-        shutil.rmtree(leftover, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     unfinished.mkdir()
     try:
         counts = build(unfinished)
         checksums = {file.name: _checksum(file) for file in unfinished.iterdir()}
         manifest = {"counts": counts, "checksums": checksums}
         write_atomically(unfinished / MANIFEST, json.dumps(manifest).encode())
-        unfinished.rename(folder)  # complete from now on
+        unfinished.rename(folder)
         sync_folder(folder.parent)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -74,7 +78,10 @@ def _built(folder: Path, build: Callable[[Path], Counts]) -> Counts:
 
 
 def _checked(folder: Path, what: str) -> Counts | None:
-    """Counts of a complete folder, else None. Raises UserError if the folder is damaged."""
+    """Returns the counts of a complete folder, otherwise None.
+
+    Raises UserError if a checksum differs.
+    """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         counts: Counts = manifest["counts"]
@@ -87,18 +94,18 @@ def _checked(folder: Path, what: str) -> Counts | None:
         for file, checksum in zip(files, current, strict=True):
             if checksum != checksums[file.name]:
                 raise UserError(
-                    f"{file}: is damaged, so the {what} cannot be used. Is the disk in order? "
-                    f"Remove the folder {folder}; it is built again"
+                    f"{file}: damaged (wrong checksum), so the {what} cannot be used. Check the "
+                    f"disk, and remove the folder {folder}; the next start builds it again"
                 )
     return counts
 
 
 def _checksum(file: Path) -> int:
-    """CRC-32 of a file; -1 if it does not exist."""
+    """Returns the CRC-32 checksum of a file, or -1 if the file does not exist."""
     if not file.is_file():
         return -1
     checksum = 0
     with open(file, "rb") as opened:
         while block := opened.read(BLOCK):
-            checksum = zlib.crc32(block, checksum)  # continues the sum of the earlier blocks
+            checksum = zlib.crc32(block, checksum)
     return checksum

@@ -1,12 +1,12 @@
-"""Checkpoint files: tensors in the safetensors format, all else as JSON in the header.
+"""Checkpoint files: tensors in the safetensors format, and other data as JSON in the file header.
 
-    tensors    `model/…` weights by parameter name; `tokenizer/…` SentencePiece models;
-               in a resumable checkpoint also `ema/…` and `optimizer/…`
-    header     format version, config, metrics, versions;
-               in a resumable checkpoint also the state of the training
+    tensors    model/NAME (weights), tokenizer/NAME (SentencePiece models);
+               a resumable checkpoint also has ema/NAME and optimizer/NAME
+    header     format version, config, metrics, package versions;
+               a resumable checkpoint also has the training state
 
-Reading a file executes nothing in it. A new file is written beside the old one and then renamed, so
-a crash or a full disk leaves the old file.
+Reading a file executes no code from it. A file is written under a temporary name and then renamed,
+so the previous file survives a crash or a full disk.
 """
 
 import hashlib
@@ -29,22 +29,22 @@ from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.columns import Columns
 
 FORMAT = 2
-"""Version of the file format. Since 2, a classifier's configuration has training settings only."""
+"""Version of the checkpoint format. Version 2 removed the keys of nmt.label from classifiers."""
 CHECKSUM = ', "checksum": '
-"""JSON before the checksum, which is the last entry of the header."""
+"""JSON text before the checksum, which is the last entry of the header."""
 BEST = "best.safetensors"
 LAST = "last.safetensors"
 HUB = "hf:"
-"""Prefix of models of the Hugging Face hub."""
+"""Prefix of model names on the Hugging Face hub, `hf:USER/NAME`."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """Content of a checkpoint file.
 
-    meta: JSON of the header
+    meta: JSON values of the header
     tensors: tensors by name
-    path: the file
+    path: path of the file
     """
 
     meta: dict[str, Any]
@@ -52,7 +52,7 @@ class Checkpoint:
     path: Path
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """Tensors whose names begin with `prefix/`, by the rest of their names."""
+        """Returns the tensors named `prefix/NAME`, by NAME."""
         start = f"{prefix}/"
         return {
             name.removeprefix(start): tensor
@@ -62,19 +62,19 @@ class Checkpoint:
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """Weights of the model by parameter name; their moving average if there is one."""
+        """Weights of the model by parameter name, or their moving average if there is one."""
         return self.part("ema") or self.part("model")
 
     @property
     def config(self) -> dict[str, Any]:
-        """Configuration of the training. Raises UserError if it is missing."""
+        """Training configuration. Raises UserError if the checkpoint has none."""
         if not isinstance(self.meta.get("config"), dict):
-            raise UserError(f"{self.path}: contains no configuration; the file is damaged")
+            raise UserError(f"{self.path}: damaged checkpoint (no configuration)")
         return self.meta["config"]
 
 
 def weights_hash(weights: Mapping[str, Tensor]) -> str:
-    """The first 16 hexadecimal digits of a SHA-256 of names, types, shapes and values."""
+    """Returns the first 16 hexadecimal digits of the SHA-256 of names, types, shapes and values."""
     digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -83,27 +83,27 @@ def weights_hash(weights: Mapping[str, Tensor]) -> str:
 
 
 def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Writes a checkpoint atomically.
+    """Writes a checkpoint file atomically.
 
-    path: the file
-    meta: JSON of the header
+    path: path of the file
+    meta: JSON values of the header
     tensors: tensors by name
 
-    Raises UserError if the file cannot be written; an old file is then unchanged.
+    Raises UserError if the file cannot be written; an existing file is then unchanged.
     """
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps({"format": FORMAT, **meta}, ensure_ascii=False)
-    # One entry holds all: safetensors does not fix the order of several.
+    # A single header entry, because safetensors does not preserve the order of several entries.
     signed = f"{text[:-1]}{CHECKSUM}{_checksum(on_cpu, text)}}}"
     write_atomically(path, save(on_cpu, metadata={"nmt": signed}))
 
 
 def find_checkpoint(model: str, key: str = "model") -> Path:
-    """The checkpoint file of a model.
+    """Returns the path of the checkpoint file of a model.
 
-    model: a run directory (its best checkpoint, else its last), a file, or hf:USER/NAME[@REVISION],
-        which is downloaded from the Hugging Face hub once
-    key: the setting that names the model, for messages
+    model: run folder (best checkpoint, otherwise the last), checkpoint file, or
+        hf:USER/NAME[@REVISION], which is downloaded from the Hugging Face hub
+    key: key of the setting that contains the model, for messages
 
     Raises UserError if the file is not found.
     """
@@ -113,9 +113,9 @@ def find_checkpoint(model: str, key: str = "model") -> Path:
     for file in (path / BEST, path / LAST, path):
         if file.is_file():
             return file
-    problem = "no such file or folder. Give a run directory or a .safetensors file"
+    problem = "no such file or folder. Give a run folder or a .safetensors file"
     if path.is_dir():
-        problem = f"no {BEST} or {LAST} in this folder. Is it a run directory, and has it trained?"
+        problem = f"the folder has neither {BEST} nor {LAST}. Give the folder of a trained run"
     raise UserError(f"{key}={model}: {problem}")
 
 
@@ -127,7 +127,7 @@ def _downloaded(model: str, key: str) -> Path:
     name, revision = model.removeprefix(HUB).partition("@")[::2]
     try:
         return Path(huggingface_hub.hf_hub_download(name, BEST, revision=revision or None))
-    except Exception as error:  # no network, not found, not allowed: errors of many kinds
+    except Exception as error:  # many types of errors: no connection, not found, not allowed
         reason = first_line(error)
         raise UserError(f"{key}={model}: cannot be downloaded from the hub ({reason})") from error
 
@@ -135,11 +135,11 @@ def _downloaded(model: str, key: str) -> Path:
 def read_model(model: str, key: str = "model", command: str | None = None) -> Checkpoint:
     """Finds and reads the checkpoint of a model.
 
-    model: path or name on the hub, as in `find_checkpoint`
-    key: the setting that names the model, for messages
-    command: command that must have trained the model (see `check_kind`); None: any
+    model: run folder, checkpoint file or name on the hub, as in `find_checkpoint`
+    key: key of the setting that contains the model, for messages
+    command: command that must have trained the model, `train` or `classify` (None: any command)
 
-    Raises UserError as `find_checkpoint`, `read` and `check_kind` do.
+    Raises UserError if the checkpoint is missing or invalid, or another command has trained it.
     """
     checkpoint = read(find_checkpoint(model, key))
     if command is not None:
@@ -148,34 +148,34 @@ def read_model(model: str, key: str = "model", command: str | None = None) -> Ch
 
 
 def read(path: Path, key: str = "") -> Checkpoint:
-    """Reads a checkpoint file, and converts it to the current format.
+    """Reads a checkpoint file and converts its content to the current format.
 
-    path: the file
-    key: the setting that names the file, for messages
+    path: path of the file
+    key: key of the setting that contains the path, for messages
 
     Raises UserError if the file is missing, damaged, not a checkpoint, or of a newer version.
     """
-    # A file that is replaced meanwhile does no harm, because it is opened once.
+    # The file is opened only once, because a training may replace it meanwhile.
     place = _place(path, key)
     try:
         data = path.read_bytes()
         tensors = load(data)
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length]).get("__metadata__", {})
-    except Exception as error:  # a damaged file raises errors of many kinds
-        raise UserError(f"{place}: not a readable checkpoint, or damaged ({error})") from error
+    except Exception as error:  # a damaged file raises many types of errors
+        raise UserError(f"{place}: not a checkpoint, or damaged ({error})") from error
     try:
         meta = json.loads(header["nmt"])
         version = int(meta["format"])
     except (KeyError, ValueError, TypeError, RecursionError):
-        raise UserError(f"{place}: a safetensors file, but not one that nmt wrote") from None
+        raise UserError(f"{place}: not a checkpoint of nmt, but another safetensors file") from None
     if version > FORMAT:
         raise UserError(
-            f"{place}: written by a newer version of nmt (format {version}; this one reads up to "
+            f"{place}: written by a newer version of nmt (format {version}, expected at most "
             f"{FORMAT}). Upgrade nmt"
         )
     if not _is_intact(header["nmt"], version, tensors):
-        raise UserError(f"{place}: damaged: its content does not match its checksum")
+        raise UserError(f"{place}: damaged (wrong checksum)")
     meta.pop("checksum", None)
     return Checkpoint(meta=upgraded(meta, version), tensors=tensors, path=path)
 
@@ -186,7 +186,7 @@ def _place(path: Path, key: str) -> str:
 
 def _is_intact(header: str, version: int, tensors: Mapping[str, Tensor]) -> bool:
     """Returns whether header and tensors match the checksum."""
-    if version < 2:
+    if version < 2:  # the checksum of version 1 covers tensors only
         checksum = 0
         for name in sorted(tensors):
             checksum = zlib.crc32(_bytes_of(tensors[name]), checksum)
@@ -196,7 +196,9 @@ def _is_intact(header: str, version: int, tensors: Mapping[str, Tensor]) -> bool
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> int:
-    """CRC-32 of the header's text and of all tensors with their names, types and shapes."""
+    """Returns the CRC-32 checksum of the header text and of all tensors with names, types and
+    shapes.
+    """
     checksum = zlib.crc32(text.encode("utf-8", "surrogatepass"))
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -211,28 +213,28 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def check_kind(checkpoint: Checkpoint, command: str, key: str = "") -> None:
-    """Raises UserError unless a checkpoint was trained by a command.
+    """Raises UserError unless the given command has trained a checkpoint.
 
-    checkpoint: the checkpoint
+    checkpoint: checkpoint
     command: `train` (translation) or `classify` (classification)
-    key: the setting that names the checkpoint, for messages
+    key: key of the setting that contains the path of the checkpoint, for messages
     """
     kind = str(checkpoint.meta.get("command", "train"))
     if kind != command:
         purposes = {
-            "train": "translates; use nmt.train and nmt.translate",
-            "classify": "classifies; use nmt.classify",
+            "train": "a translation model; use nmt.train and nmt.translate",
+            "classify": "a classifier; use nmt.classify",
         }
-        purpose = purposes.get(kind, f"is of another kind ({kind})")
-        raise UserError(f"{_place(checkpoint.path, key)}: a model that {purpose}")
+        purpose = purposes.get(kind, f"a model of an unknown command ({kind})")
+        raise UserError(f"{_place(checkpoint.path, key)}: {purpose}")
 
 
 def check_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> None:
-    """Raises UserError unless saved parameters fit a model and are finite.
+    """Raises UserError unless saved parameters match a model and are finite.
 
-    model: a model of the same configuration
-    saved: parameters by name
-    path: their file, for messages
+    model: model with the same configuration
+    saved: saved parameters by name
+    path: path of the checkpoint, for messages
     """
     parameters = dict(model.named_parameters())
     different = sorted(set(parameters) ^ set(saved)) or [
@@ -240,19 +242,26 @@ def check_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> 
     ]
     if different:
         raise UserError(
-            f"{path}: its weights do not fit its config ({', '.join(different[:3])} …); the file "
-            "is damaged"
+            f"{path}: damaged checkpoint, the weights do not match the config "
+            f"({', '.join(different[:3])}, …)"
         )
     not_finite = [name for name, tensor in saved.items() if not bool(torch.isfinite(tensor).all())]
     if not_finite:
         raise UserError(
-            f"{path}: weights contain NaN or inf ({', '.join(not_finite[:3])} …); train the model "
+            f"{path}: weights contain NaN or inf ({', '.join(not_finite[:3])}, …); train the model "
             "again"
         )
 
 
 def load_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> None:
-    """Copies saved parameters into a model. Arguments and errors are those of `check_weights`."""
+    """Copies saved parameters into a model.
+
+    model: model with the same configuration
+    saved: saved parameters by name
+    path: path of the checkpoint, for messages
+
+    Raises UserError unless the parameters match the model and are finite.
+    """
     check_weights(model, saved, path)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -260,7 +269,7 @@ def load_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> N
 
 
 def tokenizer_parts(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Settings of a tokenizer as JSON, and its SentencePiece models as tensors."""
+    """Returns the settings of a tokenizer (JSON values) and its SentencePiece models (tensors)."""
     names = ("joint",) if tokenizer.joint else ("source", "target")
     models = {
         f"tokenizer/{name}": torch.frombuffer(bytearray(model), dtype=torch.uint8)
@@ -273,7 +282,7 @@ def tokenizer_parts(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Ten
 
 
 def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
-    """The tokenizer of a checkpoint. Raises UserError if it is damaged."""
+    """Returns the tokenizer of a checkpoint. Raises UserError if its data are damaged."""
     models = {name: t.numpy().tobytes() for name, t in checkpoint.part("tokenizer").items()}
     try:
         settings = checkpoint.meta["tokenizer"]
@@ -295,4 +304,4 @@ def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
             ),
         )
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise UserError(f"{checkpoint.path}: no usable tokenizer in it ({error})") from error
+        raise UserError(f"{checkpoint.path}: damaged checkpoint (tokenizer: {error})") from error

@@ -10,25 +10,25 @@ from typing import Any
 from nmt.foundation.errors import UserError
 
 WRITING = ".writing"
-"""Suffix of the names of incomplete files."""
+"""Suffix of incomplete files."""
 _numbers = itertools.count()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces the content of a file, and returns when it is on the disk.
+    """Replaces the content of a file. Returns when the content is on the disk.
 
-    Raises UserError if that fails; the old file is then unchanged.
+    Raises UserError if writing fails; an existing file is then unchanged.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{next(_numbers)}{WRITING}")
     try:
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())  # before the rename, which might reach the disk first
+            os.fsync(file.fileno())
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        previous = "; the previous file is unharmed" if path.exists() else ""
+        previous = "; the previous file is unchanged" if path.exists() else ""
         raise UserError(
             f"{path}: cannot be written ({error.strerror or error}){previous}"
         ) from error
@@ -47,8 +47,8 @@ def read_json_object(file: Path) -> dict[str, Any]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Writes the list of names of a folder to the disk; otherwise a power cut may undo a rename."""
-    with contextlib.suppress(OSError):  # some systems cannot open or sync folders
+    """Syncs a folder to the disk, so that a power failure cannot undo a rename."""
+    with contextlib.suppress(OSError):  # not supported on every operating system
         opened = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(opened)
@@ -57,7 +57,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes incomplete files of a crashed process. The caller holds the lock of the folder."""
+    """Removes incomplete files of a crashed process. The caller must hold the folder's lock."""
     for file in folder.glob(f".*{WRITING}"):
         with contextlib.suppress(OSError):
             file.unlink()

@@ -1,4 +1,4 @@
-"""Lock files: one writer at a time. A lock ends with its process."""
+"""Lock files, which ensure that only one process writes at a time. A lock ends with its process."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ except ImportError:  # not a POSIX system
 
 log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.2
-"""Seconds between two attempts to take a lock that another process holds."""
+"""Seconds between attempts to take a lock that another process holds."""
 SILENT_ATTEMPTS = 10
-"""Attempts to take a lock before a log message; shorter waiting logs none."""
+"""Number of attempts to take a lock before a log message; shorter waits are silent."""
 
 
 class LockHeld(UserError):
-    """Error: the lock is held by another process."""
+    """Raised when another process holds a lock."""
 
 
 @dataclass(frozen=True)
 class Holder:
     """Process that holds a lock.
 
-    process: number of the process
-    host: name of its machine
-    since: date and time of the lock
+    process: process id
+    host: host name of the machine of the process
+    since: date and time at which the process took the lock
     """
 
     process: int
@@ -45,7 +45,7 @@ class Holder:
 
     @classmethod
     def read(cls, file: Path) -> Holder | None:
-        """The process that a lock file names; None without a readable name."""
+        """Returns the process named in a lock file, or None for a missing or unreadable file."""
         try:
             fields = json.loads(file.read_text(encoding="utf-8"))
             return cls(int(fields["process"]), str(fields["host"]), str(fields["since"]))
@@ -57,14 +57,15 @@ class Holder:
 
 
 class Lock:
-    """Exclusive right to write something.
+    """Lock that gives one process the exclusive right to write something.
 
-    The operating system releases the lock when the process ends, so a file left behind has no
-    effect. On systems and file systems without locks, nothing is locked.
+    The operating system releases the lock when the process ends, so a remaining file has no effect.
+    On
+    systems and file systems without locks, the lock has no effect.
 
     Args:
-        file: lock file; names its holder.
-        what: the thing to write, for messages.
+        file: path of the lock file; its content names the holder.
+        what: noun for the thing to write, for messages.
 
     Raises:
         LockHeld: another process holds the lock.
@@ -84,7 +85,7 @@ class Lock:
     def release(self) -> None:
         if not self._file.closed:
             with contextlib.suppress(OSError):
-                # Before the release: afterwards, the file may be that of another process.
+                # Remove before the release: afterwards, another process may own the file.
                 self.path.unlink(missing_ok=True)
             self._file.close()
 
@@ -96,7 +97,7 @@ class Lock:
 
 
 def _open_locked(file: Path, what: str) -> IO[str]:
-    """The locked file, with its holder in it."""
+    """Returns the opened lock file, in which this process is the holder."""
     with contextlib.ExitStack() as closed_on_error:
         opened = closed_on_error.enter_context(open(file, "a+", encoding="utf-8"))
         try:
@@ -105,14 +106,15 @@ def _open_locked(file: Path, what: str) -> IO[str]:
         except BlockingIOError:
             holder = Holder.read(file) or "another process"
             raise LockHeld(
-                f"{what}: {holder} is writing it. Wait until it has finished, or choose another"
+                f"{what}: {holder} is writing to it. Wait until the process has finished, or "
+                "choose another output"
             ) from None
         except OSError:  # a file system without locks
             pass
         if not _is_named(opened, file):
-            return _open_locked(file, what)  # the new file of this name
+            return _open_locked(file, what)
         since = time.strftime("%Y-%m-%d %H:%M:%S")
-        opened.truncate(0)  # the name of an earlier holder
+        opened.truncate(0)
         opened.write(json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), since))) + "\n")
         opened.flush()
         closed_on_error.pop_all()
@@ -120,7 +122,7 @@ def _open_locked(file: Path, what: str) -> IO[str]:
 
 
 def _is_named(opened: IO[str], file: Path) -> bool:
-    """Whether an open file still has its name; its previous holder may have removed it."""
+    """Returns whether an open file still has its name; the previous holder may have removed it."""
     try:
         return os.path.samestat(os.fstat(opened.fileno()), file.stat())
     except FileNotFoundError:
@@ -128,7 +130,7 @@ def _is_named(opened: IO[str], file: Path) -> bool:
 
 
 def wait_for_lock(file: Path, what: str) -> Lock:
-    """Takes a lock as soon as no other process holds it. Raises UserError as `Lock` does."""
+    """Waits until no other process holds a lock, and takes it. Raises UserError as `Lock` does."""
     attempts = 0
     while True:
         try:
@@ -136,5 +138,5 @@ def wait_for_lock(file: Path, what: str) -> Lock:
         except LockHeld:
             attempts += 1
         if attempts == SILENT_ATTEMPTS:
-            log.info("%s: another process is writing it; waiting", what)
+            log.info("%s: waiting for another process that is writing to it", what)
         time.sleep(RETRY_SECONDS)

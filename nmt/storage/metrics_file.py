@@ -1,4 +1,4 @@
-"""metrics.jsonl of a run: metrics of training and of validations, one JSON object per line."""
+"""Reader of metrics.jsonl: training and validation metrics of a run, one JSON object per line."""
 
 import contextlib
 import json
@@ -8,19 +8,18 @@ from typing import Any
 
 METRICS = "metrics.jsonl"
 TAIL = 20_000
-"""Bytes at the end of the file that contain the latest metrics."""
+"""Number of bytes at the end of the file that contain the latest metrics of each kind."""
 
 
 def read_metrics(folder: Path, last_bytes: int | None = None) -> list[dict[str, Any]]:
-    """All entries of a run, without damaged lines and a half-written last line.
+    """Returns the metrics of a run; damaged and incomplete lines are skipped.
 
-    folder: run directory
-    last_bytes: number of bytes at the end of the file that are read; None: the whole file
+    folder: run folder
+    last_bytes: number of bytes to read at the end of the file (None: the whole file)
     """
     try:
         with open(folder / METRICS, "rb") as file:
             if last_bytes is not None:
-                # the first line may be incomplete
                 file.seek(max(0, file.seek(0, os.SEEK_END) - last_bytes))
             lines = file.read().splitlines()
     except OSError:
@@ -36,5 +35,5 @@ def read_metrics(folder: Path, last_bytes: int | None = None) -> list[dict[str, 
 
 
 def latest_metrics(folder: Path) -> dict[str, dict[str, Any]]:
-    """The last entry of each kind, such as `train` and `validation`."""
+    """Returns the last entry of each kind, such as `train` and `validation`."""
     return {entry["kind"]: entry for entry in read_metrics(folder, TAIL)}

@@ -1,4 +1,4 @@
-"""Conversion of configurations and checkpoints of older versions to the current format."""
+"""Conversion of configurations and checkpoints from older versions to the current format."""
 
 from typing import Any
 
@@ -23,34 +23,39 @@ RENAMED = {
         for name in ("captions", "digits", "everyday", "hub", "mix", "reverse", "table", "text")
     },
 }
-"""New prefixes of class paths by the old ones; the longest matching prefix applies."""
+"""Current prefix of a class path by its old prefix; the longest matching prefix applies."""
 NESTED = {
     "nmt.model.encoder.multi_modal.BidirectionalGrid": "nmt.model.encoder.grid.Grid",
     "nmt.model.encoder.multi_modal.BidirectionalConvolution": (
         "nmt.model.encoder.convolution.Convolution"
     ),
 }
-"""Former encoders of words and pictures, whose keys were in one list, and their encoders of
-pictures."""
+"""Current image encoders of former multi-modal encoders, by former class path.
+
+The former encoders had the keys of their text encoder and image encoder in one list.
+"""
 OF_PICTURES = ("channels", "longest", "widths", "halvings", "norm", "positions", "feature_dropout")
-"""Keys of encoder=grid and encoder=convolution."""
+"""Keys of the image encoders, encoder=grid and encoder=convolution."""
 ANSWERING = ("model", "input", "output", "format", "errors", "explain")
-"""Keys of nmt.label that a classifier's configuration had in format 1; dropped on upgrade."""
+"""Keys of nmt.label in the configuration of a classifier of format 1; removed by an upgrade."""
 SWEEPING = ("grids",)
-"""Keys of format 2 that are not settings of a run; dropped on upgrade."""
+"""Keys of a sweep in the configuration of a run; removed by an upgrade."""
 
 
 def renamed(target: str) -> str:
-    """The current path of a class. `target`: its path in any version of nmt."""
+    """Returns the current path of a class.
+
+    target: class path in any version of nmt
+    """
     for prefix in sorted(RENAMED, key=len, reverse=True):
         if target == prefix or target.startswith(f"{prefix}."):
-            # The new path may have moved again since.
+            # A later version may have moved the new path again.
             return renamed(RENAMED[prefix] + target[len(prefix) :])
     return target
 
 
 def with_renamed_targets(config: Any) -> Any:
-    """A copy of a configuration with current class paths, also in lists and nested groups."""
+    """Returns a copy of a configuration with current class paths, in nested groups too."""
     if isinstance(config, list):
         return [with_renamed_targets(item) for item in config]
     if not isinstance(config, dict):
@@ -66,7 +71,7 @@ def with_renamed_targets(config: Any) -> Any:
 
 
 def _nested(encoder: dict[str, Any]) -> dict[str, Any]:
-    """The configuration of an encoder of words and pictures, from the list of the keys of both."""
+    """Returns the current configuration of a former multi-modal encoder."""
     keys = {key: value for key, value in encoder.items() if key != "_target_"}
     return {
         "_target_": "nmt.model.encoder.multi_modal.MultiModal",
@@ -82,15 +87,16 @@ def _nested(encoder: dict[str, Any]) -> dict[str, Any]:
 
 
 def upgraded(meta: dict[str, Any], version: int) -> dict[str, Any]:
-    """The header of a checkpoint, converted to the current format.
+    """Returns the header of a checkpoint, converted to the current format.
 
-    meta: header of the file
-    version: format of the file
+    meta: JSON values of the header
+    version: format version of the file
     """
     config = meta.get("config")
     if not isinstance(config, dict):
         return meta
     config = with_renamed_targets(config)
+    # Keys of other commands are not part of a run's configuration.
     obsolete: tuple[str, ...] = SWEEPING
     if version == 1 and meta.get("command") == "classify":
         obsolete += ANSWERING

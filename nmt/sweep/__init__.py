@@ -1,8 +1,8 @@
-"""Many trainings as one job that can be stopped, continued and extended.
+"""Sweeps: many trainings as one job that can be stopped, resumed and extended.
 
-The state of a sweep is in the folders of its runs.
+The state of a sweep is stored in the folders of its runs.
 
-Read: this file, run_status, names, grid_search, halving, trials, job, child, watch.
+Reading order: this file, run_status, names, grid_search, halving, trials, job, child, watch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,61 +14,70 @@ from nmt.sweep.run_status import Run
 
 @runtime_checkable
 class Job(Protocol):
-    """Runs of one sweep, as its `Sweeper` uses them.
+    """Interface of a sweep for its `Sweeper`: plans, trains and scores runs.
 
-    folder: folder of the runs
+    folder: folder of the sweep, which contains the folders of its runs
     """
 
     folder: Path
 
     @property
     def greater(self) -> bool:
-        """Whether greater validation scores are better."""
+        """Whether a greater validation score is better."""
 
     def grid(self, grids: Sequence[str] | None) -> list[list[str]]:
-        """Overrides of every combination of the values on the command line.
+        """Returns the overrides of every combination of the values on the command line.
 
-        grids: strings of further overrides; each makes a grid with the command line
+        grids: strings of further overrides; each is combined with the command line to form a grid
         """
 
     def spaces(self) -> Mapping[str, Any]:
-        """Optuna's distributions of the keys with several values or an interval."""
+        """Returns Optuna's distribution for each key with several values or an interval."""
 
     def fixed(self) -> list[str]:
-        """Overrides with one value."""
+        """Returns the overrides that have a single value."""
 
     def plan(self, combinations: Sequence[Sequence[str]], keys: Sequence[str] = ()) -> list[Run]:
-        """A run for each list of overrides, an earlier run or a new one.
+        """Returns a run for each list of overrides; earlier runs are reused.
 
-        keys: keys that name new runs; by default those with different values
+        combinations: one list of overrides per run
+        keys: keys in the names of new runs; by default the keys whose values differ
         """
 
     def train(self, runs: Sequence[Run], epochs: int = 0) -> None:
-        """Trains runs up to an epoch (0: to their end), and records failures."""
+        """Trains runs up to an epoch and records failures.
+
+        runs: runs to train
+        epochs: epoch to stop after; 0 trains to the end
+        """
 
     def score(self, run: Run, epochs: int = 0) -> float | None:
-        """Best validation score of a run in its first epochs (0: in all)."""
+        """Returns the best validation score of a run, or None without a validation.
+
+        run: run of the sweep
+        epochs: number of first epochs to consider; 0 considers all epochs
+        """
 
     def horizon(self, run: Run) -> int:
-        """Maximal number of epochs of a run."""
+        """Returns the largest number of epochs of a run."""
 
 
 class Sweeper:
-    """Order of the runs of a sweep. A subclass is a choice of the group `sweep`."""
+    """Strategy that selects and orders the runs of a sweep; a choice of the group `sweep`."""
 
     grids: Sequence[str] | None = None
     counted = True
-    """Whether all runs are known before the first training."""
+    """Whether the number of runs is known before the first training."""
 
     @property
     def single(self) -> bool:
-        """Whether a command line without several values makes a single run."""
+        """Whether a command line without several values trains a single run instead of a sweep."""
         return False
 
     def __call__(self, job: Job) -> list[Run]:
-        """Trains the runs that are not finished; returns all runs."""
+        """Trains the unfinished runs of a sweep and returns all runs."""
         raise NotImplementedError
 
     def planned(self, job: Job) -> list[Run]:
-        """Runs that are known before the first training."""
+        """Returns the runs that are known before the first training."""
         return job.plan(job.grid(self.grids))

@@ -1,7 +1,7 @@
 """python -m nmt.sweep.child PROCESS@HOST MODULE [ARGUMENT …]
 
-Runs a module, and stops it by SIGTERM when the process of the sweep has ended: no training survives
-a killed sweep.
+Runs a module and stops it by SIGTERM when the sweep's process ends, so that no training survives a
+killed sweep.
 """
 
 import os
@@ -15,11 +15,11 @@ import time
 from nmt.foundation.processes import is_running
 
 GRACE_SECONDS = 60
-"""Seconds between SIGTERM and the end of the process; a training is saved meanwhile."""
+"""Seconds from SIGTERM to the end of the process, in which a training saves its state."""
 
 
 def _watch(sweeper: int, parent: int) -> None:
-    # Another parent: the launcher's process has ended, and this one was adopted.
+    # A changed parent means that the launcher's process has ended.
     while is_running(sweeper) and os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGTERM)

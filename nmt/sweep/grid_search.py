@@ -1,4 +1,4 @@
-"""Grid search: every combination of the values on the command line, each trained to its end."""
+"""Grid search: trains every combination of the values on the command line to the end."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,10 @@ from nmt.sweep.run_status import Run
 
 @dataclass(frozen=True, kw_only=True)
 class GridSearch(Sweeper):
-    """Trains a grid of runs.
+    """Sweep over the grid of all combinations of values.
 
-    grids: strings of overrides, each of which makes a grid with the command line; None: the command
-        line alone
+    grids: strings of overrides; each is combined with the command line to form a grid (None: the
+        command line is the only grid)
     """
 
     grids: list[str] | None = None

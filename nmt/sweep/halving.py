@@ -1,7 +1,7 @@
-"""Successive halving (Jamieson & Talwalkar 2016; with a factor of 3, as in Li et al. 2020).
+"""Successive halving (Jamieson & Talwalkar 2016), by default with a factor of 3 (Li et al. 2020).
 
-All configurations are trained for a few epochs, the best of them for more, and so on. Runs are
-resumed bit for bit, never restarted.
+All configurations are trained for a few epochs, and the best of them for more epochs, repeatedly.
+Runs are resumed exactly, not restarted.
 """
 
 import logging
@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Halving(Sweeper):
-    """Rung i ends after epochs · factorⁱ epochs. The best 1/factor of its runs continue, at least
-    one.
+    """Sweep by successive halving.
 
-    When one run is left, or the next rung is longer than the training, the remaining runs are
-    trained to their end.
+    Rung i = 0, 1, … ends after epochs · factorⁱ epochs. The best 1/factor of its runs continue, but
+    at least one. The remaining runs are trained to the end when a single run is left or the next
+    rung would exceed the training.
 
-    epochs: length of the first rung
-    factor: ratio of the lengths of two rungs
-    grids: strings of overrides, as in `GridSearch`
+    epochs: length of the first rung in epochs
+    factor: ratio of the lengths of consecutive rungs, at least 2
+    grids: strings of overrides; each is combined with the command line to form a grid
     """
 
     epochs: Size = 1
@@ -37,7 +37,7 @@ class Halving(Sweeper):
     def __post_init__(self) -> None:
         if self.factor < 2:
             raise ValueError(
-                f"sweep.factor={self.factor}: every run would continue; give 2 or more"
+                f"sweep.factor={self.factor}: must be at least 2, otherwise every run continues"
             )
 
     def __call__(self, job: Job) -> list[Run]:
@@ -47,30 +47,35 @@ class Halving(Sweeper):
         horizon = min(job.horizon(run) for run in runs)
         if epochs >= horizon:
             raise UserError(
-                f"sweep.epochs={epochs}: runs end after {horizon} epochs, so none would be left "
-                "out; give less"
+                f"sweep.epochs={epochs}: must be less than the {horizon} epochs of the shortest "
+                "run, otherwise no run is stopped early"
             )
         while epochs < horizon and len(remaining) > 1:
-            log.info("%s runs for %s epoch%s", len(remaining), epochs, "s" if epochs > 1 else "")
+            log.info(
+                "halving: training %s runs up to epoch %s, then keeping the best 1/%s",
+                len(remaining),
+                epochs,
+                self.factor,
+            )
             job.train(remaining, epochs)
             best = self._best(job, remaining, epochs)
-            # Where a run was left out is recorded, so that it does not count as unfinished.
+            # Record the epoch at which a run is stopped, so that it does not count as unfinished.
             for run in remaining:
                 run.note(halted=None if run in best else epochs)
             remaining = best
             epochs *= self.factor
-        log.info("to the end: %s", ", ".join(run.name for run in remaining))
+        log.info("halving: training to the end: %s", ", ".join(run.name for run in remaining))
         job.train(remaining)
         return runs
 
     def _best(self, job: Job, runs: Sequence[Run], epochs: int) -> list[Run]:
-        """Runs that continue. Raises UserError if no run has a score."""
+        """Returns the runs that continue. Raises UserError if no run has a score."""
         scores: dict[str, Any] = {run.name: job.score(run, epochs) for run in runs}
         scored = [name for name, score in scores.items() if score is not None]
         if not scored:
             raise UserError(
-                f"no run has a validation score after {epochs} epochs: see why runs failed, or "
-                "lower trainer.validate_every"
+                f"sweep.epochs={epochs}: no run has a validation score after {epochs} epochs; "
+                "check failed runs, or lower trainer.validate_every"
             )
         ranked = sorted(scored, key=lambda name: scores[name], reverse=job.greater)
         best = ranked[: max(1, len(runs) // self.factor)]

@@ -1,4 +1,4 @@
-"""Training of one run in a process of its own, as a launcher calls it."""
+"""Training of a single run of a sweep in a separate process, started by a launcher."""
 
 import os
 import re
@@ -19,24 +19,24 @@ from nmt.storage.lock import Lock, LockHeld
 from nmt.sweep.run_status import Run
 
 OUTPUT = "output.log"
-"""File of all output of the process; train.log begins after the check of the configuration."""
+"""Name of the file with all output of a run's process, from before train.log begins."""
 LONGEST = 1000
-"""Characters of a failure's message that are recorded."""
+"""Largest number of characters of a failure message in the record of a run."""
 SAVE_SECONDS = 60
-"""Seconds that an interrupted training has to save its state before it is killed."""
+"""Seconds to wait for an interrupted training to save its state, before it is killed."""
 INTERRUPTED = 130
-"""Exit status of a training that was saved after an interruption."""
+"""Exit status of a training that has saved its state after an interruption."""
 MESSAGE = re.compile(r"^(?:error: |\S+ \S+ ERROR )(?P<message>.*)", re.DOTALL | re.MULTILINE)
 
 
 def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slots: Path) -> None:
-    """Trains a run from its present state, and records its time or failure.
+    """Trains a run from its current state, and records its duration or failure.
 
     run: run to train
-    epochs: epoch after which it stops; 0: at its end
+    epochs: epoch to stop after; 0 trains to the end
     sweeper: PROCESS@HOST of the sweep; the run stops when this process ends
     launcher: settings of the launcher
-    slots: folder for locks of GPUs and for shared tokenizers
+    slots: folder for GPU locks and shared tokenizers
     """
     if run.reached(epochs):
         return
@@ -46,12 +46,12 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
         settings.append(f"trainer.stop_after={epochs}")
     settings += [f"--config-dir={directory}" for directory in run.config_dirs]
     settings += [f"--plugins={package}" for package in run.plugins]
-    # Before the start, so that a killed sweep has counted this attempt.
+    # Count the attempt before the start, so that a killed sweep has counted it too.
     run.note(failure=None, attempts=run.record().get("attempts", 0) + 1)
     command = [sys.executable, "-m", "nmt.sweep.child", sweeper, f"nmt.{run.command}", *settings]
     began = time.time()
     with run_environment(launcher, slots) as environment, open(run.folder / OUTPUT, "ab") as output:
-        # Output of earlier attempts stays in the file.
+        # Output is appended to that of earlier attempts.
         start = output.tell()
         process = subprocess.Popen(
             command,
@@ -59,26 +59,27 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
             stdout=output,
             stderr=output,
             env=environment,
-            # Ctrl-C in the terminal reaches the sweep alone, which passes it on.
+            # Ctrl-C in the terminal reaches only the sweep, which interrupts its runs.
             start_new_session=True,
         )
         status = _wait(process)
     seconds = run.record().get("seconds", 0.0) + round(time.time() - began, 1)
     failure = None
     if status != INTERRUPTED and (status != 0 or not run.reached(epochs)):
-        # Only the output of this attempt.
         printed = (run.folder / OUTPUT).read_bytes()[start:].decode("utf-8", "replace")
         failure = reason(status, printed)
     run.note(failure=failure, seconds=seconds)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Exit status of a process. An interruption is passed on, and the process may save its
-    state."""
+    """Waits for a process and returns its exit status.
+
+    After Ctrl-C, interrupts the process and gives it time to save its state.
+    """
     try:
         return process.wait()
     except BaseException:
-        process.send_signal(signal.SIGINT)  # the training saves its state and stops
+        process.send_signal(signal.SIGINT)
         try:
             process.wait(SAVE_SECONDS)
         except BaseException:  # a second Ctrl-C
@@ -88,14 +89,14 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def reason(status: int, printed: str) -> str:
-    """Reason of a failure: the last error message, else the last line.
+    """Returns the reason of a failure: the last error message, or the last line of output.
 
-    status: exit status, negative for a signal
+    status: exit status; a negative value is the number of a signal
     printed: output of the process
     """
     if status < 0:
         name = signal.Signals(-status).name
-        hint = "; probably the memory was not enough" if name == "SIGKILL" else ""
+        hint = "; probably out of memory" if name == "SIGKILL" else ""
         return f"killed by {name}{hint}"
     messages = list(MESSAGE.finditer(printed))
     if messages:
@@ -106,7 +107,7 @@ def reason(status: int, printed: str) -> str:
 
 @contextmanager
 def run_environment(launcher: Mapping[str, Any], slots: Path) -> Iterator[dict[str, str]]:
-    """Environment variables of a run's process: threads, a GPU, and the path of nmt."""
+    """Yields the environment variables of a run's process: threads, GPU, and path of nmt."""
     package = str(Path(nmt.__file__).resolve().parent.parent)
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     threads = threads_of(launcher)
@@ -126,16 +127,16 @@ def run_environment(launcher: Mapping[str, Any], slots: Path) -> Iterator[dict[s
 
 
 def parallel_jobs(launcher: Mapping[str, Any]) -> int:
-    """Number of jobs that a launcher runs at the same time on this machine."""
+    """Returns the number of jobs that a launcher runs at the same time on this machine."""
     jobs = launcher.get("n_jobs")
     if not isinstance(jobs, int):
         return 1
-    # As in joblib: -1 stands for all cores, -2 for all but one.
+    # Negative numbers as in joblib: -1 means all cores, -2 all cores but one.
     return max(1, jobs if jobs > 0 else available_cores() + 1 + jobs)
 
 
 def threads_of(launcher: Mapping[str, Any]) -> int | None:
-    """Number of threads of each job; None if the launcher does not set it."""
+    """Returns the number of threads of each job, or None if the launcher does not set it."""
     if isinstance(launcher.get("n_jobs"), int):
         return max(1, available_cores() // parallel_jobs(launcher))
     remote = (launcher.get("ray") or {}).get("remote", {})
@@ -146,7 +147,7 @@ def threads_of(launcher: Mapping[str, Any]) -> int | None:
 
 
 def gpus() -> list[str]:
-    """Names of the available GPUs, in the form of CUDA_VISIBLE_DEVICES."""
+    """Returns the names of the available GPUs, in the form of CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name for name in visible.split(",") if name.strip() and name.strip() != "-1"]
@@ -154,14 +155,12 @@ def gpus() -> list[str]:
     if tool is None:
         return []
     listed = subprocess.run([tool, "--list-gpus"], capture_output=True, text=True)
-    # Lines of MIG devices follow the line of their GPU and are indented.
-    cards = [line for line in listed.stdout.splitlines() if line.startswith("GPU")]
-    return [str(i) for i in range(len(cards))]
+    return [str(i) for i, line in enumerate(listed.stdout.splitlines()) if line.startswith("GPU")]
 
 
 @contextmanager
 def _slot(folder: Path, jobs: int) -> Iterator[int]:
-    """A number below `jobs` that no other job has at the same time."""
+    """Yields a number below `jobs` that no other job has at the same time."""
     while True:
         for slot in range(jobs):
             try:

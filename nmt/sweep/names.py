@@ -1,4 +1,4 @@
-"""Names of the folders of runs, from the settings that differ between runs."""
+"""Names of run folders in a sweep, built from the settings that differ between runs."""
 
 import hashlib
 import re
@@ -6,29 +6,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 FIRST = ("experiment", "data", "encoder", "decoder", "attention", "window", "normalizer", "pooling")
-"""Groups at the beginning of a name, in this order. The seed is at the end."""
+"""Groups at the beginning of a run name, in order; the seed comes at the end."""
 GROUPS = {*FIRST, "tokenizer", "optimizer", "schedule", "objective", "search", "metric", "trainer"}
-"""Groups whose choices appear in a name without their key."""
+"""Groups whose choices appear in a run name without their key."""
 USUAL = ("decoder", "attention", "pooling", "seed")
-"""Keys that name a run if no setting differs between runs."""
+"""Keys in a run name if no setting differs between runs."""
 LONGEST = 120
-"""Maximal number of characters of a name."""
+"""Largest number of characters in a run name."""
 NUMBER = re.compile(r"-?[\d.]+(e[+-]?\d+)?")
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """Keys whose values differ between runs, in their order in a name."""
+    """Returns the keys whose values differ between runs, in the order of a run name."""
     keys = dict.fromkeys(key for values in settings for key in values)
     differ = [key for key in keys if len({values.get(key) for values in settings}) > 1]
-    # Keys that are not named here stand between those of FIRST and the seed.
+    # Other keys come between the groups of FIRST and the seed.
     order = {key: i for i, key in enumerate(FIRST)} | {"seed": len(FIRST) + 1}
     return sorted(differ, key=lambda key: order.get(key, len(FIRST)))
 
 
 def usual_parts(values: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
-    """Parts of a name if no setting differs between runs.
+    """Returns the components of a run name if no setting differs between runs.
 
-    values: values by key, used if the configuration has no usual key
+    values: overrides by key, used if the configuration has none of the keys in USUAL
     config: configuration of the run, with the choices of groups
     """
     keys = [key for key in USUAL if isinstance(config.get(key), str | int)]
@@ -36,7 +36,7 @@ def usual_parts(values: Mapping[str, str], config: Mapping[str, Any]) -> dict[st
 
 
 def name_of(parts: Mapping[str, str]) -> str:
-    """Name such as `bahdanau-concat-lr0.001-seed1`.
+    """Returns a run name such as `bahdanau-concat-lr0.001-seed1`.
 
     parts: values by key
     """
@@ -53,5 +53,5 @@ def name_of(parts: Mapping[str, str]) -> str:
     name = re.sub(r"[^\w.+-]+", "-", "-".join(words)).strip("-.") or "run"
     if len(name) <= LONGEST:
         return name
-    # The hash keeps long names apart that begin alike.
+    # The hash distinguishes long names with equal beginnings.
     return f"{name[: LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

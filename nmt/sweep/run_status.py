@@ -1,4 +1,4 @@
-"""A run of a sweep, and its state, read from the files in its folder."""
+"""Status of the runs of a sweep, read from the files in their folders."""
 
 import json
 import socket
@@ -15,19 +15,19 @@ from nmt.storage.lock import Holder
 from nmt.storage.metrics_file import latest_metrics, read_metrics
 
 RECORD = "sweep.json"
-"""File with the record of a sweep on a run."""
+"""Name of the file in a run folder with the sweep's record of the run."""
 LOCK = ".lock"
-"""Lock file in a run's folder (training/run_directory.py)."""
+"""Name of the lock file in a run folder, the same as in training/run_directory.py."""
 
 
 class RunState(Enum):
-    """Progress of a run."""
+    """State of a run in a sweep."""
 
     WAITING = "waiting"
     RUNNING = "running"
     STOPPED = "stopped"
     FAILED = "failed"
-    HALTED = "left out"
+    HALTED = "eliminated"
     FINISHED = "finished"
 
 
@@ -35,10 +35,10 @@ class RunState(Enum):
 class Run:
     """A run of a sweep.
 
-    folder: run directory
+    folder: run folder
     key: hash of the configuration and the data
-    command: command that trains the run
-    overrides: command line of that command
+    command: command that trains the run, such as `train`
+    overrides: command-line overrides of the run
     config_dirs: further folders of configuration files (--config-dir)
     plugins: packages outside nmt (--plugins)
     """
@@ -69,25 +69,25 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run was trained to its end and tested."""
+        """Whether the run has been trained to the end and tested."""
         return (self.folder / "results.json").is_file()
 
     @property
     def begun(self) -> bool:
-        """Whether the run can be resumed."""
+        """Whether the run has a checkpoint to resume from."""
         return (self.folder / LAST).is_file()
 
     @property
     def dropped(self) -> bool:
-        """Whether a later command line of the sweep left out this unfinished run."""
+        """Whether a later command line of the sweep no longer includes this unfinished run."""
         return bool(self.record().get("dropped")) and not self.finished
 
     def record(self) -> dict[str, Any]:
-        """Record of the sweep on the run: failure, attempts, seconds, halted, dropped."""
+        """Returns the sweep's record of the run: failure, attempts, seconds, halted, dropped."""
         return read_json_object(self.folder / RECORD)
 
     def note(self, **facts: Any) -> None:
-        """Adds facts to the record."""
+        """Adds entries to the sweep's record of the run."""
         self.folder.mkdir(parents=True, exist_ok=True)
         record = {
             **self.record(),
@@ -102,32 +102,35 @@ class Run:
         write_atomically(self.folder / RECORD, text.encode())
 
     def holder(self) -> int | None:
-        """Process that trains the run; 0 for a process on another machine, None without any."""
+        """Returns the id of the process that trains the run, or None if no process does.
+
+        The id is 0 for a process on another machine.
+        """
         holder = Holder.read(self.folder / LOCK)
         if holder is None:
             return None
-        # Processes of another machine are not visible, so the lock counts.
+        # Processes on other machines cannot be checked; the lock file is trusted.
         if holder.host != socket.gethostname():
             return 0
         return holder.process if is_running(holder.process) else None
 
     def latest(self) -> dict[str, dict[str, Any]]:
-        """The latest metrics of each kind, such as `train` and `validation`."""
+        """Returns the latest metrics of each kind, such as `train` and `validation`."""
         return latest_metrics(self.folder)
 
     def reached(self, epochs: int) -> bool:
-        """Whether the run was trained and validated up to an epoch (0: to its end)."""
+        """Returns whether the run has been trained and validated up to an epoch (0: to the end)."""
         return self.finished or (
             epochs > 0 and any(entry.get("epoch", 0) >= epochs for entry in self.validations())
         )
 
     def validations(self) -> list[dict[str, Any]]:
-        """Metrics of all validations, in their order."""
+        """Returns the metrics of all validations, in order."""
         return [entry for entry in read_metrics(self.folder) if entry["kind"] == "validation"]
 
 
 def find(folder: Path) -> list[Run]:
-    """Earlier runs of the sweep in a folder. Raises UserError if a record is damaged."""
+    """Returns the earlier runs in a sweep folder. Raises UserError if a record is damaged."""
     runs = []
     for file in sorted(folder.glob(f"*/{RECORD}")):
         try:
@@ -142,7 +145,7 @@ def find(folder: Path) -> list[Run]:
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(
-                f"{file}: cannot be read ({error!r}). Move its folder away, or remove it"
+                f"{file}: cannot be read ({error!r}). Move or remove the folder {file.parent}"
             ) from error
         runs.append(run)
     return runs

@@ -1,6 +1,6 @@
 """Hyperparameter search with Optuna (Akiba et al. 2019); every trial is one training run.
 
-Keys with several values or with an interval are the search space.
+The search space consists of the keys with several values or an interval.
 """
 
 import logging
@@ -14,18 +14,18 @@ from nmt.sweep import Job, Sweeper
 from nmt.sweep.run_status import Run, RunState
 
 JOURNAL = "optuna.journal"
-"""File of the study in the folder of the sweep; optuna-dashboard opens it."""
+"""Name of the file of Optuna's study in the sweep folder; optuna-dashboard can open it."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trials(Sweeper):
-    """Chooses runs by a tree-structured Parzen estimator (Bergstra et al. 2011).
+    """Sweep by a tree-structured Parzen estimator (Bergstra et al. 2011), which chooses the runs.
 
-    The study is kept in the folder of the sweep. Interrupted trials are continued first.
+    The study is stored in the sweep folder. Interrupted trials are resumed first.
 
     trials: number of runs
-    parallel: number of runs that are chosen together, and trained at the same time
+    parallel: number of runs that are chosen together and trained at the same time
     seed: seed of the sampler
     """
 
@@ -43,8 +43,8 @@ class Trials(Sweeper):
         space = job.spaces()
         if not space:
             raise UserError(
-                "sweep=optuna: nothing to search for. Give values or ranges: "
-                "optimizer.lr=interval(0.0005,0.01)"
+                "sweep=optuna: the search space is empty. Give several values or an interval, "
+                "such as optimizer.lr=interval(0.0005,0.01)"
             )
 
         def run_of(trial: Any) -> Run:
@@ -53,7 +53,7 @@ class Trials(Sweeper):
             return run
 
         runs = {trial.number: run_of(trial) for trial in study.trials}
-        # Interrupted trials are continued first.
+        # Resume interrupted trials first.
         waiting = [trial for trial in study.trials if not trial.state.is_finished()]
         while waiting or len(study.trials) < self.trials:
             if not waiting:
@@ -67,7 +67,9 @@ class Trials(Sweeper):
         finished = sum(trial.value is not None for trial in study.trials)
         if finished:
             best = ", ".join(f"{key}={value}" for key, value in study.best_params.items())
-            log.info("best of %s trials: %s (%.2f on validation)", finished, best, study.best_value)
+            log.info(
+                "best of %s trials: %s (validation score %.2f)", finished, best, study.best_value
+            )
         return [runs[number] for number in sorted(runs)]
 
     def _study(self, job: Job) -> Any:
@@ -87,7 +89,7 @@ class Trials(Sweeper):
 
 
 def _tell(study: Any, job: Job, number: int, run: Run) -> None:
-    """Records the score or the failure of a trial. An interrupted trial stays open."""
+    """Records the score or failure of a trial in the study. An interrupted trial stays open."""
     from optuna.trial import TrialState
 
     score = job.score(run)

@@ -1,4 +1,4 @@
-"""Progress of a sweep, read from the folders of its runs."""
+"""Progress display of a sweep, read from the folders of its runs."""
 
 import logging
 import statistics
@@ -10,17 +10,17 @@ from nmt.sweep.run_status import Run, RunState
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
-"""Seconds between two readings of the folders."""
+"""Seconds between two readings of the run folders."""
 QUIET_SECONDS = 60.0
-"""Seconds between two log messages while no run starts or ends."""
+"""Seconds between two progress messages while no run starts or ends."""
 
 
 @contextmanager
 def watching(runs: Sequence[Run], metric: str) -> Iterator[None]:
-    """Shows the progress of runs while a block runs.
+    """Shows the progress of the runs while the context is active.
 
     runs: runs of the sweep
-    metric: validation score to show
+    metric: name of the validation score to show
     """
     view = SweepProgress(runs, metric)
     try:
@@ -31,7 +31,11 @@ def watching(runs: Sequence[Run], metric: str) -> Iterator[None]:
 
 
 class SweepProgress:
-    """Log messages when runs start or end, and lines about running ones."""
+    """Progress display of a sweep: log messages for started and ended runs, lines for running ones.
+
+    runs: runs of the sweep
+    metric: name of the validation score to show
+    """
 
     def __init__(self, runs: Sequence[Run], metric: str) -> None:
         self.runs = list(runs)
@@ -41,7 +45,7 @@ class SweepProgress:
         self._lines.postpone()
 
     def update(self) -> None:
-        """Reads the states of all runs and shows them."""
+        """Reads the states of all runs and updates the display."""
         states = {run.name: run.state for run in self.runs}
         for run in self.runs:
             if states[run.name] is not self._states[run.name]:
@@ -73,15 +77,15 @@ class SweepProgress:
 
 
 def progress_of(run: Run, metric: str) -> str:
-    """Progress of a run: `epoch 3.2, update 40 of 90, loss 2.31, validation bleu 20.10`."""
+    """Returns the progress of a run, e.g. `epoch 3.2, update 40 of 90, train_loss 2.31`."""
     latest = run.latest()
     training = latest.get("train")
     validation = latest.get("validation", {})
     if training is None:
-        return "starting"
+        return "starting up"
     text = (
         f"epoch {training['epoch']:.1f}, update {training['update']:,} of {training['total']:,}, "
-        f"loss {training['loss']:.3f}"
+        f"train_loss {training['loss']:.3f}"
     )
     if metric in validation:
         text += f", validation {metric} {validation[metric]:.2f}"
@@ -89,20 +93,20 @@ def progress_of(run: Run, metric: str) -> str:
 
 
 def best_score(run: Run, metric: str) -> str:
-    """The best validation score of a run, as text."""
+    """Returns the best validation score of a run as text, e.g. `validation bleu 20.10`."""
     scores = [entry[metric] for entry in run.validations() if entry.get("best") and metric in entry]
     return f"validation {metric} {scores[-1]:.2f}" if scores else "no validation yet"
 
 
 def overall(runs: Sequence[Run], states: Mapping[str, RunState]) -> str:
-    """Progress of a sweep: `3 of 12 done, 2 running, 7 to do, about 12 min left`."""
+    """Returns the progress of a sweep, e.g. `3 of 12 runs finished, 2 running, 7 waiting`."""
     count = {state: sum(states[run.name] is state for run in runs) for state in RunState}
-    parts = [f"{count[RunState.FINISHED]} of {len(runs)} done"]
+    parts = [f"{count[RunState.FINISHED]} of {len(runs)} runs finished"]
     others = {
         "running": count[RunState.RUNNING],
         "failed": count[RunState.FAILED],
-        "left out": count[RunState.HALTED],
-        "to do": count[RunState.WAITING] + count[RunState.STOPPED],
+        "eliminated": count[RunState.HALTED],
+        "waiting": count[RunState.WAITING] + count[RunState.STOPPED],
     }
     parts += [f"{number} {name}" for name, number in others.items() if number]
     seconds = time_left(runs, states)
@@ -112,13 +116,18 @@ def overall(runs: Sequence[Run], states: Mapping[str, RunState]) -> str:
 
 
 def time_left(runs: Sequence[Run], states: Mapping[str, RunState]) -> float | None:
-    """Seconds until the end, from the mean duration of finished runs; None without any."""
+    """Returns the estimated seconds until the end of a sweep, or None before the first finished
+    run.
+
+    The estimate is based on the mean duration of finished runs.
+    """
     taken = [run.record().get("seconds") for run in runs if states[run.name] is RunState.FINISHED]
     durations = [seconds for seconds in taken if seconds]
     if not durations:
         return None
     remaining = float(sum(states[run.name] in (RunState.WAITING, RunState.STOPPED) for run in runs))
     running = [run for run in runs if states[run.name] is RunState.RUNNING]
+    # A running run counts with its remaining fraction.
     for run in running:
         training = run.latest().get("train", {})
         remaining += 1 - training.get("update", 0) / max(1, training.get("total", 1))
@@ -126,7 +135,7 @@ def time_left(runs: Sequence[Run], states: Mapping[str, RunState]) -> float | No
 
 
 def duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3 h 20 min`."""
+    """Returns a duration as text, such as `40 s`, `12 min` or `3 h 20 min`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

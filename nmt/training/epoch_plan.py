@@ -78,7 +78,7 @@ class EpochPlan:
         """
         batches = [PlannedBatch(number, 1) for number in self.ranks.share(update)]
         dummies = math.ceil(len(update) / self.ranks.count) - len(batches)
-        return batches + [PlannedBatch(update[0], 0)] * dummies  # exchanges need all ranks
+        return batches + [PlannedBatch(update[0], 0)] * dummies
 
     def position(self, batch: int) -> float:
         """Epochs that are done after the first batches of this one."""

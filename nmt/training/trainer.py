@@ -233,7 +233,7 @@ class TrainingLoop:
                 return  # rolled back, perhaps into another epoch
             progress.update += 1
             progress.batch = update.stop
-            progress.averaged = False  # there is a newer state than the average
+            progress.averaged = False
             if progress.update % self.trainer.log_every == 0:
                 self._report(plan, norm)
             if plan.is_validation_due(
@@ -312,7 +312,7 @@ class TrainingLoop:
         Returns the gradient's norm before clipping, or None if training was rolled back instead.
         """
         counted = sum(batch.num_tokens for planned, batch in share if planned.weight)
-        [tokens] = self.ranks.sums(counted)  # of all ranks
+        [tokens] = self.ranks.sums(counted)
         loss = torch.zeros((), device=self.state.parameters[0].device)
         for place, (planned, batch) in enumerate(share, 1):
             # Ranks exchange gradients with the last batch only.
@@ -401,7 +401,7 @@ class TrainingLoop:
         stop."""
         progress = self.progress
         weights = self.state.weights()
-        progress.validating = True  # a stop from here on repeats the validation
+        progress.validating = True
         validation = self._validation_of(weights)
         progress.validating = False
         score = validation.metrics[self.task.metric]
@@ -415,7 +415,7 @@ class TrainingLoop:
         is_tie = score == progress.best and loss < progress.best_loss
         best = self.task.better(score, progress.best) or is_tie
         progress.worse = 0 if best else progress.worse + 1
-        self.state.schedule.observe(best)  # before the save, which stores the schedule
+        self.state.schedule.observe(best)
         if best:
             progress.best_loss = loss
             self._keep_best(validation, weights)

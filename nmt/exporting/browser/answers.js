@@ -1,4 +1,4 @@
-// Answers to requests of the page, computed in the browser as nmt/serving/insight.py does.
+// Responses to the requests of the page, computed in the browser as in nmt/serving/insight.py.
 
 const model = JSON.parse(document.getElementById("model-settings").textContent)
 const weights = unpacked(model.weights, document.getElementById("model-weights").textContent)
@@ -15,7 +15,7 @@ function memoryOf(line) {
   const ids = source.encode(line)
   if (ids.length > model.longest)
     throw new Error(
-      `the sentence has ${ids.length} tokens; at most ${model.longest} can be translated here`,
+      `the sentence has ${ids.length} tokens; the page translates at most ${model.longest}`,
     )
   return {
     ids,
@@ -31,8 +31,8 @@ function translated(line, width = model.search.width) {
   return target.decode(hypotheses[0].tokens)
 }
 
-// As nmt/data/documents.py: a line break ends a sentence. A full stop after an abbreviation, or
-// before a lowercase letter, does not.
+// Sentence ends, as in nmt/data/documents.py: a line break ends a sentence. A full stop after an
+// abbreviation or before a lowercase letter does not.
 const ends = () => new RegExp(model.sentenceEnd, "g")
 const abbreviation = new RegExp(`^(?:${model.abbreviation})$`, "iu")
 
@@ -54,7 +54,7 @@ function sentencesOf(text) {
   })
 }
 
-// In parts of at most this number of characters, cut at spaces where there are any
+// Divides a line at spaces into parts of at most `model.characters` characters
 function shortened(line) {
   if (line.length <= model.characters) return [line]
   const space = line.lastIndexOf(" ", model.characters)
@@ -65,10 +65,10 @@ function shortened(line) {
 function explained({ q, sentence = 0, prefix = [], looks = [], translation }) {
   const sentences = sentencesOf(q)
   const line = sentences[Math.min(sentence, sentences.length - 1)]
-  if (!line) throw new Error("the text contains no words")
+  if (!line) throw new Error("text: has no words")
   const { ids, memory, limit } = memoryOf(line)
   if (looks.some(([step, position]) => !(step >= 0 && position >= 0 && position <= ids.length)))
-    throw new Error(`attention can be directed to positions 0 to ${ids.length} of this text`)
+    throw new Error(`attend_to: source positions must be from 0 to ${ids.length}`)
   const forcedTokens = translation?.trim() ? target.encode(translation) : null
   const prefixTokens = forcedTokens ?? prefix
   const { hypotheses, nodes } = beam.search(memory, {
@@ -77,7 +77,7 @@ function explained({ q, sentence = 0, prefix = [], looks = [], translation }) {
     prefix: prefixTokens,
     looks: new Map(looks),
   })
-  if (!hypotheses.length) throw new Error("no translation begins with this prefix")
+  if (!hypotheses.length) throw new Error("prefix: the search found no translation with this prefix")
   const children = new Map(nodes.map((node, i) => [`${node.parent} ${node.token}`, i]))
   let bestPath = null
   hypotheses.forEach(({ tokens }, k) => {
@@ -145,7 +145,7 @@ function explained({ q, sentence = 0, prefix = [], looks = [], translation }) {
   }
 }
 
-// Log-probabilities of the words of a given translation
+// Log-probabilities of the tokens of a given translation (forced decoding)
 function forced(ids, tokens) {
   const memory = network.encode(ids)
   let state = network.start(memory)
@@ -162,7 +162,7 @@ function contrasted({ q, sentence = 0, translations }) {
   const sentences = sentencesOf(q)
   const line = sentences[Math.min(sentence, sentences.length - 1)]
   const ids = source.encode(line ?? "")
-  if (!ids.length) throw new Error("the text contains no words")
+  if (!ids.length) throw new Error("text: has no words")
   const tokens = translations.map((text) => target.encode(text))
   const logProbs = tokens.map((targetIds) => forced(ids, targetIds))
   const total = (values) => values.reduce((a, b) => a + b, 0)
@@ -174,7 +174,7 @@ function contrasted({ q, sentence = 0, translations }) {
     return number
   })
   const influence = words.map((_, w) => {
-    // Read as a word outside the vocabulary.
+    // Replace the subwords of the word by the unknown token.
     const occluded = ids.map((id, i) => (wordOf[i] === w ? UNK : id))
     return rounded(
       margin - (total(forced(occluded, tokens[0])) - total(forced(occluded, tokens[1]))),
@@ -193,7 +193,7 @@ function contrasted({ q, sentence = 0, translations }) {
   }
 }
 
-// One after the other; between them the page may react
+// Computes results one after another; the page stays responsive between two results
 async function inTurn(items, answer) {
   const results = []
   for (const item of items) {
@@ -203,7 +203,7 @@ async function inTurn(items, answer) {
   return results
 }
 
-// (path, fields) → the answer; what is wrong is an Error
+// Returns the response to a request of the page, or throws an Error
 globalThis.answering = async (path, fields) => {
   const answers = {
     "/models": () => [

@@ -1,6 +1,6 @@
-// The network: encoder, attention, decoders and the output layer. The papers' equations are in
+// Network in JavaScript: encoder, attention, decoders and output layer. The equations are in
 // nmt/model/encoder, nmt/model/attention and nmt/model/decoder. Vectors are Float32Array. `rows` are
-// the hypotheses of a search, which read one sentence's memory.
+// the hypotheses of a search, which share the memory of one sentence.
 
 class Network {
   constructor(settings, weights) {
@@ -12,8 +12,8 @@ class Network {
     return this.weights[name]
   }
 
-  // One step of a recurrent layer, for several rows: gates of the input a = W x + b, states [h] or
-  // [h, c]
+  // One time step of a recurrent layer for several rows. The input part of the gates is
+  // a = W x + b. The state of a row is [h] for a GRU and [h, c] for an LSTM.
 
   cells(name, inputs, states, direction = "") {
     return this.updated(name, this.gates(name, inputs, direction), states, direction)
@@ -44,7 +44,7 @@ class Network {
       ),
     )
     for (let i = 0; this.get(`${name}.transitions.${i}.weight`); i++) {
-      // deep transition: more steps, without an input
+      // Deep transition: further cells without an input
       const transition = `${name}.transitions.${i}`
       const part = (what) => half(this.get(`${transition}.${what}`), directionIndex, matrix.rows)
       const more = product(
@@ -61,7 +61,7 @@ class Network {
     return newStates
   }
 
-  // Layer normalisation of each gate (norm_gru, norm_lstm), if there is one of this name
+  // Layer normalisation of each gate (norm_gru, norm_lstm), if the model has weights of this name
   normedGates(name, x, size, directionIndex) {
     const gain = this.get(`${name}.gain`)
     if (!gain) return x
@@ -86,14 +86,14 @@ class Network {
     )
   }
 
-  // Layer normalisation, if there is one of this name
+  // Layer normalisation, if the model has weights of this name
   normed(name, x) {
     const gain = this.get(`${name}.weight`)
     if (!gain) return x
     return standard(x).map((value, k) => value * gain.data[k] + this.get(`${name}.bias`).data[k])
   }
 
-  // The encoder
+  // Runs the encoder on the token ids of a sentence
 
   encode(ids) {
     const { encoder } = this.settings
@@ -124,7 +124,7 @@ class Network {
     return this.prepared({ source, embedded, values: x, summary })
   }
 
-  // The states of one layer after each input
+  // Returns the states of a layer after each input
   reading(name, inputs, direction = "") {
     let state = this.zeros(this.get(`${name}.rnn.weight_hh_l0${direction}`).columns)
     return this.gates(name, inputs, direction).map((a) => {
@@ -133,7 +133,7 @@ class Network {
     })
   }
 
-  // What is made once for a sentence: keys, and for several heads a value for each
+  // Memory of a sentence, computed once: keys, and values for each head
 
   prepared(memory) {
     const { score, heads } = this.settings
@@ -166,7 +166,7 @@ class Network {
     return { ...memory, keys, heads: valuesByHead, fertility }
   }
 
-  // Attention of each row: weights [heads][positions], and their sum of the values
+  // Attention of each row: weights [heads][positions] and the weighted sum of the values
 
   attend(hidden, memory, attended, look) {
     const { score, heads } = this.settings
@@ -199,7 +199,7 @@ class Network {
     })
   }
 
-  // Of every position, for each head
+  // Attention scores of all source positions for each head
   scores(score, query, memory, attended) {
     const name = "decoder.attention.score"
     const scale = this.get(`${name}.scale`)?.data[0] ?? 1
@@ -235,7 +235,7 @@ class Network {
     return [keys.map((key) => factor * dot(query, key))]
   }
 
-  // The decoder: states before the first word, and one step of several rows
+  // Decoder: the initial state, and a decoder step for several rows
 
   start(memory) {
     const { decoder, cell } = this.settings
@@ -264,7 +264,7 @@ class Network {
     return { cells, feed: new Float32Array(decoder.readout), attended: memory.source.map(() => 0) }
   }
 
-  // Layers on top of one another, from number `from` on
+  // Runs stacked layers, beginning with the layer number `from`
   upper(prefix, x, states, from, cells) {
     for (let i = from; i < this.settings.decoder.layers; i++) {
       const newStates = this.cells(
@@ -291,7 +291,7 @@ class Network {
         look,
       )
     const bottom = states.map((state) => state.cells[0])
-    const cells = [] // of each layer, each row
+    const cells = [] // state of each layer and row
     let attention = null
     let readouts
     if (kind === "bahdanau") {
@@ -408,7 +408,7 @@ class Network {
       const normalizer = greatest + Math.log(total)
       let result = row.map((x) => x - normalizer)
       if (gate) {
-        // a word may also be copied from where the attention is
+        // Copying: mixture of generation (gate g) and the attention weights of the source tokens
         const g = Math.min(Math.max(sigmoid(generated[n][0]), 1e-6), 1 - 1e-6)
         const p = result.map((x) => g * Math.exp(x))
         memory.source.forEach((id, s) => {
@@ -422,7 +422,7 @@ class Network {
   }
 }
 
-// Reset, update, candidate; h' = n + z (h − n)
+// GRU with reset gate, update gate z and candidate state n: h' = n + z (h − n)
 function gru(a, u, [h]) {
   const size = h.length
   return [
@@ -435,7 +435,7 @@ function gru(a, u, [h]) {
   ]
 }
 
-// Input, forget, candidate, output
+// LSTM with input gate, forget gate, candidate state and output gate, in this order
 function lstm(a, u, [h, c], norm) {
   const size = h.length
   const cell = c.map(
@@ -446,7 +446,7 @@ function lstm(a, u, [h, c], norm) {
   return [norm(cell).map((x, k) => sigmoid(a[3 * size + k] + u[3 * size + k]) * Math.tanh(x)), cell]
 }
 
-// Mean 0, variance 1
+// Normalises a vector to mean 0 and variance 1
 function standard(x) {
   const mean = x.reduce((total, value) => total + value, 0) / x.length
   const spread = Math.sqrt(
@@ -462,7 +462,7 @@ const normalizers = {
     const total = p.reduce((a, b) => a + b)
     return p.map((x) => x / total)
   },
-  // Martins & Astudillo 2016
+  // Sparsemax (Martins & Astudillo 2016)
   sparsemax(scores) {
     const z = scores.map((x) => x - Math.max(...scores))
     const ranked = [...z].sort((a, b) => b - a)
@@ -474,7 +474,7 @@ const normalizers = {
     })
     return z.map((x) => Math.max(x - tau, 0))
   },
-  // Peters et al. 2019
+  // 1.5-entmax (Peters et al. 2019)
   entmax15(scores) {
     const x = scores.map((value) => (value - Math.max(...scores)) / 2)
     const ranked = [...x].sort((a, b) => b - a)

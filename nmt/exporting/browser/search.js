@@ -1,7 +1,7 @@
-// Beam search (width 1: greedy), which records every word that it expands, as
+// Beam search (greedy with width 1) that records every token that it extends, as
 // nmt/search/breadth_first.py and nmt/inference/explanations/search_tree.py do.
 
-const TOP = 12 // words noted that might stand at a place
+const TOP = 12 // number of alternatives shown for a token
 
 class Beam {
   constructor(network, { width, penalty, alpha }) {
@@ -18,8 +18,9 @@ class Beam {
     }[this.penalty]
   }
 
-  // The `best` translations of a memory, of at most `limit` words, that begin with the words
-  // `prefix`. At the steps in `looks` (Map: step → position), only one position is attended to.
+  // Returns the `best` translations with at most `limit` tokens that begin with the tokens
+  // `prefix`. `looks` (Map: decoder step → source position) directs all attention of a step to one
+  // position.
 
   search(memory, { limit, best = 1, prefix = [], looks = new Map() }) {
     const finished = []
@@ -87,7 +88,7 @@ class Beam {
     return { hypotheses: finished.slice(0, best), nodes }
   }
 
-  // The numbers of the largest, the largest first
+  // Ids of the `count` most probable tokens, most probable first
   most(logProbs, count) {
     const best = []
     for (let word = 0; word < logProbs.length; word++) {

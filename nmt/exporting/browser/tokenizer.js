@@ -1,5 +1,5 @@
-// Text ↔ pieces, as SentencePiece cuts them (Kudo & Richardson 2018): models of type unigram, bpe,
-// char and word.
+// Conversion between text and subwords as in SentencePiece (Kudo & Richardson 2018), for models of
+// type unigram, bpe, char and word.
 
 const PAD = 0
 const UNK = 1
@@ -7,7 +7,7 @@ const BOS = 2
 const EOS = 3
 const SPACE = "▁"
 
-// UTF-8; each byte that belongs to no letter is a �
+// Decodes UTF-8; each byte of an invalid sequence becomes �
 function read(bytes) {
   const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
   let text = ""
@@ -29,8 +29,8 @@ function read(bytes) {
 }
 
 class Tokenizer {
-  // model: kind, pieces [[piece, score, type]], lowercase, byWord, and the normaliser's rules for
-  // spaces
+  // model: kind, pieces [[subword, score, type]], lowercase, byWord, and trims and begins, which are
+  // SentencePiece's settings for spaces
   constructor(model) {
     Object.assign(this, model)
     this.ids = new Map()
@@ -44,7 +44,7 @@ class Tokenizer {
       this.longest = Math.max(this.longest, [...piece].length)
       if (type === "normal") least = Math.min(least, score)
     })
-    this.unknown = Math.fround(least - 10) // what a character without a piece costs
+    this.unknown = Math.fround(least - 10) // score of an unknown character
   }
 
   encode(line) {
@@ -57,7 +57,7 @@ class Tokenizer {
     return parts.flatMap((part) => this.cut(this.normalized(part)))
   }
 
-  // A space before the first word, one between words, none at the end; written as ▁
+  // Returns the text with ▁ before the first word and between words
   normalized(text) {
     if (this.trims) text = text.replace(/^ +| +$/g, "").replace(/ +/g, " ")
     text = ((this.begins && text ? " " : "") + text).replaceAll(" ", SPACE)
@@ -78,13 +78,13 @@ class Tokenizer {
       const id = this.ids.get(piece)
       if (id === undefined && this.bytes.size) {
         ids.push(...[...new TextEncoder().encode(piece)].map((byte) => this.bytes.get(byte)))
-      } else if (id !== undefined || !before) ids.push(id ?? UNK) // unknown pieces in a row are one
+      } else if (id !== undefined || !before) ids.push(id ?? UNK) // consecutive unknown characters share a token
       before = id === undefined
     }
     return ids
   }
 
-  // Unigram: the cut with the highest sum of scores (Viterbi), in float32 as in SentencePiece
+  // Unigram: the segmentation with the highest sum of scores (Viterbi), in float32 as SentencePiece
   likeliest(letters) {
     const best = [{ score: 0 }]
     for (let start = 0; start < letters.length; start++) {
@@ -110,7 +110,7 @@ class Tokenizer {
     return pieces
   }
 
-  // BPE: neighbours that are a piece together become one, those with the best score first
+  // BPE: merges adjacent symbols to a subword, the merge with the best score first
   merged(letters) {
     const symbols = [...letters]
     for (;;) {

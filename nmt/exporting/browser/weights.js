@@ -1,12 +1,13 @@
-// The weights of the model, int8 numbers with a scale for each row, expanded once to float32; and
-// products with them by WebAssembly's SIMD, which is several times as fast as JavaScript.
+// Weights of the model and matrix multiplication. The weights are int8 values with a scale for each
+// row, converted once to float32. Multiplication by WebAssembly SIMD is several times as fast as
+// JavaScript.
 
-let memory // of WebAssembly: weights, then room for the vectors of a product
+let memory // memory of WebAssembly: the weights, and buffers for the vectors of a multiplication
 
-// Names → { data, rows, columns, stride, at }; a vector is a matrix with one row
+// Returns the tensors { data, rows, columns, stride, at } by name; a vector is a matrix with one row
 function unpacked(listed, base64) {
   const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))
-  // Floats from row to row: whole SIMD registers.
+  // Row length in memory, in float32 values: a multiple of four, the width of a SIMD register
   const strideOf = (columns) => 4 * Math.ceil(columns / 4)
   const separate = listed.filter(({ same }) => !same)
   const size = separate.reduce((total, { rows, columns }) => total + rows * strideOf(columns), 0)
@@ -46,7 +47,7 @@ function unpacked(listed, base64) {
 const rowOf = ({ data, columns, stride }, row) =>
   data.subarray(row * stride, row * stride + columns)
 
-// The part of one direction (0 or 1) of the weights of both, `rows` numbers or rows each
+// Returns the weights of one direction (0 or 1) of a bidirectional layer, with `rows` rows
 function half(matrix, direction, rows) {
   const rowSize = matrix.rows === 1 ? 1 : matrix.stride
   const begin = direction * rows * rowSize
@@ -58,7 +59,7 @@ function half(matrix, direction, rows) {
   }
 }
 
-// W x + b for each of some vectors x, five at a time
+// Returns W x + b for each vector x; five vectors are multiplied at a time
 function product({ rows, columns, stride, at }, vectors, bias = null) {
   const results = vectors.map(() => new Float32Array(rows))
   const room = weights.room
@@ -69,7 +70,7 @@ function product({ rows, columns, stride, at }, vectors, bias = null) {
     const y = new Float32Array(memory.buffer, room + x.byteLength, count * rows)
     x.fill(0)
     block.forEach((vector, i) => {
-      // side by side: four numbers of each, then the next four
+      // Interleave the vectors: four values of each vector, then the next four
       for (let k = 0; k < columns; k++) x[(k >> 2) * 4 * count + 4 * i + (k & 3)] = vector[k]
     })
     kernels[`times${count}`](at, x.byteOffset, y.byteOffset, rows, 4 * stride)
@@ -81,12 +82,12 @@ function product({ rows, columns, stride, at }, vectors, bias = null) {
   return results
 }
 
-// The WebAssembly module, written out: timesN(w, x, y, rows, bytes of a row) multiplies a matrix by
-// N vectors side by side.
+// Returns the bytes of a WebAssembly module. Its function timesN(w, x, y, rows, bytesPerRow)
+// multiplies a matrix w by N interleaved vectors x.
 
 function assembled(counts) {
   const number = (value) => {
-    // unsigned LEB128
+    // Encodes an integer as unsigned LEB128.
     const bytes = []
     do {
       bytes.push((value & 127) | (value > 127 ? 128 : 0))
@@ -132,7 +133,7 @@ function assembled(counts) {
         [count + 1, v128],
       ]),
       ...loop(
-        // rows
+        // Loop over the rows
         ...vectors.map((i) => [...zero, ...set(total + i)]),
         get(x),
         set(at),
@@ -141,7 +142,7 @@ function assembled(counts) {
         [add],
         set(end),
         loop(
-          // four columns at a time
+          // Loop over the columns, four at a time
           get(w),
           load(0),
           set(weight),
@@ -193,7 +194,7 @@ function assembled(counts) {
   const header = [0x00, 0x61, 0x73, 0x6d, 1, 0, 0, 0] // "\0asm", version 1
   return Uint8Array.from([
     ...header,
-    // The type of the functions: five integers, no result.
+    // Type of the functions: five integer arguments, no result
     ...section(1, listed([[0x60, ...listed(Array(5).fill([i32])), 0]])),
     ...section(2, listed([[...text("js"), ...text("memory"), 2, 0, 1]])),
     ...section(3, listed(counts.map(() => [0]))),
@@ -208,7 +209,7 @@ function dot(a, b) {
   return sum
 }
 
-// One after another
+// Concatenates vectors
 function joined(...vectors) {
   const result = new Float32Array(vectors.reduce((sum, vector) => sum + vector.length, 0))
   let at = 0

@@ -1,4 +1,4 @@
 """Explanations of translations: attention, alternatives, search tree, occlusion, similar sentences.
 
-Read: explanation, search_tree, the rest in any order.
+Reading order: explanation, search_tree, the rest in any order.
 """

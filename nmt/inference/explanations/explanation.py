@@ -1,4 +1,4 @@
-"""Explanation of one translation: attention, the alternatives at each token, the search tree."""
+"""Explanation of one translation: attention weights, alternatives of each token and search tree."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,21 +13,22 @@ from nmt.inference.translator import Translator
 from nmt.search.constrained import Constrained
 
 ALTERNATIVES = 12
-"""Next tokens shown at each node of the search tree."""
+"""Number of next tokens shown at each node of the search tree."""
 SPARE_TOKENS = 10
-"""Smallest limit of the tokens after a given prefix."""
+"""Number of tokens that a translation may have after a given prefix, even for a short source."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A translation of one sentence, in ids, and how it was found.
+    """A translation of one sentence, in token ids, with a record of the search.
 
-    source: ids of the sentence
-    tree: nodes of the search
-    path: nodes of this translation, from the root to EOS
-    attention: [tokens + EOS, source + EOS] (None without)
-    heads: [heads, tokens + EOS, source + EOS], for a single model with several heads
-    others: all complete translations of the search, best first
+    source: source ids
+    tree: nodes of the search tree
+    path: node numbers of the best translation, from the root to EOS
+    attention: [tokens + EOS, source + EOS] attention weights (None without attention)
+    heads: [heads, tokens + EOS, source + EOS] attention weights, for a single model with several
+        heads
+    others: all complete translations of the search, best first, the best translation included
     """
 
     source: Sequence[int]
@@ -51,16 +52,16 @@ def explain(
     whole: bool = False,
     attend_to: Mapping[int, int] | None = None,
 ) -> Explanation:
-    """Translates a line as the translator does, and records the search.
+    """Translates a line with the translator's search and records the search.
 
-    translator: model or ensemble, and search
-    line: sentence
-    prefix: tokens that the translation begins with
-    whole: the prefix is the complete translation
-    attend_to: the only source position to attend to, by step from 0
+    translator: translator with a model or an ensemble
+    line: source sentence
+    prefix: token ids that the translation begins with
+    whole: whether the prefix is the complete translation
+    attend_to: source position that gets all attention, by decoder step from 0
 
     Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens,
-    a step or position does not exist, or the search draws several samples.
+    a decoder step or source position does not exist, or the search draws several samples.
     """
     [source] = translator.encode([line])
     attend_to = dict(attend_to or {})
@@ -80,16 +81,16 @@ def explain(
             state = step.initial_state(state)
         [hypotheses] = translator.search(step, state, [request])
     if not hypotheses:
-        raise UserError("no translation begins with this prefix")
+        raise UserError("prefix: the search found no translation with this prefix")
     if sum(node.parent < 0 for node in recorder.nodes) > 1:
-        raise UserError("this search draws samples, which have no search tree; choose search=beam")
+        raise UserError("search: samples have no search tree; choose search=beam")
     path = recorder.finish([hypothesis.tokens for hypothesis in hypotheses])
     return Explanation(
         source=source,
         tree=recorder.nodes,
         path=path,
         attention=recorder.attention(path),
-        # Forced decoding would not direct the attention.
+        # Forced decoding ignores `attend_to`.
         heads=None if attend_to else translator.force([source], [hypotheses[0].tokens])[0].heads,
         others=hypotheses,
     )
@@ -102,10 +103,12 @@ def _check(
     attend_to: Mapping[int, int],
 ) -> None:
     if not source:
-        raise UserError("the text contains no words")
+        raise UserError("text: has no words")
     if not all(UNK <= token < translator.tokenizer.target_size for token in prefix):
-        raise UserError(f"prefix: tokens are numbers below {translator.tokenizer.target_size}")
+        raise UserError(
+            f"prefix: token ids must be from {UNK} to {translator.tokenizer.target_size - 1}"
+        )
     if attend_to and (len(translator.models) > 1 or not translator.attends):
-        raise UserError("attention can be directed for a single model that has attention")
+        raise UserError("attend_to: needs a single model with attention")
     if any(step < 0 or not 0 <= position <= len(source) for step, position in attend_to.items()):
-        raise UserError(f"attention can be directed to positions 0 to {len(source)} of this text")
+        raise UserError(f"attend_to: source positions must be from 0 to {len(source)}")

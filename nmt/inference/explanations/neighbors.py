@@ -1,4 +1,4 @@
-"""Index of training sentences by the encoder's final state, made by nmt.index for nmt.serve."""
+"""Index of training sentences by the encoder's final state, created by nmt.index for nmt.serve."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -18,16 +18,17 @@ from nmt.storage.files import write_atomically
 
 log = logging.getLogger(__name__)
 CHUNK = 200
-"""Sentences encoded at a time."""
+"""Number of sentences encoded at a time."""
 
 
 @dataclass(frozen=True)
 class Index:
-    """Index of sentence pairs.
+    """Searchable index of sentence pairs.
 
     vectors: [sentences, M] final states of the encoder, normalised to length 1
-    sources, targets: sentences and their translations
-    model: hash of the encoder's weights
+    sources: source sentences
+    targets: translation of each source sentence
+    model: SHA-256 of the encoder weights
     """
 
     vectors: np.ndarray
@@ -36,8 +37,14 @@ class Index:
     model: str
 
     def nearest(self, vector: np.ndarray, count: int) -> list[tuple[int, float]]:
-        """Returns the most similar sentences and their cosine, best first, each text once."""
-        # Vectors have length 1, so their products are cosines.
+        """Returns the sentences most similar to an encoder state, each distinct text once.
+
+        vector: [M] final state of the encoder, normalised to length 1
+        count: largest number of sentences to return
+
+        Each result is a sentence number and the cosine similarity; the most similar comes first.
+        """
+        # Dot products of vectors of length 1 are cosines.
         cosines = self.vectors.astype(np.float32) @ vector  # [sentences]
         by_text: dict[str, tuple[int, float]] = {}
         for i in np.argsort(-cosines, kind="stable").tolist():
@@ -47,8 +54,8 @@ class Index:
         return list(by_text.values())
 
     def write(self, file: Path) -> None:
-        """Writes a safetensors file; the texts are bytes of lines."""
-        columns = {  # bytes, because safetensors stores numbers only
+        """Writes a safetensors file; sentences are stored as UTF-8 bytes, separated by newlines."""
+        columns = {
             "vectors": self.vectors,
             "sources": np.frombuffer("\n".join(self.sources).encode(), np.uint8),
             "targets": np.frombuffer("\n".join(self.targets).encode(), np.uint8),
@@ -57,13 +64,14 @@ class Index:
 
 
 def make_index(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> Index:
-    """Returns the index of aligned sentences; those without words are left out.
+    """Returns the index of aligned sentences, without empty source sentences.
 
-    Raises UserError if no sentence has words.
+    Raises UserError if all source sentences are empty.
     """
+    # Empty sentences have no encoder state.
     numbers = [i for i, source in enumerate(sources) if source.strip()]
     if not numbers:
-        raise UserError("source: there are no sentences in it")
+        raise UserError("source: all lines are empty; give a file with a sentence per line")
     sources = [sources[i] for i in numbers]
     vectors = []
     with Progress("reading", len(sources), "sentences") as step:
@@ -80,7 +88,7 @@ def make_index(translator: Translator, sources: Sequence[str], targets: Sequence
 
 
 def summaries(translator: Translator, lines: Sequence[str]) -> np.ndarray:
-    """[lines, M] final state of the encoder after each line, normalised to length 1."""
+    """Returns the final encoder state of each line, [lines, M], normalised to length 1."""
     with torch.inference_mode(), translator.networks.generating():
         [memory, *_] = translator.networks.memories(translator.encode(lines))
         states = memory.encoded.final_state.float()  # [lines, M]
@@ -88,7 +96,7 @@ def summaries(translator: Translator, lines: Sequence[str]) -> np.ndarray:
 
 
 def read_index(file: Path) -> Index:
-    """Reads an index. Raises UserError if the file is not one."""
+    """Reads an index file. Raises UserError if the file is not a valid index."""
     try:
         with safe_open(str(file), "np") as opened:
             model = (opened.metadata() or {})["nmt_index"]
@@ -96,23 +104,23 @@ def read_index(file: Path) -> Index:
             sources = opened.get_tensor("sources").tobytes().decode().split("\n")
             targets = opened.get_tensor("targets").tobytes().decode().split("\n")
     except (OSError, SafetensorError, KeyError, UnicodeDecodeError, ValueError) as error:
-        raise UserError(f"index={file}: not an index of nmt.index ({error})") from error
+        raise UserError(f"index={file}: not an index from nmt.index ({error})") from error
     if vectors.ndim != 2 or len(vectors) != len(sources) or len(sources) != len(targets):
-        raise UserError(f"index={file}: its parts are inconsistent; create it again with nmt.index")
+        raise UserError(f"index={file}: sizes are inconsistent; create it again with nmt.index")
     return Index(vectors, sources, targets, model)
 
 
 def index_files(
     load: Callable[[], Translator], *, model: str, source: str, target: str, output: str
 ) -> None:
-    """Writes the index of aligned files.
+    """Writes the index of two aligned files.
 
-    load: returns the model
+    load: returns the translator
     model: path of the model, for messages
     source, target: files with a sentence per line
-    output: file of the index
+    output: index file
 
-    Raises UserError if the files are not aligned, or the model reads other than plain text.
+    Raises UserError if the files are not aligned or the model does not read plain text.
     """
     files = [find_file(source), find_file(target)]
     sources, targets = (read_lines(file) for file in files)
@@ -120,7 +128,9 @@ def index_files(
     translator = load()
     columns = translator.tokenizer.columns
     if not columns.plain:
-        raise UserError(f"model={model}: reads {columns.described}; an index is of plain texts")
+        raise UserError(
+            f"model={model}: the model reads {columns.described}; an index needs plain text"
+        )
     index = make_index(translator, sources, targets)
     index.write(Path(output))
-    log.info("%s: %s sentences", output, f"{len(index.sources):,}")
+    log.info("%s: index of %s sentences", output, f"{len(index.sources):,}")

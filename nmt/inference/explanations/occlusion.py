@@ -1,4 +1,6 @@
-"""Influence of source words on the choice of a translation, by occlusion (Li et al. 2016)."""
+"""Influence of source words on the choice between two translations, by occlusion
+(Li et al. 2016).
+"""
 
 from collections.abc import Sequence
 
@@ -12,10 +14,13 @@ from nmt.tokenizer.words import words
 def influence(
     translator: Translator, line: str, first: Sequence[int], second: Sequence[int]
 ) -> list[float]:
-    """Returns how much each word of a line speaks for one translation rather than another.
+    """Returns the influence of each source word on the preference of one translation over another.
 
     The influence of a word is the decrease of log p(first) - log p(second) when the model reads the
-    unknown token instead of the word's pieces.
+    unknown token instead of the word's subwords.
+
+    line: source sentence
+    first, second: token ids of the two translations
     """
     [source] = translator.encode([line])
     piece_words = translator.tokenizer.source_words(line, source)
@@ -23,7 +28,7 @@ def influence(
     for number in range(len(words(line))):
         pieces = zip(source, piece_words, strict=True)
         sources.append([UNK if number in its_words else piece for piece, its_words in pieces])
-    # [1 + words]: the whole line first, then each word hidden
+    # [1 + words]: the complete line, then the line without each word
     margins = _log_probs(translator, sources, first) - _log_probs(translator, sources, second)
     return (margins[0] - margins[1:]).tolist()
 
@@ -31,7 +36,7 @@ def influence(
 def _log_probs(
     translator: Translator, sources: Sequence[Sequence[int]], target: Sequence[int]
 ) -> np.ndarray:
-    """[sources] log-probability of a translation given each source."""
+    """Returns the log-probability of a translation given each source, [sources]."""
     targets = [list(target)] * len(sources)
     decodings = translator.force(sources, targets, attention=False)
-    return np.array([decoding.log_prob for decoding in decodings])  # [1 + words]
+    return np.array([decoding.log_prob for decoding in decodings])

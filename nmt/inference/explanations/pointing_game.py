@@ -1,7 +1,7 @@
-"""Pointing game for captions: whether attention lies where words are shown (Zhang et al. 2018).
+"""Pointing game for image captions (Zhang et al. 2018): a test of attention to image regions.
 
-The model is forced to write the reference. A word counts as right if the place with the most
-attention while it is predicted lies in the word's box of the picture.
+The model is forced to produce the reference. A word is correct if the grid cell with the most
+attention lies in the bounding box of the word.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from nmt.metric import Result
 
 
 def pointing(translator: Translator, part: Pairs) -> Result:
-    """Returns the percentage of words whose attention is in their box of the picture."""
+    """Returns the percentage of words whose attention lies in their bounding box of the image."""
     assert part.regions is not None
     sources = translator.encode(part.source)
     targets = translator.tokenizer.encode_target(list(part.target))
@@ -26,16 +26,20 @@ def pointing(translator: Translator, part: Pairs) -> Result:
             continue
         spans = translator.tokenizer.target_spans(line, target)
         for begin, end, box in regions:
-            # Pieces that share a character with the word.
+            # Tokens that share a character with the word
             pieces = [i for i, span in enumerate(spans) if span.start < end and span.stop > begin]
             right += bool(pieces) and inside(decoding.places[pieces].mean(0), box)
             count += 1
-    return Result(100 * right / max(1, count), f"{count:,} words with a place in the picture")
+    return Result(100 * right / max(1, count), f"{count:,} words with a bounding box")
 
 
 def inside(weights: np.ndarray, box: Box) -> bool:
-    """Whether the middle of the place with the most weight [rows, columns] is in a box."""
-    rows, columns = weights.shape  # of the grid
+    """Returns whether the centre of the cell with the most weight lies in a bounding box.
+
+    weights: [rows, columns] attention to the grid cells of the image
+    box: top, left, bottom and right edge as fractions of the image
+    """
+    rows, columns = weights.shape
     row, column = np.unravel_index(int(weights.argmax()), weights.shape)
     top, start, bottom, end = box
     return bool(top <= (row + 0.5) / rows <= bottom and start <= (column + 0.5) / columns <= end)

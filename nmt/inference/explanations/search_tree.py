@@ -1,6 +1,6 @@
-"""Tree of all tokens that a search extends, with the most probable alternatives at each place.
+"""Tree of all tokens that a search extends, with the most probable alternatives at each node.
 
-The search itself is unchanged: it calls a step that records every token.
+The search calls a step that records every token; its result does not change.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from nmt.inference.model_step import ModelStep
 class Node:
     """Node of the search tree: one token after a prefix.
 
-    parent: node of the prefix (-1 for BOS, the root)
-    token: id
+    parent: number of the node of the prefix (-1 for BOS, the root)
+    token: token id
     log_prob: log-probability of the token
     total: log-probability of the prefix and the token
     next: most probable next tokens with their log-probabilities, best first
-    fate: written (in the best translation), finished (in another complete one), left (pruned)
+    fate: `written` (in the best translation), `finished` (in another complete translation) or
+        `left` (pruned)
     """
 
     parent: int
@@ -40,7 +41,12 @@ class Node:
 
 @dataclass(frozen=True)
 class SearchTrace:
-    """State of a recorded step, the node of each row, and their depth in the tree."""
+    """State of a recorded search.
+
+    inner: decoder states
+    nodes: node number of each row
+    depth: depth of the nodes in the tree, 0 for BOS
+    """
 
     inner: SearchState
     nodes: tuple[int, ...]
@@ -52,11 +58,11 @@ class SearchTrace:
 
 
 class RecordingStep:
-    """Step for one sentence that records each token it extends.
+    """Step that records each token that the search of one sentence extends.
 
-    step: the recorded step
+    step: step whose tokens are recorded
     alternatives: number of next tokens recorded at each node
-    attend_to: the only source position to attend to, by depth; for a single model
+    attend_to: source position that gets all attention, by depth of the node; for a single model
     """
 
     def __init__(self, step: Step, alternatives: int, attend_to: Mapping[int, int]) -> None:
@@ -66,8 +72,8 @@ class RecordingStep:
         self.nodes: list[Node] = []
         self.device = step.device
         self.mask = step.mask
-        self._log_probs: list[Tensor] = []  # of the next token at each node, [V]
-        self._weights: list[Tensor] = []  # attention while it is predicted, [S]
+        self._log_probs: list[Tensor] = []  # [V] log-probabilities of the next token, per node
+        self._weights: list[Tensor] = []  # [S] attention for the next token, per node
 
     def initial_state(self, state: SearchState) -> SearchTrace:
         return SearchTrace(state, nodes=(-1,), depth=0)
@@ -89,14 +95,14 @@ class RecordingStep:
             best = log_probs.topk(min(self.alternatives, len(log_probs)))
             alternatives = zip(best.indices.tolist(), best.values.tolist(), strict=True)
             self._add_node(parent, token, list(alternatives))
-            self._log_probs.append(log_probs.clone())  # searches overwrite the original
+            self._log_probs.append(log_probs.clone())  # searches overwrite their input
         if prediction.weights is not None:
-            self._weights += [*prediction.weights]  # [S] for each row
+            self._weights += [*prediction.weights]
         nodes = tuple(range(first, len(self.nodes)))
         return replace(prediction, state=SearchTrace(prediction.state, nodes, state.depth + 1))
 
     def keep(self, sentences: Int[Tensor, " b"]) -> RecordingStep:
-        return self  # there is only one sentence
+        return self  # the step has a single sentence
 
     def _add_node(self, parent: int, token: int, alternatives: list[tuple[int, float]]) -> None:
         log_prob = float(self._log_probs[parent][token]) if parent >= 0 else 0.0
@@ -104,15 +110,19 @@ class RecordingStep:
         self.nodes.append(Node(parent, token, log_prob, total, alternatives))
 
     def attention(self, path: Sequence[int]) -> np.ndarray | None:
-        """[tokens of a path but the first, source]; None without attention."""
+        """Returns the attention weights of the tokens of a path after BOS, or None without
+        attention.
+
+        The shape is [tokens, source positions].
+        """
         if not self._weights:
             return None
         return torch.stack([self._weights[node] for node in path[:-1]]).float().cpu().numpy()
 
     def finish(self, translations: Sequence[Sequence[int]]) -> list[int]:
-        """Adds EOS to complete translations, best first, and marks their nodes.
+        """Adds EOS nodes for complete translations, best first, and sets the fate of their nodes.
 
-        Returns the path of the best one: its nodes from the root to EOS.
+        Returns the path of the best translation: its node numbers from the root to EOS.
         """
         children = {(node.parent, node.token): number for number, node in enumerate(self.nodes)}
         paths = []
@@ -129,7 +139,7 @@ class RecordingStep:
 
 
 def _only_position(memory: Prepared, position: int) -> Prepared:
-    """Memory with all positions masked but one."""
-    mask = torch.zeros_like(memory.mask)  # [1, S]
+    """Returns the memory with all source positions except one masked."""
+    mask = torch.zeros_like(memory.mask)
     mask[:, position] = memory.mask[:, position]
     return replace(memory, encoded=replace(memory.encoded, mask=mask))

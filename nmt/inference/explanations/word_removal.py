@@ -1,4 +1,4 @@
-"""Faithfulness of a classifier's importances: probability of the label without important words."""
+"""Faithfulness test of word importances: effect of removing important words on the prediction."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from nmt.inference.text_classifier import TextClassifier
 class Removal:
     """Mean decrease of the predicted label's probability when words are removed.
 
-    most_important: the words with the greatest importances
-    random: the same number of random words
+    most_important: decrease without the words of greatest importance
+    random: decrease without the same number of random words
     texts: number of texts
     """
 
@@ -26,13 +26,14 @@ class Removal:
 def removal(
     classifier: TextClassifier, lines: Sequence[str], count: int = 3, draws: int = 5, seed: int = 0
 ) -> Removal:
-    """Removes the most important words of each text, or random words instead.
+    """Compares the removal of the most important words of each text with the removal of random
+    words.
 
     classifier: classifier with attention
-    lines: texts; those with fewer than 2 · `count` words are left out
-    count: words to remove from each text
-    draws: random choices, whose mean counts
-    seed: seed of the choices
+    lines: texts; texts with fewer than 2 · `count` words are left out
+    count: number of words to remove from each text
+    draws: number of random choices of words, whose mean decrease is returned
+    seed: seed of the random choices
     """
     answers = [
         answer
@@ -60,10 +61,15 @@ def removal(
 def _decrease(
     classifier: TextClassifier, answers: Sequence[Classified], removed: Iterable[np.ndarray]
 ) -> float:
-    """Mean decrease of the labels' probabilities without the words of the given numbers."""
+    """Returns the mean decrease of the predicted label's probability without the given words.
+
+    answers: predictions for the complete texts
+    removed: indices of the words to remove from each text
+    """
     labels = [max(a.probabilities, key=a.probabilities.__getitem__) for a in answers]
     before = [a.probabilities[label] for a, label in zip(answers, labels, strict=True)]
     shortened = [" ".join(np.delete(a.words, n)) for a, n in zip(answers, removed, strict=True)]
     columns = [classifier.model.labels.names.index(label) for label in labels]
+    # Probability of the originally predicted label of each shortened text, [texts]
     after = classifier.probabilities(shortened)[np.arange(len(answers)), columns]
     return float(np.mean(before - after))

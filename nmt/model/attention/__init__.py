@@ -182,7 +182,6 @@ class Attention(nn.Module):
         window_state = self.window.initial_state(memory.encoded, rows)
         if not self.score.recurs:
             return (), window_state
-        # total attention [N, S]
         return (memory.values.new_zeros(rows, memory.mask.size(1)),), window_state
 
     @property
@@ -229,10 +228,10 @@ class Attention(nn.Module):
         window = None
         if self.gate is not None:
             # Splits from the end, in the reverse order of `_query_layers`.
-            query, gate = query.split([query.size(-1) - 1, 1], -1)  # gate [N, T, 1]
+            query, gate = query.split([query.size(-1) - 1, 1], -1)
         if self.window.query_layer is not None:
             size = self.window.query_layer.out_features
-            query, window = query.split([query.size(-1) - size, size], -1)  # window [N, T, Q]
+            query, window = query.split([query.size(-1) - size, size], -1)
         return ProjectedQuery(query, window, gate)
 
     def attend(
@@ -309,7 +308,7 @@ class Attention(nn.Module):
         sentences = memory.mask.size(0)
         heads = self.score.heads
         if self.reads_rows and query.size(1) == 1 and native(query):
-            rows = sentences_of_rows(len(query), memory, layout)  # [N], sentence of each row
+            rows = sentences_of_rows(len(query), memory, layout)
             weights = native_decoding.attention(
                 query.squeeze(1), memory.keys, memory.mask, rows, self.score.direction
             )
@@ -334,7 +333,7 @@ class Attention(nn.Module):
             weights = by_head.flatten(-2) / heads
         state = tuple(total + weights.squeeze(1) for total in attended), window_state
         if parts.gate is not None:
-            weights = weights * torch.sigmoid(parts.gate)  # β, [N, T, 1]
+            weights = weights * torch.sigmoid(parts.gate)
         return weights, state
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Prepared) -> Float[Tensor, "N T S"]:
@@ -416,7 +415,7 @@ def sums(
     layout: slots of the hypotheses in a search; None if all sentences have equally many rows
     """
     if weights.size(1) == 1 and memory.heads == 1 and native(weights):
-        sentences = sentences_of_rows(len(weights), memory, layout)  # [N], sentence of each row
+        sentences = sentences_of_rows(len(weights), memory, layout)
         return native_decoding.weighted_sum(weights.squeeze(1), values, sentences).unsqueeze(1)
     by_sentence = scatter_rows(weights, memory.mask.size(0), layout)  # [B, n, H·S]
     by_position = memory.by_head(values)  # [B, H·S, X]

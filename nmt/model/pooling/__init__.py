@@ -66,7 +66,7 @@ class Pooling(nn.Module):
         """
         # [N, S, H]
         scores = to_float(self.scores(memory)).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf)
-        return scores.softmax(1).transpose(1, 2)  # [N, H, S]
+        return scores.softmax(1).transpose(1, 2)
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         """Returns the pooled features of B texts.
@@ -74,7 +74,7 @@ class Pooling(nn.Module):
         memory: annotations of N rows
         counts: number of rows of each text
         """
-        weights = self.weights(memory)  # [N, H, S]
+        weights = self.weights(memory)
         return Pooled(gather(weights, memory), weights)
 
 
