@@ -245,7 +245,7 @@ def kills(
         for _ in range(4):
             action = begin if not (folder / ckpt.LAST).exists() else lambda f=folder: go_on(f)  # type: ignore[misc]
             status, text = forked(killing_at(action, generator.randrange(1, 160)))
-            if status == "refused" and "a process that makes batches was killed" in text:
+            if status == "refused" and "a DataLoader worker was killed" in text:
                 status = "killed"  # the moment came in a process of the training
             if status != "killed":
                 break
@@ -473,7 +473,7 @@ def races(
             except UserError as error:
                 word = (
                     b"n"
-                    if "writing to it" in str(error) or "holds another run" in str(error)
+                    if "writing to it" in str(error) or "contains another run" in str(error)
                     else b"?"
                 )
             except BaseException:

@@ -444,9 +444,7 @@ def test_labels_that_training_has_not_seen_are_missed(tokenizer, caplog):
             LabelledSplits(train, validation, None, False), labels, tokenizer, network,
             batching=Batching(sentences=2), metric="macro_f1", seed=1, max_tokens=9,
         )  # fmt: skip
-    assert (
-        "validation: labels that do not occur in training, and so count as missed: c" in caplog.text
-    )
+    assert "validation: labels missing in the training set, which count as errors: c" in caplog.text
     result = task.validate().metrics
     assert result["accuracy"] == 25.0
     assert result["macro_f1"] == pytest.approx((100 * 2 / (4 + 1) + 0 + 0) / 3)
@@ -800,4 +798,4 @@ def test_a_wrong_label_column_does_not_flood_the_terminal(tokenizer, caplog):
             batching=Batching(sentences=2), metric="macro_f1", seed=1, max_tokens=9,
         )  # fmt: skip
     assert len(caplog.text) < 700
-    assert "and 490 more; is data.label the right column?" in caplog.text
+    assert "and 490 more; check that data.label is the right column" in caplog.text

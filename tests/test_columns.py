@@ -497,7 +497,7 @@ def test_tables_have_columns_too(corpus, tmp_path):
     ("overrides", "message"),
     [
         (["data.alignment=links"], "data.alignment=links: has no effect without guided attention"),
-        (["objective.guided_alignment=1.0"], "needs the alignments of the training pairs"),
+        (["objective.guided_alignment=1.0"], "needs alignments of the training pairs"),
         (["data.alignment=links", "objective.guided_alignment=1.0", "normalizer=sparsemax"], "use normalizer=softmax"),
         (["data.source=[en,fr]", "data.factors=[tag]"], "data.factors: cannot be combined with several sources"),
         (["data.source=[en,en]"], "needs at least one name, without duplicates"),

@@ -511,7 +511,7 @@ def test_a_run_directory_is_not_overwritten(trained, corpus):
     before = {path.name: path.stat().st_mtime for path in trained.iterdir()}
     failed(
         run("train", *data_arguments(corpus), *SMALL, f"run_dir={trained}"),
-        "holds another run",
+        "contains another run",
         f"resume={trained}",
     )
     assert {path.name: path.stat().st_mtime for path in trained.iterdir()} == before

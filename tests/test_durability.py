@@ -78,7 +78,7 @@ def test_a_folder_has_one_writer(tmp_path, run_dir):
     with pytest.raises(UserError, match=f"run_dir={tmp_path}/new: process {os.getpid()}"):
         claim(tmp_path / "new")
     lock.release()
-    with pytest.raises(UserError, match="holds another run"):
+    with pytest.raises(UserError, match="contains another run"):
         claim(run_dir)
     with Lock(run_dir / ".lock", "x"):
         failed(run("train", f"resume={run_dir}", "trainer.max_epochs=3"), "is writing to it")
@@ -112,7 +112,8 @@ def test_a_dead_start_leaves_its_folder_free(tmp_path):
     other.mkdir()
     (other / "config.yaml").write_text("mine: true\n")
     failed(
-        run("train", *TINY, f"run_dir={other}"), "holds files that no run has written (config.yaml)"
+        run("train", *TINY, f"run_dir={other}"),
+        "contains files that do not belong to a run (config.yaml)",
     )
     assert (other / "config.yaml").read_text() == "mine: true\n"
     assert [path.name for path in other.iterdir()] == ["config.yaml"]
@@ -240,7 +241,7 @@ def test_what_was_saved_stays_when_training_ends_with_an_error(tmp_path, monkeyp
 
 
 def test_a_nan_validation_is_never_best():
-    with pytest.raises(UserError, match="validation loss or loss is not a number"):
+    with pytest.raises(UserError, match="validation loss or loss is NaN or infinite"):
         fit(Trainer(max_epochs=3), network("luong", "dot"), [batch()], [1.0, math.nan])
 
 
@@ -394,7 +395,10 @@ def test_a_damaged_state_is_refused(tmp_path, run_dir, damage):
     saved = ckpt.read(run_dir / ckpt.LAST)
     training = {**saved.meta["training"], **damage} if damage else {}
     ckpt.write(folder / ckpt.LAST, {**saved.meta, "training": training}, saved.tensors)
-    failed(run("train", f"resume={folder}", "trainer.max_epochs=3"), "state cannot be used")
+    failed(
+        run("train", f"resume={folder}", "trainer.max_epochs=3"),
+        "training state in the checkpoint is damaged",
+    )
 
 
 @pytest.mark.parametrize(
@@ -408,7 +412,10 @@ def test_tensors_of_another_size_are_refused(tmp_path, run_dir, kind, tensor):
     saved = ckpt.read(run_dir / ckpt.LAST)
     name = next(name for name in sorted(saved.tensors) if name.startswith(kind))
     ckpt.write(folder / ckpt.LAST, saved.meta, {**saved.tensors, name: tensor})
-    failed(run("train", f"resume={folder}", "trainer.max_epochs=3"), "state cannot be used")
+    failed(
+        run("train", f"resume={folder}", "trainer.max_epochs=3"),
+        "training state in the checkpoint is damaged",
+    )
 
 
 # Rows, labels, caches, other input
@@ -639,7 +646,7 @@ def test_damaged_records_do_not_stop_a_run(tmp_path):
         file.write(b'\xff\n[1]\n{"kind": 3\nnull\n' + b"[" * 50_000)
     result = run("train", f"resume={folder}", "trainer.max_epochs=3")
     assert result.returncode == 0, result.stderr.decode()
-    assert b"earlier commands are forgotten" in result.stderr
+    assert b"the record of earlier commands is lost" in result.stderr
 
 
 @pytest.mark.parametrize("moment", ["update", "validation", "the test"])
@@ -785,7 +792,7 @@ def test_a_process_that_makes_batches_and_is_killed_is_a_message(tmp_path, monke
     folder = tmp_path / "run"
     typed = ["experiment=reverse", "data.train=40", "data.validation=4", "tokenizer.sampling=0.3"]
     result = run("train", *typed, "tokenizer=bpe", "batching.sentences=10", f"run_dir={folder}")
-    failed(result, "a process that makes batches was killed; is the memory too small?")
+    failed(result, "a DataLoader worker was killed, perhaps for lack of memory")
 
 
 def test_who_comes_second_by_a_moment_is_reported(tmp_path, monkeypatch):

@@ -482,15 +482,15 @@ def test_a_repeated_batch_has_each_pair_beside_itself():
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["objective=r_drop", "model.dropout=0", "model.readout_dropout=0"], "nothing is dropped"),
+    (["objective=r_drop", "model.dropout=0", "model.readout_dropout=0"], "dropout is 0"),
     (["objective=r_drop", "model.copy=true"], "model.copy"),
     (["objective=r_drop", "objective.agreement=0"], "objective.agreement"),
-    (["objective=distillation"], "objective.teacher: name the run directory of a trained model"),
+    (["objective=distillation"], "objective.teacher must be the run directory of a trained model"),
     (["objective=distillation", "objective.teacher=nowhere"], "objective.teacher=nowhere"),
     (["objective=distillation", "objective.teacher=a", "sizes.vocabulary=50"], "the vocabulary is the teacher's"),
-    (["objective=distillation", "objective.teacher=a", "objective.weight=1", "objective.label_smoothing=0.1"], "leaves them out"),
-    (["objective=minimum_risk", "objective.candidates=1"], "give at least 2"),
-    (["objective=minimum_risk", "objective.likelihood=0", "objective.label_smoothing=0.1"], "leaves it out"),
+    (["objective=distillation", "objective.teacher=a", "objective.weight=1", "objective.label_smoothing=0.1"], "has no effect with objective.weight=1"),
+    (["objective=minimum_risk", "objective.candidates=1"], "must be at least 2"),
+    (["objective=minimum_risk", "objective.likelihood=0", "objective.label_smoothing=0.1"], "has no effect with objective.likelihood=0"),
     (["objective=minimum_risk", "objective.likelihood=1"], "objective.likelihood=1: out of range"),
     (["objective=minimum_risk", "window=hard", "window.estimator=reinforce"], "window.estimator"),
     (["objective=distillation", "objective.teacher=a", "objective.weight=1", "window=hard", "window.estimator=reinforce"],

@@ -1,6 +1,7 @@
-"""Finding good outputs, step by step, under a `Step` that gives the next word's log-probabilities.
-A search is one file here and one YAML in conf/search; a search does not depend on the model behind
-the step.
+"""Searches: generate outputs token by token from the log-probabilities of a `Step`.
 
-Read: greedy, breadth_first, beam, penalty, sample, the rest in any order.
+A search does not depend on the model behind the step. Each search is one file in this folder and
+one YAML file in conf/search.
+
+Reading order: greedy, breadth_first, beam, penalty, sample, the rest in any order.
 """

@@ -1,10 +1,10 @@
-"""Words that must appear, by dynamic beam allocation (Post & Vilar 2018).
+"""Beam search with required words, by dynamic beam allocation (Post & Vilar 2018).
 
-The slots of a sentence are divided among banks: bank c is for hypotheses that contain c of the
+The slots of a sentence are divided among banks; bank c holds hypotheses that contain c of the
 required tokens. Each hypothesis is extended by the most probable tokens and by every token that
-moves it to a higher bank. Only a hypothesis that contains all required tokens may end. Slots that a
-bank cannot fill go to the highest bank that can. So the most advanced hypothesis always survives,
-and the constraints are met, however improbable they are under the model.
+moves it to a higher bank. Only hypotheses with all required tokens may end. Slots that a bank
+cannot fill go to the highest bank that can. The most advanced hypothesis therefore always
+survives, and the output contains all required words, however improbable they are.
 """
 
 from collections import defaultdict
@@ -21,8 +21,13 @@ from nmt.search.top_k import top_k
 
 
 class BankCandidate(NamedTuple):
-    """An extension: its log-probability, the slot that it extends, and the token. Sorted in this
-    order."""
+    """Candidate extension of a hypothesis. Candidates are sorted by log-probability, slot and
+    token.
+
+    total: log-probability of the extended hypothesis
+    slot: slot, within the sentence, of the hypothesis that is extended
+    token: token that is appended
+    """
 
     total: float
     slot: int
@@ -30,11 +35,12 @@ class BankCandidate(NamedTuple):
 
 
 def allocate(requests: Sequence[Request], beam: BeamState, log_probs: Tensor) -> Extension:
-    """Extensions of a beam, with slots reserved in the sentences in which something is required.
+    """Returns the extensions of a beam, with slots reserved for the required tokens of each
+    sentence.
 
-    requests: one per sentence
+    requests: one request per sentence
     beam: unfinished hypotheses
-    log_probs: log-probabilities of the next tokens [n V]
+    log_probs: log-probabilities of the next tokens [n, V]
     """
     extension = most_probable(beam, log_probs)
     values, tokens = top_k(log_probs, min(beam.width + 1, log_probs.size(1)))  # [n, k]
@@ -70,9 +76,10 @@ def allocate(requests: Sequence[Request], beam: BeamState, log_probs: Tensor) ->
 def _candidates(
     request: Request, prefix: list[int], best: dict[int, float], log_probs: Tensor
 ) -> dict[int, tuple[float, int]]:
-    """The extensions of one hypothesis to consider, by token: log-probability, and number of
-    required tokens met.
+    """Returns the candidate extensions of one hypothesis, by token: log-probability, and number of
+    required tokens in the extended hypothesis.
 
+    request: required tokens of the sentence
     prefix: tokens of the hypothesis
     best: most probable next tokens with their log-probabilities
     log_probs: log-probabilities of all next tokens [V]
@@ -92,9 +99,13 @@ def _candidates(
 def _share_out(
     banks: dict[int, list[BankCandidate]], width: int, required: int
 ) -> list[BankCandidate]:
-    """The best of every bank, as many as its share.
+    """Returns the best `width` candidates, with an equal share of slots for each bank.
 
-    Slots that remain go to the highest banks that can fill them.
+    Slots that a bank cannot fill go to the highest banks that can.
+
+    banks: candidates by number of required tokens that they contain
+    width: number of slots
+    required: number of required tokens
     """
     share, rest = divmod(width, required + 1)
     within_share = []

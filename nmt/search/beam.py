@@ -1,9 +1,8 @@
-"""Beam search with length and coverage penalties, exact early stopping, and words that must appear.
+"""Beam search with length and coverage penalties, exact early stopping, and required words.
 
-At each step every unfinished hypothesis of a sentence is extended by every token, and the best
-`width` extensions survive. Those that end in EOS are finished, and their slots are empty at the
-next step. So width 1 is greedy search, and a beam with room for all hypotheses is exhaustive
-search.
+Each step extends every unfinished hypothesis of a sentence by every token, and keeps the `width`
+most probable extensions. Hypotheses that end with EOS are finished; their slots are empty at the
+next step. Width 1 is greedy search; a beam with room for all hypotheses is exhaustive search.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +21,10 @@ class Beam:
     """Beam search.
 
     width: hypotheses per sentence
-    n_best: number of hypotheses returned, at most `width`
+    n_best: number of hypotheses to return per sentence, at most `width`
     length_penalty, alpha, coverage: score of finished hypotheses, see nmt/search/penalty.py
+
+    Raises ValueError if `n_best` is larger than `width`.
     """
 
     def __init__(
@@ -36,20 +37,19 @@ class Beam:
         coverage: NonNegative = 0.0,
     ) -> None:
         if n_best > width:
-            raise ValueError(
-                f"search.n_best={n_best} is more than search.width={width} hypotheses can give"
-            )
+            raise ValueError(f"search.n_best={n_best} must be at most search.width={width}")
         self.width = width
         self.n_best = n_best
         self.penalty = Penalty(length_penalty, alpha, coverage)
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """A penalty of attention that the network does not have."""
+        """Yields an error if a coverage penalty is set for a network without attention."""
         return run.needing_attention("search.coverage")
 
     @property
     def needs_attention(self) -> bool:
+        """Whether the score of hypotheses depends on attention weights."""
         return self.penalty.coverage > 0
 
     def __call__(

@@ -1,13 +1,12 @@
-"""Breadth-first search: several hypotheses per sentence, all of the same length, one token longer
-at every step.
+"""Breadth-first search: extends several hypotheses per sentence by one token at every step.
 
-Beams and samples differ only in how hypotheses are extended; everything else is here. Only
-unfinished hypotheses are rows of the next step. A sentence leaves the batch when none of its
-unfinished hypotheses can still enter its n best (see `Penalty.bound`); this is exact and never
-changes the result.
+Beam search and sampling differ only in the choice of extensions; this file contains all the rest.
+Each step computes only unfinished hypotheses. A sentence leaves the batch as soon as none of its
+unfinished hypotheses can enter its n-best list (see `Penalty.bound`); this early stopping is
+exact.
 
-Dimensions: b sentences still searched, W slots per sentence, n rows, L tokens, V vocabulary, S
-source length.
+Dimensions: b sentences still searched, W slots per sentence, n rows (unfinished hypotheses), L
+tokens, V vocabulary size, S source length.
 """
 
 from __future__ import annotations
@@ -39,11 +38,12 @@ from nmt.search.top_k import top_k
 
 @dataclass(frozen=True)
 class Extension:
-    """New content of each slot: a hypothesis with one more token, finished if the token is EOS.
+    """New content of each slot: a hypothesis with one more token, which is finished if the token
+    is EOS.
 
-    totals: log-probability of the extended hypothesis, -inf for an empty slot
-    parents: slot of the same sentence, from 0 to W - 1, whose hypothesis is extended
-    tokens: the token that is appended
+    totals: log-probability of the extended hypothesis; -inf for an empty slot
+    parents: slot, from 0 to W - 1 within the sentence, of the hypothesis that is extended
+    tokens: token that is appended
     """
 
     totals: Float[Tensor, "b W"]
@@ -52,11 +52,11 @@ class Extension:
 
 
 class HostExtension:
-    """An extension as arrays on the CPU, where the search does its bookkeeping.
+    """An `Extension` as NumPy arrays on the CPU, where the search does its bookkeeping.
 
-    totals, parents, tokens: see `Extension`
-    ended: slots whose hypothesis is finished
-    open_totals: log-probabilities of the unfinished hypotheses, -inf elsewhere
+    totals, parents, tokens: arrays of the `Extension`
+    ended: True for slots whose hypothesis is finished
+    open_totals: log-probabilities of the unfinished hypotheses; -inf for all other slots
     """
 
     def __init__(self, extension: Extension) -> None:
@@ -71,12 +71,12 @@ class HostExtension:
 class BeamState:
     """Unfinished hypotheses of b sentences. Each sentence has W slots; an empty slot has no row.
 
-    sentences: number of each sentence at the start of the search
+    sentences: index of each sentence in the batch at the start of the search
     limits: largest number of tokens of each sentence, EOS not counted
-    totals: log-probability of the hypothesis in each slot, -inf for an empty slot
-    slots: slot of each row among all b·W, ascending
+    totals: log-probability of the hypothesis in each slot; -inf for an empty slot
+    slots: slot of each row among all b·W slots, ascending
     prefixes: tokens of each row, BOS first
-    coverage: total attention of each row to the source positions (None: not needed)
+    coverage: total attention of each row to the source positions; None if not needed
     """
 
     sentences: list[int]
@@ -90,7 +90,13 @@ class BeamState:
     def start(
         requests: Sequence[Request], width: int, starts: Sequence[int], device: torch.device
     ) -> BeamState:
-        """The empty hypothesis in the slots `starts` of each of `width`."""
+        """Returns the state at the start of a search, with empty hypotheses.
+
+        requests: one request per sentence
+        width: W, slots per sentence
+        starts: slots of each sentence that contain an empty hypothesis; all others are empty
+        device: device of the tensors
+        """
         totals = torch.full((len(requests), width), -torch.inf, device=device, dtype=torch.float64)
         totals[:, list(starts)] = 0.0
         slots = (totals > -torch.inf).flatten().nonzero().squeeze(1)
@@ -104,17 +110,17 @@ class BeamState:
 
     @property
     def width(self) -> int:
-        """W."""
+        """W, number of slots per sentence."""
         return self.totals.size(1)
 
     @property
     def layout(self) -> Layout | None:
-        """Layout of the rows; None if every slot has one."""
+        """Layout of the rows; None if no slot is empty."""
         return None if len(self.slots) == self.totals.numel() else Layout(self.width, self.slots)
 
     @property
     def at_limit(self) -> Int[Tensor, " m"] | None:
-        """Rows of hypotheses that have as many tokens as they may; None if there are none."""
+        """Rows of hypotheses at their length limit; None if there are none."""
         length = self.prefixes.size(1) - 1  # without BOS
         if length not in self.limits:
             return None
@@ -124,7 +130,8 @@ class BeamState:
     def only_eos_at_limit(
         self, prediction: RankedPrediction
     ) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
-        """Log-probabilities and tokens of a prediction; EOS alone after hypotheses at the limit."""
+        """Returns log-probabilities and tokens of a prediction, with EOS alone for hypotheses at
+        their length limit."""
         values = prediction.log_probs
         tokens = prediction.tokens
         rows = self.at_limit
@@ -135,7 +142,8 @@ class BeamState:
         return values, tokens
 
     def allow_only_eos_at_limit(self, log_probs: Float[Tensor, "n V"]) -> None:
-        """Rules out, in place, all tokens but EOS after hypotheses at the limit."""
+        """Sets the log-probabilities of all tokens but EOS to -inf, in place, for hypotheses at
+        their length limit."""
         rows = self.at_limit
         if rows is not None:
             log_prob = log_probs[rows, EOS]  # [m]
@@ -143,16 +151,16 @@ class BeamState:
             log_probs[rows, EOS] = log_prob
 
     def covering(self, weights: Float[Tensor, "n S"]) -> BeamState:
-        """Hypotheses after one more step of attention."""
+        """Returns the state with the attention weights of one more step added to the coverage."""
         return replace(self, coverage=weights if self.coverage is None else self.coverage + weights)
 
     @cached_property
     def host_slots(self) -> np.ndarray:
-        """`slots` on the CPU."""
+        """NumPy array of `slots` on the CPU."""
         return self.slots.cpu().numpy()
 
     def rows(self, extension: HostExtension) -> np.ndarray:
-        """Row of the hypothesis that each slot extends [b W]."""
+        """Returns the row of the hypothesis that each slot extends [b, W]."""
         first_slots = np.arange(0, self.totals.numel(), self.width)  # [b]
         slots = first_slots[:, None] + extension.parents
         if self.layout is None:
@@ -162,9 +170,9 @@ class BeamState:
         return row_of_slot[slots]
 
     def extended(self, values: Float[Tensor, "n k"], tokens: Int[Tensor, "n k"]) -> Extension:
-        """The W most probable extensions of each sentence.
+        """Returns the W most probable extensions of each sentence.
 
-        values, tokens: log-probabilities and tokens of the best extensions of each row
+        values, tokens: log-probabilities and tokens of the most probable extensions of each row
         """
         sentences, width = self.totals.shape
         candidates = self.totals.reshape(-1, 1)[self.slots] + values  # [n, k]
@@ -183,10 +191,11 @@ class BeamState:
     def advance(
         self, extension: HostExtension, rows: np.ndarray, kept: list[int]
     ) -> tuple[BeamState, Int[Tensor, " m"]]:
-        """Hypotheses of the next step, and the row of this step that each of its m rows extends.
+        """Returns the state of the next step, and the current row that each of its m rows extends.
 
-        rows: row that each slot extends [b W]
-        kept: sentences among the b that are searched further
+        extension: new content of the slots
+        rows: row that each slot extends [b, W]
+        kept: sentences, 0 to b - 1, whose search continues
         """
         totals = extension.open_totals
         tokens = extension.tokens
@@ -217,8 +226,8 @@ class BeamState:
 
 
 Extend = Callable[[BeamState, Tensor], Extension]
-"""(hypotheses, log-probabilities [n V] of the next token) → content of the slots at the next
-step."""
+"""Type of functions that choose extensions: (beam state, log-probabilities [n, V] of the next
+token) → content of the slots at the next step."""
 
 
 class FinishedHypotheses:
@@ -241,30 +250,33 @@ class FinishedHypotheses:
         parents: np.ndarray,
         mask: Bool[Tensor, "b S"] | None,
     ) -> None:
-        """Adds the hypotheses that an extension of a beam finishes.
+        """Adds the hypotheses that an extension finishes.
 
-        parents: row that each slot extends [b W]
-        mask: real source positions, needed for coverage
+        beam: state before the extension
+        extension: new content of the slots
+        parents: row that each slot extends [b, W]
+        mask: True for source positions that are not padding; required for coverage
         """
         ended = extension.ended
         if not ended.any():
             return
-        rows = torch.from_numpy(parents[ended])  # [e], e finished hypotheses
-        indices = ended.nonzero()[0].tolist()  # their sentences among the b
+        rows = torch.from_numpy(parents[ended])  # [e] for e finished hypotheses
+        indices = ended.nonzero()[0].tolist()  # sentence of each, 0 to b - 1
         costs = [0.0] * len(indices)
         if beam.coverage is not None and mask is not None:
             costs = self.penalty.of_coverage(beam.coverage[rows], mask[indices]).tolist()
         log_probs = extension.totals[ended].tolist()
         prefixes = beam.prefixes[rows, 1:].tolist()
-        length = beam.prefixes.size(1)  # tokens of a finished hypothesis: EOS instead of BOS
+        length = beam.prefixes.size(1)  # tokens with EOS and without BOS
         for i, log_prob, tokens, cost in zip(indices, log_probs, prefixes, costs, strict=True):
             score = self.penalty.score(log_prob, length, cost)
             self.hypotheses[beam.sentences[i]].append(Hypothesis(tokens, log_prob, score))
 
     def unsettled(self, beam: BeamState, extension: HostExtension) -> list[int]:
-        """Sentences among the b of which an unfinished hypothesis can still enter the n best."""
+        """Returns the sentences, 0 to b - 1, with an unfinished hypothesis that can still enter
+        the n-best list."""
         shortest = beam.prefixes.size(1) + 1  # tokens of a hypothesis that ends at the next step
-        best_open = extension.open_totals.max(-1).tolist()  # b numbers
+        best_open = extension.open_totals.max(-1).tolist()  # b values
         unsettled = []
         for i, (sentence, log_prob) in enumerate(zip(beam.sentences, best_open, strict=True)):
             longest = max(shortest, int(beam.limits[i]) + 1)
@@ -274,17 +286,15 @@ class FinishedHypotheses:
         return unsettled
 
     def best(self) -> list[list[Hypothesis]]:
-        """The `n_best` hypotheses of each sentence, best first."""
+        """Returns the `n_best` hypotheses of each sentence, best first."""
         return [
             sorted(hypotheses, key=lambda h: -h.score)[: self.n_best]
             for hypotheses in self.hypotheses
         ]
 
     def _is_settled(self, sentence: int, bound: float) -> bool:
-        """Whether a hypothesis with a score of at most `bound` cannot enter the n best.
-
-        Hypotheses with equal tokens count once.
-        """
+        """Returns whether no hypothesis with a score of at most `bound` can enter the n-best list.
+        Hypotheses with equal tokens count once."""
         hypotheses = self.hypotheses[sentence]
         if len(hypotheses) < self.n_best:
             return False
@@ -304,18 +314,20 @@ def breadth_first_search(
     n_best: int,
     penalty: Penalty,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` finished hypotheses of each sentence by `penalty`, best first (fewer if fewer
-    can be found).
+    """Returns the `n_best` finished hypotheses of each sentence by `penalty`, best first.
 
-    step: log-probabilities of the next token
-    state: state of the step before the first token, one row per sentence
-    requests: one per sentence
-    extend: choice of the next hypotheses
-    width: slots of each sentence
-    starts: slots that hold the empty hypothesis at the start
+    The result contains fewer hypotheses if the search finds fewer.
+
+    step: model interface that returns log-probabilities of the next token
+    state: model state before the first token, one row per sentence
+    requests: one request per sentence
+    extend: function that chooses the next hypotheses
+    width: slots per sentence
+    starts: slots of each sentence that contain an empty hypothesis at the start
+    n_best: largest number of hypotheses to return per sentence
     penalty: score of finished hypotheses
 
-    Raises ValueError if the penalty needs coverage and the step has no attention.
+    Raises ValueError if the penalty needs coverage, but the model has no attention.
     """
     if not requests:
         return []
@@ -344,7 +356,7 @@ def breadth_first_search(
 
 
 def most_probable(beam: BeamState, log_probs: Float[Tensor, "n V"]) -> Extension:
-    """The W most probable extensions of each sentence."""
+    """Returns the W most probable extensions of each sentence."""
     # At most W extensions of one slot can survive.
     return beam.extended(*top_k(log_probs, min(beam.width, log_probs.size(-1))))
 
@@ -352,9 +364,9 @@ def most_probable(beam: BeamState, log_probs: Float[Tensor, "n V"]) -> Extension
 def _extend_all(
     step: Step, state: SearchState, beam: BeamState, extend: Extend
 ) -> tuple[Prediction | RankedPrediction, Extension]:
-    """Prediction of the next token, and the extension of all hypotheses of a beam."""
+    """Returns the prediction of the next token, and the extension of all hypotheses of a beam."""
     last = beam.prefixes[:, -1]  # [n]
-    if extend is most_probable:  # which reads the W best tokens of each row alone
+    if extend is most_probable:  # needs only the W best tokens of each row
         best = ranked(step, last, state, beam.layout, beam.width)
         return best, beam.extended(*beam.only_eos_at_limit(best))
     prediction = step(last, state, beam.layout)

@@ -1,8 +1,6 @@
-"""A step that enforces a request: the output begins with the prefix, and forbidden sequences never
-appear.
+"""Step that enforces the prefix and the forbidden sequences of a request, for any search.
 
-Any search can use it. Probabilities are not renormalised, so a hypothesis keeps the score that the
-model gives it.
+Probabilities are not renormalised, so a hypothesis has the same score as without constraints.
 """
 
 from __future__ import annotations
@@ -19,7 +17,11 @@ from nmt.foundation.interfaces import Layout, Prediction, Request, SearchState, 
 
 @dataclass(frozen=True)
 class Written:
-    """The state of another step, and the words so far of each row, BOS first."""
+    """State of a constrained step.
+
+    inner: state of the step without constraints
+    words: tokens of each row so far, BOS first
+    """
 
     inner: SearchState
     words: Int[Tensor, "N L"]
@@ -29,10 +31,10 @@ class Written:
 
 
 class Constrained:
-    """A step with log-probabilities of -inf for the words that a sentence's request rules out.
+    """Step that sets the log-probability of tokens that a request excludes to -inf.
 
-    step: the step without constraints
-    requests: one per sentence
+    step: step without constraints
+    requests: one request per sentence
     """
 
     def __init__(self, step: Step, requests: Sequence[Request]) -> None:
@@ -43,7 +45,7 @@ class Constrained:
         )
 
     def initial_state(self, state: SearchState) -> Written:
-        """State before the first token.
+        """Returns the state before the first token.
 
         state: initial state of the step without constraints
         """
@@ -95,9 +97,10 @@ class Constrained:
 
 
 def beginning_tokens(request: Request, written: Sequence[int]) -> list[int]:
-    """Tokens that continue the prescribed beginning of an output; none where it is complete.
+    """Returns the tokens that continue the prescribed prefix of an output; an empty list once the
+    prefix is complete.
 
-    request: the prescription
+    request: constraints of the sentence
     written: tokens of the output so far
     """
     if len(written) < len(request.prefix):
@@ -105,21 +108,21 @@ def beginning_tokens(request: Request, written: Sequence[int]) -> list[int]:
     position = 0
     for token in written:
         if position < len(request.spellings):
-            # Other tokens stand in slots without a hypothesis.
+            # Unexpected tokens occur only in empty slots.
             position = request.spellings[position].get(token, len(request.spellings))
     return list(request.spellings[position]) if position < len(request.spellings) else []
 
 
 def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:
-    """Number of required tokens in an output, those of a sequence just begun included.
+    """Counts the required tokens in an output, including those of a sequence that has just begun.
 
-    Required sequences are matched the longest first and do not overlap. A match does not count if a
-    continuation piece follows it.
+    Longer required sequences are matched first, and matches do not overlap. A match does not count
+    if a continuation subword follows it.
 
-    request: required sequences
+    request: required sequences of the sentence
     tokens: tokens of the output so far
 
-    Returns the number, and the tokens that would add one.
+    Returns the count, and the next tokens that would increase it.
     """
     unmet: dict[int, list[tuple[int, ...]]] = {}  # by first token
     for sequence in sorted(request.required, key=len, reverse=True):
@@ -145,12 +148,10 @@ def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:
 
 
 def refuse_required(requests: Sequence[Request], search: str) -> None:
-    """Raises ValueError if something is required, for searches that cannot promise it.
+    """Raises ValueError if a request has required words, for searches that do not support them.
 
-    requests: one per sentence
+    requests: one request per sentence
     search: name of the search, for the message
     """
     if any(request.required for request in requests):
-        raise ValueError(
-            f"words that must appear need search=beam (search={search} cannot guarantee them)"
-        )
+        raise ValueError(f"search={search} does not support required words: choose search=beam")

@@ -1,7 +1,9 @@
-"""Diverse beam search (Vijayakumar et al. 2018, eq. 7, with Hamming diversity): several beams
-(groups) per sentence, extended one after another at each step. A token loses `diversity` of
-log-probability each time that an earlier group has chosen it at this step. The penalty affects only
-the choice: hypotheses keep the model's log-probability.
+"""Diverse beam search (Vijayakumar et al. 2018, eq. 7, with Hamming diversity).
+
+Each sentence has several beams (groups), which are extended one after another at each step. A
+token loses `diversity` of log-probability for each earlier group that has chosen the same token at
+this step. The penalty affects only the choice of tokens; hypotheses keep the model's
+log-probability.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +21,15 @@ from nmt.search.penalty import ALPHA, Penalty, PenaltyName
 
 
 class Diverse:
-    """Diverse beam search; with one group, beam search.
+    """Diverse beam search. With one group, it is beam search.
 
     width: hypotheses per sentence
-    groups: beams of equal size that share the hypotheses
+    groups: number of beams, of equal size, that share the hypotheses
     diversity: log-probability that a token loses for each earlier use at the same step
-    n_best: number of different hypotheses returned
-    length_penalty, alpha, coverage: see nmt/search/penalty.py
+    n_best: number of distinct hypotheses to return per sentence
+    length_penalty, alpha, coverage: score of finished hypotheses, see nmt/search/penalty.py
+
+    Raises ValueError if `groups` does not divide `width`, or if `n_best` is larger than `width`.
     """
 
     def __init__(
@@ -40,14 +44,9 @@ class Diverse:
         coverage: NonNegative = 0.0,
     ) -> None:
         if width % groups:
-            raise ValueError(
-                f"search.width={width} cannot be divided into search.groups={groups} groups of "
-                "equal size"
-            )
+            raise ValueError(f"search.width={width} must be a multiple of search.groups={groups}")
         if n_best > width:
-            raise ValueError(
-                f"search.n_best={n_best} is more than search.width={width} hypotheses can give"
-            )
+            raise ValueError(f"search.n_best={n_best} must be at most search.width={width}")
         self.width = width
         self.groups = groups
         self.diversity = diversity
@@ -56,11 +55,12 @@ class Diverse:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """A penalty of attention that the network does not have."""
+        """Yields an error if a coverage penalty is set for a network without attention."""
         return run.needing_attention("search.coverage")
 
     @property
     def needs_attention(self) -> bool:
+        """Whether the score of hypotheses depends on attention weights."""
         return self.penalty.coverage > 0
 
     def __call__(
@@ -100,7 +100,8 @@ class Diverse:
             uses.scatter_add_(1, extension.tokens, used)
             groups.append(
                 Extension(
-                    totals=extension.totals + penalties,  # the model's log-probability again
+                    totals=extension.totals
+                    + penalties,  # log-probability of the model, without the penalty
                     parents=extension.parents + first,
                     tokens=extension.tokens,
                 )
@@ -113,7 +114,7 @@ class Diverse:
 
 
 def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """Hypotheses without repetitions, in the same order."""
+    """Removes repeated hypotheses and keeps the order."""
     first: dict[tuple[int, ...], Hypothesis] = {}
     for hypothesis in hypotheses:
         first.setdefault(tuple(hypothesis.tokens), hypothesis)

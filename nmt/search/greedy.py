@@ -1,4 +1,4 @@
-"""Greedy search: the most probable word at every step."""
+"""Greedy search: the most probable token at every step."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,8 @@ from nmt.search.shortcuts import ranked, whole_search
 
 
 class Greedy:
-    """Takes the most probable word until EOS. The score is the log-probability."""
+    """Greedy search, which appends the most probable token until EOS. The score is the
+    log-probability."""
 
     n_best = 1
 
@@ -33,7 +34,7 @@ class Greedy:
         if whole is not None:
             return whole
         limits = np.array([request.max_length for request in requests], dtype=np.int64)
-        alive = np.arange(len(requests))  # the sentences still being written, a row each
+        alive = np.arange(len(requests))  # unfinished sentences, one row each
         words = np.full(len(requests), BOS)
         totals = np.zeros(len(requests))
         tokens: list[list[int]] = [[] for _ in requests]
@@ -41,7 +42,7 @@ class Greedy:
             tokens_before = torch.from_numpy(words).to(step.device)
             prediction = ranked(step, tokens_before, state, None, 1)
             state = prediction.state
-            at_end = limits[alive] == length  # only EOS is left at the limit
+            at_end = limits[alive] == length  # at the limit, only EOS is allowed
             words = np.where(at_end, EOS, _on_host(prediction.tokens))
             log_probs = np.where(at_end, _on_host(prediction.ends), _on_host(prediction.log_probs))
             totals[alive] += log_probs
@@ -61,5 +62,5 @@ class Greedy:
 
 
 def _on_host(x: Tensor) -> np.ndarray:
-    """One number for each row, on the CPU."""
+    """Returns the value of each row as a NumPy array."""
     return x.reshape(-1).cpu().numpy()

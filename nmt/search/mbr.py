@@ -1,12 +1,11 @@
-"""Minimum Bayes risk: of many candidates, the one that is most similar to all others (Kumar & Byrne
-2004; with samples as in Eikema & Aziz 2020).
+"""Minimum Bayes risk decoding: chooses the candidate that is most similar to all others (Kumar &
+Byrne 2004; with samples as in Eikema & Aziz 2020).
 
     score(y) = Σ_{y'} p(y') utility(y, y')
 
-p is 1/N for N samples; for a beam, it is proportional to the model's probability.
-
-Utilities compare texts, by sacreBLEU's sentence chrF or BLEU, so the choice is made after
-detokenisation, in `rerank`.
+y and y' are candidates. p is 1/N for N samples; for beam search, p is proportional to the model's
+probability. The utility is sacreBLEU's sentence-level chrF or BLEU of two strings, so `rerank`
+chooses after detokenisation.
 """
 
 import math
@@ -22,18 +21,21 @@ from nmt.search.beam import Beam
 from nmt.search.sample import Sample
 
 EPSILON = 0.02
+"""Default of the smallest probability of a token to sample from."""
 
 
 class MBR:
-    """Hypotheses with the highest expected utility, which is their score (0 to 100).
+    """Minimum Bayes risk decoding. The score of a hypothesis is its expected utility, 0 to 100.
 
     candidates: hypotheses per sentence to choose from
-    source: sampled (nmt/search/sample.py), or found by a beam of that width
-    utility: sentence metric that compares two texts
-    n_best: number of different hypotheses returned
-    temperature, epsilon, seed: options of the samples
+    source: origin of the candidates, samples (nmt/search/sample.py) or a beam of width
+        `candidates`
+    utility: sentence-level metric that compares two strings
+    n_best: number of distinct hypotheses to return per sentence
+    temperature, epsilon, seed: options of sampling
 
-    Raises ValueError for options of samples with a beam, or more results than candidates.
+    Raises ValueError if sampling options are set for a beam, or if `n_best` is larger than
+    `candidates`.
     """
 
     def __init__(
@@ -49,12 +51,10 @@ class MBR:
     ) -> None:
         if n_best > candidates:
             raise ValueError(
-                f"search.n_best={n_best} is more than search.candidates={candidates} can give"
+                f"search.n_best={n_best} must be at most search.candidates={candidates}"
             )
         if source == "beam" and (temperature, epsilon) != (1.0, EPSILON):
-            raise ValueError(
-                "search.temperature and search.epsilon are for samples: choose search.source=sample"
-            )
+            raise ValueError("search.temperature and search.epsilon need search.source=sample")
         self.n_best = n_best
         self.utility = utility
         self.weighted = source == "beam"
@@ -67,16 +67,16 @@ class MBR:
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
-        """All candidates; `rerank` chooses."""
+        """Returns all candidates of each sentence; `rerank` chooses among them."""
         return self.search(step, state, requests)
 
     def rerank(
         self, hypotheses: Sequence[Hypothesis], texts: Sequence[str]
     ) -> list[tuple[Hypothesis, str]]:
-        """The best of one sentence's candidates with their texts, each text once.
+        """Returns the best candidates of one sentence with their strings, each string once.
 
-        hypotheses: all candidates
-        texts: their texts
+        hypotheses: all candidates of the sentence
+        texts: string of each candidate
         """
         weights: defaultdict[str, float] = defaultdict(float)
         for hypothesis, text in zip(hypotheses, texts, strict=True):

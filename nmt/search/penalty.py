@@ -1,15 +1,17 @@
-"""The score of a finished hypothesis Y of n words (EOS counted) and log-probability P:
+"""Scores of finished hypotheses, with length and coverage penalties.
 
-    score(Y) = P / penalty(n)  or  P + α n,   plus  β Σ_s log min(1, Σ_t a_ts)
+P is the log-probability of a hypothesis with n tokens, EOS included. `length_penalty` selects the
+score:
 
 none         P
 average      P / n
-power        P / n^α                      Marian's and fairseq's normalisation
+power        P / n^α                      normalisation of Marian and fairseq
 wu           P / ((5 + n) / 6)^α          Wu et al. 2016, eq. 14
-reward       P + α n                      a reward for every word
-coverage     the last term (Wu et al. 2016, eq. 14): a_ts is the attention of word t to source
-             position s, so β > 0 prefers hypotheses that have attended to every position. It is
-             never above 0
+reward       P + α n                      constant reward per token
+
+`coverage` adds β Σ_s log min(1, Σ_t a_ts) to the score (Wu et al. 2016, eq. 14), where a_ts is the
+attention of token t to source position s. The term is at most 0; β > 0 favours hypotheses that
+attend to every source position.
 """
 
 from dataclasses import dataclass
@@ -20,19 +22,21 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 PenaltyName = Literal["none", "average", "power", "wu", "reward"]
+"""Name of a length penalty."""
 ALPHA = 0.6
+"""Default exponent α of the length penalty."""
 UNSEEN = 1e-6
-"""Lower bound on the total attention of a source position, so that a position with 0 does not cost
-infinitely much."""
+"""Lower bound of the total attention to a source position, so that the logarithm in the coverage
+penalty is finite."""
 
 
 @dataclass(frozen=True)
 class Penalty:
-    """Length penalty and coverage term.
+    """Length penalty and coverage penalty.
 
     name: formula of the length penalty
-    alpha: α
-    coverage: β
+    alpha: α, exponent or reward of the length penalty
+    coverage: β, factor of the coverage penalty
 
     Raises ValueError if `alpha` is set but not used.
     """
@@ -44,16 +48,16 @@ class Penalty:
     def __post_init__(self) -> None:
         if self.alpha != ALPHA and self.name in ("none", "average"):
             raise ValueError(
-                f"search.alpha={self.alpha:g}: search.length_penalty={self.name} does not use it; "
-                "choose power, wu or reward"
+                f"search.alpha={self.alpha:g} has no effect with search.length_penalty={self.name}: "
+                "choose search.length_penalty=power, wu or reward"
             )
 
     def score(self, log_prob: float, words: int, uncovered: float = 0.0) -> float:
-        """Score of a finished hypothesis.
+        """Returns the score of a finished hypothesis.
 
-        log_prob: its log-probability
-        words: number of its words, EOS included
-        uncovered: its coverage term, result of `of_coverage`
+        log_prob: log-probability of the hypothesis
+        words: number of tokens of the hypothesis, EOS included
+        uncovered: coverage term, result of `of_coverage`
         """
         if self.name == "reward":
             return log_prob + self.alpha * words + uncovered
@@ -65,23 +69,25 @@ class Penalty:
         return log_prob / divisors.get(self.name, 1.0) + uncovered
 
     def bound(self, log_prob: float, shortest: int, longest: int) -> float:
-        """Upper bound on the scores of all hypotheses that continue an unfinished one.
+        """Returns an upper bound of the scores of all continuations of an unfinished hypothesis.
 
-        Log-probabilities only fall, the coverage term is at most 0, and every score is monotone in
-        the length, so that one of both ends is the bound.
+        Appending tokens never raises the log-probability, the coverage term is at most 0, and
+        every score is monotone in the length. The bound is therefore the score at the smallest or
+        the largest length.
 
-        log_prob: log-probability so far
-        shortest, longest: smallest and largest number of words of a finished hypothesis
+        log_prob: log-probability of the unfinished hypothesis
+        shortest, longest: smallest and largest number of tokens of a finished hypothesis, EOS
+            included
         """
         return max(self.score(log_prob, shortest), self.score(log_prob, longest))
 
     def of_coverage(
         self, covered: Float[Tensor, "n S"], mask: Bool[Tensor, "n S"]
     ) -> Float[Tensor, " n"]:
-        """Coverage term of each row.
+        """Returns the coverage term of each row.
 
-        covered: total attention that it has given to each source position
-        mask: real source positions
+        covered: total attention of the row to each source position
+        mask: True for source positions that are not padding
         """
         logs = covered.clamp(UNSEEN, 1.0).log().masked_fill(~mask, 0.0)  # [n, S]
         return self.coverage * logs.sum(-1, dtype=torch.float64)

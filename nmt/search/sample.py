@@ -1,12 +1,15 @@
-"""Ancestral sampling: each word is drawn from the model's distribution, which can be sharpened or
+"""Ancestral sampling: draws each token from the model's distribution, which can be sharpened or
 truncated.
 
-    p_v ∝ exp(l_v / temperature). A word is kept if it is among the `top_k` most probable, belongs
-    to the smallest set with probability ≥ `top_p` (Holtzman et al. 2020), and has a probability of
-    at least `epsilon` (Hewitt et al. 2022). The most probable word is always kept.
+    p_v ∝ exp(l_v / temperature)
 
-The random numbers of a sentence depend only on `seed` and the sentence, so neither the batch nor
-the order matters.
+l_v is the log-probability of token v. The most probable token is always kept. Other tokens are
+kept only if they meet three conditions. They are among the `top_k` most probable tokens, belong to
+the smallest set with probability ≥ `top_p` (Holtzman et al. 2020), and have a probability of at
+least `epsilon` (Hewitt et al. 2022).
+
+The random numbers of a sentence depend only on `seed` and on the seed of its request, not on the
+batch or the order.
 """
 
 from collections.abc import Sequence
@@ -25,13 +28,14 @@ from nmt.search.penalty import Penalty
 
 
 class Sample:
-    """Samples, the most probable first; the score is the model's log-probability.
+    """Sampling search. Returns the samples in order of their log-probability under the model,
+    which is the score.
 
     n_best: samples per sentence
     temperature: divisor of the log-probabilities
-    top_k: number of most probable words to draw from (0: all)
-    top_p: nucleus sampling: probability of the smallest set of tokens to draw from
-    epsilon: tokens with a smaller probability are not drawn
+    top_k: number of most probable tokens to sample from; 0 for all
+    top_p: probability mass of the smallest set of tokens to sample from (nucleus sampling)
+    epsilon: smallest probability of a token to sample from
     seed: random seed, combined with the seed of the request
     """
 
@@ -78,10 +82,10 @@ class Sample:
     def _extend(self, draws: list[Tensor], beam: BeamState, log_probs: Tensor) -> Extension:
         sentences, width = beam.totals.shape
         step = beam.prefixes.size(1) - 1
-        # [b·W], one for each slot; sentences at their limit end whatever the number
+        # [b·W], one per slot; unused for sentences at their limit
         numbers = torch.cat([draws[i][min(step, len(draws[i]) - 1)] for i in beam.sentences])
         numbers = numbers.to(log_probs.device)[beam.slots]  # [n], uniform in [0, 1)
-        # In float32, the sums of a large vocabulary would be too coarse.
+        # In float32, sums over a large vocabulary are too inaccurate.
         cumulative = self.distribution(log_probs).cumsum(-1, dtype=torch.float64)  # [n, V]
         target = numbers.unsqueeze(1) * cumulative[:, -1:]  # [n, 1]
         sampled = torch.searchsorted(cumulative, target, right=True)  # [n, 1]
@@ -97,9 +101,10 @@ class Sample:
         )
 
     def distribution(self, log_probs: Float[Tensor, "n V"]) -> Float[Tensor, "n V"]:
-        """Probabilities of the words that may be drawn, not renormalised; 0 for the others.
+        """Returns the probabilities of the tokens to sample from, not renormalised; 0 for all
+        other tokens.
 
-        log_probs: log-probabilities of the next words
+        log_probs: log-probabilities of the next token
         """
         p = torch.softmax(log_probs / self.temperature, -1)  # [n, V]
         if not self.epsilon and not self.top_k and self.top_p == 1:
@@ -107,10 +112,10 @@ class Sample:
         allowed = p >= self.epsilon  # [n, V]
         if self.top_k or self.top_p < 1:
             ranked, order = p.sort(-1, descending=True)  # [n, V], [n, V]
-            # A word is allowed if those before it have less than `top_p`; the first one always is.
+            # A token is allowed if all more probable tokens together have less than `top_p`.
             allowed_by_rank = ranked.cumsum(-1) - ranked < self.top_p
             if self.top_k:
                 allowed_by_rank[:, self.top_k :] = False
             allowed &= torch.zeros_like(allowed).scatter_(1, order, allowed_by_rank)
-        # The most probable word always stays: `epsilon` might rule out all.
+        # The most probable token is always allowed; `epsilon` might rule out all tokens.
         return p * allowed.scatter_(1, p.argmax(-1, keepdim=True), True)

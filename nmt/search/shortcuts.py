@@ -1,5 +1,5 @@
-"""Faster ways that a step may offer. A search works with every `Step`; it takes these where a step
-has them."""
+"""Optional fast methods of a `Step`. Searches work with every step, and call these methods if a
+step has them."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -23,18 +23,24 @@ from nmt.search.top_k import top_k
 
 @runtime_checkable
 class RankingStep(Protocol):
-    """A step that finds the most probable tokens without all log-probabilities."""
+    """Step that finds the most probable tokens without computing all log-probabilities."""
 
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
     ) -> RankedPrediction:
-        """The `count` most probable next tokens of each row; other arguments as for a step."""
+        """Returns the `count` most probable next tokens of each row.
+
+        tokens: previous token of each row
+        state: model state before the step
+        layout: slots of the hypotheses; None if all sentences have equally many rows
+        count: number of tokens per row
+        """
         ...
 
 
 @runtime_checkable
 class SearchingStep(Protocol):
-    """A step that can do whole beam searches."""
+    """Step that can run a whole beam search."""
 
     def search(
         self,
@@ -44,22 +50,23 @@ class SearchingStep(Protocol):
         n_best: int,
         penalty: Penalty,
     ) -> list[list[Hypothesis]] | None:
-        """Hypotheses as `breadth_first_search` returns them; None for networks that it cannot
-        compute."""
+        """Returns the result of `breadth_first_search` for the same arguments; None if the step
+        does not support the network."""
         ...
 
 
 def ranked(
     step: Step, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
 ) -> RankedPrediction:
-    """The `count` most probable next tokens of each row."""
+    """Returns the `count` most probable next tokens of each row, by `RankingStep.ranked` if the
+    step has it."""
     if isinstance(step, RankingStep):
         return step.ranked(tokens, state, layout, count)
     return best_tokens(step(tokens, state, layout), count)
 
 
 def best_tokens(prediction: Prediction, count: int) -> RankedPrediction:
-    """The `count` most probable tokens of a prediction, or all if there are fewer."""
+    """Returns the `count` most probable tokens of a prediction, or all tokens if there are fewer."""
     log_probs = prediction.log_probs  # [N, V]
     best = top_k(log_probs, min(count, log_probs.size(1)))  # [N, k], [N, k]
     return RankedPrediction(*best, log_probs[:, EOS], prediction.state, prediction.weights)
@@ -74,7 +81,8 @@ def whole_search(
     n_best: int,
     penalty: Penalty,
 ) -> list[list[Hypothesis]] | None:
-    """A beam search done by the step itself; None if the step cannot."""
+    """Returns the result of a beam search that the step runs itself; None if the step does not
+    support it."""
     if penalty.coverage or not isinstance(step, SearchingStep):
         return None
     return step.search(state, requests, width, n_best, penalty)

@@ -1,19 +1,23 @@
-"""The k largest of many numbers, by blocks: on CPUs torch.topk uses a comparison sort over all
-numbers, while a maximum runs at the speed of memory. The k largest numbers lie in the k blocks with
-the largest maxima."""
+"""The k largest values of each row, by blocks.
+
+On CPUs, torch.topk sorts all values by comparison, whereas a maximum runs at the speed of memory.
+The k largest values lie in the k blocks with the largest maxima.
+"""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 BLOCK = 128
+"""Values per block."""
 
 
 def top_k(x: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """Values and indices of the k largest numbers of each row, largest first, as torch.topk.
+    """Returns values and indices of the k largest values of each row, largest first, as torch.topk
+    does.
 
-    x: the numbers
-    k: how many
+    x: values
+    k: number of values per row
     """
     blocks, tail = divmod(x.size(1), BLOCK)
     if x.is_cuda or blocks < 4 * k:
@@ -21,7 +25,7 @@ def top_k(x: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Te
     maxima = x[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK)).amax(-1)  # [N, blocks]
     if tail:
         maxima = torch.cat([maxima, x[:, -tail:].amax(-1, keepdim=True)], 1)
-    # The k blocks with the largest maxima contain the k largest numbers.
+    # The k blocks with the largest maxima contain the k largest values.
     first = maxima.topk(k, -1).indices * BLOCK
     # [N, k·BLOCK]
     indices = (first.unsqueeze(-1) + torch.arange(BLOCK, device=x.device)).flatten(1)

@@ -1,4 +1,5 @@
-"""Training a task: the loop, its state, the run directory.
+"""Training of a network: loop, state and run directory.
 
-Read: epoch_plan, trainer, state, interruption, run_directory, training_run, the rest in any order.
+Reading order: epoch_plan, trainer, state, interruption, run_directory, training_run, the rest in
+any order.
 """

@@ -1,8 +1,8 @@
-"""Fewer threads while other processes use the processor's cores.
+"""Reduction of the number of threads while other processes use the processor's cores.
 
-The threads of an operation wait for one another, busily. If another process holds one of their
-cores, all of them wait for it, at every operation. Two threads beside several busy processes may
-train many times more slowly than one thread.
+The threads of an operation busy-wait for one another. If another process occupies one of their
+cores, all threads wait for that core at every operation. Two threads may then train many times
+more slowly than one.
 """
 
 import logging
@@ -14,14 +14,14 @@ from nmt.training.callback import Callback
 
 log = logging.getLogger(__name__)
 SECONDS = 0.15
-"""Seconds of the measurement with each number of threads."""
+"""Seconds of the speed measurement for each number of threads."""
 GAIN = 1.5
-"""Smallest ratio of speeds at which fewer threads are used; on an idle machine it is below 1."""
+"""Smallest speed-up at which fewer threads are used; on an idle machine, the ratio is below 1."""
 
 
 class FewerThreads(Callback):
-    """Callback that chooses the number of threads by a short measurement, now and after each
-    validation."""
+    """Callback that measures the speed with fewer threads, and sets the number of threads. It runs
+    at the start and after each validation."""
 
     every_rank = True
 
@@ -50,10 +50,11 @@ class FewerThreads(Callback):
 
 
 def operations_per_second(threads: int) -> float:
-    """Operations per second of the size that a step of a recurrent layer has."""
+    """Returns the number of operations per second with a given number of threads. Each operation
+    has the size of a recurrent step."""
     torch.set_num_threads(threads)
     x = torch.zeros(80, 1536)
-    torch.sigmoid(x)  # starts the threads
+    torch.sigmoid(x)  # warm-up: starts the threads
     began = time.perf_counter()
     count = 0
     while time.perf_counter() < began + SECONDS:

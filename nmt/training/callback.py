@@ -1,8 +1,8 @@
-"""Callbacks of the trainer: progress bar, metrics file, trackers, and those of users.
+"""Callbacks of the trainer: progress bar, metrics file, trackers, and user-defined callbacks.
 
-A user's callback is a subclass of `Callback`, chosen by YAML (callback=NAME) or given in Python
-(nmt.train(…, callbacks=[…])). The order of calls: progress bar, metrics file, trackers, the
-callback of the YAML, those of Python. An error of a callback ends the training.
+A user-defined callback is a subclass of `Callback`, selected in YAML (callback=NAME) or passed in
+Python (nmt.train(…, callbacks=[…])). Callbacks run in this order: progress bar, metrics file,
+trackers, callback from YAML, callbacks from Python. An exception in a callback ends the training.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,16 @@ from nmt.training.task import Validation
 
 @dataclass(frozen=True)
 class Update:
-    """Figures of training, logged every `trainer.log_every` updates.
+    """Training metrics, logged every `trainer.log_every` updates.
 
     update: number of the update, from 1
-    total: number of updates of the training
-    epoch: epochs that are done
-    loss: nats per token since the last report, with label smoothing
+    total: largest number of updates in the training
+    epoch: number of epochs done, as a fraction
+    loss: mean training loss since the last report, in nats per token, with label smoothing and
+        dropout
     rate: learning rate
-    gradient_norm: before clipping
-    speed: tokens per second, as `num_tokens` of the batches counts them
+    gradient_norm: norm of the gradient before clipping
+    speed: tokens per second since the last report, counted by the batches' `num_tokens`
     """
 
     update: int
@@ -35,36 +36,37 @@ class Update:
 
 
 class Callback:
-    """Base of callbacks, whose methods do nothing.
+    """Base class of callbacks. All methods do nothing by default.
 
-    every_rank: whether all ranks call it, with the same values except `speed`; else rank 0 alone
+    every_rank: whether all ranks call the callback, with the same values except `speed`; if False,
+        only rank 0 does
     """
 
     every_rank: ClassVar[bool] = False
 
     def on_update(self, update: Update) -> None:
-        """Figures of the updates since the last call.
+        """Called every `trainer.log_every` updates.
 
-        update: number of the last of them, with its figures
+        update: metrics of the updates since the last call
         """
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
-        """A validation, before the checkpoint is saved.
+        """Called after a validation, before the checkpoint is saved.
 
         update: number of updates done
-        epoch: epochs that are done
-        validation: `metrics` by name, and `answers`, the translations or labels
-        best: whether it is the best so far
+        epoch: number of epochs done, as a fraction
+        validation: results: metrics by name, and the translations or labels as `answers`
+        best: whether the result is the best so far
         """
 
     def on_epoch(self, epoch: int) -> None:
-        """The end of an epoch, after its validation.
+        """Called at the end of an epoch, after its validation.
 
         epoch: number of epochs done
         """
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
-        """The end of the run, after the test.
+        """Called at the end of the run, after the test.
 
-        results: final scores; None: stopped or failed
+        results: final scores; None if the run was stopped or has failed
         """

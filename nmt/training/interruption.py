@@ -1,4 +1,5 @@
-"""Ctrl-C, SIGTERM and SIGHUP: noted at once, obeyed where everything can be saved."""
+"""Handling of Ctrl-C, SIGTERM and SIGHUP: the signal is recorded, and training stops at the next
+point where its state can be saved."""
 
 import contextlib
 import signal
@@ -7,16 +8,19 @@ from collections.abc import Iterator
 from typing import Any
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-"""Names of the signals; not every system has all."""
+"""Names of the handled signals; not every system has all of them."""
 REPEAT = 1.0
-"""Seconds after the first signal in which further ones count as the same: supervisors signal a
-process and its group."""
+"""Seconds after the first signal during which further signals are ignored, because supervisors
+signal both a process and its group."""
 
 
 class Interruption:
-    """Whether a signal has arrived.
+    """Record of received signals.
 
-    A later Ctrl-C raises KeyboardInterrupt at once; all other repetitions are ignored.
+    A second Ctrl-C, more than REPEAT seconds after the first signal, raises KeyboardInterrupt. All
+    other further signals are ignored.
+
+    requested: whether a signal has arrived
     """
 
     def __init__(self) -> None:
@@ -24,7 +28,7 @@ class Interruption:
         self._first = 0.0
 
     def note(self, number: int, _: Any) -> None:
-        """Handler of the signals."""
+        """Signal handler: records the signal."""
         now = time.monotonic()
         if not self.requested:
             self.requested = True
@@ -35,8 +39,10 @@ class Interruption:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Handles the signals for a while. Does nothing outside the main thread, where Python has no
-    handlers."""
+    """Context manager that records signals instead of ending the process.
+
+    Outside the main thread, where Python allows no signal handlers, it has no effect.
+    """
     interruption = Interruption()
     previous: dict[int, Any] = {}
     with contextlib.suppress(ValueError):

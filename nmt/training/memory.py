@@ -1,4 +1,5 @@
-"""Memory of this process: how the C library keeps and returns it."""
+"""Memory allocation of the process: reuse of freed memory, return of memory to the system, peak
+memory."""
 
 import ctypes
 import os
@@ -12,28 +13,31 @@ _TRIM_THRESHOLD = -1
 _TOP_PAD = -2
 _MMAP_THRESHOLD = -3
 CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""Environment variables of oneDNN and of PyTorch's layer above it: number of prepared products that
-they keep, one for each combination of sizes."""
+"""Environment variables for the cache sizes of oneDNN and of PyTorch's layer above it, in prepared
+matrix multiplications."""
 OFTEN = 5
-"""Reports between two returns of memory: returned pages cost time, as they are zeroed when they are
-needed again."""
+"""Progress reports between two returns of memory to the system. More frequent returns cost time,
+because the system zeroes pages before they are used again."""
 
 
 def keep_few_products(count: int = 128) -> None:
-    """Bounds the caches of products in bfloat16; call it before the first product.
+    """Limits the caches of prepared bfloat16 matrix multiplications; must be called before the
+    first multiplication.
 
-    By default, PyTorch keeps 1,024 products with their working memory. Batches of many sizes fill
-    gigabytes with them, and few products are used again.
+    count: largest number of entries per cache
+
+    By default, PyTorch caches 1,024 entries with their working memory, one per combination of
+    sizes. Batches of many sizes fill gigabytes, although few entries are used again.
     """
     for name in CACHES:
         os.environ.setdefault(name, str(count))
 
 
 def keep_freed_memory() -> None:
-    """Makes the C library reuse freed memory. Does nothing where the C library is not glibc.
+    """Makes the C library reuse freed memory. It has no effect if the C library is not glibc.
 
-    By default glibc returns every large block to the kernel, and the next tensor pays for fresh,
-    zeroed pages: about a tenth of a training step on a CPU.
+    By default, glibc returns every large block to the kernel, and the next tensor needs fresh,
+    zeroed pages. This takes about a tenth of a training step on a CPU.
     """
     mallopt = _function("mallopt")
     if mallopt is not None:
@@ -43,7 +47,7 @@ def keep_freed_memory() -> None:
 
 
 def peak_memory() -> float | None:
-    """Largest memory of this process so far, in MB; None where the system does not report it."""
+    """Returns the peak memory of the process so far, in MB; None if the system does not report it."""
     try:
         import resource
     except ImportError:
@@ -54,8 +58,7 @@ def peak_memory() -> float | None:
 
 
 class Trimming(Callback):
-    """Callback that returns freed memory to the system now and then: holes that no later tensor has
-    filled."""
+    """Callback that regularly returns freed memory to the system."""
 
     every_rank = True
 
@@ -73,5 +76,5 @@ class Trimming(Callback):
 
 
 def _function(name: str) -> Any:
-    """A function of the C library; None if it has no function of this name."""
+    """Returns a function of the C library by name; None if it does not exist."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None

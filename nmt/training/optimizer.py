@@ -1,7 +1,8 @@
-"""Optimizers of torch.optim that take gradients of any shape, with their settings as keywords.
+"""Optimizers of torch.optim for gradients of any shape, with their settings as keyword arguments.
 
-`nmt.training.optimizer.NAME` is a function for each name in CLASSES. Not offered: LBFGS (computes
-the loss several times a step), SparseAdam (needs sparse gradients) and Muon (takes matrices alone).
+`nmt.training.optimizer.NAME` is a function for each name in CLASSES. Three optimizers are not
+supported: LBFGS (evaluates the loss several times per update), SparseAdam (needs sparse gradients)
+and Muon (supports only matrices).
 """
 
 import inspect
@@ -15,7 +16,7 @@ from torch import nn
 from nmt.foundation.ranges import Fraction, NonNegative, Positive
 
 OF_TORCH = ("ASGD", "Adafactor", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
-"""Optimizers with all settings of their class."""
+"""Names of optimizers that have the same settings as their torch.optim class."""
 CLASSES = {
     "adam": "Adam",
     "adamw": "AdamW",
@@ -23,20 +24,21 @@ CLASSES = {
     "adadelta": "Adadelta",
     **dict(zip(OF_TORCH, OF_TORCH, strict=True)),
 }
-"""Classes of torch.optim by the names that configurations use."""
+"""Class names in torch.optim, by the names that configurations use."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "adam": {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0},
     "adamw": {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01},
     "sgd": {"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0},
     "adadelta": {"lr": 1.0, "rho": 0.95, "eps": 1e-6},
 }
-"""Settings of the usual optimizers, with defaults; all others have those of their class.
+"""Settings of common optimizers, with defaults. Optimizers not listed have the settings of their
+torch.optim class.
 
-AdamW decouples weight decay (Loshchilov & Hutter 2019). Adadelta (Zeiler 2012) is that of Bahdanau
-et al. 2015.
+AdamW decouples weight decay (Loshchilov & Hutter 2019). Bahdanau et al. 2015 use Adadelta (Zeiler
+2012).
 """
 FUSED = ("adam", "adamw", "sgd")
-"""Optimizers that are one kernel per step."""
+"""Optimizers with a fused implementation, which updates all parameters in one call."""
 RANGES: Mapping[str, Any] = {
     "lr": Positive,
     "eps": Positive,
@@ -56,15 +58,16 @@ RANGES: Mapping[str, Any] = {
     "ASGD.alpha": NonNegative,
     "Adafactor.eps": tuple[Positive | None, Positive],
 }
-"""Valid ranges of settings, by name or Class.name; PyTorch accepts lr=inf and momentum=2."""
+"""Valid ranges of settings, by name or by Class.name. PyTorch accepts invalid values such as
+lr=inf and momentum=2."""
 NOT_SETTINGS = ("params", "foreach", "capturable", "differentiable", "fused", "maximize", "t0")
-"""Arguments that are not keys: parameters, variants of the implementation, `maximize`, and t0 of
-ASGD, whose average is trainer.ema."""
+"""Optimizer arguments that are not configuration keys: parameters, variants of the implementation,
+`maximize`, and t0 of ASGD, whose average trainer.ema replaces."""
 
 
 def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:
-    """A function (parameters, settings by keyword) → optimizer, with types and defaults in its
-    signature."""
+    """Returns a function (parameters, settings as keywords) → optimizer, with types and defaults
+    in its signature."""
     if name not in CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     kind = getattr(torch.optim, CLASSES[name])

@@ -1,7 +1,8 @@
-"""Progress of a training on stderr, and its validations.
+"""Progress bar of a training on stderr, and log lines of its validations.
 
-`train_loss` is the minimised loss, with label smoothing and dropout. `nll` of a validation is the
-negative log-likelihood per token (or text) in nats, with neither, so the two are not comparable.
+`train_loss` is the training loss, with label smoothing and dropout. `nll` of a validation is the
+negative log-likelihood in nats per token (or per text), without label smoothing and dropout. The
+two values are therefore not comparable.
 """
 
 import logging
@@ -16,9 +17,9 @@ log = logging.getLogger(__name__)
 
 
 class ProgressBar(Callback):
-    """Callback of the trainer, a context manager: shows loss, speed and the time left.
+    """Callback and context manager that displays training loss, speed and remaining time.
 
-    unit: unit of the speed, e.g. target tokens
+    unit: unit of the speed, such as "target tokens"
     """
 
     def __init__(self, unit: str = "target tokens") -> None:
@@ -56,7 +57,8 @@ class ProgressBar(Callback):
 
 
 def _figure(name: str, value: float) -> str:
-    """Returns one validation figure as text. Files call the negative log-likelihood `loss`."""
+    """Formats a validation metric. The negative log-likelihood, whose key in files is `loss`, is
+    shown as nll, with the perplexity."""
     if name != "loss":
         return f"exact match {value:.2f} %" if name == "exact" else f"{name} {value:.2f}"
     return f"nll {value:.2f} (unregularised)  perplexity {math.exp(min(value, 100.0)):.2f}"

@@ -1,15 +1,16 @@
-"""The run directory: everything that one training leaves behind.
+"""Run directory: all files of one training.
 
-config.yaml          the resolved configuration
-run.json             versions, command, data fingerprint
-train.log            the printed text
-metrics.jsonl        all figures, one JSON object per line
-events.out.tfevents  the same for TensorBoard
-best.safetensors     the best model (see checkpoint.py)
-last.safetensors     everything needed to resume
+config.yaml          resolved configuration
+run.json             versions, commands, hashes of the data
+train.log            log messages
+metrics.jsonl        training and validation metrics, one JSON object per line
+events.out.tfevents  metrics for TensorBoard
+best.safetensors     best weights (see checkpoint.py)
+last.safetensors     training state, to resume from
 results.json         final scores with signatures
-test.txt             translations of the test part
-learning_curve.png, attention.png
+test.txt             translations of the test set
+learning_curve.png   learning curve
+attention.png        attention of a few validation sentences
 """
 
 import contextlib
@@ -54,19 +55,21 @@ PACKAGES = (
     "babel",
     "num2words",
 )
-"""Packages whose version can change a result."""
+"""Packages whose version can affect the results of a run."""
 LOCK = ".lock"
+"""Name of the lock file in a run directory."""
 RECORD = "run.json"
-"""The first file of a run."""
+"""Name of the first file that a run writes, with versions and commands."""
 BEGINNING = (RECORD, "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
-"""Files that a run writes before its first validation ends, except checkpoints and TensorBoard's
+"""Files that a run writes before its first validation ends, except checkpoints and TensorBoard
 events."""
 CHECKPOINTS = (ckpt.BEST, ckpt.LAST, "last-*.safetensors", "snapshot-*.safetensors")
+"""Names and patterns of the checkpoint files in a run directory."""
 
 
 @functools.cache
 def versions() -> Mapping[str, str]:
-    """Versions of everything that can change a result."""
+    """Returns the versions of Python, the platform and all packages that can affect the results."""
     result = {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -81,8 +84,8 @@ def versions() -> Mapping[str, str]:
 
 
 def git_commit() -> str | None:
-    """The commit of a checkout of nmt, with a + if its files have changed since; None without
-    one."""
+    """Returns the commit of nmt's git checkout, with a + if tracked files are modified; None
+    outside a checkout."""
     root = Path(nmt.__file__).parent.parent
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None
@@ -96,20 +99,23 @@ def git_commit() -> str | None:
 
 
 def claim(path: Path) -> Lock:
-    """Claims a folder for a new run of this process.
+    """Locks a folder for a new run of this process, and returns the lock.
 
-    A folder without a checkpoint is free: files of a run that ended before its first checkpoint
-    are removed. Raises UserError if it holds a run, or if another process is writing in it.
+    Files of a run that ended before its first checkpoint are removed.
+
+    path: run directory, created if missing
+
+    Raises UserError if the folder contains another run, or if another process is using it.
     """
     is_new = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = Lock(path / LOCK, f"run_dir={path}")
     except OSError as error:
-        raise UserError(f"run_dir={path}: cannot be made ({error.strerror})") from error
+        raise UserError(f"run_dir={path}: cannot be created ({error.strerror})") from error
     except UserError:
         if is_new:
-            with contextlib.suppress(OSError):  # another process has begun in it meanwhile
+            with contextlib.suppress(OSError):  # not empty: another process uses it by now
                 path.rmdir()
         raise
     try:
@@ -124,27 +130,29 @@ def claim(path: Path) -> Lock:
 
 
 def _check_free(path: Path) -> None:
-    """Raises UserError if a folder holds a run, or files that no run has written."""
+    """Raises UserError if a folder contains another run, or files that do not belong to a run."""
     saved = [name for name in (ckpt.LAST, ckpt.BEST) if (path / name).exists()]
     if saved:
         raise UserError(
-            f"run_dir={path} holds another run ({', '.join(saved)}): continue it with "
-            f"{typed(resume=path)}, or choose another"
+            f"run_dir={path} contains another run ({', '.join(saved)}): resume it with "
+            f"{typed(resume=path)}, or choose another folder"
         )
     files = [name for name in BEGINNING if (path / name).exists() and name != "train.log"]
     if files and not {"commands", "versions"} <= read_json_object(path / RECORD).keys():
         raise UserError(
-            f"run_dir={path} holds files that no run has written ({', '.join(files)}): choose "
-            "another"
+            f"run_dir={path} contains files that do not belong to a run ({', '.join(files)}): "
+            "choose another folder"
         )
 
 
 def claim_fresh(base: Path) -> tuple[Path, Lock]:
-    """A new folder, and its lock.
+    """Creates and locks a new folder.
 
-    base: its name, which gets a number if it is taken
+    base: path of the folder; a number is appended if the path exists
 
-    Raises UserError if the folder cannot be made.
+    Returns the path and the lock.
+
+    Raises UserError if the folder cannot be created.
     """
     for number in itertools.count(1):
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
@@ -153,11 +161,11 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
             path.mkdir()
         except FileExistsError:
             if not path.parent.is_dir():
-                raise UserError(f"run_dir={path}: {path.parent} is a file, not a folder") from None
+                raise UserError(f"run_dir={path}: {path.parent} is not a folder") from None
         except OSError as error:
             raise UserError(
-                f"run_dir={path}: cannot be made ({error.strerror}); choose another folder by "
-                "run_dir="
+                f"run_dir={path}: cannot be created ({error.strerror}); choose another folder "
+                "with run_dir="
             ) from error
         else:
             break
@@ -165,7 +173,10 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
 
 
 def clear(path: Path) -> None:
-    """Removes the files of a run that ended without a checkpoint."""
+    """Removes the files of a run that ended before its first checkpoint.
+
+    path: run directory
+    """
     remove_unfinished(path)
     patterns = (*BEGINNING, *CHECKPOINTS, "validation-*.txt", "events.out.tfevents.*")
     for pattern in patterns:
@@ -175,21 +186,23 @@ def clear(path: Path) -> None:
 
 
 def started_in(path: Path) -> str | None:
-    """Folder in which a run was started, to which its relative paths belong; None if unknown."""
+    """Returns the working directory in which a run was started; None if unknown.
+
+    Relative paths in the run's configuration are relative to this directory.
+    """
     folder = read_json_object(path / RECORD).get("started_in")
     return folder if isinstance(folder, str) else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunDirectory(Callback):
-    """A folder that one run owns, for its checkpoints, figures and records; store and callback of
-    the trainer.
+    """Run directory: storage of checkpoints, and callback that writes the metrics file.
 
-    path: the folder.
-    meta: header of every checkpoint.
-    tensors: tensors of every checkpoint, such as the tokenizer.
-    keep: number of checkpoints to resume from.
-    keep_answers: whether the answers of every validation are kept.
+    path: path of the folder
+    meta: entries in the header of every checkpoint
+    tensors: tensors in every checkpoint, such as the tokenizer
+    keep: number of latest checkpoints to keep
+    keep_answers: whether the outputs of every validation are kept
     """
 
     path: Path
@@ -199,13 +212,17 @@ class RunDirectory(Callback):
     keep_answers: bool = False
 
     def describe(self, config: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
-        """Writes run.json, which keeps every command, and config.yaml."""
+        """Writes run.json and config.yaml. run.json keeps the commands of earlier starts.
+
+        config: resolved configuration
+        fingerprints: hash of each part of the data
+        """
         file = self.path / RECORD
         commands = read_json_object(file).get("commands")
         if not isinstance(commands, list):
             commands = []
             if file.exists():
-                log.warning("%s: cannot be read; earlier commands are forgotten", file)
+                log.warning("%s: cannot be read; the record of earlier commands is lost", file)
         record = {
             "commands": [*commands, sys.argv],
             "started_in": started_in(self.path) or str(Path.cwd()),
@@ -215,7 +232,7 @@ class RunDirectory(Callback):
             "data": dict(fingerprints),
         }
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        # run.json is the first file of a run: see _check_free.
+        # run.json must be the first file, because _check_free depends on it.
         self.write_text(RECORD, json.dumps(record, indent=2) + "\n")
         self.write_text("config.yaml", text)
 
@@ -235,7 +252,8 @@ class RunDirectory(Callback):
         return saved.meta["training"], saved.tensors
 
     def _keep_last(self, update: int) -> None:
-        """Gives the last checkpoint a name of its own, which lasts, and removes the oldest ones."""
+        """Copies the last checkpoint to a file named by its update, and removes all but the latest
+        `keep` of these files."""
         file = self.path / f"last-{update:08d}.safetensors"
         with contextlib.suppress(FileExistsError):
             try:
@@ -275,7 +293,7 @@ class RunDirectory(Callback):
             self.write_text(f"validation-{update:08d}.txt", lines)
 
     def record(self, entry: Mapping[str, Any]) -> None:
-        """Adds a line to metrics.jsonl."""
+        """Appends a line to metrics.jsonl."""
         try:
             with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
@@ -288,7 +306,10 @@ class RunDirectory(Callback):
         return read_metrics(self.path)
 
     def drop_records_after(self, update: int) -> None:
-        """Removes figures of updates after the checkpoint to resume from: they will be made
-        again."""
+        """Removes the metrics of updates after the checkpoint to resume from, because the run
+        repeats these updates.
+
+        update: number of the checkpoint's last update@@ nmt/search/breadth_first.py
+        """
         entries = [entry for entry in self.records() if entry["update"] <= update]
         self.write_text("metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries))

@@ -1,7 +1,7 @@
-"""Learning-rate schedules: each gives a factor for the optimizer's rate.
+"""Learning-rate schedules: each returns a factor of the optimizer's learning rate.
 
-Most are pure functions of the update; `Plateau` depends on the results of validations. All warm up
-linearly for `warmup` updates.
+Schedules are functions of the update number, except `Plateau`, which depends on validation
+results. All schedules start with a linear warm-up of `warmup` updates.
 """
 
 import math
@@ -12,60 +12,66 @@ from nmt.foundation.ranges import Count, Fraction, Ratio, Size
 
 @dataclass(kw_only=True)
 class Schedule:
-    """Constant after warm-up; the base of all.
+    """Base class of schedules: constant learning rate after the warm-up.
 
-    warmup: updates of the warm-up
+    warmup: number of warm-up updates
     """
 
     warmup: Count = 0
 
     def factor(self, step: int, total: int, epoch: float) -> float:
-        """Factor of the rate.
+        """Returns the factor of the learning rate.
 
         step: number of the update, from 0
-        total: largest number of updates of the training
-        epoch: passes over the data that are done
+        total: largest number of updates in the training
+        epoch: number of epochs done, as a fraction
         """
         warm = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
         return warm * self.decay(step, total, epoch)
 
     def decay(self, step: int, total: int, epoch: float) -> float:
-        """Factor of the learning rate without the warm-up.
+        """Returns the factor of the learning rate without the warm-up.
 
         step: number of the update, from 0
-        total: updates of the training
-        epoch: epochs that are done
+        total: largest number of updates in the training
+        epoch: number of epochs done, as a fraction
         """
         return 1.0
 
     def observe(self, improved: bool) -> None:
-        """Called after each validation with its outcome."""
+        """Receives the outcome of each validation.
+
+        improved: whether the metric has improved
+        """
 
     def state(self) -> dict[str, float]:
-        """State to save for resuming."""
+        """Returns the state to save for resuming."""
         return {}
 
     def load(self, state: dict[str, float]) -> None:
-        """Restores a saved state. Raises KeyError, TypeError or ValueError if it is damaged."""
+        """Restores a saved state.
+
+        Raises KeyError, TypeError or ValueError if the state is damaged.
+        """
         for name, value in self.state().items():
             setattr(self, name, type(value)(state[name]))
 
 
 class Constant(Schedule):
-    """Constant rate."""
+    """Constant learning rate after the warm-up."""
 
 
 @dataclass(kw_only=True)
 class LinearDecay(Schedule):
-    """Falls linearly from 1 towards `final`, which it would reach with one more update."""
+    """Linear decay of the factor from 1 to `final`, which is reached one update after the last."""
 
     final: Ratio = 0.0
 
     def progress(self, step: int, total: int) -> float:
-        """Progress of the decay, from 0 after the warm-up to 1 after the last update.
+        """Returns the progress of the decay, from 0 after the warm-up to 1 after the last update.
 
         step: number of the update, from 0
-        total: updates of the training
+        total: largest number of updates in the training
         """
         return min(1.0, max(0, step - self.warmup) / max(1, total - self.warmup))
 
@@ -74,8 +80,8 @@ class LinearDecay(Schedule):
 
 
 class InverseSqrt(Schedule):
-    """√(w / step) after w = max(warmup, 1) updates (Vaswani et al. 2017, eq. 3, scaled to 1 at its
-    peak)."""
+    """Inverse square-root decay: the factor is √(w / step) after w = max(warmup, 1) updates
+    (Vaswani et al. 2017, eq. 3, scaled to 1 at the peak)."""
 
     def decay(self, step: int, total: int, epoch: float) -> float:
         warm = max(1, self.warmup)
@@ -84,9 +90,16 @@ class InverseSqrt(Schedule):
 
 @dataclass(kw_only=True)
 class Noam(Schedule):
-    """size^(-1/2) · min(step^(-1/2), step · warmup^(-3/2)), not scaled to 1 (Vaswani et al. 2017,
-    eq. 3): for rates, such as optimizer.lr=2, that were written for it. The warm-up is part of the
-    formula."""
+    """Noam schedule (Vaswani et al. 2017, eq. 3), which includes a warm-up.
+
+        factor = size^(-1/2) · min(step^(-1/2), step · warmup^(-3/2))
+
+    The factor is not scaled to 1 at its peak, so learning rates such as optimizer.lr=2 apply as
+    published.
+
+    warmup: number of warm-up updates
+    size: model size in the formula
+    """
 
     warmup: Size = 4000
     size: Size = 512
@@ -96,8 +109,8 @@ class Noam(Schedule):
 
 
 class Cosine(LinearDecay):
-    """Decay as in LinearDecay, along half a cosine (Loshchilov & Hutter 2017, eq. 5, one
-    period)."""
+    """Cosine decay from 1 to `final` along half a cosine (Loshchilov & Hutter 2017, eq. 5, without
+    restarts)."""
 
     def decay(self, step: int, total: int, epoch: float) -> float:
         angle = math.pi * self.progress(step, total)
@@ -106,7 +119,7 @@ class Cosine(LinearDecay):
 
 @dataclass(kw_only=True)
 class StepDecay(Schedule):
-    """Multiplied by `shrink` after every `every` epochs."""
+    """Step decay: the factor is multiplied by `shrink` after every `every` epochs."""
 
     shrink: Fraction = 0.5
     every: Size = 1
@@ -117,7 +130,7 @@ class StepDecay(Schedule):
 
 @dataclass(kw_only=True)
 class Exponential(Schedule):
-    """Exponential decay: every update multiplies the rate, and an epoch multiplies it by
+    """Exponential decay: every update multiplies the factor, so that an epoch multiplies it by
     `shrink`."""
 
     shrink: Fraction = 0.9
@@ -128,10 +141,11 @@ class Exponential(Schedule):
 
 @dataclass(kw_only=True)
 class Plateau(Schedule):
-    """Multiplied by `shrink` after `patience` validations in a row without improvement.
+    """Multiplies the factor by `shrink` after `patience` consecutive validations without
+    improvement.
 
-    scale: factor so far
-    worse: validations in a row without improvement
+    scale: current factor
+    worse: number of consecutive validations without improvement
     """
 
     shrink: Fraction = 0.5
@@ -154,8 +168,8 @@ class Plateau(Schedule):
 
 @dataclass(kw_only=True)
 class LuongHalving(Schedule):
-    """Halved after `start` epochs, and again after every further epoch (Luong et al. 2015, section
-    4.1)."""
+    """Halves the factor after `start` epochs, and again after every further epoch (Luong et al.
+    2015, section 4.1)."""
 
     start: Count = 5
 

@@ -1,7 +1,7 @@
-"""Everything that changes while a model is trained.
+"""Training state: weights, their moving average, optimizer, schedule and the position in the data.
 
-Weights, their moving average, optimizer, schedule and the position in the data, from which random
-numbers follow. It can be split into JSON and tensors, and restored from them, bit for bit.
+The state can be saved as JSON and tensors, and restored bit for bit. Random numbers depend only on
+the position in the data.
 """
 
 import contextlib
@@ -20,42 +20,53 @@ from nmt.training.schedule import Schedule
 
 @dataclass
 class TrainingProgress:
-    """All of the state that is neither tensor nor optimizer."""
+    """Progress of a training: all state except tensors and the optimizer.
+
+    update: number of updates done
+    epoch: number of epochs done
+    best: best validation score so far; None before the first validation
+    best_loss: loss of the best validation
+    best_update: number of updates before the best validation
+    finished: whether the training has ended
+    seconds: training time in seconds
+    """
 
     update: int = 0
     epoch: int = 0
     batch: int = 0
-    """Batches of this epoch that are done."""
+    """Number of batches of the current epoch that are done."""
     best: float | None = None
     best_loss: float = math.inf
     best_update: int = 0
     worse: int = 0
-    """Validations in a row without improvement."""
+    """Number of consecutive validations without improvement."""
     finished: bool = False
     validating: bool = False
-    """Whether a validation was interrupted and has to be repeated."""
+    """Whether a validation was interrupted and must be repeated."""
     seconds: float = 0.0
     snapshots: list[tuple[int, float]] = field(default_factory=list)
-    """Update and score of each validation whose weights are kept."""
+    """Update number and score of each validation whose weights are kept for averaging."""
     averaged: bool = False
     """Whether the snapshots have been averaged."""
     halvings: int = 0
-    """Halvings of the learning rate by rollbacks."""
+    """Number of times that rollbacks have halved the learning rate."""
     skipped: int = 0
-    """Updates that were skipped because their gradient was NaN or infinite."""
+    """Number of updates skipped because of a NaN or infinite gradient."""
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> "TrainingProgress":
-        """The progress that `asdict` made plain. Raises KeyError, TypeError or ValueError if it is
-        damaged."""
+        """Restores the progress from the mapping that `dataclasses.asdict` returned.
+
+        Raises KeyError, TypeError or ValueError if the mapping is damaged.
+        """
         for name, value in saved.items():
-            if type(value) not in KINDS.get(name, (int,)):  # isinstance takes a Boolean for an int
+            if type(value) not in KINDS.get(name, (int,)):  # isinstance accepts bool as int
                 raise TypeError(f"{name} is {type(value).__name__}")
         progress = cls(**saved)
         progress.snapshots = [(int(update), float(score)) for update, score in progress.snapshots]
         counts = (progress.update, progress.epoch, progress.batch, progress.best_update)
         if min(*counts, progress.worse) < 0:
-            raise ValueError("a negative count")
+            raise ValueError("count below 0")
         return progress
 
 
@@ -68,20 +79,20 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "averaged": (bool,),
     "snapshots": (list, tuple),
 }
-"""Types of the fields of a saved progress; all others are whole numbers."""
+"""Types of the fields of a saved `TrainingProgress`; fields not listed are integers."""
 
 
 class TrainingState:
-    """Everything that an update changes.
+    """Training state: everything that an update changes.
 
-    network: the network to train.
-    optimizer: one of torch.optim, or sharded (`Ranks.sharded`).
-    schedule: schedule of the learning rate.
-    ema: decay of the moving average of the weights; 0: no average.
-    scale: whether the loss is scaled against underflow (float16).
-    ranks: the processes that train together.
-    shard: whether each rank holds only its share of the moving average and of the optimizer's
-    state.
+    network: network to train
+    optimizer: optimizer of torch.optim, or a sharded one (`Ranks.sharded`)
+    schedule: learning-rate schedule
+    ema: decay of the moving average of the weights; 0 disables the average
+    scale: whether the loss is scaled to avoid underflow (float16)
+    ranks: processes that train together
+    shard: whether each rank stores only its share of the moving average and of the optimizer's
+        state
     """
 
     def __init__(
@@ -103,7 +114,7 @@ class TrainingState:
         self.sharing = ranks if shard else ALONE
         self.progress = TrainingProgress()
         self.names, self.parameters = zip(*network.named_parameters(), strict=True)
-        # This rank's share of the parameters that have a moving average.
+        # Parameters whose moving average this rank stores.
         self._averaged = self.sharing.share(self.parameters) if ema else ()
         self._average = [p.detach().clone() for p in self._averaged]
         self.scaler = torch.amp.GradScaler(self.parameters[0].device.type, enabled=scale)
@@ -112,14 +123,14 @@ class TrainingState:
 
     @property
     def rate(self) -> float:
-        """The current learning rate (of the first group)."""
+        """Current learning rate of the first parameter group."""
         return self.optimizer.param_groups[0]["lr"]
 
     def set_rate(self, total: int, epoch: float) -> None:
-        """Sets the learning rates of the next update.
+        """Sets the learning rates for the next update.
 
-        total: updates of the training
-        epoch: epochs that are done
+        total: largest number of updates in the training
+        epoch: number of epochs done, as a fraction
         """
         factor = self.schedule.factor(self.progress.update, total, epoch)
         factor *= 0.5**self.progress.halvings
@@ -127,62 +138,64 @@ class TrainingState:
             group["lr"] = rate * factor
 
     def gradient_norm(self, clip_norm: float, clip_value: float) -> Tensor:
-        """Clips the values of the gradient, then its norm.
+        """Clips the gradient by value, then by norm.
 
-        clip_norm: largest norm; 0: no limit
-        clip_value: largest absolute value; 0: no limit
+        clip_norm: largest norm; 0 disables clipping by norm
+        clip_value: largest absolute value; 0 disables clipping by value
 
-        Returns the norm between the two.
+        Returns the norm after clipping by value and before clipping by norm.
         """
         self.scaler.unscale_(self.optimizer)
         if clip_value:
             nn.utils.clip_grad_value_(self.parameters, clip_value)
         gradient = [p.grad for p in self.parameters if p.grad is not None]
         norm = nn.utils.get_total_norm(gradient)
-        # Without this condition every gradient would be multiplied by 1, a tenth of the update's
-        # memory traffic.
+        # Without this condition, small gradients would be multiplied by 1, which costs a tenth
+        # of the update's memory traffic.
         if clip_norm and not norm + 1e-6 <= clip_norm:
             nn.utils.clip_grads_with_norm_(self.parameters, clip_norm, norm)
         return norm
 
     def skip(self) -> None:
-        """Skips an update."""
+        """Discards the gradient of an update."""
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
 
     def step(self) -> None:
-        """One optimizer step, after `gradient_norm`."""
+        """Runs one optimizer step and updates the moving average; `gradient_norm` must be called
+        before."""
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         if self._averaged:
-            # A smaller decay at first, so that the random initial weights are soon forgotten.
+            # The decay is smaller at first, to reduce the share of the random initial weights.
             decay = min(self.ema, (1 + self.progress.update) / (10 + self.progress.update))
             with torch.no_grad():
                 torch._foreach_lerp_(self._average, list(self._averaged), 1 - decay)
 
     def sound(self) -> bool:
-        """Whether all weights of all ranks are finite."""
+        """Returns whether all weights on all ranks are finite."""
         weights = (*self.parameters, *self._average)
         with torch.no_grad():
             damaged = not all(bool(torch.isfinite(tensor).all()) for tensor in weights)
         return not self.ranks.any(damaged)
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights to validate and keep: the moving average if there is one. All ranks call
-        it."""
+        """Returns the weights to validate and save: the moving average if there is one. All ranks
+        must call it."""
         if not self.ema:
             return self._named(self.parameters)
         return self._named(self.sharing.collected(self._average, self.parameters))
 
     def _named(self, tensors: Sequence[Tensor], prefix: str = "") -> dict[str, Tensor]:
-        """Tensors, one for each parameter, by the names of the parameters."""
+        """Returns tensors, one per parameter, by parameter name with a prefix."""
         return {prefix + name: tensor for name, tensor in zip(self.names, tensors, strict=True)}
 
     @contextlib.contextmanager
     def using(self, weights: dict[str, Tensor]) -> Iterator[None]:
-        """The network in evaluation mode with other weights for a while."""
-        # Only the storage is exchanged: the optimizer keeps its references to the parameters.
+        """Context manager that sets the network to evaluation mode and temporarily replaces its
+        weights."""
+        # Only the data is replaced, because the optimizer refers to the parameters.
         trained = [p.data for p in self.parameters]
         for name, parameter in zip(self.names, self.parameters, strict=True):
             parameter.data = weights[name].data
@@ -195,7 +208,8 @@ class TrainingState:
             self.network.train()
 
     def save(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """The state as (JSON, tensors), of the first rank; all ranks call it."""
+        """Returns the state as (JSON, tensors) on the first rank, and None on all others. All
+        ranks must call it."""
         tensors = self._named(self.parameters, "model/")
         if self.ema:
             average = self.weights()
@@ -221,10 +235,13 @@ class TrainingState:
         return state, tensors
 
     def load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """The counterpart of `save`.
+        """Restores the state that `save` returned.
 
-        Learning rate, momentum and the like are those that the optimizer was made with. Raises
-        UserError if the state is not one of this network and optimizer.
+        Settings of the optimizer, such as learning rate and momentum, are not restored.
+
+        state, tensors: JSON and tensors of the saved state
+
+        Raises UserError if the state does not match the network and the optimizer.
         """
         try:
             self.progress = TrainingProgress.of(state["progress"])
@@ -234,13 +251,13 @@ class TrainingState:
             self._load_optimizer(state["optimizer"], tensors)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
             raise UserError(
-                f"the checkpoint's state cannot be used ({error!r}); it is damaged"
+                f"the training state in the checkpoint is damaged ({error!r})"
             ) from error
 
     def _load_weights(self, tensors: Mapping[str, Tensor]) -> None:
         weights = self._named(self.parameters, "model/")
         averaged_names = self.sharing.share(self.names)
-        # Without a moving average, there are names only.
+        # Without a moving average, `self._average` is empty.
         weights |= {f"ema/{n}": p for n, p in zip(averaged_names, self._average, strict=False)}
         with torch.no_grad():
             for name, parameter in weights.items():
@@ -260,11 +277,11 @@ class TrainingState:
         ]
         self.optimizer.load_state_dict({"state": values, "param_groups": state["groups"]})
         for group, settings in zip(self.optimizer.param_groups, configured, strict=True):
-            group.update(settings)  # they may have changed since
+            group.update(settings)  # the configuration may have changed since
 
 
 def _optimizer_tensor(key: str, parameter: Tensor) -> Tensor:
-    """A tensor of the shape that an optimizer stores under a key for a parameter."""
+    """Returns a tensor with the shape that the optimizer state has under a key for a parameter."""
     if key in ("step", "eta", "mu", "mu_product"):
         return parameter.new_empty(())
     # Row and column of Adafactor's factored second moments.
@@ -274,9 +291,13 @@ def _optimizer_tensor(key: str, parameter: Tensor) -> Tensor:
 
 
 def _expect(name: str, tensor: Tensor, like: Tensor) -> None:
-    """Checks a tensor of a checkpoint, because kernels trust sizes.
+    """Checks a tensor of a checkpoint, because kernels rely on its size.
 
-    Raises ValueError unless it has the shape of another tensor and is finite.
+    name: name of the tensor
+    tensor: tensor to check
+    like: tensor with the expected shape
+
+    Raises ValueError if the shape differs, or if the tensor contains NaN or infinite values.
     """
     fits = tensor.shape == like.shape and tensor.is_floating_point()
     if not fits or not bool(torch.isfinite(tensor).all()):

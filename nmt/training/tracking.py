@@ -1,5 +1,5 @@
-"""Calls of the trackers: figures of training, and at every validation figures, samples and
-attention."""
+"""Callback that sends training metrics, validation metrics, samples and attention maps to
+experiment trackers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,18 +11,17 @@ from nmt.training.task import Validation
 from nmt.training.tracker import Tracker
 
 FIGURES = ("loss", "rate", "gradient_norm", "speed")
-"""Figures of training that trackers get."""
+"""Training metrics that are sent to trackers: attributes of `Update`."""
 
 
 class Tracking(Callback):
-    """Callback of the trainer that passes everything on to trackers. The constructor begins their
-    runs.
+    """Callback that sends metrics to experiment trackers. The constructor starts the recording.
 
-    trackers: the trackers.
-    folder: the run directory.
-    config: the configuration, flat.
-    text: the configuration as YAML.
-    resumed_at: the update to resume from; None for a new run.
+    trackers: experiment trackers
+    folder: run directory
+    config: configuration as a flat mapping
+    text: configuration as YAML
+    resumed_at: update to resume from; None for a new run
     """
 
     def __init__(
@@ -54,6 +53,9 @@ class Tracking(Callback):
                 tracker.picture("validation/attention", validation.attention.plot(), update)
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
-        """Ends the runs of the trackers, with the scores of the test part, or as stopped (None)."""
+        """Ends the recording.
+
+        results: scores of the test; None if the run was stopped or has failed
+        """
         for tracker in self.trackers:
             tracker.close(results)

@@ -1,7 +1,8 @@
-"""The training loop: batch, forward, backward, step, log, validate, save.
+"""Training loop: forward and backward pass, optimizer step, logging, validation, checkpoints.
 
-It is independent of the model: a task brings the network, the objective, the batches and the
-validation. The whole state (state.py) can be saved after any update and resumed, bit for bit.
+The loop is independent of the model: a task provides the network, the objective, the batches and
+the validation. The state (state.py) can be saved after any update, and resumed training gives
+bit-identical results.
 """
 
 import hashlib
@@ -29,17 +30,19 @@ from nmt.training.task import Task, Validation, ValidationStopped
 
 log = logging.getLogger(__name__)
 OnNaN = Literal["stop", "skip", "rollback"]
+"""Reaction to a NaN or infinite loss or gradient, see `Trainer.on_nan`."""
 REMEDY = "lower optimizer.lr or trainer.clip_norm, or use trainer.precision=float32"
+"""Advice in messages about a NaN or infinite loss."""
 PATIENCE = 10
-"""Updates: training stops after this many skipped in a row, or after this many rollbacks to one
-saved state."""
+"""Number of consecutive skipped updates, or of rollbacks to the same saved state, after which
+training stops."""
 AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
-"""Type of the matrix products under autocast; None: no autocast."""
+"""Autocast dtype of the matrix multiplications, by precision; None disables autocast."""
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Storage of checkpoints. `state` is JSON, tensors are given by name."""
+    """Storage of checkpoints. States are JSON mappings; tensors and weights are mappings by name."""
 
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None: ...
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]: ...
@@ -55,61 +58,63 @@ class Trainer:
     """Settings of the training loop."""
 
     max_epochs: Size = 10
-    """Epochs of the training."""
+    """Number of epochs to train."""
     max_updates: Count = 0
-    """Updates of the training; 0: no bound."""
+    """Largest number of updates to train; 0 for no limit."""
     stop_after: Count = 0
-    """Epochs after which training stops with a checkpoint to resume from; 0: it does not stop
-    early."""
+    """Number of epochs after which training stops with a checkpoint to resume from; 0 disables the
+    stop."""
     accumulate: Size = 1
-    """Batches per update and rank."""
+    """Batches per update and rank, whose gradients are accumulated."""
     clip_norm: NonNegative = 1.0
-    """Largest norm of the gradient; 0: no clipping."""
+    """Largest norm of the gradient; 0 disables clipping by norm."""
     clip_value: NonNegative = 0.0
-    """Largest value in the gradient; 0: no clipping."""
+    """Largest absolute value in the gradient; 0 disables clipping by value."""
     precision: Precision = "float32"
-    """Autocast type of the matrix products."""
+    """Autocast dtype of the matrix multiplications."""
     validate_every: Positive = 1.0
     """Epochs between two validations."""
     validate_every_updates: Count = 0
-    """Updates between two validations, which count instead of epochs; 0: by epochs."""
+    """Updates between two validations; 0 uses `validate_every`."""
     patience: Count = 0
-    """Validations without improvement before training stops; 0: never."""
+    """Validations without improvement after which training stops; 0 disables early stopping."""
     ema: Fraction = 0.0
-    """Decay of an exponential moving average of the weights, which is validated and kept as best;
-    0: none."""
+    """Decay of the exponential moving average of the weights, which is validated and saved as the
+    best weights; 0 disables the average."""
     average: Count = 0
-    """Best validations whose weights are averaged at the end, and kept if they are better; 0:
-    none."""
+    """Number of best validations whose weights are averaged at the end. The average is saved if it
+    scores higher than the best weights; 0 disables averaging."""
     save_every: NonNegative = 5.0
-    """Minutes between two saves of everything needed to resume."""
+    """Minutes between two saves of the training state."""
     log_every: Size = 20
-    """Updates between two reports."""
+    """Updates between two progress reports."""
     keep: Size = 1
-    """Latest checkpoints that are kept."""
+    """Number of latest checkpoints to keep."""
     on_nan: OnNaN = "stop"
-    """Reaction to a NaN or infinite loss or gradient. Weights that contain NaN or inf are never
-    saved.
+    """Reaction to a NaN or infinite loss or gradient. NaN or infinite weights are never saved.
 
-    stop: an error; the last saved state remains.
-    skip: the update is skipped; an error after PATIENCE of them in a row.
-    rollback: the last saved state is loaded again, with half the learning rate.
+    stop: raises an error; the last saved state remains
+    skip: skips the update; raises an error after PATIENCE consecutive skips
+    rollback: restores the last saved state and halves the learning rate
     """
     shard: bool = False
-    """Whether each rank keeps only its share of the optimizer's state and of the moving average."""
+    """Whether each rank stores only its share of the optimizer's state and of the moving average.
+    """
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Keys of averaging and validation that change nothing."""
+        """Returns the keys of averaging and validation that have no effect, each with the reason."""
         average = run.value("trainer.average")
         updates = run.value("trainer.validate_every_updates")
         interval = run.value("trainer.validate_every") or cls.validate_every
         epochs = run.value("trainer.max_epochs") or cls.max_epochs
         reasons = {}
         if average == 1:
-            reasons["trainer.average"] = "is the best model alone; give at least 2, or 0"
+            reasons["trainer.average"] = "needs at least 2 validations: set 2 or more, or 0"
         if updates:
-            reasons["trainer.validate_every"] = f"validation is every {updates} updates"
+            reasons["trainer.validate_every"] = (
+                f"trainer.validate_every_updates={updates} replaces it"
+            )
         elif average and average > 1 and epochs <= interval:
             reasons["trainer.average"] = (
                 "there is only one validation; lower trainer.validate_every"
@@ -128,14 +133,16 @@ class Trainer:
     ) -> TrainingProgress:
         """Trains the task's network to the end.
 
-        task: network, data and objective.
-        optimizer: optimizer of the network's weights.
-        schedule: schedule of its learning rate.
-        store: saves checkpoints.
-        callbacks: called after updates, validations and epochs.
-        resume: state and tensors of the checkpoint to continue from; None: a new training.
+        task: network, data and objective
+        optimizer: optimizer of the network's weights
+        schedule: learning-rate schedule
+        store: storage of checkpoints
+        callbacks: called after updates, validations and epochs
+        resume: state and tensors of the checkpoint to resume from; None for a new training
 
-        Raises Stopped, after saving, if it is interrupted; UserError if the loss is NaN or
+        Returns the progress of the finished training.
+
+        Raises Stopped, after saving, if training is interrupted; UserError if the loss is NaN or
         infinite.
         """
         state = TrainingState(
@@ -149,19 +156,19 @@ class Trainer:
         )
         if resume is not None:
             state.load(*resume)
-            # Longer trainings may follow: only patience has ended this one for good.
+            # A training that ended by its limits may continue; one that ended by patience may not.
             state.progress.finished = 0 < self.patience <= state.progress.worse
         with interruptible() as interruption:
             loop = TrainingLoop(self, task, state, store, callbacks, interruption)
             if resume is None:
-                loop.save()  # the run can be resumed from now on
+                loop.save()  # makes the run resumable before its first update
             task.network.train()
             loop.run()
         return state.progress
 
 
 class TrainingLoop:
-    """One call of `Trainer.fit`: its parts, and the figures since the last report."""
+    """State of one call of `Trainer.fit`, including the totals since the last progress report."""
 
     def __init__(
         self,
@@ -198,7 +205,10 @@ class TrainingLoop:
         self._reported_at = time.monotonic()
 
     def run(self) -> None:
-        """Trains to the end. Raises Stopped after saving."""
+        """Trains to the end.
+
+        Raises Stopped, after saving, if training is interrupted.
+        """
         stop_after = self.trainer.stop_after
         while not self.progress.finished and self.progress.epoch < self.epochs:
             if 0 < stop_after <= self.progress.epoch:
@@ -215,11 +225,16 @@ class TrainingLoop:
             raise Stopped
 
     def _is_stopped(self) -> bool:
-        """Whether a signal has arrived on some rank."""
+        """Returns whether a signal has arrived on any rank."""
         return self.ranks.any(self.interruption.requested)
 
     def epoch(self, batches: Batches) -> None:
-        """Trains the rest of an epoch. Raises Stopped, after saving, if interrupted."""
+        """Trains the rest of an epoch.
+
+        batches: batches of the epoch
+
+        Raises Stopped, after saving, if training is interrupted.
+        """
         progress = self.progress
         plan = self._plan(batches)
         if progress.validating:
@@ -230,7 +245,7 @@ class TrainingLoop:
             self.state.set_rate(plan.total_updates, plan.position(progress.batch))
             norm = self._update(share, plan.total_updates)
             if norm is None:
-                return  # rolled back, perhaps into another epoch
+                return  # rolled back, perhaps to an earlier epoch
             progress.update += 1
             progress.batch = update.stop
             progress.averaged = False
@@ -253,8 +268,10 @@ class TrainingLoop:
                 callback.on_epoch(progress.epoch)
 
     def _plan(self, batches: Batches) -> EpochPlan:
-        """The plan of the present epoch. Raises UserError if it has too few batches for the
-        ranks."""
+        """Returns the plan of the current epoch.
+
+        Raises UserError if the epoch has fewer batches than there are ranks.
+        """
         progress = self.progress
         updates_done = math.ceil(progress.batch / (self.trainer.accumulate * self.ranks.count))
         plan = EpochPlan(
@@ -270,8 +287,8 @@ class TrainingLoop:
         if len(batches) < self.ranks.count and self.task.epochs - progress.epoch >= 1:
             raise UserError(
                 f"an epoch has only {len(batches):,} batch{'es' * (len(batches) > 1)} for "
-                f"{self.ranks.count} processes: start fewer, or make batches smaller "
-                "(batching.sentences)"
+                f"{self.ranks.count} processes: start fewer processes, or lower "
+                "batching.sentences"
             )
         warmup = self.state.schedule.warmup
         if not progress.update and warmup >= plan.total_updates:
@@ -286,17 +303,20 @@ class TrainingLoop:
     def _updates(
         self, plan: EpochPlan, batches: Batches
     ) -> Iterator[tuple[range, list[tuple[PlannedBatch, TrainingBatch]]]]:
-        """The batches of each further update: numbers of all ranks' batches, and this rank's
-        batches."""
+        """Yields the remaining updates of the epoch: the range of all ranks' batch numbers, and
+        this rank's batches."""
         updates = plan.updates_from(self.progress.batch)
         shares = [plan.share(update) for update in updates]
-        # One reader for all updates, so that it can prepare batches ahead.
+        # A single reader for all updates can prepare batches ahead.
         reader = batches.read([planned.number for share in shares for planned in share])
         for update, share in zip(updates, shares, strict=True):
             yield update, [(planned, next(reader)) for planned in share]
 
     def _save_if_due(self) -> None:
-        """Saves now and then, and before a stop. Raises Stopped."""
+        """Saves the state after `save_every` minutes, and before a stop.
+
+        Raises Stopped if a signal has arrived.
+        """
         minutes = (time.monotonic() - self._saved_at) / 60
         is_old = self.ranks.first and minutes > self.trainer.save_every
         stopped = self._is_stopped()
@@ -306,16 +326,18 @@ class TrainingLoop:
             raise Stopped
 
     def _update(self, share: list[tuple[PlannedBatch, TrainingBatch]], total: int) -> Tensor | None:
-        """One update of `total`, from the gradient of the mean loss per token of all ranks'
-        batches.
+        """Runs one update with the gradient of the mean loss per token over all ranks' batches.
 
-        Returns the gradient's norm before clipping, or None if training was rolled back instead.
+        share: this rank's batches
+        total: number of updates in the training
+
+        Returns the gradient norm before clipping, or None if the state was rolled back instead.
         """
         counted = sum(batch.num_tokens for planned, batch in share if planned.weight)
         [tokens] = self.ranks.sums(counted)
         loss = torch.zeros((), device=self.state.parameters[0].device)
         for place, (planned, batch) in enumerate(share, 1):
-            # Ranks exchange gradients with the last batch only.
+            # Ranks exchange gradients only after the last batch.
             with self.ranks.last(self.network, place == len(share)):
                 loss = loss + self._backward(planned, batch, total, tokens)
         self.ranks.mean(self.estimates)
@@ -336,7 +358,7 @@ class TrainingLoop:
     def _backward(
         self, planned: PlannedBatch, batch: TrainingBatch, total: int, tokens: float
     ) -> Tensor:
-        """Adds the gradient of one batch, per token of the update.
+        """Adds the gradient of one batch, divided by the number of tokens of the update.
 
         Returns the loss, summed over tokens.
         """
@@ -345,16 +367,23 @@ class TrainingLoop:
         precision = AUTOCAST[self.trainer.precision]
         with torch.autocast(device.type, precision, enabled=precision is not None):
             loss = self.network(self.task.objective, batch.to(device), self.progress.update, total)
-        # Gradients of several ranks are averaged, not summed.
+        # Ranks average their gradients, so the loss is multiplied by the number of ranks.
         summed = loss.total * (planned.weight * self.ranks.count)
         self.state.scaler.scale(summed / tokens).backward()
         return loss.total.detach() * planned.weight
 
     def _without_update(self, norm: Tensor) -> Tensor | None:
-        """Handles a NaN or infinite loss or gradient as `on_nan` states."""
+        """Handles a NaN or infinite loss or gradient according to `on_nan`.
+
+        norm: norm of the gradient
+
+        Returns a norm of 0 if the update is skipped, or None if the state is rolled back.
+
+        Raises UserError if training stops.
+        """
         progress = self.progress
         policy = self.trainer.on_nan
-        problem = f"the loss or its gradient is NaN or infinite (update {progress.update + 1:,})"
+        problem = f"loss or gradient is NaN or infinite at update {progress.update + 1:,}"
         if policy == "stop" or self._failures >= PATIENCE:
             raise UserError(f"{problem}: {self._remedy}")
         self.state.skip()
@@ -362,8 +391,8 @@ class TrainingLoop:
             log.warning("%s: update skipped", problem)
             progress.skipped += 1
             return torch.zeros_like(norm)
-        log.warning("%s: back to the last saved state, with half the learning rate", problem)
-        self.ranks.wait()  # until rank 0 has written it
+        log.warning("%s: restoring the last saved state with half the learning rate", problem)
+        self.ranks.wait()  # until rank 0 has written the state
         self.state.load(*self.store.load_last())
         self.progress.halvings = progress.halvings + 1
         self._reset_figures()
@@ -387,8 +416,10 @@ class TrainingLoop:
         self._reset_figures()
 
     def _validation_of(self, weights: dict[str, Tensor]) -> Validation:
-        """Validates some weights. Raises Stopped, after saving, if interrupted: it is repeated when
-        resumed."""
+        """Validates the given weights.
+
+        Raises Stopped, after saving, if interrupted; the resumed run repeats the validation.
+        """
         try:
             with self.state.using(weights):
                 return self.task.validate(lambda: self.interruption.requested)
@@ -397,8 +428,12 @@ class TrainingLoop:
             raise Stopped from None
 
     def _validate(self, epoch: float) -> None:
-        """Validates, keeps the best weights, calls schedule and callbacks, and decides whether to
-        stop."""
+        """Validates the network, saves the best weights, and calls schedule and callbacks.
+
+        Marks the training as finished if the patience is exhausted.
+
+        epoch: number of epochs done, as a fraction
+        """
         progress = self.progress
         weights = self.state.weights()
         progress.validating = True
@@ -408,10 +443,10 @@ class TrainingLoop:
         loss = validation.metrics.get("loss", math.inf)
         if not math.isfinite(score) or math.isnan(loss):
             raise UserError(
-                f"the validation {self.task.metric} or loss is not a number "
-                f"(update {progress.update:,}): {self._remedy}"
+                f"validation {self.task.metric} or loss is NaN or infinite at update "
+                f"{progress.update:,}: {self._remedy}"
             )
-        # Of two equal scores, that with the smaller loss is better.
+        # Of two equal scores, the one with the smaller loss is better.
         is_tie = score == progress.best and loss < progress.best_loss
         best = self.task.better(score, progress.best) or is_tie
         progress.worse = 0 if best else progress.worse + 1
@@ -429,7 +464,12 @@ class TrainingLoop:
         self._reset_figures()
 
     def _snapshot(self, score: float, weights: dict[str, Tensor]) -> None:
-        """Keeps the weights of the best validations."""
+        """Saves the weights if their score is among the best `average` validations, and removes
+        weaker snapshots.
+
+        score: score of the last validation
+        weights: validated weights
+        """
         snapshots = [*self.progress.snapshots, (self.progress.update, score)]
         while len(snapshots) > self.trainer.average:
             worst = snapshots[0]
@@ -443,7 +483,12 @@ class TrainingLoop:
             self.store.save_snapshot(self.progress.update, weights, updates)
 
     def _keep_best(self, validation: Validation, weights: dict[str, Tensor], **facts: Any) -> None:
-        """Saves the best weights so far, with further facts in the checkpoint."""
+        """Saves the best weights so far.
+
+        validation: results of the weights
+        weights: validated weights
+        facts: further entries of the checkpoint's header
+        """
         self.progress.best = validation.metrics[self.task.metric]
         self.progress.best_update = self.progress.update
         if self.ranks.first:
@@ -453,13 +498,14 @@ class TrainingLoop:
             )
 
     def try_average(self) -> None:
-        """Averages the snapshots; the average becomes the best if it is better."""
+        """Averages the snapshots, and saves the average as the best weights if its score is
+        higher."""
         progress = self.progress
         updates = [update for update, _ in progress.snapshots]
         progress.averaged = len(updates) < 2
         if progress.averaged:
             return
-        self.ranks.wait()  # until rank 0 has written them
+        self.ranks.wait()  # until rank 0 has written the snapshots
         weights = self.store.average(updates)
         validation = self._validation_of(weights)
         progress.averaged = True
@@ -478,12 +524,14 @@ class TrainingLoop:
             callback.on_validation(progress.update, float(progress.epoch), validation, True)
 
     def save(self) -> None:
-        """Saves everything needed to resume. Raises UserError, and saves nothing, if weights are
-        NaN or infinite."""
+        """Saves everything needed to resume.
+
+        Raises UserError, without saving, if weights are NaN or infinite.
+        """
         progress = self.progress
         if not self.state.sound():
             raise UserError(
-                f"weights are NaN or infinite (update {progress.update:,}): {self._remedy}"
+                f"weights are NaN or infinite at update {progress.update:,}: {self._remedy}"
             )
         now = time.monotonic()
         progress.seconds += now - self._counted_from
@@ -501,11 +549,17 @@ class TrainingLoop:
         """Advice for a NaN or infinite loss."""
         if not self._saved_update:
             return REMEDY
-        return f"{REMEDY}. Update {self._saved_update:,} is saved, and resume= takes these too"
+        return (
+            f"{REMEDY}; the state of update {self._saved_update:,} is saved, and these settings "
+            "can be changed with resume="
+        )
 
 
 def _seed(seed: int, epoch: int, batch: int) -> None:
-    """Seeds dropout and samples as a pure function of the batch: they depend neither on the number
-    of ranks nor on a stop."""
+    """Seeds the random number generator for a batch.
+
+    The seed depends only on the run's seed, the epoch and the batch, not on the number of ranks or
+    on interruptions.
+    """
     key = hashlib.blake2b(f"{seed} {epoch} {batch}".encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(key, "little", signed=True))

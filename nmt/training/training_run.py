@@ -1,5 +1,4 @@
-"""One training run, from its parts to its results: train, test the best weights, draw, suggest the
-next commands."""
+"""One training run: trains, tests the best weights, draws figures and suggests the next commands."""
 
 import json
 import logging
@@ -30,16 +29,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """A task, its training, and the folder that it owns.
+    """A task with its training settings and its run directory.
 
-    task: network, data, objective and metrics.
-    trainer: settings of the training loop.
-    optimizer, schedule: optimizer of the network's weights and its learning rate.
-    files: the run directory.
-    callbacks: called after the progress bar and the metrics file.
-    checkpoint: the checkpoint to resume from; None for a new run.
-    tests: whether the best weights are tested.
-    facts: kept with the results.
+    task: network, data, objective and metrics
+    trainer: settings of the training loop
+    optimizer, schedule: optimizer of the network's weights, and its learning-rate schedule
+    files: run directory
+    callbacks: callbacks that follow the progress bar and the metrics file
+    checkpoint: checkpoint to resume from; None for a new run
+    tests: whether the best weights are tested at the end
+    facts: further entries for results.json
     """
 
     task: Task
@@ -54,11 +53,14 @@ class TrainingRun:
 
     @property
     def folder(self) -> Path:
+        """Path of the run directory."""
         return self.files.path
 
     def run(self) -> float:
-        """Trains to the end; returns the test score of the task's metric. Raises Stopped after
-        saving."""
+        """Trains to the end and returns the test score of the task's metric.
+
+        Raises Stopped, after saving, if the run is interrupted.
+        """
         bar = ProgressBar(self.task.unit)
         callbacks = [
             callback
@@ -84,12 +86,12 @@ class TrainingRun:
                 self._log_stop()
             for callback in callbacks:
                 callback.on_end(None)
-            # The loader has no type for a process that was killed: its signal handler raises a
-            # plain RuntimeError at any line of the program, so that only the text shows it.
+            # PyTorch has no exception type for a killed DataLoader worker: its signal handler
+            # raises a plain RuntimeError at any line, so only the text identifies it.
             if isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
                 raise UserError(
-                    "a process that makes batches was killed; is the memory too small? Resume "
-                    f"from the last save: {typed(resume=self.folder)}"
+                    "a DataLoader worker was killed, perhaps for lack of memory; resume from the "
+                    f"last save with {typed(resume=self.folder)}"
                 ) from error
             raise
         return self._finish(progress, callbacks)
@@ -105,7 +107,7 @@ class TrainingRun:
         )
 
     def _finish(self, progress: TrainingProgress, callbacks: Sequence[Callback]) -> float:
-        """Tests the best weights, and writes and draws the results."""
+        """Tests the best weights, writes the results and draws the figures; returns the score."""
         task = self.task
         task.ranks.wait()  # until rank 0 has written the best weights
         best = ckpt.read(self.folder / ckpt.BEST)
@@ -124,7 +126,12 @@ class TrainingRun:
             self.files.write_text(name, text)
 
     def _conclude(self, progress: TrainingProgress, best: Checkpoint, final: FinalResult) -> None:
-        """Writes, draws and logs the results, and suggests commands."""
+        """Writes results.json, draws the figures, logs the results and suggests commands.
+
+        progress: progress of the finished training
+        best: checkpoint of the best weights
+        final: results of the test
+        """
         task = self.task
         weights_hash = ckpt.weights_hash(best.part("model"))
         record = {
@@ -172,10 +179,10 @@ class TrainingRun:
 
 
 def _not_tested(best: Checkpoint) -> FinalResult:
-    """The best validation, in place of a final test."""
+    """Returns the metrics of the best validation, in place of test results."""
     scores = {
         name: {"score": value, "signature": "of the best validation"}
         for name, value in best.meta["metrics"].items()
     }
-    lines = ["scores only; final_test=true tests the best weights too"]
+    lines = ["scores of the best validation (final_test=true tests the best weights)"]
     return FinalResult(part="validation", results={"scores": scores}, lines=lines)

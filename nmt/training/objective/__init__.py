@@ -1,5 +1,7 @@
-"""Objectives of training: called with (network, batch, updates done so far, updates in all), it
-returns a `Loss`. An objective is one file here and one YAML in conf/objective.
+"""Training objectives: callables (network, batch, updates done so far, total number of updates) →
+`Loss`.
 
-Read: cross_entropy, scheduled_sampling, r_drop, minimum_risk, distillation.
+Each objective is one file in this folder and one YAML file in conf/objective.
+
+Reading order: cross_entropy, scheduled_sampling, r_drop, minimum_risk, distillation.
 """

@@ -1,5 +1,5 @@
-"""Maximum likelihood with teacher forcing: each word is predicted from the reference words before
-it."""
+"""Maximum likelihood with teacher forcing: each token is predicted from the preceding reference
+tokens."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,22 +13,27 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.reinforce import likelihood_loss
 
 SMALLEST = 1e-6
-"""The smallest attention whose logarithm is taken: a window may give exactly 0."""
+"""Lower bound of an attention weight before its logarithm is computed, because windows can give
+weight 0."""
 
 
 @dataclass(kw_only=True)
 class CrossEntropy:
-    """Cross-entropy of the real target words, with label smoothing (Szegedy et al. 2016).
+    """Cross-entropy of the reference tokens, with label smoothing (Szegedy et al. 2016).
 
-    In training, plus λ times the doubly stochastic penalty (Xu et al. 2015, eq. 14), which is 0 if
-    every source position has a total weight of 1:
+    In training, two penalties can be added. α_ts is the attention weight of source position s in
+    decoder step t. The doubly stochastic penalty (Xu et al. 2015, eq. 14) is 0 if every source
+    position has a total weight of 1:
 
         λ Σ_s (1 − Σ_t α_ts)²        λ = `doubly_stochastic`
 
-    and γ times the cross-entropy between given alignments and attention (guided alignment, Chen et
-    al. 2016, eq. 5-7), where A_ts is one over the number of links of word t for each of them:
+    Guided alignment (Chen et al. 2016, eq. 5-7) is the cross-entropy between given alignments and
+    attention, where A_ts is 1 divided by the number of links of token t for each linked position
+    s, else 0:
 
         γ Σ_t −Σ_s A_ts log α_ts     γ = `guided_alignment`
+
+    label_smoothing: share of the target distribution that is uniform, 0 to 1
     """
 
     label_smoothing: Fraction = 0.0
@@ -37,21 +42,20 @@ class CrossEntropy:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Penalties that the run's attention, data or weights do not allow."""
+        """Yields an error for each penalty that the attention or the data of the run do not
+        support."""
         guided = "objective.guided_alignment"
         yield from run.needing_attention("objective.doubly_stochastic", guided)
         if not run.value(guided):
             return
         if not run.value("data.alignment"):
-            yield run.error(
-                guided, "needs the alignments of the training pairs: set data.alignment too"
-            )
+            yield run.error(guided, "needs alignments of the training pairs: set data.alignment")
         weighing = (run.parts.get(group) for group in ("window", "normalizer"))
         if not all(getattr(part, "all_positive", True) for part in weighing):
             yield run.error(
                 guided,
-                "takes the logarithm of every weight: use normalizer=softmax, "
-                "and neither window=hard nor monotonic",
+                "needs attention weights above 0: use normalizer=softmax, and neither "
+                "window=hard nor window=monotonic",
             )
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
@@ -64,19 +68,22 @@ class CrossEntropy:
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
     def _misalignment(self, weights: Tensor | None, batch: Batch) -> Tensor:
-        """−Σ A log α; `weights` α and `batch.links` A are [B, T, S]."""
+        """Returns the guided alignment penalty −Σ A log α, for attention weights α and links A,
+        both [B, T, S]."""
         if weights is None or batch.links is None:
             raise ValueError(
-                "objective.guided_alignment needs a decoder with attention, and data.alignment: "
-                "set it to 0"
+                "objective.guided_alignment needs a decoder with attention and data.alignment: "
+                "set objective.guided_alignment=0"
             )
         return -(batch.links * weights.clamp(min=SMALLEST).log()).sum()
 
     def _unevenness(self, weights: Tensor | None, batch: Batch, memory: Prepared) -> Tensor:
-        """Σ (1 − Σ_t α)² over the real source positions; `weights` α is [B, T, S]."""
+        """Returns the doubly stochastic penalty Σ_s (1 − Σ_t α)² over the source positions,
+        padding excluded."""
         if weights is None:
             raise ValueError(
-                "objective.doubly_stochastic needs a decoder with attention: set it to 0"
+                "objective.doubly_stochastic needs a decoder with attention: set "
+                "objective.doubly_stochastic=0"
             )
         is_word = batch.targets != PAD  # [B, T]
         attended = (weights * is_word.unsqueeze(-1)).sum(1)  # [B, S]

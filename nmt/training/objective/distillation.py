@@ -1,12 +1,13 @@
 """Word-level distillation (Kim & Rush 2016, section 3.1; Hinton et al. 2015).
 
-At each position of the reference, the network learns the whole distribution q of a trained model,
-the teacher, beside the reference word.
+At each position of the reference, the network learns the distribution q of a trained model (the
+teacher) in addition to the reference token.
 
     L = (1 − λ) CE + λ Σ_t −Σ_v q_t(v) log p_t(v)        λ = `weight`
 
-Several teachers are one whose q is the mean of theirs. Whole translations of a teacher need no
-objective: nmt.backtranslate makes the text.
+CE is the cross-entropy of the reference tokens, and p_t the network's distribution at position t.
+With several teachers, q is the mean of their distributions. Distillation from whole translations
+of a teacher needs no objective, because nmt.backtranslate generates the parallel text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,13 +26,12 @@ from nmt.training.objective.reinforce import likelihood_loss
 
 @dataclass(kw_only=True)
 class Distillation:
-    """(1 − λ) times the cross-entropy of the reference words plus λ times that with the teacher's
-    distribution. Validation is the plain cross-entropy.
+    """Word-level distillation. Validation uses the plain cross-entropy.
 
-    teacher: a run directory, or several
-    weight: λ
-    label_smoothing: label smoothing of the reference words
-    teachers: the trained models
+    teacher: run directory of the teacher, or a list of several
+    weight: λ, weight of the teacher's distribution, 0 to 1
+    label_smoothing: label smoothing of the reference tokens, 0 to 1
+    teachers: networks of the teachers
     """
 
     teacher: str | list[str] | None
@@ -42,29 +42,31 @@ class Distillation:
     def __post_init__(self) -> None:
         if not self.teacher:
             raise ValueError(
-                "objective.teacher: name the run directory of a trained model, or several as [A,B]"
+                "objective.teacher must be the run directory of a trained model, or several: [A,B]"
             )
         if self.label_smoothing and self.weight == 1:
             raise ValueError(
-                "objective.label_smoothing is for the reference words, and objective.weight=1 "
-                "leaves them out"
+                "objective.label_smoothing has no effect with objective.weight=1, which ignores "
+                "the reference words"
             )
         for network in self.teachers:
             network.eval().requires_grad_(False)
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """An estimator of attention that needs the likelihood of the reference words."""
+        """Yields an error if hard attention needs the likelihood of the reference tokens, which
+        `weight` = 1 ignores."""
         if run.value("objective.weight") == 1 and run.value("window.estimator") == "reinforce":
             yield run.error(
                 "window.estimator",
-                "learns from the reference words, and objective.weight=1 leaves them out: "
-                "use straight_through",
+                "learns from the reference words, which objective.weight=1 ignores: "
+                "use window.estimator=straight_through",
             )
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Keys of the vocabulary, which the teacher brings."""
+        """Returns the keys of the vocabulary, which have no effect because the teacher's
+        vocabulary is used."""
         tokenizer = [key for key in run.value("tokenizer") if key not in ("_target_", "sampling")]
         keys = ["tokenizer", *(f"tokenizer.{key}" for key in tokenizer), "sizes.vocabulary"]
         return dict.fromkeys(keys, "the vocabulary is the teacher's")

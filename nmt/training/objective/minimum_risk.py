@@ -1,16 +1,16 @@
-"""Minimum risk (Shen et al. 2016, eq. 9-13; Edunov et al. 2018, section 3.3).
+"""Minimum risk training (Shen et al. 2016, eq. 9-13; Edunov et al. 2018, section 3.3): minimises
+the expected cost of the model's translations.
 
-The expected cost of the model's translations. For a training pair (x, y*) and some translations
-S(x) of x by the model as it is now:
+For a training pair (x, y*) and a set S(x) of translations of x by the current model, the risk is
 
     R = Σ_{y ∈ S(x)} Q(y) Δ(y, y*)        Q(y) = P(y | x)^α / Σ_{y' ∈ S(x)} P(y' | x)^α
 
-α is the `sharpness`; the cost Δ = 1 − sentence BLEU or chrF, between 0 and 1. The gradient is that
-of a likelihood with a weight for each translation:
+α is the `sharpness`, and the cost Δ is 1 − sentence-level BLEU or chrF, 0 to 1. The gradient is
+that of a likelihood with one weight per translation:
 
     ∂R = Σ_y α Q(y) (Δ(y, y*) − R) ∂ log P(y | x)
 
-so no distribution over the vocabulary is kept for the backward pass.
+The backward pass therefore stores no distribution over the vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,18 +31,18 @@ from nmt.training.objective.cross_entropy import CrossEntropy
 
 @dataclass(kw_only=True)
 class MinimumRisk:
-    """(1 − λ) times the mean risk of the sentences plus λ times the mean cross-entropy of the
-    words.
+    """Minimum risk training: (1 − λ) times the mean risk per sentence, plus λ times the mean
+    cross-entropy per token.
 
     The network should be trained already (`init=RUN_DIR`). Validation is teacher-forced.
 
-    candidates: translations of each sentence, made without dropout; duplicates are removed
-    source: whether they are sampled, or found by a beam of that width
-    cost: metric of Δ
-    sharpness: α
-    likelihood: λ
-    label_smoothing: label smoothing of the cross-entropy
-    critic: makes translations and measures their quality
+    candidates: translations per sentence, generated without dropout; duplicates are removed
+    source: origin of the candidates, samples or a beam of width `candidates`
+    cost: metric of the cost Δ
+    sharpness: α, exponent of the probabilities
+    likelihood: λ, weight of the cross-entropy, 0 to 1
+    label_smoothing: label smoothing of the cross-entropy, 0 to 1
+    critic: function that generates candidates and returns their quality
     """
 
     candidates: Width = 8
@@ -55,24 +55,19 @@ class MinimumRisk:
 
     def __post_init__(self) -> None:
         if self.candidates < 2:
-            raise ValueError(
-                f"objective.candidates={self.candidates}: one candidate has no alternative; give "
-                "at least 2"
-            )
+            raise ValueError(f"objective.candidates={self.candidates} must be at least 2")
         if self.label_smoothing and not self.likelihood:
-            raise ValueError(
-                "objective.label_smoothing belongs to the likelihood, and objective.likelihood=0 "
-                "leaves it out"
-            )
+            raise ValueError("objective.label_smoothing has no effect with objective.likelihood=0")
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """An estimator of attention with samples of its own."""
+        """Yields an error for hard attention with REINFORCE, which has samples and a reward of its
+        own."""
         if run.value("window.estimator") == "reinforce":
             yield run.error(
                 "window.estimator",
-                "has samples and a reward of its own: use window.estimator=straight_through, "
-                "or another objective",
+                "cannot be combined with objective=minimum_risk: use "
+                "window.estimator=straight_through, or another objective",
             )
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
@@ -85,7 +80,7 @@ class MinimumRisk:
         scale = batch.num_tokens / len(proposed)
         risk = self._risk(model, state, memory, proposed, scale)
         if not self.likelihood:
-            nll = torch.full_like(risk, torch.nan).detach()  # no word of the reference was read
+            nll = torch.full_like(risk, torch.nan).detach()  # the reference was not read
             return Loss(total=risk, nll=nll, num_tokens=batch.num_tokens)
         output = model.decode(batch.inputs, state, memory)
         loss, nll = model.output_layer.loss(output, memory, batch.targets, self.label_smoothing)
@@ -99,8 +94,10 @@ class MinimumRisk:
         proposed: Sequence[Sequence[Candidate]],
         scale: float,
     ) -> Float[Tensor, ""]:
-        """`scale` times the sum of the sentences' risks, with its gradient. B sentences have up to
-        C candidates each."""
+        """Returns `scale` times the summed risk of B sentences, with its gradient.
+
+        Sentences with fewer than C candidates, the largest number, are padded.
+        """
         device = memory.values.device
         count = max(map(len, proposed))
         candidates: list[Candidate] = []
@@ -128,5 +125,5 @@ class MinimumRisk:
         likelihood, _ = model.output_layer.loss(
             output, memory, targets, 0.0, token_weights.to(output.readout.dtype)
         )
-        # The value is the risk, the gradient that of −likelihood.
+        # The value is the risk; the gradient is that of −likelihood.
         return scale * risk.sum().to(likelihood.dtype) + likelihood.detach() - likelihood

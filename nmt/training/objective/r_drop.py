@@ -1,12 +1,11 @@
-"""R-Drop (Liang et al. 2021, eq. 1-4).
-
-Each pair is read twice, with other dropout each time, and the two distributions p and q of a word
-shall agree:
+"""R-Drop (Liang et al. 2021, eq. 1-4): two forward passes with different dropout are trained to
+agree.
 
     L = Σ_t ½ (CE(p_t) + CE(q_t)) + α/4 Σ_t (KL(p_t ‖ q_t) + KL(q_t ‖ p_t))        α = `agreement`
 
-half of the paper's sum, so that a loss is comparable with that of one reading. An update costs
-twice as much.
+p_t and q_t are the distributions of the token at position t in both passes, CE is the
+cross-entropy and KL the Kullback-Leibler divergence. The loss is half of the paper's, so that it
+is comparable with the loss of a single pass. An update costs twice as much.
 """
 
 from collections.abc import Iterator
@@ -23,37 +22,40 @@ from nmt.training.objective.reinforce import likelihood_loss
 
 @dataclass(kw_only=True)
 class RDrop:
-    """Cross-entropy of two readings with different dropout, and α times their divergence.
-    Validation is the plain cross-entropy."""
+    """R-Drop: cross-entropy of two forward passes with different dropout, plus α times their
+    divergence. Validation uses the plain cross-entropy.
+
+    agreement: α, factor of the divergence
+    label_smoothing: label smoothing of the cross-entropy, 0 to 1
+    """
 
     agreement: Positive = 1.0
     label_smoothing: Fraction = 0.0
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """A network without dropout, or one that copies."""
+        """Yields an error for a network without dropout, or with copying."""
         if not cls._drops(run):
             yield ConfigError(
                 "objective",
-                "compares two readings with different dropout, and nothing is dropped: "
-                "set model.dropout",
+                "compares two passes with different dropout, but dropout is 0: set model.dropout",
                 "r_drop",
             )
         if run.value("model.copy"):
             yield run.error(
                 "model.copy",
-                "is not for objective=r_drop: copied words are in no vocabulary, "
-                "whose distributions it compares",
+                "cannot be combined with objective=r_drop, which compares vocabulary "
+                "distributions only: set model.copy=false",
             )
 
     @staticmethod
     def _drops(run: RunView) -> bool:
-        """Whether any part of the network has dropout in effect."""
+        """Returns whether any component of the network has dropout in effect."""
         names = ("word_dropout", "readout_dropout", "recurrent_dropout", "feature_dropout")
         network = {group: run.value(group) or {} for group in ("model", "encoder", "decoder")}
         for key, value in flat(network).items():
             part, name = key.rpartition(".")[::2]
-            # Dropout of encoder and decoder acts between layers.
+            # In encoder and decoder, `dropout` has an effect only between layers.
             between = part == "model" or (run.value(f"{part}.num_layers") or 1) > 1
             if value and (name in names or (name == "dropout" and between)):
                 return True

@@ -1,7 +1,7 @@
-"""REINFORCE (Williams 1992) for a sampling window of attention.
+"""REINFORCE (Williams 1992) for attention windows that sample positions.
 
-The reward is the log-likelihood of the target words under the window's choices; the window turns it
-into a loss, see nmt/model/attention/window/hard.py.
+The reward is the log-likelihood of the target tokens given the sampled positions. The window
+computes the loss from it, see nmt/model/attention/window/hard.py.
 """
 
 import torch
@@ -20,16 +20,17 @@ def likelihood_loss(
     smoothing: float,
     agreement: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Loss of the output layer, plus the REINFORCE loss of a sampling window if there is one.
+    """Returns the loss of the output layer, plus the REINFORCE loss if the window samples
+    positions.
 
-    model: the network
-    output: features and attention of the batch
-    memory: memory of its sources
-    targets: right words, padded with PAD
-    smoothing: label smoothing, in training only
-    agreement: factor of the divergence between two passes over the same sentence
+    model: translation network
+    output: decoder output for the batch
+    memory: prepared encoder memory of the sources
+    targets: reference tokens, padded with PAD
+    smoothing: label smoothing, 0 to 1, in training only
+    agreement: factor of the divergence between two passes over the same sentence; 0 for one pass
 
-    Returns the smoothed and the plain loss, sums in nats.
+    The result is the smoothed and the plain loss, sums in nats.
     """
     if not model.training:
         smoothing = 0.0

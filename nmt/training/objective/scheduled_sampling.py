@@ -1,8 +1,8 @@
 """Scheduled sampling (Bengio et al. 2015).
 
-At each position, the decoder reads either the reference word or a word sampled from its own
-prediction, at random. The probability of the reference word is ε_i, the teacher-forcing ratio after
-i updates.
+At each position, the decoder input is either the reference token or a token sampled from the
+decoder's own prediction. The reference token has probability ε, the teacher-forcing ratio, which
+depends on the number of updates i done so far:
 
     constant           ε = start
     linear             ε = max(end, start − (start − end) i / k)
@@ -10,8 +10,8 @@ i updates.
     inverse_sigmoid    ε = max(end, start · k' / (k' + e^{i/k'}) · (k'+1)/k'),
                        k' chosen so that ε/start = 1/2 at i = k
 
-k is `pace`, a share of all updates, or `updates` if that is not 0. The prediction of position t is
-needed before t+1 is read, so training goes step by step while ε < 1.
+k is `updates`, or the fraction `pace` of all updates if `updates` is 0. While ε < 1, training runs
+position by position, because position t+1 needs the prediction at position t.
 """
 
 import functools
@@ -28,18 +28,20 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.reinforce import likelihood_loss
 
 Decay = Literal["constant", "linear", "exponential", "inverse_sigmoid"]
+"""Formula of the teacher-forcing ratio."""
 
 
 @dataclass(kw_only=True)
 class ScheduledSampling:
-    """Cross-entropy of the reference words; the decoder reads a mixture of reference words and
-    sampled words. Validation is teacher-forced.
+    """Scheduled sampling: cross-entropy of the reference tokens, with a mixture of reference and
+    sampled tokens as decoder inputs. Validation is teacher-forced.
 
+    label_smoothing: label smoothing of the cross-entropy, 0 to 1
     decay: formula of the teacher-forcing ratio
-    start: ratio at the beginning
-    end: lower bound of the ratio
-    pace: k as a share of all updates
-    updates: k; 0: by `pace`
+    start: teacher-forcing ratio at the first update, 0 to 1
+    end: lower bound of the ratio, 0 to 1
+    pace: decay constant k as a fraction of all updates
+    updates: decay constant k in updates; 0 uses `pace`
     """
 
     label_smoothing: Fraction = 0.0
@@ -52,24 +54,23 @@ class ScheduledSampling:
     def __post_init__(self) -> None:
         if self.decay != "constant" and self.end > self.start:
             raise ValueError(
-                f"objective.end={self.end:g} is above objective.start={self.start:g}: the ratio "
-                "can only fall"
+                f"objective.end={self.end:g} must be at most objective.start={self.start:g}"
             )
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Keys of a decay that the run does not have."""
+        """Returns the keys that the chosen decay does not use, each with the reason."""
         if run.value("objective.decay") == "constant":
-            why = "the ratio stays objective.start with objective.decay=constant"
+            why = "the ratio is constant with objective.decay=constant"
             return dict.fromkeys([f"objective.{key}" for key in ("end", "pace", "updates")], why)
         updates = run.value("objective.updates")
-        return {"objective.pace": f"the pace is objective.updates={updates}"} if updates else {}
+        return {"objective.pace": f"objective.updates={updates} replaces it"} if updates else {}
 
     def ratio(self, step: int, total: int = 0) -> float:
-        """The teacher-forcing ratio ε.
+        """Returns the teacher-forcing ratio ε.
 
-        step: updates done so far
-        total: updates of the training
+        step: number of updates done so far
+        total: largest number of updates in the training
         """
         k = self.updates or max(1, round(self.pace * total))
         if self.decay == "constant":
@@ -93,8 +94,8 @@ class ScheduledSampling:
 
 
 def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[DecoderOutput, Prepared]:
-    """Output of a decoder that reads the reference word with probability `ratio`, else a sampled
-    one."""
+    """Runs the decoder with the reference token as input with probability `ratio`, else a sampled
+    token."""
     memory = model.encode(batch.source, batch.source_lengths, batch.pictures)
     state = model.start(memory)
     inputs = batch.inputs[:, :1]  # [B, 1], BOS
@@ -103,7 +104,7 @@ def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[Decoder
         reference = batch.inputs[:, t : t + 1]  # [B, 1]
         outputs.append(model.decode(inputs, state, memory))
         state = outputs[-1].state
-        with torch.no_grad():  # the choice of a word is not differentiated
+        with torch.no_grad():  # sampling has no gradient
             log_probs = model.output_layer.log_probs(outputs[-1], memory)  # [B, 1, V]
             log_probs[..., [PAD, BOS]] = -torch.inf  # no search would choose them
             sampled = torch.distributions.Categorical(logits=log_probs).sample()  # [B, 1]
@@ -118,7 +119,7 @@ def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[Decoder
 
 @functools.cache
 def _solve_half(updates: int) -> float:
-    """k' with (k'+1) / (k' + e^{updates/k'}) = 1/2, by bisection."""
+    """Returns k' with (k'+1) / (k' + e^{updates/k'}) = 1/2, found by bisection."""
     low = updates / 700
     high = max(2.0, float(updates))
     for _ in range(80):

@@ -1,7 +1,9 @@
-"""Tasks: each is one file here. A task owns the network, the data and the validation; training uses
-only what this file declares.
+"""Tasks: each task owns the network, the data and the validation of a training.
 
-Read: this file, translation_task, classification_task, pretrained_vectors.
+The training loop depends only on the interfaces in this file. Each task is one file in this
+folder.
+
+Reading order: this file, translation_task, classification_task, pretrained_vectors.
 """
 
 import math
@@ -20,17 +22,17 @@ from nmt.model import Network
 
 
 class ValidationStopped(Exception):
-    """A validation that was interrupted: its figures are incomplete."""
+    """Raised if a validation was interrupted, so its results are incomplete."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
     """Results of a validation.
 
-    metrics: figures by name, among them `loss` and the metric of the task.
-    answers: outputs of the network, one line each.
-    samples: a few inputs and outputs in Markdown; empty if no samples were requested.
-    attention: the attention over one of the inputs.
+    metrics: values by name, among them `loss` and the metric of the task
+    answers: outputs of the network, one line each
+    samples: a few inputs and outputs as Markdown; empty if no samples were requested
+    attention: attention over one of the inputs; None if not requested
     """
 
     metrics: Mapping[str, float]
@@ -43,9 +45,9 @@ class Validation:
 class FinalResult:
     """Results of a test.
 
-    part: name of the part of the data: test, or validation if there is no test part.
-    results: figures for results.json; `scores` has a `score` for each metric.
-    lines: the same as lines for the log.
+    part: evaluated part of the data, "test", or "validation" if there is no test set
+    results: entries for results.json; `scores` has a `score` for each metric
+    lines: results as lines for the log
     """
 
     part: str
@@ -54,21 +56,22 @@ class FinalResult:
 
 
 def never() -> bool:
-    """The default check for an interruption."""
+    """Returns False; the default interruption check."""
     return False
 
 
 class Task(ABC):
-    """A network, its data, an objective and metrics.
+    """Network, data, objective and metrics of a training.
 
-    command: name of the command line.
-    unit: name of the items that batches count.
-    metric: name of the figure that chooses the best weights.
-    epochs: epochs after which the data ends.
-    seed: random seed of order and dropout.
-    ranks: the processes that train together.
-    fingerprints: hashes of the parts of the data.
-    meta, tensors: contents of a checkpoint besides the weights.
+    command: name of the command-line program
+    unit: unit of the batch size and the training speed, such as "target tokens"
+    metric: name of the metric that selects the best weights
+    epochs: number of epochs after which the data ends
+    seed: random seed of data order and dropout
+    ranks: processes that train together
+    title: title of the learning curve
+    fingerprints: hash of each part of the data
+    meta, tensors: contents of a checkpoint besides the weights
     """
 
     command: str
@@ -85,44 +88,50 @@ class Task(ABC):
 
     @abstractmethod
     def introduction(self) -> tuple[str, str]:
-        """One line about the data and one about the network."""
+        """Returns a line about the data and a line about the network, for the log."""
 
     @abstractmethod
     def objective(self, network: Any, batch: Any, update: int, total: int) -> Loss:
-        """The loss to minimise."""
+        """Returns the training loss of a batch."""
 
     @abstractmethod
     def batches(self, epoch: int) -> Batches:
-        """An epoch's batches, a pure function of its number."""
+        """Returns the batches of an epoch, which depend only on its number."""
 
     @abstractmethod
     def validate(self, interrupted: Callable[[], bool] = never) -> Validation:
         """Validates the network, which is in evaluation mode.
 
-        interrupted: called between batches; whether to stop.
+        interrupted: function called between batches; True stops the validation
 
         Raises ValidationStopped on all ranks if one of them was interrupted.
         """
 
     @abstractmethod
     def better(self, new: float, old: float | None) -> bool:
-        """Whether the metric has improved.
+        """Returns whether the metric has improved.
 
         new: score of the last validation
-        old: best score before; None: there is none
+        old: best score before; None at the first validation
         """
 
     @abstractmethod
     def test(self, write: Callable[[str, str], None]) -> FinalResult:
-        """Evaluates the network on the test part, or on the validation part if there is none.
+        """Evaluates the network on the test set, or on the validation set if there is no test set.
 
-        write: called with the name of a file and the answers in it.
+        write: function that writes a file, given its name and text
         """
 
     @abstractmethod
     def draw(self, folder: Path) -> None:
-        """Draws figures of the trained network."""
+        """Draws figures of the trained network.
+
+        folder: folder for the image files
+        """
 
     @abstractmethod
     def next_commands(self, folder: Path) -> list[str]:
-        """Commands to suggest next."""
+        """Returns commands that use the trained model, to suggest at the end of a run.
+
+        folder: run directory
+        """

@@ -1,4 +1,4 @@
-"""Training to classify: labelled text, and macro-F1 on the validation part to choose the best
+"""Classification task: labelled texts, and macro-F1 on the validation set to select the best
 weights."""
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from nmt.training.task import FinalResult, Task, Validation, ValidationStopped, 
 
 log = logging.getLogger(__name__)
 MOST_LINES = 30
-"""Largest number of labels that are listed individually."""
+"""Largest number of labels whose results are logged individually."""
 
 
 class ClassificationTask(Task):
-    """Training to classify.
+    """Training of a text classifier.
 
-    splits: texts with labels.
-    labels: the labels of the training part.
-    tokenizer: trained on the training part.
-    network: network to train.
-    batching: sizes and order of batches.
-    metric: macro_f1, accuracy or loss; it chooses the best weights.
-    seed: random seed of order and dropout.
-    max_tokens: longer texts are cut.
-    ranks: the processes that train together.
+    splits: texts with labels
+    labels: labels of the training set
+    tokenizer: tokenizer of the texts
+    network: network to train
+    batching: size and order of batches
+    metric: metric that selects the best weights, macro_f1, accuracy or loss
+    seed: random seed of data order and dropout
+    max_tokens: largest number of tokens per text; longer texts are truncated
+    ranks: processes that train together
     """
 
     command = "classify"
@@ -77,7 +77,7 @@ class ClassificationTask(Task):
             unseen = labels.unseen(part.labels)
             if unseen:
                 log.warning(
-                    "%s: labels that do not occur in training, and so count as missed: %s",
+                    "%s: labels missing in the training set, which count as errors: %s",
                     part.name,
                     _some(unseen),
                 )
@@ -91,7 +91,7 @@ class ClassificationTask(Task):
         self.documents = self.encode(splits.train.texts)
         if self.documents.cut:
             log.warning(
-                "%s: %s texts have more than %s tokens: the rest is not read",
+                "%s: %s texts have more than %s tokens and are truncated",
                 splits.train.name, f"{self.documents.cut:,}", max_tokens,
             )  # fmt: skip
         self.gold = labels.table(splits.train.labels)
@@ -137,10 +137,14 @@ class ClassificationTask(Task):
         return old is None or (new < old if self.metric == "loss" else new > old)
 
     def _evaluate(self, part: Labelled) -> tuple[dict[str, Any], np.ndarray]:
-        """Figures of the model's answers, and the answers as a Boolean table.
+        """Evaluates the network on a part of the data.
 
-        Labels that do not occur in training count as missed; the loss (nats per text) leaves them
-        out.
+        Labels that do not occur in training count as errors; the loss (nats per text) excludes
+        them.
+
+        part: texts with labels
+
+        Returns the metrics, and the predicted labels as a Boolean table [texts, labels].
         """
         texts = self.ranks.share(part.texts)
         share: Any = self.reader.probabilities(texts) if len(texts) else []
@@ -171,8 +175,8 @@ class ClassificationTask(Task):
         lines = _figures(figures)
         if gap.texts:
             lines.append(
-                "without the 3 most important words the guess loses "
-                f"{100 * gap.most_important:.1f} points of probability, without 3 random words "
+                "removing the 3 most important words lowers the probability of the predicted label "
+                f"by {100 * gap.most_important:.1f} percentage points, removing 3 random words by "
                 f"{100 * gap.random:.1f}"
             )
         scores = {metric: {"score": figures[metric]} for metric in ("macro_f1", "accuracy", "loss")}
@@ -180,7 +184,11 @@ class ClassificationTask(Task):
         return FinalResult(part=name, results=results, lines=lines)
 
     def draw(self, folder: Path) -> None:
-        """A few validation texts with their most important words."""
+        """Writes an HTML page of a few validation texts with their most important words
+        highlighted.
+
+        folder: folder of the page
+        """
         part = self.splits.validation
         by_length = sorted(range(len(part)), key=lambda i: len(part.texts[i]))
         examples = by_length[len(part) // 3 :: max(1, len(part) // 30)]
@@ -199,7 +207,7 @@ class ClassificationTask(Task):
 
 
 def _figures(figures: Mapping[str, Any]) -> list[str]:
-    """Figures of a test for people, with those of each label."""
+    """Returns the test results as lines of text, in total and for each label."""
     lines = [f"macro-F1 {figures['macro_f1']:.2f}   accuracy {figures['accuracy']:.2f}"]
     lines += [
         f"{label}: precision {figure['precision']:.1f}, recall {figure['recall']:.1f}, "
@@ -213,10 +221,14 @@ def _figures(figures: Mapping[str, Any]) -> list[str]:
 
 
 def _some(labels: Sequence[str], most: int = 10) -> str:
-    """The first of many labels, each shortened."""
+    """Returns a comma-separated list of the first labels, each truncated to 30 characters.
+
+    labels: names of the labels
+    most: largest number of labels in the list
+    """
     names = [label if len(label) <= 30 else f"{label[:29]}…" for label in labels[:most]]
     more = (
-        f" and {len(labels) - most:,} more; is data.label the right column?"
+        f" and {len(labels) - most:,} more; check that data.label is the right column"
         if len(labels) > most
         else ""
     )
@@ -225,8 +237,12 @@ def _some(labels: Sequence[str], most: int = 10) -> str:
 
 @dataclass(frozen=True)
 class TextBatches:
-    """The batches of an epoch: documents, their gold labels [documents, labels], and the documents
-    of each batch."""
+    """Batches of one epoch.
+
+    documents: tokenised texts
+    gold: Boolean table of gold labels [documents, labels]
+    order: indices of the documents of each batch
+    """
 
     documents: Documents
     gold: np.ndarray
@@ -240,7 +256,7 @@ class TextBatches:
 
 
 def fingerprints(splits: LabelledSplits) -> dict[str, str]:
-    """Fingerprint of the training and validation texts of a run."""
+    """Returns a hash of the training set and of the validation set, by name."""
     return {"train": _fingerprint(splits.train), "validation": _fingerprint(splits.validation)}
 
 

@@ -1,4 +1,4 @@
-"""Word vectors that are trained already, as the embeddings of the words that have one."""
+"""Initialisation of embeddings from pretrained word vectors."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,15 @@ log = logging.getLogger(__name__)
 def load_vectors(
     table: nn.Embedding, pieces: Sequence[str], paths: Sequence[str], size_key: str
 ) -> None:
-    """Uses the word vectors of files as the vectors of the vocabulary's pieces.
+    """Initialises the embeddings of words from files of pretrained word vectors.
 
-    table: embeddings of the pieces
-    pieces: the vocabulary
-    paths: files of vectors; the first one that has a word counts
-    size_key: key of the size of the embeddings, for messages
+    table: embeddings to change in place
+    pieces: subwords of the vocabulary, in the order of their ids
+    paths: files of word vectors; the first file that contains a word is used
+    size_key: configuration key of the embedding size, for messages
 
-    Raises UserError if the files have no word of the vocabulary, or if vectors have another size.
+    Raises UserError if the files contain no word of the vocabulary, or if the vectors have a
+    different size.
     """
     words = {piece.removeprefix(SPACE) for piece in pieces if piece.startswith(SPACE)}
     words |= {word.lower() for word in words}
@@ -34,15 +35,15 @@ def load_vectors(
         for word, vector in read_vectors(path, words - {""}).items():
             if len(vector) != table.embedding_dim:
                 raise UserError(
-                    f"vectors={path}: {len(vector)} numbers per word; set {size_key}={len(vector)}"
+                    f"vectors={path}: vectors have size {len(vector)}; set {size_key}={len(vector)}"
                 )
             vectors.setdefault(word, vector)
     names = ", ".join(paths)
     share = use_vectors(table, pieces, vectors)
     if not share:
         raise UserError(
-            f"vectors={names}: has none of the vocabulary's words. Are they of this language? "
-            "Choose tokenizer=word, so that the vocabulary is made of words"
+            f"vectors={names}: no vector for any word of the vocabulary. Check the language, and "
+            "choose tokenizer=word, so that the vocabulary consists of words"
         )
     log.info("%s: word vectors found for %.0f %% of the vocabulary", names, 100 * share)
 
@@ -50,10 +51,16 @@ def load_vectors(
 def use_vectors(
     table: nn.Embedding, pieces: Sequence[str], vectors: Mapping[str, np.ndarray]
 ) -> float:
-    """Uses word vectors as the vectors of the pieces that are these words.
+    """Initialises the embeddings of subwords that are whole words from word vectors.
 
-    Other pieces stay random, with the mean and standard deviation of the vectors. Returns the share
-    of the vocabulary that has a vector.
+    Other embeddings are drawn from a normal distribution with the mean and standard deviation of
+    the word vectors.
+
+    table: embeddings to change in place
+    pieces: subwords of the vocabulary, in the order of their ids
+    vectors: vector of each word
+
+    Returns the fraction of the vocabulary that has a word vector.
     """
     new_rows = {}
     for number, piece in enumerate(pieces):

@@ -1,4 +1,4 @@
-"""Training to translate: parallel text, an objective, and BLEU of greedy translations to choose the
+"""Translation task: parallel text, an objective, and BLEU of greedy translations to select the
 best weights."""
 
 import functools
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 def fingerprints(splits: Splits) -> dict[str, str]:
-    """Fingerprint of the training and validation text of a run."""
+    """Returns a hash of the training set and of each validation set, by name."""
     parts = {"train": splits.train, "validation": splits.validation, **splits.more_validation}
     if splits.mixture is None:
         return {name: fingerprint(pairs) for name, pairs in parts.items()}
@@ -49,19 +49,20 @@ def fingerprints(splits: Splits) -> dict[str, str]:
 
 
 class TranslationTask(Task):
-    """Training to translate.
+    """Training of a translation model.
 
-    data: the encoded text, with its tokenizer.
-    network: network to train.
-    objective: the loss.
-    batching: sizes and order of batches.
-    metric: chooses the best weights.
-    search: search for the test part; validation is greedy.
-    seed: random seed of order and dropout.
-    max_validation: most sentences that are translated for a validation; 0: all.
-    options: arguments of `Translator`.
-    ranks: the processes that train together.
-    samples: sentences in the samples of a validation; 0: neither samples nor attention.
+    data: encoded parallel text, with its tokenizer
+    network: network to train
+    objective: function that returns the training loss
+    batching: size and order of batches
+    metric: metric that selects the best weights
+    search: search for the test set; validation uses greedy search
+    seed: random seed of data order and dropout
+    max_validation: largest number of sentences to translate in a validation; 0 for all
+    options: keyword arguments of `Translator`
+    ranks: processes that train together
+    samples: number of sentences in the samples of a validation; 0 disables samples and the
+        attention map
     """
 
     command = "train"
@@ -96,7 +97,7 @@ class TranslationTask(Task):
         self.samples = samples
         self.device = next(network.parameters()).device
         self.metric = metric.name
-        # The first epoch is planned for the introduction too.
+        # Cached, because both the introduction and the training loop use the first epoch.
         self._planned = functools.lru_cache(maxsize=1)(self._plan)
         splits = data.splits
         self.mixing = None
@@ -147,7 +148,7 @@ class TranslationTask(Task):
     def _plan(self, epoch: int) -> EpochBatches:
         stages = () if self.mixing is None else self.mixing.mixture.stages
         is_modified = any(stage.modifiers for stage in stages)
-        # Slow batches are made by another process.
+        # A separate process prepares slow batches.
         is_slow = bool(self.data.tokenizer.sampling) or self.device.type == "cuda" or is_modified
         return EpochBatches(
             self.data,
@@ -160,8 +161,11 @@ class TranslationTask(Task):
         )
 
     def validate(self, interrupted: Callable[[], bool] = never) -> Validation:
-        """Teacher-forced loss (nats per token, no smoothing) and the metrics of greedy
-        translations; those of further validation sets under their names."""
+        """Computes the loss and the metrics of greedy translations on all validation sets.
+
+        The loss is teacher-forced, in nats per token, without label smoothing. Metrics of further
+        validation sets have names such as `NAME/bleu`.
+        """
         splits = self.data.splits
         first = self._validation_of(self.data.validation, splits.validation, interrupted)
         metrics = dict(first.metrics)
@@ -177,8 +181,8 @@ class TranslationTask(Task):
     def _validation_of(
         self, corpus: Corpus, part: Pairs, interrupted: Callable[[], bool]
     ) -> Validation:
-        """Figures and translations of one validation set."""
-        # The loss is that of all pairs; only the translations are fewer.
+        """Returns metrics and translations of one validation set."""
+        # The loss covers all pairs; `max_validation` limits only the translations.
         count = self.max_validation or len(part)
         loss, tokens = self._loss_of(corpus, interrupted)
         answers = self._share_translated(Greedy(), part.source[:count], interrupted)
@@ -192,8 +196,10 @@ class TranslationTask(Task):
         return Validation(metrics={"loss": loss / tokens, **metrics}, answers=answers)
 
     def _loss_of(self, corpus: Corpus, interrupted: Callable[[], bool]) -> tuple[float, float]:
-        """Loss of this rank's share of a validation set, summed over tokens, and the number of
-        tokens."""
+        """Computes the loss on this rank's share of a validation set.
+
+        Returns the loss, summed over tokens, and the number of tokens.
+        """
         loss = 0.0
         tokens = 0.0
         lengths = corpus.source.lengths, corpus.target.lengths
@@ -210,8 +216,8 @@ class TranslationTask(Task):
     def _share_translated(
         self, search: Search, lines: Sequence[str], interrupted: Callable[[], bool] = never
     ) -> list[str]:
-        """Translations of this rank's share of some lines, each on one line; none if
-        interrupted."""
+        """Translates this rank's share of some source lines, each to one line; returns an empty
+        list if interrupted."""
 
         def check(_: int) -> None:
             if interrupted():
@@ -219,14 +225,14 @@ class TranslationTask(Task):
 
         share = list(self.ranks.share(lines))
         try:
-            # A signal during the loss has already ended this validation.
+            # A signal may have arrived during the computation of the loss.
             check(0)
             return [one_line(text) for text in self._translator(search).translate(share, check)]
         except ValidationStopped:
             return []
 
     def _attention(self, part: Pairs) -> AttentionMap | None:
-        """The attention over one sentence."""
+        """Returns the attention map of one sentence; None without attention or sentences."""
         translator = self._translator(Greedy())
         lines = self._shown_of(part, 1)
         if not translator.attends or not lines:
@@ -236,8 +242,14 @@ class TranslationTask(Task):
         return maps[0] if maps else None
 
     def _shown_of(self, part: Pairs, count: int) -> list[str]:
-        """Source lines whose attention is drawn: pictures as they come, or sentences that make
-        readable pictures, an even choice from the longest ones below 80 characters."""
+        """Returns source lines for attention maps.
+
+        Text sources are an even choice from the longest sentences below 80 characters, which fit
+        on a readable map. Image sources are the first ones.
+
+        part: sentence pairs to choose from
+        count: number of lines
+        """
         if self.data.splits.pictures:
             return list(part.source[:count])
         lines = [line for line in part.source if line.strip()]
@@ -283,7 +295,10 @@ class TranslationTask(Task):
         )
 
     def draw(self, folder: Path) -> None:
-        """The attention over a few validation sentences."""
+        """Draws the attention of a few validation sentences.
+
+        folder: folder of the image file
+        """
         translator = self._translator(self.search)
         if not translator.attends:
             return
@@ -302,7 +317,7 @@ class TranslationTask(Task):
 
 
 def _table(part: Pairs, answers: Sequence[str], count: int) -> str:
-    """A Markdown table of a few sentences with their references and translations."""
+    """Returns a Markdown table of the first sentences with their references and translations."""
     rows = [("source", "reference", "translation"), ("---",) * 3]
     rows += list(zip(part.source, part.target, answers, strict=False))[:count]
     cells = [[cell.replace("|", " ") for cell in row] for row in rows]
@@ -310,7 +325,7 @@ def _table(part: Pairs, answers: Sequence[str], count: int) -> str:
 
 
 def _says(line: str) -> str:
-    """A shell command that prints a line, with the tabs between its columns."""
+    """Returns a shell command that prints a line, with tabs between its columns."""
     columns = line.split("\t")
     if len(columns) == 1:
         return f"echo {shlex.quote(line)}"

@@ -1,6 +1,6 @@
-"""Programs that draw figures while a model is trained: TensorBoard, and others if they are chosen.
+"""Experiment trackers: TensorBoard, MLflow, Trackio, Weights & Biases.
 
-Read: this file, tensorboard, the rest in any order.
+Reading order: this file, tensorboard, the rest in any order.
 """
 
 import json
@@ -13,22 +13,24 @@ from nmt.foundation.errors import UserError, first_line
 from nmt.storage.files import read_json_object, write_atomically
 
 KNOWN = "tracker.json"
-"""File of a run directory with the tracker's name of the run."""
+"""File in the run directory with the id that the tracker has given to the run."""
 
 
 class Tracker(ABC):
-    """Receives the configuration and figures of a run. Updates count from 1; a resumed run keeps
-    its name."""
+    """Base class of experiment trackers, which record the configuration and metrics of a run.
+
+    Updates are numbered from 1. A resumed run keeps its id.
+    """
 
     package: str
-    """Package that must be installed."""
+    """Python package that the tracker requires."""
 
     def begin(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
-        """Begins to record a run.
+        """Starts recording a run.
 
         folder: run directory
-        config: flat configuration
-        resumed_at: update from which a resumed run continues; None: a new run
+        config: configuration as a flat mapping
+        resumed_at: update from which a resumed run continues; None for a new run
 
         Raises UserError if the tracker cannot be used.
         """
@@ -36,7 +38,7 @@ class Tracker(ABC):
             self.open(folder, config, resumed_at)
         except UserError:
             raise
-        except Exception as error:  # any error of its server, login or files
+        except Exception as error:  # any error of the tracker's server, login or files
             message = first_line(error)
             raise UserError(f"tracker={self.package}: cannot be used ({message})") from error
 
@@ -45,47 +47,47 @@ class Tracker(ABC):
 
     @abstractmethod
     def figures(self, figures: Mapping[str, float], update: int) -> None:
-        """Records numbers.
+        """Records metrics.
 
-        figures: numbers by names such as validation/bleu
-        update: update to which they belong
+        figures: values by names such as validation/bleu
+        update: number of the update
         """
 
     def text(self, name: str, text: str, update: int) -> None:  # noqa: B027 (not all have it)
         """Records a text.
 
         name: name of the text
-        text: Markdown
-        update: update to which it belongs
+        text: content as Markdown
+        update: number of the update
         """
 
     def picture(self, name: str, figure: Any, update: int) -> None:  # noqa: B027
-        """Records a picture.
+        """Records a figure.
 
-        name: name of the picture
-        figure: a matplotlib figure
-        update: update to which it belongs
+        name: name of the figure
+        figure: matplotlib figure
+        update: number of the update
         """
 
     @abstractmethod
     def close(self, results: Mapping[str, float] | None) -> None:
-        """Ends the record of the run.
+        """Ends the recording of the run.
 
-        results: final scores; None: stopped or failed
+        results: final scores; None if the run was stopped or has failed
         """
 
 
 def known(folder: Path) -> str | None:
-    """The tracker's name of a run, which it keeps when it is resumed; None for a new run."""
+    """Returns the id that a tracker has given to the run in a folder; None for a new run."""
     name = read_json_object(folder / KNOWN).get("id")
     return None if name is None else str(name)
 
 
 def remember(folder: Path, name: str) -> str:
-    """Keeps the tracker's name of a run; returns it.
+    """Saves the id that a tracker has given to a run, and returns it.
 
     folder: run directory
-    name: name that the tracker has given
+    name: id of the run
     """
     write_atomically(folder / KNOWN, json.dumps({"id": name}).encode())
     return name

@@ -1,4 +1,4 @@
-"""MLflow."""
+"""MLflow tracker."""
 
 import os
 from collections.abc import Mapping
@@ -8,15 +8,14 @@ from typing import Any
 from nmt.training.tracker import Tracker, known, remember
 
 LONGEST = 500
-"""Characters of a parameter's value."""
+"""Largest number of characters of a recorded parameter value; longer values are truncated."""
 
 
 class MLflow(Tracker):
-    """Records a run on a tracking server or in a folder.
+    """MLflow tracker, which records to a tracking server or a folder.
 
     experiment: name of the experiment
-    uri: address of the server or folder; None: mlruns beside the run directory, which needs no
-        server
+    uri: address of the server or folder; None for the folder mlruns beside the run directory
     """
 
     package = "mlflow"

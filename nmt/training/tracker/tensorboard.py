@@ -1,4 +1,4 @@
-"""TensorBoard: events in the run directory itself."""
+"""TensorBoard tracker: event files in the run directory."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,8 +8,10 @@ from nmt.training.tracker import Tracker
 
 
 class TensorBoard(Tracker):
-    """Scalars, texts and pictures; when the run ends, its configuration as hyper-parameters with
-    the final scores."""
+    """TensorBoard tracker, which records metrics, texts and figures.
+
+    At the end of the run, it records the configuration as hyperparameters, with the final scores.
+    """
 
     package = "tensorboard"
 

@@ -1,4 +1,4 @@
-"""Trackio: figures in a local database, with a page of its own (`trackio show`)."""
+"""Trackio tracker: metrics in a local database, displayed by `trackio show`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,11 @@ from nmt.training.tracker import Tracker
 
 
 class Trackio(Tracker):
-    """Figures and the configuration; the database is in $TRACKIO_DIR."""
+    """Trackio tracker, which records metrics and the configuration. The database is in
+    $TRACKIO_DIR.
+
+    project: name of the project
+    """
 
     package = "trackio"
 

@@ -1,4 +1,4 @@
-"""Weights & Biases."""
+"""Weights & Biases tracker."""
 
 import uuid
 from collections.abc import Mapping
@@ -9,7 +9,11 @@ from nmt.training.tracker import Tracker, known, remember
 
 
 class Wandb(Tracker):
-    """mode: offline keeps everything in the run directory until `wandb sync`; online sends it."""
+    """Weights & Biases tracker.
+
+    project: name of the project
+    mode: offline stores the records in the run directory until `wandb sync`; online uploads them
+    """
 
     package = "wandb"
 
@@ -25,7 +29,7 @@ class Wandb(Tracker):
         self._run = wandb.init(
             project=self.project,
             name=folder.name,
-            # A name of its own: the folders of two runs may have the same name.
+            # A unique id, because the folders of two runs may have the same name.
             id=known(folder) or remember(folder, uuid.uuid4().hex),
             resume="allow",
             dir=str(folder),
