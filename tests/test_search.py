@@ -296,7 +296,7 @@ def test_diverse_groups_avoid_each_other():
     # without a penalty both groups do the same, and only one hypothesis is different from the others
     [alone] = find(Diverse(width=2, groups=2, diversity=0.0, n_best=2), [garden_path], [5])
     assert len(alone) == 1
-    with pytest.raises(ValueError, match="groups of equal size"):
+    with pytest.raises(ValueError, match="must be a multiple of search.groups"):
         Diverse(width=5, groups=2)
 
 
@@ -435,7 +435,7 @@ def test_an_empty_batch_gives_nothing():
 def test_settings_that_nothing_uses_are_refused():
     with pytest.raises(ValueError, match=r"alpha=0.9 has no effect"):
         Beam(alpha=0.9)
-    with pytest.raises(ValueError, match="for samples"):
+    with pytest.raises(ValueError, match="need search.source=sample"):
         MBR(source="beam", temperature=0.5)
 
 
