@@ -19,10 +19,8 @@ class Network(nn.Module):
     """Base class of trainable networks."""
 
     def forward(self, objective: Objective, batch: Any, update: int, total: int = 0) -> Loss:
-        """Returns the loss of a batch.
-
-        The objective runs inside this one call, so that a wrapper such as DistributedDataParallel
-        sees every use of the network.
+        """Returns the loss of a batch. The objective runs inside this one call, so that a wrapper
+        such as DistributedDataParallel sees every use of the network.
 
         objective: function of the network, the batch, `update` and `total`
         batch: a batch of the type that the network reads
@@ -32,10 +30,8 @@ class Network(nn.Module):
         return objective(self, batch, update, total)
 
     def estimates(self) -> list[Tensor]:
-        """Returns the tensors that modules estimate during training without gradients.
-
-        Each module lists the names of its tensors in the attribute `estimates`.
-        """
+        """Returns the tensors that modules estimate during training without gradients. Each module
+        lists the names of its tensors in the attribute `estimates`."""
         return [
             getattr(module, name)
             for module in self.modules()

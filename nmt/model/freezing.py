@@ -11,9 +11,8 @@ TABLES = ("source_embedding", "target_embedding", "output")
 
 
 def frozen_tables(network: nn.Module) -> list[str]:
-    """Returns the names of the embeddings and output layers that are not trained.
-
-    A matrix that several modules share is listed under each of their names.
+    """Returns the names of the embeddings and output layers that are not trained. A matrix that
+    several modules share is listed under each of their names.
 
     network: network after `freeze`
     """
@@ -26,9 +25,7 @@ def frozen_tables(network: nn.Module) -> list[str]:
 
 
 def freeze(network: nn.Module, names: Sequence[str]) -> None:
-    """Excludes parameters from training.
-
-    A shared weight matrix is frozen under any of its names.
+    """Excludes parameters from training. A shared weight matrix is frozen under any of its names.
 
     network: network whose parameters are changed in place
     names: names of modules or of single parameters
@@ -46,7 +43,7 @@ def freeze(network: nn.Module, names: Sequence[str]) -> None:
     if unknown:
         parts = ", ".join(sorted({name.partition(".")[0] for name in parameters}))
         raise UserError(
-            f"freeze={','.join(unknown)}: not found in the network; choose among: {parts}"
+            f"freeze={','.join(unknown)}: not found in the network (available: {parts})"
         )
     if not any(parameter.requires_grad for parameter in parameters.values()):
         raise UserError("freeze: no trainable parameter is left; freeze fewer modules")

@@ -14,9 +14,7 @@ AnyPrecision = TypeVar("AnyPrecision", Precision, GenerationPrecision)
 
 def usable_precision(name: AnyPrecision, device: torch.device) -> AnyPrecision:
     """Returns the configured precision, or float32 if the device would only emulate that
-    precision.
-
-    Logs a warning if the result is float32 instead of the configured precision.
+    precision. Logs a warning if the result is float32 instead of the configured precision.
 
     name: configured precision
     device: device of the network

@@ -72,15 +72,15 @@ class Seq2Label(Network):
         """Yields an error for data without labels, an encoder of images, or a second language."""
         if not hasattr(run.parts["data"], "labelled"):
             yield ConfigError(
-                "data", "this data set has no labels: choose data=tsv, csv, jsonl, parquet or hub"
+                "data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub"
             )
         if run.parts["encoder"].reads_pictures:
             yield ConfigError(
-                "encoder", "reads images, but texts are classified: choose encoder=bidirectional"
+                "encoder", "reads images, but texts are classified; choose encoder=bidirectional"
             )
         if not run.joint:
             yield ConfigError(
-                "tokenizer.joint", "classification has only one language: leave it out", "false"
+                "tokenizer.joint", "classification has only one language; leave it out", "false"
             )
 
     def read(self, batch: TextBatch) -> tuple[Float[Tensor, "B L"], Pooled]:

@@ -29,18 +29,13 @@ from nmt.model.lexical import Lexical
 from nmt.model.output import OutputLayer
 
 Tying = Literal["none", "output", "all"]
-"""Choice of the embeddings that share one weight matrix.
-
-none: no shared weights
-output: target embedding and output layer
-all: source embedding, target embedding and output layer
-"""
+"""Choice of the embeddings that share one weight matrix: none; the target embedding and the output
+layer ("output"); or also the source embedding ("all")."""
 
 
 class Seq2Seq(Network):
-    """Translation network: embeddings, encoder, decoder and output layer.
-
-    The caller must pass components of matching sizes.
+    """Translation network: embeddings, encoder, decoder and output layer. The caller must pass
+    components of matching sizes.
 
     source_vocabulary: number of source subwords, factors not counted
     target_vocabulary: number of target subwords
@@ -136,7 +131,7 @@ class Seq2Seq(Network):
         for key, instead in cls.needs_joint(run.value("model")).items():
             yield run.error(
                 key,
-                "needs one vocabulary for both languages: set tokenizer.joint=true or " + instead,
+                "needs one vocabulary for both languages; set tokenizer.joint=true or " + instead,
             )
 
     @classmethod
@@ -145,10 +140,10 @@ class Seq2Seq(Network):
         reasons = {}
         if not run.value("model.dropout") and not run.value("model.readout_dropout"):
             reasons["model.variational_dropout"] = (
-                "dropout is 0: set model.dropout or model.readout_dropout"
+                "dropout is 0; set model.dropout or model.readout_dropout"
             )
         if not run.value("data.factors"):
-            reasons["model.factor_size"] = "the source has no factors: set data.factors"
+            reasons["model.factor_size"] = "the source has no factors; set data.factors"
         return reasons
 
     def encode(
@@ -157,10 +152,8 @@ class Seq2Seq(Network):
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
     ) -> Prepared:
-        """Returns the encoder memory of B sources, prepared for the decoder.
-
-        The memory includes the source tokens if the output layer reads them (copying or lexical
-        model).
+        """Returns the encoder memory of B sources, prepared for the decoder. The memory includes
+        the source tokens if the output layer reads them (copying or lexical model).
 
         source: token ids padded with PAD; with factors, numbers whose digits are subword and
             factors
@@ -177,9 +170,8 @@ class Seq2Seq(Network):
         return replace(memory, source_words=SourceWords(ids=ids, vectors=vectors))
 
     def start(self, memory: Prepared) -> State:
-        """Returns the decoder state before the first token, with one row per sentence.
-
-        In training, the state contains newly drawn masks of variational dropout.
+        """Returns the decoder state before the first token, with one row per sentence. In
+        training, the state contains newly drawn masks of variational dropout.
 
         memory: prepared encoder memory of B sentences
         """

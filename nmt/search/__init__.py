@@ -1,4 +1,4 @@
-"""Searches: generate outputs token by token from the log-probabilities of a `Step`.
+"""Search algorithms that generate outputs token by token from the log-probabilities of a `Step`.
 
 A search does not depend on the model behind the step. Each search is one file in this folder and
 one YAML file in conf/search.

@@ -99,9 +99,8 @@ def _candidates(
 def _share_out(
     banks: dict[int, list[BankCandidate]], width: int, required: int
 ) -> list[BankCandidate]:
-    """Returns the best `width` candidates, with an equal share of slots for each bank.
-
-    Slots that a bank cannot fill go to the highest banks that can.
+    """Returns the best `width` candidates, with an equal share of slots for each bank. Slots that
+    a bank cannot fill go to the highest banks that can.
 
     banks: candidates by number of required tokens that they contain
     width: number of slots

@@ -52,9 +52,8 @@ class Extension:
 
 
 class HostExtension:
-    """An `Extension` as NumPy arrays on the CPU, where the search does its bookkeeping.
+    """An `Extension` with NumPy arrays on the CPU, where the search does its bookkeeping.
 
-    totals, parents, tokens: arrays of the `Extension`
     ended: True for slots whose hypothesis is finished
     open_totals: log-probabilities of the unfinished hypotheses; -inf for all other slots
     """
@@ -90,13 +89,8 @@ class BeamState:
     def start(
         requests: Sequence[Request], width: int, starts: Sequence[int], device: torch.device
     ) -> BeamState:
-        """Returns the state at the start of a search, with empty hypotheses.
-
-        requests: one request per sentence
-        width: W, slots per sentence
-        starts: slots of each sentence that contain an empty hypothesis; all others are empty
-        device: device of the tensors
-        """
+        """Returns the state at the start of a search: empty hypotheses in the slots `starts` of
+        each sentence."""
         totals = torch.full((len(requests), width), -torch.inf, device=device, dtype=torch.float64)
         totals[:, list(starts)] = 0.0
         slots = (totals > -torch.inf).flatten().nonzero().squeeze(1)
@@ -314,9 +308,8 @@ def breadth_first_search(
     n_best: int,
     penalty: Penalty,
 ) -> list[list[Hypothesis]]:
-    """Returns the `n_best` finished hypotheses of each sentence by `penalty`, best first.
-
-    The result contains fewer hypotheses if the search finds fewer.
+    """Returns the `n_best` finished hypotheses of each sentence by `penalty`, best first, or fewer
+    if the search finds fewer.
 
     step: model interface that returns log-probabilities of the next token
     state: model state before the first token, one row per sentence

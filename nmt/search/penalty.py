@@ -1,7 +1,7 @@
 """Scores of finished hypotheses, with length and coverage penalties.
 
 P is the log-probability of a hypothesis with n tokens, EOS included. `length_penalty` selects the
-score:
+score, with α = `alpha`:
 
 none         P
 average      P / n
@@ -9,8 +9,8 @@ power        P / n^α                      normalisation of Marian and fairseq
 wu           P / ((5 + n) / 6)^α          Wu et al. 2016, eq. 14
 reward       P + α n                      constant reward per token
 
-`coverage` adds β Σ_s log min(1, Σ_t a_ts) to the score (Wu et al. 2016, eq. 14), where a_ts is the
-attention of token t to source position s. The term is at most 0; β > 0 favours hypotheses that
+The coverage penalty adds β Σ_s log min(1, Σ_t a_ts) (Wu et al. 2016, eq. 14), with β = `coverage`
+and the attention a_ts of token t to source position s. It is at most 0 and favours hypotheses that
 attend to every source position.
 """
 

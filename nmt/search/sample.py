@@ -40,7 +40,7 @@ class Sample:
     """
 
     repeats = True
-    """Samples may repeat; duplicates are kept."""
+    """Whether the n-best list may contain duplicates."""
 
     def __init__(
         self,

@@ -28,13 +28,8 @@ class RankingStep(Protocol):
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
     ) -> RankedPrediction:
-        """Returns the `count` most probable next tokens of each row.
-
-        tokens: previous token of each row
-        state: model state before the step
-        layout: slots of the hypotheses; None if all sentences have equally many rows
-        count: number of tokens per row
-        """
+        """Returns the `count` most probable next tokens of each row. The remaining arguments are
+        those of `Step.__call__`."""
         ...
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 BLOCK = 128
-"""Values per block."""
+"""Number of values per block of `top_k`."""
 
 
 def top_k(x: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:

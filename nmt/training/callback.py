@@ -55,7 +55,7 @@ class Callback:
 
         update: number of updates done
         epoch: number of epochs done, as a fraction
-        validation: results: metrics by name, and the translations or labels as `answers`
+        validation: metrics by name, and the translations or labels as `answers`
         best: whether the result is the best so far
         """
 

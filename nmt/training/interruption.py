@@ -15,10 +15,8 @@ signal both a process and its group."""
 
 
 class Interruption:
-    """Record of received signals.
-
-    A second Ctrl-C, more than REPEAT seconds after the first signal, raises KeyboardInterrupt. All
-    other further signals are ignored.
+    """Record of received signals. A second Ctrl-C, more than REPEAT seconds after the first
+    signal, raises KeyboardInterrupt. All other further signals are ignored.
 
     requested: whether a signal has arrived
     """
@@ -39,10 +37,8 @@ class Interruption:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Context manager that records signals instead of ending the process.
-
-    Outside the main thread, where Python allows no signal handlers, it has no effect.
-    """
+    """Context manager that records signals instead of ending the process. Outside the main thread,
+    where Python allows no signal handlers, it has no effect."""
     interruption = Interruption()
     previous: dict[int, Any] = {}
     with contextlib.suppress(ValueError):

@@ -13,18 +13,16 @@ _TRIM_THRESHOLD = -1
 _TOP_PAD = -2
 _MMAP_THRESHOLD = -3
 CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""Environment variables for the cache sizes of oneDNN and of PyTorch's layer above it, in prepared
-matrix multiplications."""
+"""Environment variables that limit the caches of prepared matrix multiplications in oneDNN and in
+PyTorch's layer above it."""
 OFTEN = 5
 """Progress reports between two returns of memory to the system. More frequent returns cost time,
 because the system zeroes pages before they are used again."""
 
 
 def keep_few_products(count: int = 128) -> None:
-    """Limits the caches of prepared bfloat16 matrix multiplications; must be called before the
-    first multiplication.
-
-    count: largest number of entries per cache
+    """Limits the caches of prepared bfloat16 matrix multiplications to `count` entries; must be
+    called before the first multiplication.
 
     By default, PyTorch caches 1,024 entries with their working memory, one per combination of
     sizes. Batches of many sizes fill gigabytes, although few entries are used again.

@@ -99,9 +99,8 @@ def git_commit() -> str | None:
 
 
 def claim(path: Path) -> Lock:
-    """Locks a folder for a new run of this process, and returns the lock.
-
-    Files of a run that ended before its first checkpoint are removed.
+    """Locks a folder for a new run of this process, and returns the lock. Files of a run that
+    ended before its first checkpoint are removed.
 
     path: run directory, created if missing
 
@@ -146,13 +145,10 @@ def _check_free(path: Path) -> None:
 
 
 def claim_fresh(base: Path) -> tuple[Path, Lock]:
-    """Creates and locks a new folder.
+    """Creates and locks a new folder, and returns its path and lock. Raises UserError if the
+    folder cannot be created.
 
     base: path of the folder; a number is appended if the path exists
-
-    Returns the path and the lock.
-
-    Raises UserError if the folder cannot be created.
     """
     for number in itertools.count(1):
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
@@ -173,10 +169,7 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
 
 
 def clear(path: Path) -> None:
-    """Removes the files of a run that ended before its first checkpoint.
-
-    path: run directory
-    """
+    """Removes the files of a run that ended before its first checkpoint."""
     remove_unfinished(path)
     patterns = (*BEGINNING, *CHECKPOINTS, "validation-*.txt", "events.out.tfevents.*")
     for pattern in patterns:
@@ -186,10 +179,8 @@ def clear(path: Path) -> None:
 
 
 def started_in(path: Path) -> str | None:
-    """Returns the working directory in which a run was started; None if unknown.
-
-    Relative paths in the run's configuration are relative to this directory.
-    """
+    """Returns the working directory in which a run was started, the base of its relative paths;
+    None if unknown."""
     folder = read_json_object(path / RECORD).get("started_in")
     return folder if isinstance(folder, str) else None
 
@@ -212,11 +203,7 @@ class RunDirectory(Callback):
     keep_answers: bool = False
 
     def describe(self, config: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
-        """Writes run.json and config.yaml. run.json keeps the commands of earlier starts.
-
-        config: resolved configuration
-        fingerprints: hash of each part of the data
-        """
+        """Writes run.json and config.yaml. run.json keeps the commands of earlier starts."""
         file = self.path / RECORD
         commands = read_json_object(file).get("commands")
         if not isinstance(commands, list):
@@ -306,10 +293,6 @@ class RunDirectory(Callback):
         return read_metrics(self.path)
 
     def drop_records_after(self, update: int) -> None:
-        """Removes the metrics of updates after the checkpoint to resume from, because the run
-        repeats these updates.
-
-        update: number of the checkpoint's last update@@ nmt/search/breadth_first.py
-        """
+        """Removes the metrics of all updates after `update`, which a resumed run repeats."""
         entries = [entry for entry in self.records() if entry["update"] <= update]
         self.write_text("metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries))

@@ -30,12 +30,8 @@ class Schedule:
         return warm * self.decay(step, total, epoch)
 
     def decay(self, step: int, total: int, epoch: float) -> float:
-        """Returns the factor of the learning rate without the warm-up.
-
-        step: number of the update, from 0
-        total: largest number of updates in the training
-        epoch: number of epochs done, as a fraction
-        """
+        """Returns the factor of the learning rate without the warm-up, for the arguments of
+        `factor`."""
         return 1.0
 
     def observe(self, improved: bool) -> None:
@@ -49,10 +45,8 @@ class Schedule:
         return {}
 
     def load(self, state: dict[str, float]) -> None:
-        """Restores a saved state.
-
-        Raises KeyError, TypeError or ValueError if the state is damaged.
-        """
+        """Restores a saved state. Raises KeyError, TypeError or ValueError if the state is
+        damaged."""
         for name, value in self.state().items():
             setattr(self, name, type(value)(state[name]))
 
@@ -68,11 +62,7 @@ class LinearDecay(Schedule):
     final: Ratio = 0.0
 
     def progress(self, step: int, total: int) -> float:
-        """Returns the progress of the decay, from 0 after the warm-up to 1 after the last update.
-
-        step: number of the update, from 0
-        total: largest number of updates in the training
-        """
+        """Returns the progress of the decay, from 0 after the warm-up to 1 after the last update."""
         return min(1.0, max(0, step - self.warmup) / max(1, total - self.warmup))
 
     def decay(self, step: int, total: int, epoch: float) -> float:

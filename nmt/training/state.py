@@ -55,10 +55,8 @@ class TrainingProgress:
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> "TrainingProgress":
-        """Restores the progress from the mapping that `dataclasses.asdict` returned.
-
-        Raises KeyError, TypeError or ValueError if the mapping is damaged.
-        """
+        """Restores the progress from the mapping that `dataclasses.asdict` returned. Raises
+        KeyError, TypeError or ValueError if the mapping is damaged."""
         for name, value in saved.items():
             if type(value) not in KINDS.get(name, (int,)):  # isinstance accepts bool as int
                 raise TypeError(f"{name} is {type(value).__name__}")
@@ -235,9 +233,8 @@ class TrainingState:
         return state, tensors
 
     def load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Restores the state that `save` returned.
-
-        Settings of the optimizer, such as learning rate and momentum, are not restored.
+        """Restores the state that `save` returned. Settings of the optimizer, such as learning
+        rate and momentum, are not restored.
 
         state, tensors: JSON and tensors of the saved state
 

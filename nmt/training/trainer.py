@@ -98,8 +98,7 @@ class Trainer:
     rollback: restores the last saved state and halves the learning rate
     """
     shard: bool = False
-    """Whether each rank stores only its share of the optimizer's state and of the moving average.
-    """
+    """Whether each rank stores only its share of the optimizer's state and the moving average."""
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
@@ -140,10 +139,8 @@ class Trainer:
         callbacks: called after updates, validations and epochs
         resume: state and tensors of the checkpoint to resume from; None for a new training
 
-        Returns the progress of the finished training.
-
-        Raises Stopped, after saving, if training is interrupted; UserError if the loss is NaN or
-        infinite.
+        Returns the progress of the finished training. Raises Stopped, after saving, if training is
+        interrupted; UserError if the loss is NaN or infinite.
         """
         state = TrainingState(
             task.network,
@@ -205,10 +202,7 @@ class TrainingLoop:
         self._reported_at = time.monotonic()
 
     def run(self) -> None:
-        """Trains to the end.
-
-        Raises Stopped, after saving, if training is interrupted.
-        """
+        """Trains to the end. Raises Stopped, after saving, if training is interrupted."""
         stop_after = self.trainer.stop_after
         while not self.progress.finished and self.progress.epoch < self.epochs:
             if 0 < stop_after <= self.progress.epoch:
@@ -268,10 +262,8 @@ class TrainingLoop:
                 callback.on_epoch(progress.epoch)
 
     def _plan(self, batches: Batches) -> EpochPlan:
-        """Returns the plan of the current epoch.
-
-        Raises UserError if the epoch has fewer batches than there are ranks.
-        """
+        """Returns the plan of the current epoch. Raises UserError if the epoch has fewer batches
+        than there are ranks."""
         progress = self.progress
         updates_done = math.ceil(progress.batch / (self.trainer.accumulate * self.ranks.count))
         plan = EpochPlan(
@@ -313,10 +305,8 @@ class TrainingLoop:
             yield update, [(planned, next(reader)) for planned in share]
 
     def _save_if_due(self) -> None:
-        """Saves the state after `save_every` minutes, and before a stop.
-
-        Raises Stopped if a signal has arrived.
-        """
+        """Saves the state after `save_every` minutes, and before a stop. Raises Stopped if a
+        signal has arrived."""
         minutes = (time.monotonic() - self._saved_at) / 60
         is_old = self.ranks.first and minutes > self.trainer.save_every
         stopped = self._is_stopped()
@@ -358,10 +348,8 @@ class TrainingLoop:
     def _backward(
         self, planned: PlannedBatch, batch: TrainingBatch, total: int, tokens: float
     ) -> Tensor:
-        """Adds the gradient of one batch, divided by the number of tokens of the update.
-
-        Returns the loss, summed over tokens.
-        """
+        """Adds the gradient of one batch, divided by the number of tokens of the update. Returns
+        the loss, summed over tokens."""
         _seed(self.task.seed, self.progress.epoch, planned.number)
         device = self.state.parameters[0].device
         precision = AUTOCAST[self.trainer.precision]
@@ -375,11 +363,8 @@ class TrainingLoop:
     def _without_update(self, norm: Tensor) -> Tensor | None:
         """Handles a NaN or infinite loss or gradient according to `on_nan`.
 
-        norm: norm of the gradient
-
-        Returns a norm of 0 if the update is skipped, or None if the state is rolled back.
-
-        Raises UserError if training stops.
+        Returns a norm of 0 if the update is skipped, or None if the state is rolled back. Raises
+        UserError if training stops.
         """
         progress = self.progress
         policy = self.trainer.on_nan
@@ -416,10 +401,8 @@ class TrainingLoop:
         self._reset_figures()
 
     def _validation_of(self, weights: dict[str, Tensor]) -> Validation:
-        """Validates the given weights.
-
-        Raises Stopped, after saving, if interrupted; the resumed run repeats the validation.
-        """
+        """Validates the given weights. Raises Stopped, after saving, if interrupted; the resumed
+        run repeats the validation."""
         try:
             with self.state.using(weights):
                 return self.task.validate(lambda: self.interruption.requested)
@@ -428,12 +411,8 @@ class TrainingLoop:
             raise Stopped from None
 
     def _validate(self, epoch: float) -> None:
-        """Validates the network, saves the best weights, and calls schedule and callbacks.
-
-        Marks the training as finished if the patience is exhausted.
-
-        epoch: number of epochs done, as a fraction
-        """
+        """Validates the network, saves the best weights, and calls schedule and callbacks. Marks
+        the training as finished if the patience is exhausted."""
         progress = self.progress
         weights = self.state.weights()
         progress.validating = True
@@ -465,11 +444,7 @@ class TrainingLoop:
 
     def _snapshot(self, score: float, weights: dict[str, Tensor]) -> None:
         """Saves the weights if their score is among the best `average` validations, and removes
-        weaker snapshots.
-
-        score: score of the last validation
-        weights: validated weights
-        """
+        weaker snapshots."""
         snapshots = [*self.progress.snapshots, (self.progress.update, score)]
         while len(snapshots) > self.trainer.average:
             worst = snapshots[0]
@@ -483,12 +458,7 @@ class TrainingLoop:
             self.store.save_snapshot(self.progress.update, weights, updates)
 
     def _keep_best(self, validation: Validation, weights: dict[str, Tensor], **facts: Any) -> None:
-        """Saves the best weights so far.
-
-        validation: results of the weights
-        weights: validated weights
-        facts: further entries of the checkpoint's header
-        """
+        """Saves the best weights so far, with further `facts` in the checkpoint's header."""
         self.progress.best = validation.metrics[self.task.metric]
         self.progress.best_update = self.progress.update
         if self.ranks.first:
@@ -524,10 +494,8 @@ class TrainingLoop:
             callback.on_validation(progress.update, float(progress.epoch), validation, True)
 
     def save(self) -> None:
-        """Saves everything needed to resume.
-
-        Raises UserError, without saving, if weights are NaN or infinite.
-        """
+        """Saves everything needed to resume. Raises UserError, without saving, if weights are NaN
+        or infinite."""
         progress = self.progress
         if not self.state.sound():
             raise UserError(
@@ -556,10 +524,7 @@ class TrainingLoop:
 
 
 def _seed(seed: int, epoch: int, batch: int) -> None:
-    """Seeds the random number generator for a batch.
-
-    The seed depends only on the run's seed, the epoch and the batch, not on the number of ranks or
-    on interruptions.
-    """
+    """Seeds the random number generator for a batch. The seed depends only on the run's seed, the
+    epoch and the batch, not on the number of ranks or on interruptions."""
     key = hashlib.blake2b(f"{seed} {epoch} {batch}".encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(key, "little", signed=True))

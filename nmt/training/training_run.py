@@ -57,10 +57,8 @@ class TrainingRun:
         return self.files.path
 
     def run(self) -> float:
-        """Trains to the end and returns the test score of the task's metric.
-
-        Raises Stopped, after saving, if the run is interrupted.
-        """
+        """Trains to the end and returns the test score of the task's metric. Raises Stopped, after
+        saving, if the run is interrupted."""
         bar = ProgressBar(self.task.unit)
         callbacks = [
             callback
@@ -126,12 +124,7 @@ class TrainingRun:
             self.files.write_text(name, text)
 
     def _conclude(self, progress: TrainingProgress, best: Checkpoint, final: FinalResult) -> None:
-        """Writes results.json, draws the figures, logs the results and suggests commands.
-
-        progress: progress of the finished training
-        best: checkpoint of the best weights
-        final: results of the test
-        """
+        """Writes results.json, draws the figures, logs the results and suggests commands."""
         task = self.task
         weights_hash = ckpt.weights_hash(best.part("model"))
         record = {

@@ -1,5 +1,5 @@
-"""Attention: score, window, normaliser and weighted sum (Bahdanau et al. 2015, eq. 5-6; Luong et al.
-    2015, eq. 7).
+"""Attention: score, window, normaliser and weighted sum (Bahdanau et al. 2015, eq. 5-6; Luong et
+al. 2015, eq. 7).
 
     α_ts = normalise_s(score(q_t, h_s)), within the window        c_t = β_t Σ_s α_ts h_s
 
@@ -201,17 +201,15 @@ class Attention(nn.Module):
         return [layer for layer in layers if layer is not None]
 
     def query_blocks(self) -> list[WeightBlock]:
-        """Returns the weight blocks whose products with a decoder state `query` needs.
-
-        The list is empty if the decoder state is used unchanged.
-        """
+        """Returns the weights and biases of the query projections, which decoders fuse with their
+        recurrent weights. The list is empty if the decoder state is used unchanged."""
         return [(layer.weight, layer.bias) for layer in self._query_layers]
 
     def query(self, query: Float[Tensor, "*rows Q"], *products: Tensor) -> Float[Tensor, "*rows P"]:
         """Returns the inputs of score, window and gate, concatenated.
 
         query: decoder states
-        products: products of the decoder states with the weights in `query_blocks`
+        products: decoder states multiplied by each weight in `query_blocks`
         """
         parts = products if self.score.query_layer is not None else (query, *products)
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
@@ -241,9 +239,8 @@ class Attention(nn.Module):
         state: AttentionState,
         layout: Layout | None = None,
     ) -> tuple[Float[Tensor, "N T HS"], AttentionState]:
-        """Returns the attention weights, and the attention state after the last step.
-
-        Each row of weights sums to 1, or to the gate β if there is one. Padding has weight 0.
+        """Returns the attention weights, and the attention state after the last step. Each row of
+        weights sums to 1, or to the gate β if there is one. Padding has weight 0.
 
         query: projected queries
         memory: prepared encoder memory of the sentences
@@ -337,9 +334,8 @@ class Attention(nn.Module):
         return weights, state
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Prepared) -> Float[Tensor, "N T S"]:
-        """Returns the weights of all decoder steps, starting with the initial state.
-
-        The weights are the mean over the heads, before the gate.
+        """Returns the weights of all decoder steps, starting with the initial state. The weights
+        are the mean over the heads, before the gate.
 
         query: projected queries
         memory: prepared encoder memory of the sentences

@@ -9,17 +9,15 @@ from nmt.model.attention import Score
 
 
 class Dot(Score):
-    """Dot product of query and annotation, without parameters.
-
-    Raises ValueError if query and annotation differ in size.
-    """
+    """Dot product of query and annotation, without parameters. Raises ValueError if query and
+    annotation differ in size."""
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
         super().__init__()
         if query_size != memory_size:
-            name = type(self).__name__
+            name = type(self).__module__.rpartition(".")[2]
             raise ValueError(
-                f"attention: {name} needs a decoder state (size {query_size}) and an encoder "
+                f"attention={name} needs a decoder state (size {query_size}) and an encoder "
                 f"memory (size {memory_size}) of equal size: set decoder.hidden_size={memory_size} "
                 "(two encoder directions), or choose attention=general"
             )

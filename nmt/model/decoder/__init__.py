@@ -1,5 +1,5 @@
-"""Decoders: recurrent networks over the target tokens that read the encoder memory. Each decoder is
-    one file in this folder and one YAML file in conf/decoder.
+"""Decoders: recurrent networks over the target tokens that read the encoder memory. Each decoder
+is one file in this folder and one YAML file in conf/decoder.
 
 `forward` serves training (the whole sentence at once) and generation (T = 1, with the state of the
 previous step). A decoder that attends within its recurrence has a loop over time. The loop
@@ -164,9 +164,7 @@ class Decoder(nn.Module):
 
     def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:
         """Returns the memory values, multiplied by the matrix that the decoder applies to the
-        context inside its loop.
-
-        Decoders without such a loop return the values unchanged.
+        context inside its loop. Decoders without such a loop return the values unchanged.
 
         memory: prepared encoder memory of the sentences
         """
@@ -184,9 +182,8 @@ class Decoder(nn.Module):
         return to_float(linear(self, "inputs", by_head, (weight, None)).flatten(-2))
 
     def initial(self, memory: Prepared) -> State:
-        """Returns the decoder state before the first token, with one row per sentence.
-
-        In training, the state contains newly drawn dropout masks.
+        """Returns the decoder state before the first token, with one row per sentence. In
+        training, the state contains newly drawn dropout masks.
 
         memory: prepared encoder memory of the sentences
         """
@@ -217,9 +214,8 @@ class Decoder(nn.Module):
         memory: Prepared,
         layout: Layout | None = None,
     ) -> DecoderOutput:
-        """Computes the readouts of T decoder steps.
-
-        Step t depends on embedded[:, :t+1], the initial state and the memory.
+        """Computes the readouts of T decoder steps. Step t depends on embedded[:, :t+1], the
+        initial state and the memory.
 
         embedded: embeddings of the input tokens, which precede the tokens to predict
         state: decoder state before the first step

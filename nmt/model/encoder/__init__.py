@@ -1,5 +1,5 @@
-"""Encoders: map a source to the memory that the decoder attends to. Each encoder is one file in this
-    folder and one YAML file in conf/encoder.
+"""Encoders: map a source to the memory that the decoder attends to. Each encoder is one file in
+this folder and one YAML file in conf/encoder.
 
 Reading order: this file, rnn_encoder, bidirectional, unidirectional, alternating, multi_source,
 grid, convolution, multi_modal.
@@ -47,19 +47,19 @@ class Encoder(nn.Module):
         problem = None
         if cls.reads_pictures and not run.pictures:
             problem = (
-                "reads images, but this data has none: choose data=captions or data=digits, "
+                "reads images, but this data has none; choose data=captions or data=digits, "
                 "or encoder=bidirectional"
             )
         elif run.pictures and not cls.reads_pictures:
             choices = BOTH if run.sources else "grid or convolution"
-            problem = f"reads only text, but this data has images: choose encoder={choices}"
+            problem = f"reads only text, but this data has images; choose encoder={choices}"
         elif run.pictures and cls.reads_words and not run.sources:
             problem = (
-                "reads text and images, but data.source is not set: set it, or choose "
+                "reads text and images, but data.source is not set; set it, or choose "
                 "encoder=grid or convolution"
             )
         elif run.pictures and run.sources and not cls.reads_words:
-            problem = f"reads only images: leave data.source out, or choose encoder={BOTH}"
+            problem = f"reads only images; leave data.source out, or choose encoder={BOTH}"
         if problem:
             yield ConfigError("encoder", problem)
 

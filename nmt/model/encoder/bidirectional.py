@@ -15,10 +15,7 @@ from nmt.model.encoder.rnn_encoder import RNNEncoder
 
 class Bidirectional(RNNEncoder):
     """Encoder whose layers read in both directions. The input of each layer is the output of both
-    directions of the layer below.
-
-    The memory size is 2·hidden_size.
-    """
+    directions of the layer below. The memory size is 2·hidden_size."""
 
     directions: ClassVar[int] = 2
 

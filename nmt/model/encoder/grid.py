@@ -150,7 +150,6 @@ def inside(sizes: Int[Tensor, "B 2"], rows: int, columns: int) -> Bool[Tensor, "
 
 def real_first(values: Float[Tensor, "B P M"], mask: Bool[Tensor, "B P"]) -> tuple[Tensor, Tensor]:
     """Moves the padding of values and mask to the end, and keeps the order of all other positions.
-
     Scores and windows that count positions then give the same result in every batch.
 
     values: annotations

@@ -33,10 +33,8 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Zeroes features in training, and scales the remaining ones by 1/(1-p).
-
-    Callers that process one time step at a time draw a `mask` per sentence first and pass it to
-    every call.
+    """Zeroes features in training, and scales the remaining ones by 1/(1-p). Callers that process
+    one time step at a time draw a `mask` per sentence first and pass it to every call.
 
     p: dropout probability
     variational: whether the same features are zeroed at all time steps
@@ -85,22 +83,20 @@ class WordDropout(nn.Module):
 
 def idle_layers(run: RunView, group: str) -> dict[str, str]:
     """Returns the configured keys of stacked layers that have no effect with a single layer or
-    without dropout.
+    without dropout, each with the reason.
 
     run: settings of the run
     group: configuration group of the layers, such as `encoder`
-
-    The result maps each key to the reason.
     """
     single = (run.value(f"{group}.num_layers") or 1) == 1
     reasons = {}
     if single:
         for key in ("dropout", "residual"):
-            reasons[f"{group}.{key}"] = f"needs several layers: set {group}.num_layers"
+            reasons[f"{group}.{key}"] = f"needs several layers; set {group}.num_layers"
     if single or not run.value(f"{group}.dropout"):
         reasons[f"{group}.variational_dropout"] = (
-            f"needs {group}.dropout and several layers: set {group}.dropout and {group}.num_layers"
+            f"needs {group}.dropout and several layers; set {group}.dropout and {group}.num_layers"
         )
     if not run.value(f"{group}.recurrent_dropout"):
-        reasons[f"{group}.recurrent_dropout_of"] = f"dropout is 0: set {group}.recurrent_dropout"
+        reasons[f"{group}.recurrent_dropout_of"] = f"dropout is 0; set {group}.recurrent_dropout"
     return {key: why for key, why in reasons.items() if run.value(key)}

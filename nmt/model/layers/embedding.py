@@ -20,11 +20,7 @@ def embedding(vocabulary: int, size: int) -> nn.Embedding:
 
 
 def draw(table: nn.Embedding) -> None:
-    """Initialises an embedding table with random vectors of length about 1; the vector of PAD is
-    zeros.
-
-    table: table to initialise in place
-    """
+    """Initialises an embedding table with random vectors of length about 1, and zeros for PAD."""
     nn.init.normal_(table.weight, std=table.embedding_dim**-0.5)
     nn.init.zeros_(table.weight[PAD])
 

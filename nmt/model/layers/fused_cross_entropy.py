@@ -230,9 +230,8 @@ def linear_cross_entropy(
     weights: Float[Tensor, " n"] | None = None,
     agreement: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Computes the cross-entropy of n tokens from the input features of the output layer.
-
-    Under autocast, matrix multiplications use the autocast dtype, and sums use float32.
+    """Computes the cross-entropy of n tokens from the input features of the output layer. Under
+    autocast, matrix multiplications use the autocast dtype, and sums use float32.
 
     x: input features
     weight, bias: parameters of the output layer
@@ -244,9 +243,7 @@ def linear_cross_entropy(
     agreement: λ, factor of the divergence between rows 2i and 2i + 1; 0 if rows are not pairs
 
     Returns the smoothed loss and the negative log-likelihood, sums in nats; only the first has a
-    gradient.
-
-    Raises ValueError for an agreement factor with copying.
+    gradient. Raises ValueError for an agreement factor with copying.
     """
     if agreement and generated is not None:
         raise ValueError(

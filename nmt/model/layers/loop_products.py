@@ -34,11 +34,8 @@ Products = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class _CollectGradient(Function):
-    """Identity function of the matrix; its backward pass computes the matrix gradient in one
-    multiplication.
-
-    The backward pass runs after those of all steps.
-    """
+    """Identity function of a matrix. Its backward pass runs after those of all steps and computes
+    the matrix gradient in one multiplication."""
 
     @staticmethod
     def forward(ctx: Any, operand: Tensor, bias: Tensor | None, tape: Tape) -> Any:

@@ -17,11 +17,8 @@ def to_float(x: Tensor) -> Tensor:
 
 
 def tanh(x: Tensor) -> Tensor:
-    """Returns the hyperbolic tangent.
-
-    On CPUs, it is computed as 2σ(2x) − 1, because PyTorch's sigmoid is four times as fast as its
-    tanh.
-    """
+    """Returns the hyperbolic tangent. On CPUs, it is computed as 2σ(2x) − 1, because PyTorch's
+    sigmoid is four times as fast as its tanh."""
     if native(x):
         return native_decoding.tanh(x)
     return torch.tanh(x) if x.is_cuda else torch.sigmoid(2 * x).mul(2).sub(1)

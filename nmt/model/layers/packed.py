@@ -36,9 +36,8 @@ Kept = TypeVar("Kept")
 
 
 class PackedWeights:
-    """Cache of a model's packed weights, filled on first use.
-
-    The model's weights must not change while the cache is in use.
+    """Cache of a model's packed weights, filled on first use. The model's weights must not change
+    while the cache is in use.
 
     precision: precision of the matrix multiplications
     """
@@ -49,21 +48,13 @@ class PackedWeights:
         self.made_weights: dict[tuple[nn.Module, str], Any] = {}
 
     def get(self, owner: nn.Module, name: str, blocks: tuple[WeightBlock, ...]) -> Packed:
-        """Returns the packed form of weight blocks, and packs them on the first call.
-
-        owner: module that owns the weights
-        name: name that is unique among the owner's packed weights
-        blocks: weights and biases that multiply the same input
-        """
+        """Returns the packed form of weight blocks that multiply the same input, and packs them on
+        the first call. `name` must be unique among the owner's packed weights."""
         return self.keep(owner, name, lambda: Packed(blocks, self.precision))
 
     def keep(self, owner: nn.Module, name: str, make: Callable[[], Kept]) -> Kept:
-        """Returns an object derived from the owner's weights; the first call creates it.
-
-        owner: module that owns the weights
-        name: name that is unique among the owner's cached objects
-        make: function that creates the object
-        """
+        """Returns an object derived from the owner's weights, which `make` creates on the first
+        call. `name` must be unique among the owner's cached objects."""
         if (owner, name) not in self.made_weights:
             self.made_weights[owner, name] = make()
         return cast(Kept, self.made_weights[owner, name])
@@ -90,10 +81,8 @@ def current_weights() -> PackedWeights | None:
 
 
 def native(x: Tensor) -> bool:
-    """Returns whether the C++ extension computes with this tensor.
-
-    It does so inside `generating`, without gradients, and for float32 tensors on a CPU.
-    """
+    """Returns whether the C++ extension computes with this tensor: inside `generating`, without
+    gradients, for float32 tensors on a CPU."""
     packs = _current.get()
     if packs is None or torch.is_grad_enabled() or x.dtype != torch.float32 or not x.is_cpu:
         return False
@@ -178,13 +167,8 @@ def int8_is_native() -> bool:
 def linear(
     owner: nn.Module, name: str, x: Float[Tensor, "*rows K"], block: WeightBlock
 ) -> Float[Tensor, "*rows M"]:
-    """Returns x Wᵀ + b, computed with packed weights during generation.
-
-    owner: module that owns the weights
-    name: name that is unique among the owner's packed weights
-    x: input rows
-    block: weight W and bias b
-    """
+    """Returns x Wᵀ + b for a block (W, b), computed with packed weights during generation. `name`
+    must be unique among the owner's packed weights."""
     product = packed(owner, name, block)
     return F.linear(x, *block) if product is None else product(x)[0]
 

@@ -27,11 +27,8 @@ from nmt.model.layers.packed import WeightBlock, linear
 CellState = tuple[Tensor, ...]
 """State of one layer: (h,) for a GRU, (h, c) for an LSTM."""
 DropoutOf = Literal["state", "update"]
-"""Target of recurrent dropout.
-
-state: features of the state that enter the recurrent matrix multiplication
-update: new part of the state (GRU: n, LSTM: g)
-"""
+"""Target of recurrent dropout: features of the state that enter the recurrent matrix
+multiplication ("state"), or the new part of the state ("update"; n of a GRU, g of an LSTM)."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +115,9 @@ class Recurrent(nn.Module):
     normalized: ClassVar[bool] = False
     """Whether the input gates and state gates are normalised."""
     torch_layer: ClassVar[type[nn.GRU] | type[nn.LSTM] | None] = None
-    """PyTorch class of the layer, which then owns the parameters; None if PyTorch lacks the cell.
-    """
+    """PyTorch class of the layer, which owns the parameters; None if PyTorch lacks the cell."""
     torch_function: ClassVar[Callable[..., Any] | None] = None
-    """PyTorch function that runs the layer over a whole sequence; None if PyTorch lacks the cell.
-    """
+    """PyTorch function that runs the layer over a sequence; None if PyTorch lacks the cell."""
 
     def __init__(
         self,
@@ -157,14 +152,12 @@ class Recurrent(nn.Module):
     def cell(
         self, a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None
     ) -> CellState:
-        """Computes one time step.
+        """Returns the state after one time step.
 
         a: input gates [… G·Q]
         u: state gates [… G·Q]
         state: state before the step, tensors [… Q], h first
         update_mask: dropout mask of the new part of the state [… Q]; None for no dropout
-
-        Returns the state after the step.
         """
         raise NotImplementedError
 
@@ -212,9 +205,8 @@ class Recurrent(nn.Module):
         return self.dropout.mask(self.rnn.weight_hh_l0, *rows, self.size)  # type: ignore[arg-type]
 
     def loop(self, *blocks: WeightBlock, mask: Tensor | None = None) -> Loop:
-        """Returns the functions of a loop over time in one direction.
-
-        The caller must apply `input_norm` to the input gates before each step.
+        """Returns the functions of a loop over time in one direction. The caller must apply
+        `input_norm` to the input gates before each step.
 
         blocks: further weight blocks to multiply by h, fused with the weights of the state gates
         mask: mask of recurrent dropout [N, Q]; None for no dropout
@@ -258,8 +250,8 @@ class Recurrent(nn.Module):
 
         x: inputs
         state: initial state; None for zeros
-        lengths: number of tokens of each sentence, at least 1; required for two directions. None
-            if all positions are tokens
+        lengths: number of tokens of each sentence, at least 1; None if there is no padding, for
+            one direction only
         mask: mask of recurrent dropout; None to draw a new one if the layer has dropout
 
         Returns the outputs [B, T, directions·Q], and the state after the last token of each
@@ -302,10 +294,8 @@ class Recurrent(nn.Module):
         return torch.cat([forward, take(backward, order)], -1), (final,)
 
     def _forward_onnx(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, CellState]:
-        """Runs each direction as one ONNX operation for sequences of any length.
-
-        Returns the outputs, and the last state h; an LSTM's c is left out.
-        """
+        """Runs each direction as one ONNX operation for sequences of any length. Returns the
+        outputs, and the last state h; an LSTM's c is left out."""
         assert self.torch_function is not None, "ONNX export supports only cells of PyTorch"
         if lengths is None:
             lengths = x.new_full((x.size(0),), x.size(1), dtype=torch.int64)

@@ -43,11 +43,8 @@ def usable(*tensors: Tensor) -> bool:
 
 
 def call(name: str, *arguments: Tensor | float | None) -> None:
-    """Calls a function of the C++ library.
-
-    name: name of the function
-    arguments: arguments in order; tensors are passed as pointers, None as a null pointer
-    """
+    """Calls a function of the C++ library by name. Tensors are passed as pointers, None as a null
+    pointer."""
     converted = [
         ctypes.c_void_p(argument.data_ptr())
         if isinstance(argument, Tensor)
@@ -67,10 +64,8 @@ _CONVERTED: dict[type, Any] = {
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Returns the loaded library; None if it is disabled or cannot be compiled.
-
-    The reason for None is logged once.
-    """
+    """Returns the loaded library; None, with one log line, if it is disabled or cannot be
+    compiled."""
     if os.environ.get(SWITCH) == "0":
         log.info("%s=0: training runs without the C++ extension", SWITCH)
         return None
@@ -111,8 +106,6 @@ def _openmp() -> list[str]:
 
 
 def _output(*command: str) -> str:
-    """Runs a command and returns its output.
-
-    Raises OSError if it cannot be started, or SubprocessError with its messages if it fails.
-    """
+    """Runs a command and returns its output. Raises OSError if it cannot be started, or
+    SubprocessError with its messages if it fails."""
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout

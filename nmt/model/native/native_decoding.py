@@ -51,12 +51,8 @@ def attention(
 def weighted_sum(
     weights: Float[Tensor, "N S"], values: Float[Tensor, "B S M"], sentences: Int[Tensor, " N"]
 ) -> Float[Tensor, "N M"]:
-    """Returns the weighted sum of the values of each row's sentence.
-
-    weights: attention weights of each row
-    values: vectors of each source position
-    sentences: index of each row's sentence
-    """
+    """Returns the weighted sum of the values of each row's sentence; `sentences` holds the index
+    of each row's sentence."""
     values = values.contiguous()
     sums = torch.empty(len(weights), values.size(2))
     sizes = (*weights.shape, values.size(2))
@@ -65,11 +61,8 @@ def weighted_sum(
 
 
 def quantize(x: Float[Tensor, "N K"]) -> tuple[UInt8[Tensor, "N K"], Float[Tensor, " N"]]:
-    """Quantizes each row to 8 bits.
-
-    Returns the quantized rows, and the largest absolute value of each row. 0 becomes 128, and the
-    largest value lies 127 steps away from it.
-    """
+    """Quantizes each row to 8 bits. Returns the quantized rows, and the largest absolute value of
+    each row. 0 becomes 128, and the largest value lies 127 steps away from it."""
     low = torch.empty(x.shape, dtype=torch.uint8)
     largest = torch.empty(len(x))
     call("search_quantize", *x.shape, x.contiguous(), low, largest)

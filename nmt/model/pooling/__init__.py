@@ -34,9 +34,8 @@ class Pooled:
 
 
 class Pooling(nn.Module):
-    """Base class of poolings. Subclasses implement `scores`; the weights are their softmax.
-
-    By default, a text is one row of the encoder memory.
+    """Base class of poolings. Subclasses implement `scores`; the weights are their softmax. By
+    default, a text is one row of the encoder memory.
 
     memory_size: M, features of each memory position
     feature_size: F, values per text in the result

@@ -49,12 +49,12 @@ class CrossEntropy:
         if not run.value(guided):
             return
         if not run.value("data.alignment"):
-            yield run.error(guided, "needs alignments of the training pairs: set data.alignment")
+            yield run.error(guided, "needs alignments of the training pairs; set data.alignment")
         weighing = (run.parts.get(group) for group in ("window", "normalizer"))
         if not all(getattr(part, "all_positive", True) for part in weighing):
             yield run.error(
                 guided,
-                "needs attention weights above 0: use normalizer=softmax, and neither "
+                "needs attention weights above 0; use normalizer=softmax, and neither "
                 "window=hard nor window=monotonic",
             )
 

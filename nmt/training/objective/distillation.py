@@ -59,7 +59,7 @@ class Distillation:
         if run.value("objective.weight") == 1 and run.value("window.estimator") == "reinforce":
             yield run.error(
                 "window.estimator",
-                "learns from the reference words, which objective.weight=1 ignores: "
+                "learns from the reference words, which objective.weight=1 ignores; "
                 "use window.estimator=straight_through",
             )
 

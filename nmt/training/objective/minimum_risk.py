@@ -66,7 +66,7 @@ class MinimumRisk:
         if run.value("window.estimator") == "reinforce":
             yield run.error(
                 "window.estimator",
-                "cannot be combined with objective=minimum_risk: use "
+                "cannot be combined with objective=minimum_risk; use "
                 "window.estimator=straight_through, or another objective",
             )
 
@@ -94,10 +94,8 @@ class MinimumRisk:
         proposed: Sequence[Sequence[Candidate]],
         scale: float,
     ) -> Float[Tensor, ""]:
-        """Returns `scale` times the summed risk of B sentences, with its gradient.
-
-        Sentences with fewer than C candidates, the largest number, are padded.
-        """
+        """Returns `scale` times the summed risk of B sentences, with its gradient. C is the
+        largest number of candidates; sentences with fewer are padded."""
         device = memory.values.device
         count = max(map(len, proposed))
         candidates: list[Candidate] = []

@@ -38,14 +38,14 @@ class RDrop:
         if not cls._drops(run):
             yield ConfigError(
                 "objective",
-                "compares two passes with different dropout, but dropout is 0: set model.dropout",
+                "compares two passes with different dropout, but dropout is 0; set model.dropout",
                 "r_drop",
             )
         if run.value("model.copy"):
             yield run.error(
                 "model.copy",
                 "cannot be combined with objective=r_drop, which compares vocabulary "
-                "distributions only: set model.copy=false",
+                "distributions only; set model.copy=false",
             )
 
     @staticmethod

@@ -20,8 +20,8 @@ def likelihood_loss(
     smoothing: float,
     agreement: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Returns the loss of the output layer, plus the REINFORCE loss if the window samples
-    positions.
+    """Returns the smoothed and the plain loss of the output layer, sums in nats. The smoothed loss
+    includes the REINFORCE loss if the attention window samples positions.
 
     model: translation network
     output: decoder output for the batch
@@ -29,8 +29,6 @@ def likelihood_loss(
     targets: reference tokens, padded with PAD
     smoothing: label smoothing, 0 to 1, in training only
     agreement: factor of the divergence between two passes over the same sentence; 0 for one pass
-
-    The result is the smoothed and the plain loss, sums in nats.
     """
     if not model.training:
         smoothing = 0.0

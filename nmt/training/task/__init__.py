@@ -124,14 +124,8 @@ class Task(ABC):
 
     @abstractmethod
     def draw(self, folder: Path) -> None:
-        """Draws figures of the trained network.
-
-        folder: folder for the image files
-        """
+        """Draws figures of the trained network to files in a folder."""
 
     @abstractmethod
     def next_commands(self, folder: Path) -> list[str]:
-        """Returns commands that use the trained model, to suggest at the end of a run.
-
-        folder: run directory
-        """
+        """Returns commands to suggest for the trained model in a run directory."""

@@ -137,14 +137,11 @@ class ClassificationTask(Task):
         return old is None or (new < old if self.metric == "loss" else new > old)
 
     def _evaluate(self, part: Labelled) -> tuple[dict[str, Any], np.ndarray]:
-        """Evaluates the network on a part of the data.
+        """Returns the metrics of the network on a part of the data, and the predicted labels as a
+        Boolean table [texts, labels].
 
         Labels that do not occur in training count as errors; the loss (nats per text) excludes
         them.
-
-        part: texts with labels
-
-        Returns the metrics, and the predicted labels as a Boolean table [texts, labels].
         """
         texts = self.ranks.share(part.texts)
         share: Any = self.reader.probabilities(texts) if len(texts) else []
@@ -184,11 +181,7 @@ class ClassificationTask(Task):
         return FinalResult(part=name, results=results, lines=lines)
 
     def draw(self, folder: Path) -> None:
-        """Writes an HTML page of a few validation texts with their most important words
-        highlighted.
-
-        folder: folder of the page
-        """
+        """Writes an HTML page of validation texts with their most important words highlighted."""
         part = self.splits.validation
         by_length = sorted(range(len(part)), key=lambda i: len(part.texts[i]))
         examples = by_length[len(part) // 3 :: max(1, len(part) // 30)]
@@ -221,11 +214,7 @@ def _figures(figures: Mapping[str, Any]) -> list[str]:
 
 
 def _some(labels: Sequence[str], most: int = 10) -> str:
-    """Returns a comma-separated list of the first labels, each truncated to 30 characters.
-
-    labels: names of the labels
-    most: largest number of labels in the list
-    """
+    """Returns a comma-separated list of the first `most` labels, each truncated to 30 characters."""
     names = [label if len(label) <= 30 else f"{label[:29]}…" for label in labels[:most]]
     more = (
         f" and {len(labels) - most:,} more; check that data.label is the right column"

@@ -196,10 +196,8 @@ class TranslationTask(Task):
         return Validation(metrics={"loss": loss / tokens, **metrics}, answers=answers)
 
     def _loss_of(self, corpus: Corpus, interrupted: Callable[[], bool]) -> tuple[float, float]:
-        """Computes the loss on this rank's share of a validation set.
-
-        Returns the loss, summed over tokens, and the number of tokens.
-        """
+        """Computes the loss on this rank's share of a validation set. Returns the loss, summed
+        over tokens, and the number of tokens."""
         loss = 0.0
         tokens = 0.0
         lengths = corpus.source.lengths, corpus.target.lengths
@@ -242,13 +240,10 @@ class TranslationTask(Task):
         return maps[0] if maps else None
 
     def _shown_of(self, part: Pairs, count: int) -> list[str]:
-        """Returns source lines for attention maps.
+        """Returns `count` source lines for attention maps.
 
-        Text sources are an even choice from the longest sentences below 80 characters, which fit
-        on a readable map. Image sources are the first ones.
-
-        part: sentence pairs to choose from
-        count: number of lines
+        For text, the lines are chosen evenly among the longest sentences below 80 characters,
+        which fit on a readable map. For images, the first lines are chosen.
         """
         if self.data.splits.pictures:
             return list(part.source[:count])
@@ -295,10 +290,7 @@ class TranslationTask(Task):
         )
 
     def draw(self, folder: Path) -> None:
-        """Draws the attention of a few validation sentences.
-
-        folder: folder of the image file
-        """
+        """Draws the attention of a few validation sentences to an image file in `folder`."""
         translator = self._translator(self.search)
         if not translator.attends:
             return

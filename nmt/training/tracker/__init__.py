@@ -18,9 +18,7 @@ KNOWN = "tracker.json"
 
 class Tracker(ABC):
     """Base class of experiment trackers, which record the configuration and metrics of a run.
-
-    Updates are numbered from 1. A resumed run keeps its id.
-    """
+    Updates are numbered from 1. A resumed run keeps its id."""
 
     package: str
     """Python package that the tracker requires."""
@@ -84,10 +82,6 @@ def known(folder: Path) -> str | None:
 
 
 def remember(folder: Path, name: str) -> str:
-    """Saves the id that a tracker has given to a run, and returns it.
-
-    folder: run directory
-    name: id of the run
-    """
+    """Saves the id that a tracker has given to the run in a folder, and returns it."""
     write_atomically(folder / KNOWN, json.dumps({"id": name}).encode())
     return name

@@ -54,7 +54,7 @@ class Window(nn.Module):
             yield ConfigError(
                 "window",
                 "restricts the positions of a single source text, but the data has several "
-                "sources or images: use window=global or hard",
+                "sources or images; use window=global or hard",
                 cls.__module__.rpartition(".")[2],
             )
 

@@ -75,9 +75,8 @@ class Monotonic(Window):
 
 
 def expectation(p: Float[Tensor, "N S"], previous: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
-    """Returns the expected weights α_t.
-
-    Products over ranges of positions are differences of cumulative sums of logarithms.
+    """Returns the expected weights α_t. Products over ranges of positions are differences of
+    cumulative sums of logarithms.
 
     p: p_t, probability of stopping at each position
     previous: α_{t−1}, expected weights of the previous decoder step

@@ -59,14 +59,12 @@ class GRU(Recurrent):
 
 
 def gru(a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None) -> CellState:
-    """Computes one time step of a gated recurrent unit, by the C++ extension where it applies.
+    """Returns the state after one time step, computed by the C++ extension where it applies.
 
     a: input gates [… 3Q]
     u: state gates [… 3Q]
     state: state before the step, (h [… Q],)
     update_mask: dropout mask of the new state n [… Q]; None for no dropout
-
-    Returns the state after the step.
     """
     (h,) = state
     if update_mask is None and (torch.is_grad_enabled() or native(h)) and usable(a, u, h):

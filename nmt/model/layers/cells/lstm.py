@@ -45,15 +45,13 @@ def lstm(
     update_mask: Tensor | None = None,
     norm: Callable[[Tensor], Tensor] | None = None,
 ) -> CellState:
-    """Computes one time step of a long short-term memory.
+    """Returns the state after one time step of a long short-term memory.
 
     a: input gates [… 4Q]
     u: state gates [… 4Q]
     state: state before the step, (h [… Q], c [… Q])
     update_mask: dropout mask of g [… Q]; None for no dropout
     norm: normalisation of c' before its tanh; None for no normalisation
-
-    Returns the state after the step.
     """
     h, c = state
     size = h.size(-1)
