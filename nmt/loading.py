@@ -141,7 +141,7 @@ def _translator(
             **settings,
         )
     except UserError:
-        raise  # the error of an option needs no further context
+        raise  # the message already names the option
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{first.path}: the configuration is invalid ({error})") from error
 

@@ -145,7 +145,7 @@ class Metric:
         """
         from sacrebleu.metrics import BLEU, CHRF, TER
 
-        # force suppresses sacreBLEU's warning about tokenised text, which tokenize=none expects.
+        # `force` suppresses sacreBLEU's warning about tokenised text, which tokenize=none expects.
         bleu = partial(
             BLEU, tokenize=self.tokenize, lowercase=self.lowercase, force=self.tokenize == "none"
         )

@@ -223,7 +223,9 @@ def depends_on_memory(probe: Probe) -> str | None:
     """Returns a problem unless the weights follow the words if their order changes."""
     example = probe.example()
     if not all_sizes_work(probe):
-        example = _part(example, 1, len(example.mask[0]))  # other sentences may affect the result
+        example = _part(
+            example, 1, len(example.mask[0])
+        )  # a single sentence, because the code may mix sentences
     order = torch.tensor([3, 1, 5, 0, 4, 2])
     moved = example.memory.clone()
     moved[0] = moved[0, order]  # the first sentence has no padding
@@ -255,7 +257,7 @@ def all_sizes_work(probe: Probe) -> str | None:
     for description, part in parts.items():
         try:
             _outputs(probe, part)
-        except Exception as error:  # the code may raise any error
+        except Exception as error:  # the tested code may raise any error
             reason = str(error).splitlines()[0]
             return (
                 f"{description} fails ({reason}), probably because of squeeze() without a "

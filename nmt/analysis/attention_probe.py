@@ -124,7 +124,7 @@ class Probe:
         self.lengths: tuple[int, ...] = LENGTHS
         self.layouts = self._find_layouts()
         if not self.layouts:
-            self.lengths = LENGTHS[:1]  # code that supports only one sentence at a time
+            self.lengths = LENGTHS[:1]  # the code may support only one sentence at a time
             self.layouts = self._find_layouts()
         if not self.layouts:
             raise UserError(
@@ -304,8 +304,8 @@ def _answer(result: Any, example: AttentionExample) -> Answer:
     for tensor in _tensors(result):
         if tensor.dim() == 3 and tensor.size(0) == sentences and tensor.size(2) in last_sizes:
             if tensor.size(1) == sentences > 1:
-                continue  # two batch dimensions, from broadcasting a wrong layout
-            tensor = tensor[:, 0]  # the first decoder step
+                continue  # a wrong layout was broadcast to two batch dimensions
+            tensor = tensor[:, 0]  # keep the first decoder step
         shape = [size for size in tensor.shape if size != 1]
         if shape == weight_shape:
             weights.append(tensor.reshape(sentences, positions))
@@ -314,7 +314,7 @@ def _answer(result: Any, example: AttentionExample) -> Answer:
         elif shape == context_shape:
             contexts.append(tensor.reshape(sentences, features))
     if not weights and not contexts:
-        raise ValueError("neither weights nor a context")
+        raise ValueError("the result contains neither weights nor a context")
     sums = [float((tensor.detach().sum(1) - 1).abs().max()) for tensor in weights]
     # The result may contain scores besides the weights, which sum to 1.
     chosen = weights[sums.index(min(sums))] if weights else None

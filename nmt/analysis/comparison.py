@@ -286,7 +286,7 @@ class Comparison:
             gains: Counter[str] = Counter()
             for texts in zip(self.reference, self.outputs[first], self.outputs[other], strict=True):
                 reference, *outputs = (ngrams(tokens(text), LONGEST) for text in texts)
-                # Occurrences of an n-gram count up to their number in the reference.
+                # An n-gram counts at most as often as it occurs in the reference.
                 right = [reference & output for output in outputs]
                 gains.update({" ".join(gram): count for gram, count in right[0].items()})
                 gains.subtract({" ".join(gram): count for gram, count in right[1].items()})

@@ -181,7 +181,7 @@ def _with_subfolders(folder: Path) -> list[Path]:
     if folder.is_file():
         raise UserError(f"{folder}: expected the folder of a run or a sweep, got a file")
     if not folder.is_dir():
-        raise UserError(f"{folder}: folder not found")
+        raise UserError(f"{folder}: folder not found; give the folder of a run or a sweep")
     patterns = ["/".join(["*"] * depth) for depth in range(1, DEPTH + 1)]
     below = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
     return [folder, *(path for path in below if path.is_dir())]
@@ -225,7 +225,9 @@ def result_of_file(file: Path, runs: Sequence[RunResult], metric: Metric) -> Run
     """
     tested = [run for run in runs if run.lines(".reference")]
     if not tested:
-        raise UserError(f"systems: no run has a test set with references to score {file}")
+        raise UserError(
+            f"systems={file}: cannot be scored, because no run has a test set with references"
+        )
     reference = tested[0].lines(".reference") or []
     lines = read_lines(find_file(str(file)))
     check_aligned(tested[0].folder, len(reference), file, len(lines))

@@ -137,7 +137,7 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
             for place, cell in enumerate(row)
         ]
         drawn.add_row(*star, *cells)
-    # rich would use 80 columns for a pipe or a file.
+    # Without a width, rich uses 80 columns for a pipe or a file.
     if width is None and not sys.stdout.isatty():
         width = TERMINAL_WIDTH
     output = io.StringIO()

@@ -87,11 +87,7 @@ def learning_curve(
 
 
 def row_of_axes(count: int, width: float, height: float) -> tuple[Figure, Sequence[Any]]:
-    """A figure with axes side by side.
-
-    count: number of axes
-    width, height: size of the figure, in inches
-    """
+    """Returns a figure with axes side by side."""
     figure = Figure(figsize=(width, height), layout="constrained")
     row = figure.subplots(1, count, squeeze=False)[0]
     for axes in row:

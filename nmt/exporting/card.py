@@ -62,7 +62,7 @@ def write_card(saved: Checkpoint, results: Mapping[str, Any], folder: Path) -> N
     folder: path of the new folder
     """
     folder.mkdir(parents=True)
-    # Moving average of the weights, if the checkpoint has it; otherwise the last weights
+    # `weights` is the moving average if the checkpoint has one.
     tensors = {f"model/{name}": tensor for name, tensor in saved.weights.items()}
     tensors |= {f"tokenizer/{name}": tensor for name, tensor in saved.part("tokenizer").items()}
     meta = {key: value for key, value in saved.meta.items() if key not in ("format", "training")}

@@ -132,13 +132,13 @@ def check_exportable(translator: Translator) -> Seq2Seq:
     if model.decoder.attends and model.decoder.attention.score.heads > 1:
         raise UserError(
             "format=onnx: several attention heads are not supported, because PyTorch's exporter "
-            "would fix the sentence length"
+            "would fix the sentence length; use format=html"
         )
     for name, module in model.named_modules():
         if isinstance(module, Recurrent) and not module.is_torch_layer:
             raise UserError(
                 f"format=onnx: the {name.partition('.')[0]} has normalised gates or a deep "
-                "transition, which ONNX's GRU and LSTM do not support"
+                "transition, which ONNX's GRU and LSTM do not support; use format=html"
             )
     return model
 

@@ -74,18 +74,18 @@ class Candidates:
         self, network: Seq2Seq, batch: Batch, count: int, source: Literal["sample", "beam"]
     ) -> list[list[Hypothesis]]:
         search: Sample | Beam = Beam(width=count, n_best=count)
-        # Drawn for a beam too: the random generator has the same state after either search.
+        # Beam search draws a seed too, so that the generator has the same state after either search.
         seed = int(torch.randint(2**31, ()))
         if source == "sample":
             search = Sample(n_best=count, seed=seed)
-        lengths = batch.source_lengths - 1  # without EOS
+        lengths = batch.source_lengths - 1  # source lengths without EOS
         if batch.pictures is not None:
             lengths = lengths + PICTURE * batch.pictures.sizes.prod(1).bool()
         requests = [
             Request(int(self.factor * length) + self.offset, seed=number)
             for number, length in enumerate(lengths.tolist())
         ]
-        # The precision of training, without autocast, which would convert weights at every step.
+        # Precision as in training, but without autocast, which would convert weights at every step
         device = batch.source.device.type
         weights = PackedWeights("bfloat16" if torch.is_autocast_enabled(device) else "float32")
         network.eval()

@@ -146,11 +146,14 @@ def attention_of_model(
     def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
         translator = load()
         if not translator.attends:
-            raise UserError(f"model={name}: the model has no attention (decoder=fixed)")
+            raise UserError(
+                f"model={name}: the model has no attention (decoder=fixed); align with method=ibm1 "
+                "or method=hmm"
+            )
         if not translator.tokenizer.columns.sources:
             raise UserError(f"model={name}: the model reads images, which have no words to align")
         source, target = translator.languages
-        # Different language names do not prove a wrong direction; equal names do.
+        # Only equal language names prove that the reverse model has the wrong direction.
         if reverse is not None and reverse().languages == (source, target):
             raise UserError(
                 f"reverse: the model translates {source} to {target}, as model= does; "

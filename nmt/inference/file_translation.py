@@ -160,7 +160,9 @@ def _check_models(
     columns = translator.tokenizer.columns
     for path, model in compared.items():
         if not model.attends:
-            raise UserError(f"compare={path}: the model has no attention (decoder=fixed)")
+            raise UserError(
+                f"compare={path}: the model has no attention (decoder=fixed); choose another model"
+            )
         if _layout(model.tokenizer.columns) != _layout(columns):
             raise UserError(
                 f"compare={path}: the model reads {model.tokenizer.columns.described}, "
@@ -168,7 +170,9 @@ def _check_models(
             )
     if (attention_map or format == "pharaoh") and not translator.attends:
         key = f"attention_map={attention_map}" if attention_map else "format=pharaoh"
-        raise UserError(f"{key}: the model has no attention (decoder=fixed)")
+        raise UserError(
+            f"{key}: the model has no attention (decoder=fixed); choose another model or output"
+        )
     if format == "pharaoh" and not columns.sources:
         raise UserError(
             "format=pharaoh: aligns source words, but the model reads images; "

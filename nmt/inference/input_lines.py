@@ -52,8 +52,7 @@ class InputLines:
     constraints: JSONL file with the constraints on each line's translation (None: no constraints)
 
     The constructor reads a file once in full and raises UserError for its errors before any output
-    is
-    written. For stdin, UserError is raised when the faulty line arrives.
+    is written. For stdin, UserError is raised when the invalid line arrives.
     """
 
     def __init__(

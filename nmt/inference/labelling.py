@@ -40,7 +40,8 @@ def label_file(
         classifier = load()
         if explain and not classifier.attends:
             raise UserError(
-                f"explain={explain}: the classifier has no word importances (pooling=last)"
+                f"explain={explain}: the classifier has no word importances (pooling=last); "
+                "choose a classifier with attention"
             )
         with Progress("labelling", source.count, "lines") as step:
             for chunk in source.chunks():
@@ -52,7 +53,7 @@ def label_file(
                 sink.write(lines)
                 if explain:
                     drawn += answers
-                if output:  # a progress bar would mix with the lines on a terminal
+                if output:  # on a terminal, a progress bar would mix with the output lines
                     step(len(answers))
     if explain:
         write_explanations(drawn, Path(explain))

@@ -135,7 +135,9 @@ class ModelStep:
         return Layout(layout.width, slots)
 
     def keep(self, sentences: Int[Tensor, " b"]) -> ModelStep:
-        if self.reads_rows:  # keep the memory of finished sentences: copying costs more
+        if (
+            self.reads_rows
+        ):  # copying the memory of unfinished sentences costs more than keeping all
             places = sentences if self.places is None else self.places[sentences]
             return ModelStep(self.model, self.memory, places)
         return ModelStep(self.model, self.memory.select(sentences))
@@ -216,7 +218,7 @@ def average_log_probs(
         return log_probs[0]
     members = torch.stack(list(log_probs))  # [members, *rows]
     weights = members.new_tensor(shares).view(-1, *[1] * (members.dim() - 1))
-    # Weighted in log space, which avoids underflow.
+    # The mean of probabilities is computed in log space, which avoids underflow.
     if averaging == "probability":
         return torch.logsumexp(members + weights.log(), 0)
     return torch.where(members > -torch.inf, members * weights, -torch.inf).sum(0)

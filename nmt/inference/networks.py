@@ -166,7 +166,7 @@ class Networks:
         is_real = memory.mask.cpu().numpy()
         decodings = []
         for i, grid in enumerate(memory.encoded.grids.tolist()):
-            words = len(sources[i]) + 1 if self.columns.sources else 0  # with </s>
+            words = len(sources[i]) + 1 if self.columns.sources else 0  # source tokens and </s>
             real_weights = weights[i, : lengths[i]][:, is_real[i]]  # [T, tokens + cells]
             decoding = ForcedDecoding(
                 log_probs=log_probs[i, : lengths[i]],

@@ -97,7 +97,7 @@ class StreamSink:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        with contextlib.suppress(OSError):  # `write` has already reported a failed flush
+        with contextlib.suppress(OSError):  # `write` has already raised the error of a failed flush
             self._file.close()
 
     @contextlib.contextmanager
@@ -237,5 +237,5 @@ def is_complete(name: str, line_count: int, numbered: bool) -> bool:
         raise UserError(
             f"output={name}: exists with {count:,} lines, expected {line_count:,}. {DELETE_IT}"
         )
-    log.info("%s exists and is complete: nothing to translate", name)
+    log.info("output=%s: the file is complete, so nothing is translated", name)
     return True

@@ -71,7 +71,9 @@ class Prompt:
             questions[line](*self._last)
 
     def _translate(self, line: str) -> None:
-        self.translator.tokenizer.columns.split(line)  # raises UserError for missing columns
+        self.translator.tokenizer.columns.split(
+            line
+        )  # `split` raises UserError for missing columns
         translation = self.translator.translations(line, details_of=1)
         self._last = (line, translation) if translation.hypotheses else None
         self._say(translation.text)
@@ -99,7 +101,7 @@ class Prompt:
             return
         [attention] = self.translator.attention_maps([line], [translation], units=self.units)
         for word, weights in zip(attention.target, attention.total, strict=True):
-            best = weights.argsort()[::-1][:MAX_ATTENDED]  # positions, greatest weight first
+            best = weights.argsort()[::-1][:MAX_ATTENDED]  # source positions, greatest weight first
             attended = [
                 f"{attention.source[i]} {weights[i]:.2f}" for i in best if weights[i] >= MIN_WEIGHT
             ]

@@ -25,8 +25,8 @@ NBEST_LINE = re.compile(
     r"\s*(?P<number>\d{1,15})\s*\|\|\|"
     r"\s*(?P<text>.*?)\s*\|\|\|"
     r"\s*(?P<features>((?!\|\|\|).)*?)\s*"
-    r"(\|\|\|\s*[-+.\deinfa]+\s*)?"  # total score
-    r"(\|\|\|[-=\d\s]*)?",  # word alignment
+    r"(\|\|\|\s*[-+.\deinfa]+\s*)?"  # total score of the hypothesis
+    r"(\|\|\|[-=\d\s]*)?",  # word alignment of the hypothesis
 )
 """Pattern of a line of an n-best list in Moses format; the text of the hypothesis may contain |||.
 """

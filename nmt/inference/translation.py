@@ -63,7 +63,7 @@ class Constraint:
         )
         for sequence in [prefix, *required]:
             _check_allowed(sequence, forbidden, tokenizer)
-        # A short source must not cut the required texts.
+        # The length limit of a short source must not cut the required texts.
         needed = len(prefix) + sum(map(len, required)) + spare_tokens
         return replace(
             request,

@@ -252,7 +252,7 @@ class Translator:
             return self._translate_batch(batch_sources, batch_requests, details_of)
 
         with_words = [i for i, source in enumerate(sources) if source]
-        lengths = [length_of(source) + 1 for source in sources]  # with </s>
+        lengths = [length_of(source) + 1 for source in sources]  # source tokens and </s>
         batches = length_batches(with_words, lengths, self.batch_tokens)
         for i, translation in self._in_batches(translate_batch, batches, "translating", progress):
             translations[i] = translation
@@ -300,7 +300,7 @@ class Translator:
     def _warn_of_unknown_lines(
         self, lines: Sequence[str], sources: Sequence[Sequence[int]]
     ) -> None:
-        # Half of the tokens suffice: an unknown word may be two tokens, ▁ and <unk>.
+        # Lines with half unknown tokens: an unknown word may be two tokens, ▁ and <unk>.
         unknown = [
             line
             for line, source in zip(lines, sources, strict=True)
@@ -363,7 +363,7 @@ class Translator:
     def _without_repetition(self, translations: list[Translation]) -> list[Translation]:
         """Removes hypotheses with the text of a better hypothesis, but other subwords."""
         if getattr(self.search, "repeats", False):
-            return translations  # keep repeated samples
+            return translations  # the search draws samples, which may repeat
         return [_distinct(translation) for translation in translations]
 
     def _add_details(
@@ -470,7 +470,7 @@ class Translator:
         Raises UserError if the model has no attention or the text has no words.
         """
         if not self.attends:
-            raise UserError("the model has no attention (decoder=fixed)")
+            raise UserError("attention: the model has none (decoder=fixed); load another model")
         if units not in get_args(Units):
             raise UserError(f"units={units}: unknown; choose {' or '.join(get_args(Units))}")
         check_lines([text] if translation is None else [text, translation])
@@ -480,7 +480,7 @@ class Translator:
         else:
             maps = self.forced_maps([text], [translation], units)
         if not maps:
-            raise UserError("attention: the text contains no words")
+            raise UserError("text: contains no words; give a sentence")
         return maps[0]
 
     def attention_maps(
@@ -497,8 +497,7 @@ class Translator:
         translations: translation of each line, computed with details_of=1
         name: name of this model in the maps
         others: further translators by name; each is forced to produce the given translations, and
-            is
-            left out if it has no attention
+            is left out if it has no attention
         units: units of the maps, words or subwords; several heads are shown separately
 
         Raises UserError if the units are subwords and a model has another tokenizer.

@@ -59,7 +59,7 @@ def filled(
     parts = text.split(MARK)
     unknown_steps = [step for step, token in enumerate(tokens) if token == UNK]
     if len(parts) != len(unknown_steps) + 1:
-        return text  # the mark occurs in the text itself
+        return text  # the mark is also a word of the text
     # parts[n] is the text before the n-th unknown word.
     written = parts[0]
     previous: range | None = None

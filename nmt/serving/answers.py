@@ -97,7 +97,7 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
         answers["sentences"] = [_sentences(document, fields) for document in documents]
     answer = {key: per_text(values, fields) for key, values in answers.items()}
     if fields["source"] == AUTO:
-        # The only source language of the server; no language is detected.
+        # source=auto means the only source language of the server; no language is detected.
         answer["detectedLanguage"] = {"language": served.model.languages[0], "confidence": 0}
     return answer
 

@@ -177,7 +177,7 @@ class Server:
                 503, f"no result within {self.limits.seconds:g} seconds", retry_after=5
             ) from None
         except (UserError, ValueError) as error:
-            # The request has invalid values or unsatisfiable constraints.
+            # Invalid values and unsatisfiable constraints are errors of the request.
             raise Refused(400, str(error)) from error
         finally:
             self._open -= 1

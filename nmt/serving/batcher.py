@@ -77,7 +77,7 @@ class Batcher(Generic[Item, Result]):
             return await asyncio.gather(*(entry.result for entry in waiting))
         finally:
             for entry in waiting:
-                entry.result.cancel()  # finished futures stay unchanged
+                entry.result.cancel()  # no effect on finished futures
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

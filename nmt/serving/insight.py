@@ -33,10 +33,10 @@ def _sentences(fields: Fields) -> list[str]:
     text = fields["q"]
     sentences = [text[place.start : place.stop] for place in spans(text)]
     if not sentences:
-        raise Refused(400, "the text contains no words")
+        raise Refused(400, "q: contains no words")
     if fields["sentence"] >= len(sentences):
         raise Refused(
-            400, f"sentence: expected a number from 0 to {len(sentences) - 1}, q has no more"
+            400, f"sentence: must be from 0 to {len(sentences) - 1}, the number of a sentence of q"
         )
     return sentences
 
@@ -153,7 +153,7 @@ def contrasted(served: Served, fields: Fields) -> dict[str, Any]:
         raise Refused(400, f"translations: expected two texts, got {len(texts)}")
     translator = served.model
     if not translator.encode([sentence])[0]:
-        raise Refused(400, "the text contains no words")
+        raise Refused(400, "q: contains no words")
     probabilities = token_probabilities(translator, [sentence, sentence], texts)
     differences = influence(translator, sentence, *translator.tokenizer.encode_target(texts))
     return {

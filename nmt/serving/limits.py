@@ -67,7 +67,7 @@ class Limits:
         time.
         """
         encoded = key.encode("utf-8", "replace")
-        # A list, so that a match does not end the comparison early.
+        # A list instead of a generator, so that a match does not end the comparison early
         matches = [hmac.compare_digest(encoded, valid.encode()) for valid in self.keys]
         if self.keys and not any(matches):
             raise Refused(

@@ -168,8 +168,8 @@ def _part(tokens: Sequence[_Token]) -> Part:
     A start tag without an end tag and an element without words become marks.
     """
     text = ""
-    spans: dict[int, Span] = {}  # by the index of the first token of the span
-    open_tags: dict[int, int] = {}  # position in the text, by the index of the start tag
+    spans: dict[int, Span] = {}  # spans by the index of their first token
+    open_tags: dict[int, int] = {}  # positions in the text, by the index of the start tag
     for number, token in enumerate(tokens):
         # An end tag closes the innermost element of its name, also if elements overlap.
         same_name = (i for i in reversed(open_tags) if tokens[i].name == token.name)
@@ -252,7 +252,9 @@ def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment
     sentence.
     """
     source = _word_sides(part.text, sentence.place)
-    marks: dict[tuple[int, int], list[_Segment]] = {}  # by (source word, side after the mark)
+    marks: dict[
+        tuple[int, int], list[_Segment]
+    ] = {}  # marks by (source word, side of the word after the mark)
     for mark in part.marks(sentence.place.start + 1, sentence.place.stop - 1):
         place_of_mark = next(
             (number, k)
@@ -266,7 +268,7 @@ def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment
     end = 0
     target = _word_sides(translation, range(len(translation)))
     for sides, number in zip(target, sentence.source_words, strict=True):
-        # Punctuation that the source word lacks gets the elements of the letters, if any.
+        # Punctuation without a source counterpart gets the elements of the letters, if any.
         within = source[number][1] or source[number][0]
         word = []
         for k, side in enumerate(sides):

@@ -107,7 +107,7 @@ class ServedModel(Generic[Model]):
         The previous model stays in use if loading fails, or if the new model has another kind
         (translator or classifier) or other languages.
         """
-        # Taken before loading, so that a file that changes during loading is loaded again.
+        # The stamp is taken before loading, so that a file that changes meanwhile is loaded again.
         self._stamp = _stamp(self.path)
         try:
             model = self._load(self.path)

@@ -94,5 +94,5 @@ def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
         "labels": meta.get("labels"),
         "languages": meta.get("languages"),
         **(meta.get("tokenizer") or {}),
-        "sampling": None,  # used in training only
+        "sampling": None,  # subword sampling is used in training only
     }

@@ -127,7 +127,7 @@ def _downloaded(model: str, key: str) -> Path:
     name, revision = model.removeprefix(HUB).partition("@")[::2]
     try:
         return Path(huggingface_hub.hf_hub_download(name, BEST, revision=revision or None))
-    except Exception as error:  # many types of errors: no connection, not found, not allowed
+    except Exception as error:  # the download may raise many types of errors
         reason = first_line(error)
         raise UserError(f"{key}={model}: cannot be downloaded from the hub ({reason})") from error
 

@@ -38,7 +38,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def read_json_object(file: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if the file cannot be read or contains something else."""
+    """Returns the JSON object in a file, or an empty one if the file has none or cannot be read."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -48,7 +48,7 @@ def read_json_object(file: Path) -> dict[str, Any]:
 
 def sync_folder(folder: Path) -> None:
     """Syncs a folder to the disk, so that a power failure cannot undo a rename."""
-    with contextlib.suppress(OSError):  # not supported on every operating system
+    with contextlib.suppress(OSError):  # some operating systems cannot sync folders
         opened = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(opened)

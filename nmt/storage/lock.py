@@ -16,7 +16,7 @@ from nmt.foundation.errors import UserError
 
 try:
     import fcntl
-except ImportError:  # not a POSIX system
+except ImportError:  # fcntl exists on POSIX systems only
     fcntl = None  # type: ignore[assignment]
 
 log = logging.getLogger(__name__)
@@ -60,8 +60,7 @@ class Lock:
     """Lock that gives one process the exclusive right to write something.
 
     The operating system releases the lock when the process ends, so a remaining file has no effect.
-    On
-    systems and file systems without locks, the lock has no effect.
+    On systems and file systems without locks, the lock has no effect.
 
     Args:
         file: path of the lock file; its content names the holder.
@@ -109,7 +108,7 @@ def _open_locked(file: Path, what: str) -> IO[str]:
                 f"{what}: {holder} is writing to it. Wait until the process has finished, or "
                 "choose another output"
             ) from None
-        except OSError:  # a file system without locks
+        except OSError:  # the file system has no locks
             pass
         if not _is_named(opened, file):
             return _open_locked(file, what)

@@ -82,7 +82,7 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
         process.send_signal(signal.SIGINT)
         try:
             process.wait(SAVE_SECONDS)
-        except BaseException:  # a second Ctrl-C
+        except BaseException:  # Ctrl-C was pressed again
             process.kill()
             process.wait()
         raise

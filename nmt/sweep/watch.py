@@ -127,7 +127,7 @@ def time_left(runs: Sequence[Run], states: Mapping[str, RunState]) -> float | No
         return None
     remaining = float(sum(states[run.name] in (RunState.WAITING, RunState.STOPPED) for run in runs))
     running = [run for run in runs if states[run.name] is RunState.RUNNING]
-    # A running run counts with its remaining fraction.
+    # A running run counts as the fraction of its remaining updates.
     for run in running:
         training = run.latest().get("train", {})
         remaining += 1 - training.get("update", 0) / max(1, training.get("total", 1))

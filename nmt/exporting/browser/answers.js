@@ -65,7 +65,7 @@ function shortened(line) {
 function explained({ q, sentence = 0, prefix = [], looks = [], translation }) {
   const sentences = sentencesOf(q)
   const line = sentences[Math.min(sentence, sentences.length - 1)]
-  if (!line) throw new Error("text: has no words")
+  if (!line) throw new Error("text: contains no words; enter a sentence")
   const { ids, memory, limit } = memoryOf(line)
   if (looks.some(([step, position]) => !(step >= 0 && position >= 0 && position <= ids.length)))
     throw new Error(`attend_to: source positions must be from 0 to ${ids.length}`)
@@ -77,7 +77,7 @@ function explained({ q, sentence = 0, prefix = [], looks = [], translation }) {
     prefix: prefixTokens,
     looks: new Map(looks),
   })
-  if (!hypotheses.length) throw new Error("prefix: the search found no translation with this prefix")
+  if (!hypotheses.length) throw new Error("prefix: the search found no translation with this prefix; shorten it")
   const children = new Map(nodes.map((node, i) => [`${node.parent} ${node.token}`, i]))
   let bestPath = null
   hypotheses.forEach(({ tokens }, k) => {
@@ -162,7 +162,7 @@ function contrasted({ q, sentence = 0, translations }) {
   const sentences = sentencesOf(q)
   const line = sentences[Math.min(sentence, sentences.length - 1)]
   const ids = source.encode(line ?? "")
-  if (!ids.length) throw new Error("text: has no words")
+  if (!ids.length) throw new Error("text: contains no words; enter a sentence")
   const tokens = translations.map((text) => target.encode(text))
   const logProbs = tokens.map((targetIds) => forced(ids, targetIds))
   const total = (values) => values.reduce((a, b) => a + b, 0)

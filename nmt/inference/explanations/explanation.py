@@ -81,7 +81,7 @@ def explain(
             state = step.initial_state(state)
         [hypotheses] = translator.search(step, state, [request])
     if not hypotheses:
-        raise UserError("prefix: the search found no translation with this prefix")
+        raise UserError("prefix: the search found no translation with this prefix; shorten it")
     if sum(node.parent < 0 for node in recorder.nodes) > 1:
         raise UserError("search: samples have no search tree; choose search=beam")
     path = recorder.finish([hypothesis.tokens for hypothesis in hypotheses])
@@ -103,12 +103,12 @@ def _check(
     attend_to: Mapping[int, int],
 ) -> None:
     if not source:
-        raise UserError("text: has no words")
+        raise UserError("text: contains no words; enter a sentence")
     if not all(UNK <= token < translator.tokenizer.target_size for token in prefix):
         raise UserError(
             f"prefix: token ids must be from {UNK} to {translator.tokenizer.target_size - 1}"
         )
     if attend_to and (len(translator.models) > 1 or not translator.attends):
-        raise UserError("attend_to: needs a single model with attention")
+        raise UserError("attend_to: needs attention, and a single model instead of an ensemble")
     if any(step < 0 or not 0 <= position <= len(source) for step, position in attend_to.items()):
         raise UserError(f"attend_to: source positions must be from 0 to {len(source)}")

@@ -106,7 +106,7 @@ def read_index(file: Path) -> Index:
     except (OSError, SafetensorError, KeyError, UnicodeDecodeError, ValueError) as error:
         raise UserError(f"index={file}: not an index from nmt.index ({error})") from error
     if vectors.ndim != 2 or len(vectors) != len(sources) or len(sources) != len(targets):
-        raise UserError(f"index={file}: sizes are inconsistent; create it again with nmt.index")
+        raise UserError(f"index={file}: damaged (inconsistent sizes); create it with nmt.index")
     return Index(vectors, sources, targets, model)
 
 

@@ -1,6 +1,4 @@
-"""Influence of source words on the choice between two translations, by occlusion
-(Li et al. 2016).
-"""
+"""Influence of source words on the choice between two translations (Li et al. 2016)."""
 
 from collections.abc import Sequence
 

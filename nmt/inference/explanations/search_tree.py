@@ -95,14 +95,16 @@ class RecordingStep:
             best = log_probs.topk(min(self.alternatives, len(log_probs)))
             alternatives = zip(best.indices.tolist(), best.values.tolist(), strict=True)
             self._add_node(parent, token, list(alternatives))
-            self._log_probs.append(log_probs.clone())  # searches overwrite their input
+            self._log_probs.append(
+                log_probs.clone()
+            )  # a copy, because searches overwrite the log-probabilities
         if prediction.weights is not None:
             self._weights += [*prediction.weights]
         nodes = tuple(range(first, len(self.nodes)))
         return replace(prediction, state=SearchTrace(prediction.state, nodes, state.depth + 1))
 
     def keep(self, sentences: Int[Tensor, " b"]) -> RecordingStep:
-        return self  # the step has a single sentence
+        return self  # a recorded step has a single sentence
 
     def _add_node(self, parent: int, token: int, alternatives: list[tuple[int, float]]) -> None:
         log_prob = float(self._log_probs[parent][token]) if parent >= 0 else 0.0
