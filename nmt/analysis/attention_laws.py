@@ -128,7 +128,7 @@ def _row(weights: Tensor) -> str:
 
 
 def sums_to_one(probe: Probe) -> str | None:
-    """Returns a problem unless the weights of a query are not negative and sum to 1."""
+    """Returns an error text unless the weights of a query are not negative and sum to 1."""
     weights = _weights(probe, probe.example())  # [B, S]
     if weights is None:
         return None
@@ -159,7 +159,7 @@ def sums_to_one(probe: Probe) -> str | None:
 
 
 def ignores_padding(probe: Probe) -> str | None:
-    """Returns a problem unless the weight of padding is exactly 0."""
+    """Returns an error text unless the weight of padding is exactly 0."""
     example = probe.example()
     weights = _weights(probe, example)
     if weights is None or len(example.mask) == 1:
@@ -186,7 +186,7 @@ def ignores_padding(probe: Probe) -> str | None:
 
 
 def content_of_padding(probe: Probe) -> str | None:
-    """Returns a problem if the content of padding affects the result."""
+    """Returns an error text if the content of padding affects the result."""
     example = probe.example()
     # Large values in the padding reveal incomplete masking.
     dirty = replace(example, memory=example.memory.masked_fill(~example.mask.unsqueeze(2), 1e3))
@@ -206,7 +206,7 @@ def content_of_padding(probe: Probe) -> str | None:
 
 
 def depends_on_query(probe: Probe) -> str | None:
-    """Returns a problem unless the weights depend on the query."""
+    """Returns an error text unless the weights depend on the query."""
     example = probe.example()
     other = replace(example, query=example.query.flip(1) + 1)
     before, after = _outputs(probe, example, other)
@@ -220,7 +220,7 @@ def depends_on_query(probe: Probe) -> str | None:
 
 
 def depends_on_memory(probe: Probe) -> str | None:
-    """Returns a problem unless the weights follow the words if their order changes."""
+    """Returns an error text unless the weights follow the words if their order changes."""
     example = probe.example()
     if not all_sizes_work(probe):
         example = _part(
@@ -246,7 +246,7 @@ def depends_on_memory(probe: Probe) -> str | None:
 
 
 def all_sizes_work(probe: Probe) -> str | None:
-    """Returns a problem unless the code supports a single sentence and sentences of one word."""
+    """Returns an error text unless the code supports a single sentence and sentences of one word."""
     if len(probe.lengths) == 1:
         return "the code works only for a batch of one sentence."
     example = probe.example()
@@ -267,7 +267,7 @@ def all_sizes_work(probe: Probe) -> str | None:
 
 
 def sentences_are_independent(probe: Probe) -> str | None:
-    """Returns a problem unless a sentence alone gets the same weights as in a batch."""
+    """Returns an error text unless a sentence alone gets the same weights as in a batch."""
     if all_sizes_work(probe):
         return None
     example = probe.example()
@@ -292,7 +292,7 @@ def _part(example: AttentionExample, sentences: int, positions: int) -> Attentio
 
 
 def can_choose_one_word(probe: Probe) -> str | None:
-    """Returns a problem unless large parameters give a position of each head nearly all weight."""
+    """Returns an error text unless large parameters give a position of each head nearly all weight."""
     example = probe.example()
     largest = 0.0
     # A large query alone saturates the tanh of an additive score at all positions.
@@ -333,7 +333,7 @@ def _weights_of_scaled(probe: Probe, example: AttentionExample) -> Tensor | None
 
 
 def gradients_arrive(probe: Probe) -> str | None:
-    """Returns a problem unless gradients reach query and memory."""
+    """Returns an error text unless gradients reach query and memory."""
     example = probe.example()
     query = example.query.clone().requires_grad_()
     memory = example.memory.clone().requires_grad_()
@@ -360,7 +360,7 @@ def gradients_arrive(probe: Probe) -> str | None:
 
 
 def context_is_weighted_sum(probe: Probe) -> str | None:
-    """Returns a problem unless the context is the sum of the memory, weighted by the attention.
+    """Returns an error text unless the context is the sum of the memory, weighted by the attention.
 
     The test applies to functions only, because a module may project the memory.
     """
@@ -389,4 +389,4 @@ LAWS: dict[str, Callable[[Probe], str | None]] = {
     "gradients reach query and memory": gradients_arrive,
     "the context is the weighted sum": context_is_weighted_sum,
 }
-"""Laws of attention by name; each function returns a problem, or None if the law holds."""
+"""Laws of attention by name; each function returns an error text, or None if the law holds."""

@@ -27,10 +27,7 @@ LENGTHS = (6, 4, 1)
 SIZE = 8
 """Size P of the query vector."""
 MEMORY_SIZES = ((SIZE, SIZE), (SIZE, 2 * SIZE), (2 * SIZE, 2 * SIZE))
-"""Pairs of a constructor argument and the memory size M, in the order of trials.
-
-A bidirectional encoder doubles M.
-"""
+"""Pairs (encoder size, memory size M) to try; a bidirectional encoder doubles M."""
 VOCABULARY = 11
 MASKED = 0.01
 """Largest weight of padding for which a layout of the mask is accepted."""

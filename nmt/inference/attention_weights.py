@@ -65,9 +65,7 @@ def attention_map(
 
 
 def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]:
-    """Returns the attention weights by name: one entry per head, or one entry without several
-    heads.
-    """
+    """Returns the attention weights by head name, or by model name without several heads."""
     if decoding.heads is None:
         assert decoding.weights is not None
         return {name: decoding.weights}

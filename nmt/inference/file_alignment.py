@@ -25,7 +25,7 @@ from nmt.tokenizer.words import SPLITS, Units
 log = logging.getLogger(__name__)
 OUTSIDE = "%s: %s links refer to words beyond the end of their line; count words from 0"
 Attend = Callable[[Sequence[str], Sequence[str]], Iterator[AttentionMap]]
-"""Function from source and target sentences to attention maps of target words to source words."""
+"""Function that returns the attention maps of sentence pairs, from target to source words."""
 
 
 def align_files(
@@ -43,8 +43,8 @@ def align_files(
 ) -> float | None:
     """Writes the links of each pair. Returns the alignment error rate if there is a gold standard.
 
-    forward, backward: attention of target to source words; of source to target words (or None)
-    source, target, gold: files of sentences, one per line; file of gold links (or None)
+    forward, backward: attention functions of both directions (backward=None: one direction)
+    source, target, gold: two files of aligned sentences; a file of gold links (or None)
     output: output file (None: stdout)
     work: names and hashes of everything that the output depends on
     format: `pharaoh` (source-target pairs) or `json`

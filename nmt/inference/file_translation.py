@@ -43,11 +43,15 @@ def translate_file(
     """Translates all input lines and writes the result.
 
     load: returns the translator of a path in `compare`, or for None the main translator
+    source: input lines
     ranks: all processes that share the work
-    output, resume: output file (None: stdout); whether to continue an interrupted output file
+    output: output file (None: stdout)
     work: names and hashes of everything that the output depends on
-    format, units: format of the output lines; units of alignments (words or subwords)
-    model, compare: paths of the translating models; paths of models whose attention is compared
+    resume: whether to continue an interrupted output file
+    format: format of the output lines
+    units: units of alignments, words or subwords
+    model: paths of the translating models
+    compare: paths of models whose attention is drawn for comparison
     attention_map: file for a drawing of the attention weights (None: no drawing)
 
     Raises UserError if the models do not support the settings.

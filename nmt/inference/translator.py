@@ -436,8 +436,7 @@ class Translator:
         attention: bool = True,
         progress: ProgressCallback = no_progress,
     ) -> list[ForcedDecoding]:
-        """Returns token probabilities and attention weights of given translations (forced
-        decoding).
+        """Returns token probabilities and attention weights of given translations.
 
         sources, targets: token ids; an empty source or target counts as </s>
         attention: whether to return attention weights

@@ -1,6 +1,4 @@
-"""Replacement of unknown words, which are not in the target vocabulary (Luong, Sutskever et al.
-2015;
-Jean et al. 2015).
+"""Replacement of unknown words in translations (Luong, Sutskever et al. 2015; Jean et al. 2015).
 
 mark    keeps ⁇, the tokenizer's mark of an unknown word
 drop    removes the word; a translation of unknown words only is empty

@@ -18,7 +18,7 @@ Fields = Mapping[str, Any]
 Schema = dict[str, Any]
 FORM = "application/x-www-form-urlencoded"
 MAX_NUMBERS = 1000
-"""Largest number of items in a list of numbers."""
+"""Largest number of items in a request field that is a list of numbers."""
 LARGEST = 2**31 - 1
 """Largest token id, position or sentence number."""
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}

@@ -1,6 +1,4 @@
-"""Cache folders, which are built once. A cache folder is either complete, with checksums, or
-absent.
-"""
+"""Cache folders, which are built once; a cache folder is either complete or absent."""
 
 import errno
 import json
