@@ -85,10 +85,14 @@ def _draw_attention(
     compared: Mapping[str, Translator],
     units: Units,
 ) -> None:
-    """Draws the attention weights of all lines.
+    """Writes a drawing of the attention weights of all lines.
 
-    translator, model: the translator, and the paths of its models
-    compared: other translators by path, drawn beside the first
+    file: path of the drawing
+    translated: input lines with their translations
+    translator: translator that has translated the lines
+    model: paths of the translator's models
+    compared: other translators by path, whose attention is drawn for comparison
+    units: units of the drawing, words or subwords
     """
     paths = [*model, *compared]
     names = dict(zip(paths, unique_suffixes(paths), strict=True))
