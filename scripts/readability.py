@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 LIMITS = {
-    "statements": 18_256,
+    "statements": 18_270,
     "assignments of three or more targets": 20,
     "% of assignments that are `a, b = x, y`": 0.4,
     "% of assigned names that are generic": 0.7,
@@ -24,7 +24,7 @@ LIMITS = {
 
 The aims are 13,000 statements, 20 assignments of three or more targets, 1 %, 1 %, 0 and 0.
 """
-LEAST_COMMENTS = 3.1
+LEAST_COMMENTS = 3.8
 """Smallest number of comments per 100 lines that are not blank. The aim is 4."""
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 50

@@ -72,8 +72,9 @@ def test_translate_file_to_file_and_stdin_to_stdout(trained, corpus, tmp_path):
         "search.width=5",
     )
     assert result.returncode == 0, result.stderr.decode()
-    piped = run("translate", f"model={trained}", stdin=(corpus / "test.en").read_text())
-    assert piped.stdout == out.read_bytes()
+    for stdin in ((), ["input=-"]):
+        piped = run("translate", f"model={trained}", *stdin, stdin=(corpus / "test.en").read_text())
+        assert piped.stdout == out.read_bytes()
     assert out.read_text().count("\n") == (corpus / "test.en").read_text().count("\n")
     assert list(tmp_path.iterdir()) == [out]
 

@@ -134,9 +134,11 @@ def test_a_grid_is_projected_with_its_positions():
         torch.testing.assert_close(memory.final_state[b], torch.stack(result).mean(0))
 
 
-def test_a_convolution_is_a_sum_over_neighbours():
+@pytest.mark.parametrize("norm", [True, False])
+def test_a_convolution_is_a_sum_over_neighbours(norm):
     """Against loops, and on images that are alone: what lies outside is white."""
-    model, data = model_of("convolution"), data_of("convolution")
+    data = data_of("convolution")
+    model = model_of("convolution", "bahdanau", "concat", f"encoder.norm={norm}")
     features, sizes = model.encoder.features(data.pictures)
     for b, (rows, columns) in enumerate(data.pictures.sizes.tolist()):
         x = 1 - data.pictures.values[b, :rows, :columns]  # [rows, columns, 1]
@@ -152,7 +154,8 @@ def test_a_convolution_is_a_sum_over_neighbours():
                 rows, columns = (rows + 1) // 2, (columns + 1) // 2
                 x = torch.stack([torch.stack([x[2 * r : 2 * r + 2, 2 * c : 2 * c + 2].amax((0, 1)) for c in range(columns)]) for r in range(rows)])  # fmt: skip
         assert sizes[b].tolist() == [rows, columns]
-        torch.testing.assert_close(features[b, :rows, :columns], model.encoder.norm(x))
+        expected = F.layer_norm(x, x.shape[-1:]) if norm else x
+        torch.testing.assert_close(features[b, :rows, :columns], expected)
 
 
 def test_encoders_are_nested_in_any_combination():

@@ -90,7 +90,7 @@ def check_file(target: str) -> Verdict:
     if spec is None or spec.loader is None:
         raise UserError(f"functions={target}: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    sys.modules[spec.name] = module  # dataclasses find their module in it
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -132,7 +132,7 @@ def sums_to_one(probe: Probe) -> str | None:
     weights = _weights(probe, probe.example())  # [B, S]
     if weights is None:
         return None
-    sums = weights.sum(1)
+    sums = weights.sum(1)  # [B]
     if (weights >= 0).all() and (sums - 1).abs().max() <= TOLERANCE:
         return None
     worst = int((sums - 1).abs().argmax())
@@ -164,7 +164,7 @@ def ignores_padding(probe: Probe) -> str | None:
     weights = _weights(probe, example)
     if weights is None or len(example.mask) == 1:
         return None
-    on_padding = weights.masked_fill(example.mask, 0.0).sum(1)
+    on_padding = weights.masked_fill(example.mask, 0.0).sum(1)  # [B]
     worst = int(on_padding.argmax())
     if on_padding[worst] == 0:
         return None

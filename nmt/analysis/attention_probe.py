@@ -223,7 +223,7 @@ def _constructed(cls: type, memory_size: int, name: str) -> Any:
             )
         of_memory = value == SIZE and re.search(r"enc|memor|key|annot", parameter)
         arguments[parameter] = memory_size if of_memory else value
-    torch.manual_seed(0)
+    torch.manual_seed(0)  # the same verdict in every call
     try:
         return cls(**arguments)
     except Exception as error:

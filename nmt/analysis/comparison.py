@@ -221,13 +221,14 @@ class Comparison:
                 remaining = Counter(bare(word) for word in words(lines[number]))
                 for target, source in pairs:
                     if remaining[target] > 0:
-                        remaining[target] -= 1
+                        remaining[target] -= 1  # each word of the output counts once
                         counts[source] += 1
 
         def gain(source: str) -> int:
             return max(abs(right[0][source] - counts[source]) for counts in right)
 
         frequent = [source for source in expected if expected[source] >= FEWEST]
+        # The names break ties, so that the table is always the same.
         frequent.sort(key=lambda source: (-gain(source), -expected[source], source))
         rows = []
         for source in frequent[:ROWS]:

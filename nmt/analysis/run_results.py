@@ -266,7 +266,7 @@ def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
                 settings[key] = NAMES.get(option, str(option).split(".")[-2])
             else:
                 settings[f"{key}.{name}"] = _as_text(option)
-    settings.pop("seed", None)
+    settings.pop("seed", None)  # runs that differ in it are one configuration
     return settings
 
 

@@ -157,6 +157,7 @@ def in_list(text: str) -> str:
     """
     items = [item.strip(" \"'") for item in text.removeprefix("[").removesuffix("]").split(",")]
     plain = all(re.fullmatch(r"[\w./-]+", item) for item in items)
+    # JSON's double quotes are valid in Hydra's grammar.
     return f"[{','.join(items)}]" if plain else f"[{','.join(map(json.dumps, items))}]"
 
 
@@ -181,6 +182,7 @@ def fits(value: Any, hint: Any) -> bool:
         return False
     if hint is float:
         return isinstance(value, int | float)
+    # Other annotations, such as Any, accept every value.
     return isinstance(value, hint) if isinstance(hint, type) else True
 
 

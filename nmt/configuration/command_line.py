@@ -94,7 +94,7 @@ def _dispatch(
     """Runs the action of the flags, or the command itself."""
     flags, words = _flags()
     overrides = with_key(name, [word for word in words if not word.startswith("-")])
-    strange = [word for word in words if word.startswith("-")]
+    strange = [word for word in words if word.startswith("-")]  # undefined flags
     for override in overrides:
         key, equals, _ = override.partition("=")
         if equals and key in instead:

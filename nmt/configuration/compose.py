@@ -306,7 +306,7 @@ def _cached(
     # Hydra closes and locks its result; values of the command line come later.
     OmegaConf.set_struct(config, False)
     OmegaConf.set_readonly(config, False)
-    choices = config.pop("hydra").runtime.choices
+    choices = config.pop("hydra").runtime.choices  # of all groups, those of Hydra too
     return config, {group: choice for group, choice in choices.items() if "/" not in group}
 
 
@@ -398,7 +398,7 @@ def hydra_main(command: str | None, *packages: str) -> Callable[..., Callable[[]
 
     options: dict[str, Any] = {"version_base": "1.3"}
     if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
-        options["execution_whitelist"] = packages
+        options["execution_whitelist"] = packages  # functions that _target_ may name
     return hydra.main(config_path=CONF, config_name=command, **options)
 
 

@@ -92,7 +92,7 @@ def near_matches(
     # The right name in the wrong group: lr finds optimizer.lr.
     endings: dict[str, list[str]] = {}
     for key in everywhere:
-        endings.setdefault(key.rpartition(".")[2], []).append(key)
+        endings.setdefault(key.rpartition(".")[2], []).append(key)  # lr → optimizer.lr
     similar = difflib.get_close_matches(name, known, 1, SIMILARITY)
     if not similar or name in endings:
         [ending, *_] = [*difflib.get_close_matches(name, endings, 1, SIMILARITY), ""]

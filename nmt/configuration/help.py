@@ -104,6 +104,7 @@ def _choices(match: re.Match[str]) -> str:
 def _group(group: str, choice: str, config: Mapping[str, Any]) -> Iterator[str]:
     """Lines for a group: its choice with the comment at the top of the file, and its keys."""
     files = [Path(folder, group, f"{choice}.yaml") for folder in (CONF, *folders())]
+    # The folders of --config-dir and of plugins come after conf/.
     text = next(file for file in files if file.is_file()).read_text(encoding="utf-8")
     about = " ".join(["", "", "", *re.findall(r"^# (.*)$", text, re.MULTILINE)]).rstrip()
     yield f"{group}={choice}{about}"

@@ -34,7 +34,7 @@ def recipe_of_data(data: Mapping[str, Any]) -> str | None:
         stream = source.training_stream() if hasattr(source, "training_stream") else None
         if stream is None:
             return None
-        num_pairs = stream.count(most)
+        num_pairs = stream.count(most)  # stops soon after the largest limit
     except (UserError, ValueError, OSError):
         return None
     recipe = recipe_for(num_pairs)

@@ -123,7 +123,7 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str
 
     ${references} in a checkpoint are not resolved. Raises ConfigErrors for keys that cannot change.
     """
-    config = copy.deepcopy(saved.config)
+    config = copy.deepcopy(saved.config)  # the checkpoint keeps its own
     choices = []
     for text in changes:
         group, value = text.partition("=")[::2]

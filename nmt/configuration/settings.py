@@ -59,7 +59,7 @@ class Settings:
         # Parts are built for the check only where a run would build them anyway.
         if cls.trains:
             faulty = {error.key.partition(".")[0] for error in errors}
-            errors += build.impossible(values, faulty | unbuilt)
+            errors += build.impossible(values, faulty | unbuilt)  # values that do not fit together
         # Rules compare values, so they need values of the right types.
         if not errors:
             errors += cls(**values).conflicts()

@@ -133,6 +133,7 @@ class TrainSettings(TrainingSettings):
         """Errors of parts that cannot be frozen, and of new pieces that would never be trained."""
         # Names of parts are those of a network; it needs no memory for this.
         with torch.device("meta"):
+            # sizes of vocabularies do not matter
             network = build.network(self.values, 10, 10, self.columns)
         try:
             freeze(network, names)

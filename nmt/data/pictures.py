@@ -319,5 +319,5 @@ def _grid(name: str, content: Any) -> np.ndarray:
         positions, channels = features.shape
         side = math.isqrt(positions)
         rows = side if side * side == positions else 1
-        features = features.reshape(rows, -1, channels)
+        features = features.reshape(rows, -1, channels)  # [rows, columns, channels]
     return features

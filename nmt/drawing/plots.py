@@ -253,14 +253,14 @@ def marked_texts(texts: Sequence[MarkedText]) -> Figure:
             for word, share in zip(text.words, text.shares, strict=True):
                 background = {"facecolor": (*SHADE, 0.7 * share / greatest), "edgecolor": "none"}
                 label = figure.text(x, -y, literal(word), **style)
-                width = label.get_window_extent(renderer).width / figure.dpi
+                width = label.get_window_extent(renderer).width / figure.dpi  # inches
                 if x + width > TEXT_WIDTH - MARGIN and x > MARGIN:
                     x = MARGIN
                     y += LINE_HEIGHT
-                    label.set_position((x, -y))
+                    label.set_position((x, -y))  # the first word of the next line
                 label.set_bbox({**background, "pad": 1.5})
                 x += width + WORD_SPACE
-            y += 1.6 * LINE_HEIGHT
+            y += 1.6 * LINE_HEIGHT  # space before the next title
         figure.set_size_inches(TEXT_WIDTH, y)
     return figure
 
@@ -271,7 +271,7 @@ def svg(figure: Figure) -> str:
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "nmt", "font.size": 11}
     with _no_glyph_warnings(), matplotlib.rc_context(settings):
         for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
-            patch.set_alpha(0)
+            patch.set_alpha(0)  # the background of the page shows through
         figure.savefig(file, format="svg", metadata={"Date": None})
     text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)

@@ -51,7 +51,7 @@ def quoted(text: str) -> str:
 def _is_a_value(text: str) -> bool:
     """Returns whether the grammar parses a string as a number, Boolean or null."""
     try:
-        float(text.replace("_", ""))
+        float(text.replace("_", ""))  # the grammar accepts 1_000
     except ValueError:
         return text.lower() in ("null", "true", "false")
     return True

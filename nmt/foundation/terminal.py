@@ -40,4 +40,4 @@ def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
     for handler in previous:
         handler.close()
     root.setLevel(level)
-    root.propagate = False
+    root.propagate = False  # a handler of the caller's root logger would repeat each message

@@ -233,7 +233,7 @@ def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] 
 def _forms(lines: Sequence[str], split: Callable[[str], list[str]]) -> set[str]:
     """Returns the words of the lines, as written and in lower case."""
     words = {word for line in lines for word in split(line)}
-    return words | {word.lower() for word in words}
+    return words | {word.lower() for word in words}  # files often have lower case only
 
 
 def _matrix(words: Sequence[str], vectors: Mapping[str, np.ndarray], size: int) -> np.ndarray:

@@ -46,7 +46,7 @@ class InputChunk:
 class InputLines:
     """Lines of a file, or of stdin as they arrive.
 
-    name: file (None: stdin)
+    name: file; None or "-": stdin
     errors: handling of bytes that are not UTF-8
     prefix: file with the required beginning of each line's translation (None: no prefixes)
     constraints: JSONL file with the constraints on each line's translation (None: no constraints)
@@ -66,7 +66,7 @@ class InputLines:
         self.errors = errors
         self.count = 0
         self._check: LineCheck = str
-        self._file = None if name is None else find_file(name)
+        self._file = None if name is None or name == "-" else find_file(name)
         parsers = ((prefix, _parse_prefix), (constraints, _parse_constraint))
         self._constraint_files = [
             (find_file(file), parse) for file, parse in parsers if file is not None
@@ -198,7 +198,7 @@ def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
                 _apply(check, text, f"stdin, line {number:,}")
                 texts.append(text)
         except UserError as error:
-            fault = error
+            fault = error  # raised after the lines before it are translated
         for start in range(0, len(texts), CHUNK):
             yield texts[start : start + CHUNK]
         if fault is not None:

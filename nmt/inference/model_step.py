@@ -56,7 +56,7 @@ class ModelStep:
         self.reads_rows = decoder.attends and decoder.attention.reads_rows and native(memory.values)
         self.mask = memory.mask if model.decoder.attends else None
         if self.mask is not None and places is not None:
-            self.mask = self.mask[places]
+            self.mask = self.mask[places]  # [b, S]
 
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
@@ -75,7 +75,7 @@ class ModelStep:
         count: number of tokens to return, at most the vocabulary size
         """
         layout = self._in_memory(layout, len(tokens))
-        output = self._decode(tokens, state, layout)
+        output = self._decode(tokens, state, layout)  # readout [N, 1, D]
         if self.model.copying is None and native(output.readout):
             vocabulary = self.model.output.out_features
             best_count = min(count, vocabulary)
@@ -86,6 +86,7 @@ class ModelStep:
                 )
                 for rows in output.readout.split(max(32, CACHED // vocabulary))
             ]
+            # [N, k], [N, k], [N]
             values, tokens, ends = (torch.cat(parts) for parts in zip(*blocks, strict=True))
             return RankedPrediction(values, tokens, ends, output.state, _weights(output))
         return best_tokens(self._prediction(output, layout), count)
@@ -131,7 +132,7 @@ class ModelStep:
             return layout
         if layout.width == 1:
             return Layout(1, self.places.index_select(0, layout.slots))
-        slots = self.places[layout.sentences] * layout.width + layout.slots % layout.width
+        slots = self.places[layout.sentences] * layout.width + layout.slots % layout.width  # [N]
         return Layout(layout.width, slots)
 
     def keep(self, sentences: Int[Tensor, " b"]) -> ModelStep:

@@ -54,7 +54,7 @@ class Networks:
         self.models = models
         self.columns = columns
         self.averaging = averaging
-        self.shares = [weight / sum(weights) for weight in weights]
+        self.shares = [weight / sum(weights) for weight in weights]  # sum 1
         self.packed_weights = PackedWeights(precision)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -128,10 +128,11 @@ class Networks:
         member_log_probs = []
         with self.generating():
             for model, memory in zip(self.models, memories, strict=True):
-                output = model.decode(inputs, model.start(memory), memory)
+                output = model.decode(inputs, model.start(memory), memory)  # readout [B, T, D]
                 gold_log_probs = model.output_layer.log_probs_of(output, memory, golds)  # [B, T]
                 member_log_probs.append(gold_log_probs.masked_fill(golds == PAD, 0.0))
                 outputs.append(output)
+        # [B, T]
         log_probs = average_log_probs(member_log_probs, self.shares, self.averaging).cpu().numpy()
         mean = mean_attention([output.weights for output in outputs]) if attention else None
         weights = None if mean is None else mean.float().cpu().numpy()  # [B, T, S]
@@ -163,7 +164,7 @@ class Networks:
         The attention weights of the grid cells of an image follow those of the source tokens.
         """
         assert memory.encoded.grids is not None
-        is_real = memory.mask.cpu().numpy()
+        is_real = memory.mask.cpu().numpy()  # [B, S]
         decodings = []
         for i, grid in enumerate(memory.encoded.grids.tolist()):
             words = len(sources[i]) + 1 if self.columns.sources else 0  # source tokens and </s>

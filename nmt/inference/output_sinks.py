@@ -164,7 +164,7 @@ class FileSink(StreamSink):
                 if kind is None:
                     os.fsync(self._file.fileno())
             if kind is None:
-                os.replace(self._partial, self.path)
+                os.replace(self._partial, self.path)  # complete or absent
                 sync_folder(self.path.parent)
             elif self.on_failure != "delete" and self.finished_lines:
                 log.warning(

@@ -36,7 +36,7 @@ def parallel_map(
     if device.type != "cpu" or workers < 2:
         yield from map(function, items)
         return
-    limit = (threads // workers,)
+    limit = (threads // workers,)  # threads of each worker
     pool = ThreadPoolExecutor(workers, "nmt", initializer=_limit_threads, initargs=limit)
     try:
         # The barrier makes the pool start every worker, each with its number of threads.

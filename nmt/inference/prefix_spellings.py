@@ -38,7 +38,8 @@ class PrefixSpeller:
         if not text:
             return ()
         if prefix[-1].isspace():
-            text += SPACE
+            text += SPACE  # the last word is complete
+        # from each character, token → next character
         graph: list[dict[int, int]] = [{} for _ in text]
         for start in reversed(range(len(text))):
             for end in range(start + 1, min(len(text), start + self._longest + 1)):

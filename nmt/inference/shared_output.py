@@ -110,7 +110,7 @@ class PartsSink(StreamSink):
         text = "".join(f"{line}\n" for line in self._lines)
         write_atomically(part, text.encode("utf-8", "replace"))
         self._lines = []
-        self.sums = []
+        self.sums = []  # those of the next block
 
 
 @contextlib.contextmanager

@@ -115,13 +115,14 @@ class TextClassifier:
         if self.model.training:
             raise ValueError("the network is in training mode; call model.eval() first")
         device = next(self.model.parameters()).device
-        probabilities = np.zeros((len(documents), len(self.model.labels.names)))
-        row_weights = [np.zeros(0)] * len(documents.rows)
+        probabilities = np.zeros((len(documents), len(self.model.labels.names)))  # [texts, labels]
+        row_weights = [np.zeros(0)] * len(documents.rows)  # [pieces] of each row
         lengths = documents.lengths.tolist()
         with Progress("labelling", len(documents), "texts") as step:
             for batch in length_batches(range(len(documents)), lengths, BATCH_TOKENS):
                 texts = collate_texts(documents, batch, None).to(device)
                 logits, pooled = self.model.read(texts)  # logits: [batch, labels]
+                # [batch, labels]
                 batch_probabilities = self.model.labels.probabilities(logits.double())
                 probabilities[batch] = batch_probabilities.cpu().numpy()
                 step(len(batch))
@@ -129,7 +130,7 @@ class TextClassifier:
                     means = pooled.weights.double().mean(1).cpu().numpy()  # [rows, S]
                     rows = (row for i in batch for row in _rows_of(documents, i))
                     for row, weights in zip(rows, means, strict=True):
-                        row_weights[row] = weights[: len(documents.rows[row])]
+                        row_weights[row] = weights[: len(documents.rows[row])]  # without padding
         return Reading(probabilities, row_weights if self.attends else None)
 
     def _importances(
@@ -163,7 +164,7 @@ class TextClassifier:
                     sentence_shares[its_words.start : its_words.stop] += weight / len(its_words)
             words += sentence_words
             shares.append(sentence_shares)
-        return words, np.concatenate(shares)
+        return words, np.concatenate(shares)  # [words]
 
 
 def _rows_of(documents: Documents, number: int) -> range:

@@ -271,7 +271,7 @@ class Translator:
     def request(self, source: Sequence[int]) -> Request:
         """Returns the search request of an encoded line: its length limit and random seed."""
         limit = int(self.max_length_factor * length_of(source)) + self.max_length_offset
-        seed = zlib.crc32(np.asarray(source, np.int64).tobytes())
+        seed = zlib.crc32(np.asarray(source, np.int64).tobytes())  # the same samples in every batch
         return Request(max_length=limit, seed=zlib.crc32(picture_of(source).encode(), seed))
 
     def _encode(self, lines: list[str]) -> list[Sequence[int]]:
@@ -337,7 +337,7 @@ class Translator:
         with self.networks.generating():
             step, state = self.networks.first_step(memories)
             if any(request.constrained for request in requests):
-                step = Constrained(step, requests)
+                step = Constrained(step, requests)  # any search can use it
                 state = step.initial_state(state)
             hypotheses = self.search(step, state, requests)
         translations = self._with_texts(sources, hypotheses)
@@ -415,7 +415,7 @@ class Translator:
                 [translations[i].source for i, _ in unknown],
                 [translations[i].hypotheses[rank].tokens for i, rank in unknown],
             )
-            attention = [decoding.weights for decoding in decodings]
+            attention = [decoding.weights for decoding in decodings]  # [T, S] each
         for (i, rank), weights in zip(unknown, attention, strict=True):
             translations[i].texts[rank] = filled(
                 text=translations[i].texts[rank],

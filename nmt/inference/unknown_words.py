@@ -63,7 +63,7 @@ def filled(
     previous: range | None = None
     for step, rest in zip(unknown_steps, parts[1:], strict=True):
         if weights is not None and piece_words:
-            attended = piece_words[int(weights[step, : len(piece_words)].argmax())]
+            attended = piece_words[int(weights[step, : len(piece_words)].argmax())]  # without EOS
             if attended != previous or not written.strip():
                 word = "".join(words[attended.start : attended.stop])
                 written += f" {lexicon.get(word, word)} "

@@ -61,14 +61,14 @@ def whole_search(
     """Returns the `n_best` hypotheses of each sentence, best first, like `breadth_first_search`."""
     decoder: Any = model.decoder
     layer = decoder.layers.layers[0]
-    limits = torch.tensor([request.max_length for request in requests])
+    limits = torch.tensor([request.max_length for request in requests])  # [B]
     longest = int(limits.max()) + 1
     # Outputs of the C++ function: tokens [sentences, n_best, positions], values per hypothesis,
     # and the number of hypotheses of each sentence
     words = torch.empty(len(requests), n_best, longest, dtype=torch.int64)
     log_probs = torch.empty(len(requests), n_best, dtype=torch.float64)
     scores = torch.empty_like(log_probs)
-    counts = torch.empty_like(limits)
+    counts = torch.empty_like(limits)  # [B], hypotheses that were found
     values = memory.values.contiguous()
     vocabulary = model.output.out_features
     weights = current_weights()
@@ -105,5 +105,5 @@ def _tables(model: Seq2Seq, is_low: bool) -> list[Tensor]:
     layer = decoder.layers.layers[0]
     layers = (decoder.combine, model.output)
     blocks = [layer.weight_block("hh"), *((linear.weight, linear.bias) for linear in layers)]
-    gates = F.linear(model.target_embedding.weight, *layer.weight_block("ih"))
+    gates = F.linear(model.target_embedding.weight, *layer.weight_block("ih"))  # [V, 3·Q]
     return [gates, *(t for w, b in blocks for t in (w.bfloat16() if is_low else w, b))]

@@ -57,10 +57,11 @@ class Copying(nn.Module):
         assert output.weights is not None
         assert memory.source_words is not None
         source = memory.source_words.ids  # [B, S]
+        # [B, n, S]
         same = scatter_rows(words.unsqueeze(2), source.size(0), layout) == source.unsqueeze(1)
         weights = scatter_rows(output.weights, source.size(0), layout)  # [B, n, S]
         # Rounding errors may bring a sum above 1.
-        mass = (weights * same).sum(2, keepdim=True).clamp(max=1.0)
+        mass = (weights * same).sum(2, keepdim=True).clamp(max=1.0)  # [B, n, 1]
         return gather_rows(mass, words.size(1), layout).squeeze(2)  # [B, n, 1] → [N, T]
 
     def log_probs(

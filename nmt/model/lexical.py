@@ -38,4 +38,4 @@ class Lexical(nn.Module):
         assert memory.source_words is not None
         vectors = memory.source_words.vectors  # [B, S, E]
         attended = torch.tanh(sums(weights, vectors, memory, layout))  # f_t, [N, T, E]
-        return torch.tanh(to_float(self.hidden(attended))) + attended
+        return torch.tanh(to_float(self.hidden(attended))) + attended  # h_t, [N, T, E]

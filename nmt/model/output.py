@@ -72,7 +72,7 @@ class OutputLayer:
         memory: prepared encoder memory of the sentences
         layout: slots of the hypotheses in a search; None if all sentences have equally many rows
         """
-        logits = self.logits(output.readout)
+        logits = self.logits(output.readout)  # [N, T, V]
         if self.copying is None:
             # In a search, the result overwrites the logits, which are not used again.
             return torch.log_softmax(logits, -1, out=None if torch.is_grad_enabled() else logits)
@@ -96,7 +96,7 @@ class OutputLayer:
             sliced = replace(output, readout=output.readout[:, positions], weights=weights)
             log_probs = self.log_probs(sliced, memory)  # [N, t, V]
             slices.append(log_probs.gather(2, words[:, positions].unsqueeze(2)).squeeze(2))
-        return torch.cat(slices, 1)
+        return torch.cat(slices, 1)  # [N, T]
 
     def loss(
         self,
@@ -123,7 +123,7 @@ class OutputLayer:
         if weights is not None:
             is_counted = is_counted & (weights != 0)
         passes = 2 if agreement else 1
-        is_counted = _passes_last(is_counted, passes)
+        is_counted = _passes_last(is_counted, passes)  # [N / passes, T, passes]
 
         def counted(values: Tensor) -> Tensor:
             return _passes_last(values, passes)[is_counted]  # [n …], passes of a word adjacent

@@ -90,12 +90,13 @@ class Seq2Label(Network):
 
         Returns the logits and the output of the pooling.
         """
+        # features [B, F]
         pooled = self.pooling(self.encoder(batch.tokens, batch.lengths), batch.counts)
         features = (
             pooled.features if self.hidden is None else torch.relu(self.hidden(pooled.features))
         )
         features = self.feature_dropout(features.unsqueeze(1)).squeeze(1)  # [B, F]
-        return to_float(self.output(features)), pooled
+        return to_float(self.output(features)), pooled  # [B, L]
 
 
 def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int = 0) -> Loss:

@@ -202,8 +202,9 @@ class Seq2Seq(Network):
         last step.
         """
         embedded = self.words(inputs, state.masks.get("words"))  # [N, T, E]
+        # readout [N, T, D], weights [N, T, S]
         output = self.decoder(embedded, state, memory, layout)
-        readout = self.readout_dropout(output.readout, state.masks.get("readout"))
+        readout = self.readout_dropout(output.readout, state.masks.get("readout"))  # [N, T, D]
         output = replace(output, readout=readout)
         return replace(output, readout=self.output_layer.features(output, memory, layout))
 

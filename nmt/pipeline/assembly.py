@@ -373,7 +373,7 @@ def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | N
         (network.target_embedding, target, paths[1:]),
     ]
     if network.source_embedding is network.target_embedding:
-        sides = [(network.source_embedding, source, paths)]
+        sides = [(network.source_embedding, source, paths)]  # one table for both languages
     for table, pieces, files in sides:
         names = [file for file in files if file and table is not None]
         if names:

@@ -223,7 +223,7 @@ def _check_number(pairs: int, key: str, settings: BacktranslateSettings) -> None
 
 def _write_splits(splits: Splits, folder: Path) -> list[str]:
     """Writes the parts of a corpus; returns the names of the files."""
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)  # of an attempt that was interrupted
     folder.mkdir()
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
     for name, pairs in {**parts, **splits.more_validation}.items():
@@ -316,6 +316,7 @@ class Backtranslation:
         if (folder / ckpt.LAST).exists():
             saved = changed(saved_run(str(folder), "train"), "train", ["trainer.stop_after=0"])
             keys = ("device", "threads", "tracker", "keep_validations", "final_test")
+            # these do not change what is learnt
             free = {key: self.settings.values[key] for key in keys}
             train(TrainSettings.of({**saved, **free, "resume": str(folder)}))
         else:

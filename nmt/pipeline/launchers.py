@@ -130,6 +130,7 @@ def train(config: Any) -> None:
     from omegaconf import OmegaConf
 
     folder = Path(config.folder)
+    # The launcher passes names only; the record in the folder has the rest.
     [run] = [run for run in find(folder) if run.name == config.run]
     launcher: Any = OmegaConf.to_container(HydraConfig.get().launcher, resolve=True)
     job.train(run, config.epochs, config.sweeper, launcher, folder / NOTES)

@@ -39,7 +39,7 @@ def run_all(
             run(configure(command, combination))
         except UserError as error:
             log.error("%s", error)
-            failed = True
+            failed = True  # the other combinations still run
     if failed:
         raise SystemExit(1)
 

@@ -72,6 +72,7 @@ def train(
     """
     words = list(overrides)
     if data is not None:
+        # data=hub reads such folders too
         words += ["data=hub", f"data.path={quoted(str(_saved(data)))}"]
     with permitting(plugins), _process_unchanged():
         settings = configure("train", words)

@@ -123,7 +123,7 @@ def _give_up(folder: Path, lock: Lock) -> None:
     clear(folder)
     lock.release()
     with contextlib.suppress(OSError):
-        folder.rmdir()
+        folder.rmdir()  # fails if something else is in it
 
 
 def _has_updates(folder: Path) -> bool:

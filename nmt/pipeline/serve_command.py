@@ -39,7 +39,7 @@ def server_of(settings: ServeSettings) -> Server:
         settings.max_seconds,
         settings.max_open,
         settings.per_minute,
-        _read_keys(settings.keys) if settings.keys else [],
+        _read_keys(settings.keys) if settings.keys else [],  # without keys, the server is open
     )
     # One batch at a time, which uses all threads of the machine.
     pool = ThreadPoolExecutor(1, "model")

@@ -130,7 +130,7 @@ class TrainingJob:
         recipe = choices.get("experiment") or choices.get("data")
         usual_folder = f"runs/{choices.get('sweep')}-{recipe}-{digest(data_hashes)[:6]}"
         self.folder = Path(self._config.get("run_dir") or usual_folder)
-        self._known |= {run.key: run for run in find(self.folder)}
+        self._known |= {run.key: run for run in find(self.folder)}  # runs of earlier command lines
 
     def _sweeper(self) -> Any:
         node = self._config.get("sweep")
@@ -260,7 +260,7 @@ class TrainingJob:
 
     def _described(self, overrides: Sequence[str]) -> RunDescription:
         typed = {text.partition("=")[0].lstrip("+~"): text.partition("=")[2] for text in overrides}
-        typed.pop("sweep", None)
+        typed.pop("sweep", None)  # the kind of sweep does not change a run
         try:
             config = compose(self.command, overrides)
             choices = choices_of(self.command, overrides)

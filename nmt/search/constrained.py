@@ -78,7 +78,7 @@ class Constrained:
     def _rule_out(self, request: Request, written: list[int], log_probs: Tensor) -> None:
         beginning = beginning_tokens(request, written)
         if beginning:
-            values = log_probs[beginning]
+            values = log_probs[beginning]  # of the tokens that stay possible
             log_probs.fill_(-torch.inf)
             log_probs[beginning] = values
         for sequence in request.forbidden:

@@ -35,21 +35,22 @@ class Greedy:
             return whole
         limits = np.array([request.max_length for request in requests], dtype=np.int64)
         alive = np.arange(len(requests))  # unfinished sentences, one row each
-        words = np.full(len(requests), BOS)
-        totals = np.zeros(len(requests))
+        words = np.full(len(requests), BOS)  # [b], last token of each unfinished sentence
+        totals = np.zeros(len(requests))  # [sentences], log-probabilities
         tokens: list[list[int]] = [[] for _ in requests]
         for length in range(max((request.max_length for request in requests), default=-1) + 1):
-            tokens_before = torch.from_numpy(words).to(step.device)
+            tokens_before = torch.from_numpy(words).to(step.device)  # [b]
             prediction = ranked(step, tokens_before, state, None, 1)
             state = prediction.state
             at_end = limits[alive] == length  # at the limit, only EOS is allowed
             words = np.where(at_end, EOS, _on_host(prediction.tokens))
             log_probs = np.where(at_end, _on_host(prediction.ends), _on_host(prediction.log_probs))
             totals[alive] += log_probs
-            going = words != EOS
+            going = words != EOS  # [b]
             for sentence, word in zip(alive[going].tolist(), words[going].tolist(), strict=True):
                 tokens[sentence].append(word)
             if not going.all():
+                # rows of the next step
                 rows = torch.from_numpy(np.flatnonzero(going)).to(step.device)
                 if not len(rows):
                     break

@@ -57,7 +57,7 @@ class MBR:
             raise ValueError("search.temperature and search.epsilon need search.source=sample")
         self.n_best = n_best
         self.utility = utility
-        self.weighted = source == "beam"
+        self.weighted = source == "beam"  # samples are equally probable
         self.search: Search = Sample(
             n_best=candidates, temperature=temperature, epsilon=epsilon, seed=seed
         )

@@ -110,6 +110,7 @@ class Batcher(Generic[Item, Result]):
         # The first item is computed even if it exceeds MAX_COST.
         count = max(1, bisect_right(costs, MAX_COST))
         batch = similar[:count]
+        # those of disconnected callers are dropped
         self._waiting = [entry for entry in live if entry not in batch]
         return batch
 
@@ -119,4 +120,5 @@ class Batcher(Generic[Item, Result]):
         except Exception as error:
             if len(items) == 1:
                 return [error]
+            # Each caller gets its own result or error.
             return [result for item in items for result in self._results([item])]

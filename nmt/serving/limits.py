@@ -96,7 +96,7 @@ class Pace:
             }
         times = self._times.setdefault(caller, deque())
         while times and now - times[0] >= MINUTE:
-            times.popleft()
+            times.popleft()  # older than a minute
         if len(times) >= self.per_minute:
             wait = math.ceil(MINUTE - (now - times[0]))
             raise Refused(429, f"more than {self.per_minute:,} requests in a minute", max(1, wait))

@@ -187,6 +187,7 @@ def parse_body(body: bytes, content_type: str) -> Fields:
         text = body.decode("utf-8-sig")
         if content_type == FORM:
             pairs = urllib.parse.parse_qs(text, keep_blank_values=True, errors="strict")
+            # repeated fields are lists
             return {name: v[0] if len(v) == 1 else v for name, v in pairs.items()}
         values = json.loads(text)
         # JSON may escape lone surrogates, which no response can contain.

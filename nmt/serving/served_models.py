@@ -204,7 +204,7 @@ class Models:
             await asyncio.sleep(seconds)
             for served in self.all:
                 if await asyncio.to_thread(served.is_outdated):
-                    await asyncio.to_thread(served.reload)
+                    await asyncio.to_thread(served.reload)  # requests are answered meanwhile
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

@@ -61,14 +61,14 @@ def _built(folder: Path, build: Callable[[Path], Counts]) -> Counts:
     """
     unfinished = folder.with_name(f".{folder.name}{WRITING}")
     for leftover in (unfinished, folder):
-        shutil.rmtree(leftover, ignore_errors=True)
+        shutil.rmtree(leftover, ignore_errors=True)  # of a process that was killed
     unfinished.mkdir()
     try:
         counts = build(unfinished)
         checksums = {file.name: _checksum(file) for file in unfinished.iterdir()}
         manifest = {"counts": counts, "checksums": checksums}
         write_atomically(unfinished / MANIFEST, json.dumps(manifest).encode())
-        unfinished.rename(folder)
+        unfinished.rename(folder)  # complete from now on
         sync_folder(folder.parent)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -105,5 +105,5 @@ def _checksum(file: Path) -> int:
     checksum = 0
     with open(file, "rb") as opened:
         while block := opened.read(BLOCK):
-            checksum = zlib.crc32(block, checksum)
+            checksum = zlib.crc32(block, checksum)  # continues the sum of the earlier blocks
     return checksum

@@ -24,7 +24,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # before the rename, which might reach the disk first
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:

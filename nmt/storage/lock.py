@@ -111,9 +111,9 @@ def _open_locked(file: Path, what: str) -> IO[str]:
         except OSError:  # the file system has no locks
             pass
         if not _is_named(opened, file):
-            return _open_locked(file, what)
+            return _open_locked(file, what)  # the new file of this name
         since = time.strftime("%Y-%m-%d %H:%M:%S")
-        opened.truncate(0)
+        opened.truncate(0)  # the name of an earlier holder
         opened.write(json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), since))) + "\n")
         opened.flush()
         closed_on_error.pop_all()

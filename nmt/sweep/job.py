@@ -66,6 +66,7 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
     seconds = run.record().get("seconds", 0.0) + round(time.time() - began, 1)
     failure = None
     if status != INTERRUPTED and (status != 0 or not run.reached(epochs)):
+        # Only the output of this attempt.
         printed = (run.folder / OUTPUT).read_bytes()[start:].decode("utf-8", "replace")
         failure = reason(status, printed)
     run.note(failure=failure, seconds=seconds)
@@ -79,7 +80,7 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
     try:
         return process.wait()
     except BaseException:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)  # the training saves its state and stops
         try:
             process.wait(SAVE_SECONDS)
         except BaseException:  # Ctrl-C was pressed again
@@ -155,7 +156,9 @@ def gpus() -> list[str]:
     if tool is None:
         return []
     listed = subprocess.run([tool, "--list-gpus"], capture_output=True, text=True)
-    return [str(i) for i, line in enumerate(listed.stdout.splitlines()) if line.startswith("GPU")]
+    # Lines of MIG devices follow the line of their GPU and are indented.
+    cards = [line for line in listed.stdout.splitlines() if line.startswith("GPU")]
+    return [str(i) for i in range(len(cards))]
 
 
 @contextmanager

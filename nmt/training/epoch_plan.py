@@ -82,7 +82,7 @@ class EpochPlan:
         """
         batches = [PlannedBatch(number, 1) for number in self.ranks.share(update)]
         dummies = math.ceil(len(update) / self.ranks.count) - len(batches)
-        return batches + [PlannedBatch(update[0], 0)] * dummies
+        return batches + [PlannedBatch(update[0], 0)] * dummies  # exchanges need all ranks
 
     def position(self, batch: int) -> float:
         """Returns the number of epochs done, as a fraction.

@@ -94,7 +94,7 @@ def git_commit() -> str | None:
     if head.returncode != 0:
         return None
     changes = [*git, "status", "--porcelain", "--untracked-files=no"]
-    is_changed = bool(subprocess.run(changes, capture_output=True).stdout)
+    is_changed = bool(subprocess.run(changes, capture_output=True).stdout)  # one line for each file
     return head.stdout.strip() + "+" * is_changed
 
 
@@ -244,7 +244,7 @@ class RunDirectory(Callback):
         file = self.path / f"last-{update:08d}.safetensors"
         with contextlib.suppress(FileExistsError):
             try:
-                os.link(self.path / ckpt.LAST, file)
+                os.link(self.path / ckpt.LAST, file)  # the same data, without a copy
             except (OSError, NotImplementedError):  # a file system without links
                 shutil.copyfile(self.path / ckpt.LAST, file)
         for old in sorted(self.path.glob("last-*.safetensors"))[: -self.keep]:

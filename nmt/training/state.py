@@ -114,7 +114,7 @@ class TrainingState:
         self.names, self.parameters = zip(*network.named_parameters(), strict=True)
         # Parameters whose moving average this rank stores.
         self._averaged = self.sharing.share(self.parameters) if ema else ()
-        self._average = [p.detach().clone() for p in self._averaged]
+        self._average = [p.detach().clone() for p in self._averaged]  # like the parameters
         self.scaler = torch.amp.GradScaler(self.parameters[0].device.type, enabled=scale)
         self.optimized = [p for group in optimizer.param_groups for p in group["params"]]
         self.base_rates = [group["lr"] for group in optimizer.param_groups]
@@ -131,7 +131,7 @@ class TrainingState:
         epoch: number of epochs done, as a fraction
         """
         factor = self.schedule.factor(self.progress.update, total, epoch)
-        factor *= 0.5**self.progress.halvings
+        factor *= 0.5**self.progress.halvings  # by rollbacks
         for group, rate in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * factor
 
@@ -143,7 +143,7 @@ class TrainingState:
 
         Returns the norm after clipping by value and before clipping by norm.
         """
-        self.scaler.unscale_(self.optimizer)
+        self.scaler.unscale_(self.optimizer)  # the norm is that of the true gradient
         if clip_value:
             nn.utils.clip_grad_value_(self.parameters, clip_value)
         gradient = [p.grad for p in self.parameters if p.grad is not None]
@@ -213,7 +213,7 @@ class TrainingState:
             average = self.weights()
             tensors |= {f"ema/{name}": tensor for name, tensor in average.items()}
         if self.sharing.several:
-            self.optimizer.consolidate_state_dict()
+            self.optimizer.consolidate_state_dict()  # gathers the shares of all ranks on rank 0
         if not self.ranks.first:
             return None
         optimizer = self.optimizer.state_dict()
@@ -258,7 +258,7 @@ class TrainingState:
         weights |= {f"ema/{n}": p for n, p in zip(averaged_names, self._average, strict=False)}
         with torch.no_grad():
             for name, parameter in weights.items():
-                _expect(name, tensors[name], parameter)
+                _expect(name, tensors[name], parameter)  # before the copy, which would broadcast
                 parameter.copy_(tensors[name])
 
     def _load_optimizer(self, state: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:

@@ -242,7 +242,7 @@ class TrainingLoop:
                 return  # rolled back, perhaps to an earlier epoch
             progress.update += 1
             progress.batch = update.stop
-            progress.averaged = False
+            progress.averaged = False  # there is a newer state than the average
             if progress.update % self.trainer.log_every == 0:
                 self._report(plan, norm)
             if plan.is_validation_due(
@@ -324,7 +324,7 @@ class TrainingLoop:
         Returns the gradient norm before clipping, or None if the state was rolled back instead.
         """
         counted = sum(batch.num_tokens for planned, batch in share if planned.weight)
-        [tokens] = self.ranks.sums(counted)
+        [tokens] = self.ranks.sums(counted)  # of all ranks
         loss = torch.zeros((), device=self.state.parameters[0].device)
         for place, (planned, batch) in enumerate(share, 1):
             # Ranks exchange gradients only after the last batch.
@@ -415,7 +415,7 @@ class TrainingLoop:
         the training as finished if the patience is exhausted."""
         progress = self.progress
         weights = self.state.weights()
-        progress.validating = True
+        progress.validating = True  # a stop from here on repeats the validation
         validation = self._validation_of(weights)
         progress.validating = False
         score = validation.metrics[self.task.metric]
@@ -429,7 +429,7 @@ class TrainingLoop:
         is_tie = score == progress.best and loss < progress.best_loss
         best = self.task.better(score, progress.best) or is_tie
         progress.worse = 0 if best else progress.worse + 1
-        self.state.schedule.observe(best)
+        self.state.schedule.observe(best)  # before the save, which stores the schedule
         if best:
             progress.best_loss = loss
             self._keep_best(validation, weights)

@@ -103,6 +103,7 @@ class Mix:
 
     def _corpus(self, name: str) -> Stream[Pairs]:
         """Returns the stream of a corpus, with its tag prepended to the source lines."""
+        # Paths in the file are relative to its folder.
         streams = [self._stream(str(self.file.parent / file)) for file in self.files[name]]
         if name in self.tags:  # the tag is part of the cache key of stored pairs
             tag = self.tags[name]

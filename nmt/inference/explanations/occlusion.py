@@ -37,4 +37,4 @@ def _log_probs(
     """Returns the log-probability of a translation given each source, [sources]."""
     targets = [list(target)] * len(sources)
     decodings = translator.force(sources, targets, attention=False)
-    return np.array([decoding.log_prob for decoding in decodings])
+    return np.array([decoding.log_prob for decoding in decodings])  # [1 + words]

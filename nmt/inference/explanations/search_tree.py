@@ -99,7 +99,7 @@ class RecordingStep:
                 log_probs.clone()
             )  # a copy, because searches overwrite the log-probabilities
         if prediction.weights is not None:
-            self._weights += [*prediction.weights]
+            self._weights += [*prediction.weights]  # [S] for each row
         nodes = tuple(range(first, len(self.nodes)))
         return replace(prediction, state=SearchTrace(prediction.state, nodes, state.depth + 1))
 

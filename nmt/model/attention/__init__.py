@@ -182,6 +182,7 @@ class Attention(nn.Module):
         window_state = self.window.initial_state(memory.encoded, rows)
         if not self.score.recurs:
             return (), window_state
+        # total attention [N, S]
         return (memory.values.new_zeros(rows, memory.mask.size(1)),), window_state
 
     @property
@@ -226,10 +227,10 @@ class Attention(nn.Module):
         window = None
         if self.gate is not None:
             # Splits from the end, in the reverse order of `_query_layers`.
-            query, gate = query.split([query.size(-1) - 1, 1], -1)
+            query, gate = query.split([query.size(-1) - 1, 1], -1)  # gate [N, T, 1]
         if self.window.query_layer is not None:
             size = self.window.query_layer.out_features
-            query, window = query.split([query.size(-1) - size, size], -1)
+            query, window = query.split([query.size(-1) - size, size], -1)  # window [N, T, Q]
         return ProjectedQuery(query, window, gate)
 
     def attend(
@@ -305,7 +306,7 @@ class Attention(nn.Module):
         sentences = memory.mask.size(0)
         heads = self.score.heads
         if self.reads_rows and query.size(1) == 1 and native(query):
-            rows = sentences_of_rows(len(query), memory, layout)
+            rows = sentences_of_rows(len(query), memory, layout)  # [N], sentence of each row
             weights = native_decoding.attention(
                 query.squeeze(1), memory.keys, memory.mask, rows, self.score.direction
             )
@@ -330,7 +331,7 @@ class Attention(nn.Module):
             weights = by_head.flatten(-2) / heads
         state = tuple(total + weights.squeeze(1) for total in attended), window_state
         if parts.gate is not None:
-            weights = weights * torch.sigmoid(parts.gate)
+            weights = weights * torch.sigmoid(parts.gate)  # β, [N, T, 1]
         return weights, state
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Prepared) -> Float[Tensor, "N T S"]:
@@ -411,7 +412,7 @@ def sums(
     layout: slots of the hypotheses in a search; None if all sentences have equally many rows
     """
     if weights.size(1) == 1 and memory.heads == 1 and native(weights):
-        sentences = sentences_of_rows(len(weights), memory, layout)
+        sentences = sentences_of_rows(len(weights), memory, layout)  # [N], sentence of each row
         return native_decoding.weighted_sum(weights.squeeze(1), values, sentences).unsqueeze(1)
     by_sentence = scatter_rows(weights, memory.mask.size(0), layout)  # [B, n, H·S]
     by_position = memory.by_head(values)  # [B, H·S, X]

@@ -62,5 +62,6 @@ class Concat(Score):
     def _score(self, query: Tensor, keys: Tensor) -> Tensor:
         # The factors 2 scale small tensors, because `hidden` is the largest tensor.
         hidden = torch.sigmoid((2 * query).unsqueeze(2) + keys.unsqueeze(1))  # [B, T, S, K]
+        # [B·T·S]
         scores = torch.mv(hidden.flatten(0, 2), 2 * self.direction) - self.direction.sum()
         return scores.view(query.size(0), query.size(1), keys.size(1))

@@ -35,14 +35,14 @@ class Coverage(Score):
         self.key_layer = PackableLinear(memory_size, size)
         self.fertility_layer = nn.Linear(memory_size, 1, bias=False)
         self.fertility = fertility
-        self.v = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)
-        self.coverage = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)
+        self.v = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)  # [size]
+        self.coverage = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)  # [size]
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
         """Returns U h + b, with the fertility Φ appended as the last feature."""
         hidden = self.key_layer(values)  # [B, S, size]
         fertility = self.fertility * torch.sigmoid(self.fertility_layer(values))  # [B, S, 1]
-        return torch.cat([hidden, fertility], -1)
+        return torch.cat([hidden, fertility], -1)  # [B, S, size + 1]
 
     def forward(
         self,

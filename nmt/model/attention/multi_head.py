@@ -56,7 +56,7 @@ class MultiHead(Score):
         q = self._by_head(query)  # [B, H, T, d]
         k = self._by_head(keys)  # [B, H, S, d]
         scores = (q * q.size(-1) ** -0.5) @ k.transpose(-1, -2)  # [B, H, T, S]
-        return scores.transpose(1, 2).flatten(-2)
+        return scores.transpose(1, 2).flatten(-2)  # [B, T, H·S]
 
     def _by_head(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, length, d]

@@ -60,7 +60,7 @@ class AttendingDecoder(Decoder):
         def update(
             a: Tensor, cell: CellState, attention_state: AttentionState
         ) -> tuple[CellState, Attended]:
-            u, *query = loop.products(cell[0])
+            u, *query = loop.products(cell[0])  # [N, G], then the projections of the query
             attended = attend(cell[0], query, attention_state)
             gates = layer.input_norm(a + attended.projected_context)  # [N, G]
             return loop.step(gates, u, cell), attended
@@ -84,15 +84,15 @@ class AttendingDecoder(Decoder):
         gates = self.embedded_gates(embedded)  # [N, T, G]
         attend = AttentionStep(self.attention, memory, layout)
         update = self.update(attend, state.masks.get("inside 0"))
-        cell = state.cells[0]
+        cell = state.cells[0]  # its parts are [N, Q]
         attention_state = state.attention
         hidden = []
         weights = []
         for a in gates.unbind(1):
             cell, attended = update(a, cell, attention_state)
             attention_state = attended.state
-            hidden.append(cell[0])
-            weights.append(attended.weights)
+            hidden.append(cell[0])  # [N, Q]
+            weights.append(attended.weights)  # [N, 1, H·S]
         all_weights = torch.cat(weights, 1)  # [N, T, H·S]
         context = average(all_weights, memory, layout)  # [N, T, M]
         top, upper = self.upper(torch.stack(hidden, 1), state.cells[1:], state.masks)  # [N, T, Q]

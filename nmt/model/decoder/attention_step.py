@@ -59,8 +59,10 @@ class AttentionStep:
         if self._native is not None:
             weights, summed = self._native.attend(query)  # [N, 1, S], [N, 1, G]
             return Attended(weights, summed.squeeze(1), state)
+        # [N, 1, H·S]
         weights, state = self.attention.attend(query, self.memory, state, self.layout)
         if not torch.is_grad_enabled():
+            # [N, 1, G]
             summed = sums(weights, self.memory.projected_values, self.memory, self.layout)
             return Attended(weights, summed.squeeze(1), state)
         by_sentence = scatter_rows(weights, self.memory.mask.size(0), self.layout)  # [B, n, H·S]

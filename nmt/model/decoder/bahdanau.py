@@ -39,7 +39,7 @@ class Bahdanau(AttendingDecoder):
 
     def embedded_gates(self, embedded: Float[Tensor, "N T E"]) -> Float[Tensor, "N T G"]:
         block = self.bottom.weight_block("ih", slice(self.embedding_size))  # [G, E]
-        return linear(self, "gates", embedded, block)
+        return linear(self, "gates", embedded, block)  # [N, T, G]
 
     def update(self, attend: AttentionStep, mask: Tensor | None) -> Update:
         return self.attend_then_update(self.bottom, attend, mask)

@@ -64,7 +64,7 @@ class Bridge(nn.Module):
         if self.kind != "mean":
             return encoded.final_state
         real = encoded.mask.unsqueeze(-1)  # [B, S, 1]
-        return (encoded.values * real).sum(1) / real.sum(1)
+        return (encoded.values * real).sum(1) / real.sum(1)  # mean annotation [B, M]
 
     def states(self, summary: Float[Tensor, "B M"]) -> tuple[CellState, ...]:
         """Returns the initial state of each layer as tensors [B, Q].
@@ -76,6 +76,7 @@ class Bridge(nn.Module):
             zeros = summary.new_zeros(summary.size(0), self.hidden_size)  # [B, Q]
             h = summary if self.kind == "last" else zeros
             return tuple((h, zeros)[: self.parts] for _ in range(self.num_layers))
+        # [B, layers · parts · Q]
         states = to_float(linear(self, "states", summary, (self.weight, self.bias)))
         if self.kind != "linear":
             states = tanh(states)  # [B, layers · parts · Q]

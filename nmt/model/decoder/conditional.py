@@ -40,7 +40,7 @@ class Conditional(AttendingDecoder):
         return self.multiply_values(memory, weight)
 
     def embedded_gates(self, embedded: Float[Tensor, "N T E"]) -> Float[Tensor, "N T G"]:
-        gates = linear(self, "gates", embedded, self.before.weight_block("ih"))
+        gates = linear(self, "gates", embedded, self.before.weight_block("ih"))  # [N, T, G]
         return self.before.input_norm(gates)
 
     def update(self, attend: AttentionStep, mask: Tensor | None) -> Update:

@@ -68,7 +68,7 @@ class LuongFeed(Decoder):
         assert isinstance(state, FeedState)
         layers: list[Recurrent] = list(self.layers)  # type: ignore[arg-type]
         embedding_block = layers[0].weight_block("ih", slice(self.embedding_size))
-        feed_weight, _ = layers[0].weight_block("ih", slice(self.embedding_size, None))
+        feed_weight, _ = layers[0].weight_block("ih", slice(self.embedding_size, None))  # [G, D]
         embedded_gates = linear(self, "gates", embedded, embedding_block)  # [N, T, G]
         feed_gates = fused_linear(self, "feed", (feed_weight, None))
         layer_gates = [
@@ -80,14 +80,14 @@ class LuongFeed(Decoder):
         loops = [*lower, top]
         attend = AttentionStep(self.attention, memory, layout)
         cells = list(state.cells)
-        feed = state.feed
+        feed = state.feed  # [N, D]
         attention_state = state.attention
         u_top = top.products(cells[-1][0])[0]  # [N, G], gates of the top layer's state
         readouts = []
         weights = []
         for a in embedded_gates.unbind(1):
             a = layers[0].input_norm(a + feed_gates(feed)[0])  # [N, G]
-            x = cells[0][0]
+            x = cells[0][0]  # [N, Q]
             for i, loop in enumerate(loops):
                 if i:
                     below = self.dropout(x.unsqueeze(1), state.masks.get(f"between {i}")).squeeze(1)
@@ -100,8 +100,8 @@ class LuongFeed(Decoder):
             attended = attend(x, query, attention_state)  # weights [N, 1, H·S]
             attention_state = attended.state
             feed = tanh(combined + attended.projected_context)  # [N, D]
-            readouts.append(feed)
-            weights.append(attended.weights)
+            readouts.append(feed)  # [N, D]
+            weights.append(attended.weights)  # [N, 1, H·S]
         state = replace(state, cells=tuple(cells), attention=attention_state, feed=feed)
         return self.output(torch.stack(readouts, 1), state, torch.cat(weights, 1))
 
@@ -119,7 +119,7 @@ class LuongFeed(Decoder):
         mask: mask of recurrent dropout; None for no dropout
         fuse: False computes separate multiplications in any case
         """
-        combine = (self.combine.weight[:, self.memory_size :], self.combine.bias)
+        combine = (self.combine.weight[:, self.memory_size :], self.combine.bias)  # [D, Q], [D]
         blocks = [combine, *self.attention.query_blocks()]
         if fuse and not self.residual and mask is None:
             loop = top.loop(*blocks)

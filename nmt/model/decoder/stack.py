@@ -41,6 +41,6 @@ class Stack(nn.Module):
         for i, (layer, cell) in enumerate(zip(self.layers, cells, strict=True), self.first):
             below = self.dropout(x, masks.get(f"between {i}")) if i else x
             y, cell = layer(below, cell, mask=masks.get(f"inside {i}"))  # [N, T, Q]
-            x = x + y if self.residual and i else y
+            x = x + y if self.residual and i else y  # [N, T, Q]
             final_cells.append(cell)
         return x, tuple(final_cells)

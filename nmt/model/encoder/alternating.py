@@ -26,5 +26,5 @@ class Alternating(RNNEncoder):
         if i % 2 == 0:
             return super().run(i, x, lengths)
         order = reversal(lengths, x.size(1))  # [B, S]
-        outputs, final_state = super().run(i, take(x, order), lengths)
+        outputs, final_state = super().run(i, take(x, order), lengths)  # [B, S, M], [B, M]
         return take(outputs, order), final_state

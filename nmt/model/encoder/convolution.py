@@ -81,11 +81,11 @@ class Convolution(Grid):
             return x.new_zeros(len(x), 0, 0, self.input.in_features), sizes
         x = _cleared(x, sizes, pictures.even)
         for i, layer in enumerate(self.layers):
-            x = _cleared(F.relu(layer(x)), sizes, pictures.even)
+            x = _cleared(F.relu(layer(x)), sizes, pictures.even)  # [B, width, rows, columns]
             if i < self.halvings:
                 x = F.max_pool2d(x, 2, ceil_mode=True)  # [B, C, ⌈rows / 2⌉, ⌈columns / 2⌉]
                 sizes = (sizes + 1) // 2
-        return self.norm(x.permute(0, 2, 3, 1)), sizes
+        return self.norm(x.permute(0, 2, 3, 1)), sizes  # [B, rows, columns, C], [B, 2]
 
 
 def _cleared(x: Float[Tensor, "B C rows columns"], sizes: Int[Tensor, "B 2"], even: bool) -> Tensor:

@@ -128,7 +128,7 @@ class Grid(Encoder):
             of_rows = waves(rows, self.memory_size // 2, like).unsqueeze(1)  # [rows, 1, M / 2]
             of_columns = waves(columns, self.memory_size // 2, like)  # [columns, M / 2]
             parts = [of_rows.expand(-1, columns, -1), of_columns.expand(rows, -1, -1)]
-            return torch.cat(parts, -1)
+            return torch.cat(parts, -1)  # [rows, columns, M]
         if max(rows, columns) > LEARNT_POSITIONS:
             raise ValueError(
                 f"encoder.positions=learnt supports {LEARNT_POSITIONS} x {LEARNT_POSITIONS} "

@@ -57,7 +57,7 @@ class RNNEncoder(Encoder):
         self.memory_size = self.directions * hidden_size
         self.cell_name = cell
         self.residual = residual
-        sizes = [embedding_size] + [self.memory_size] * (num_layers - 1)
+        sizes = [embedding_size] + [self.memory_size] * (num_layers - 1)  # inputs of each layer
         self.layers = nn.ModuleList(
             recurrent(
                 cell,

@@ -28,7 +28,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
     dropped = min(round(p * STEPS), STEPS - 1)
     # The four 16-bit integers of a 64-bit draw are uniform and independent.
     draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - STEPS // 2
+    kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - STEPS // 2  # shape of x
     return x * kept.to(x.dtype).mul_(STEPS / (STEPS - dropped))
 
 

@@ -44,11 +44,11 @@ class Factored(nn.Module):
             nn.init.normal_(factor.weight, std=size**-0.5)  # type: ignore[arg-type]
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T E"]:
-        vectors = [self.table(ids % self.table.num_embeddings)]
+        vectors = [self.table(ids % self.table.num_embeddings)]  # [B, T, E]
         rest = ids // self.table.num_embeddings  # digits of the factors
         for factor in self.factors:
             radix: int = factor.num_embeddings  # type: ignore[assignment]
-            vectors.append(factor(rest % radix))
+            vectors.append(factor(rest % radix))  # [B, T, size of a factor]
             rest = rest // radix
         return torch.cat(vectors, -1)
 

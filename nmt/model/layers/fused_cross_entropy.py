@@ -60,12 +60,12 @@ class _LinearCrossEntropy(Function):
         # Even, so that no pair is split.
         rows = max(1, -(-min(x.size(0), SLICE // len(weight)) // 2)) * 2
         total, nll = (torch.zeros((), dtype=accurate, device=x.device) for _ in range(2))
-        dx = torch.empty_like(x)
-        dw = torch.zeros_like(weight)
-        db = torch.zeros_like(bias)
+        dx = torch.empty_like(x)  # [n, D]
+        dw = torch.zeros_like(weight)  # [V, D]
+        db = torch.zeros_like(bias)  # [V]
         d_copying = [torch.empty_like(gate) for gate in (generated, copied) if gate is not None]
         # One buffer for all slices: allocation per slice would cost more than the arithmetic.
-        buffer = torch.empty(rows, len(weight), dtype=accurate, device=x.device)
+        buffer = torch.empty(rows, len(weight), dtype=accurate, device=x.device)  # [rows, V]
         low_buffer = buffer if dtype == accurate else torch.empty_like(buffer, dtype=dtype)
         for start in range(0, x.size(0), rows):
             rows_ = slice(start, start + rows)
@@ -164,10 +164,10 @@ def _losses(
     sums = logits.sum(-1, keepdim=True)  # [n, 1]
     gold_logits = logits.gather(1, gold)  # [n, 1]
     largest = logits.amax(-1, keepdim=True)  # [n, 1]
-    apart = logits[0::2] - logits[1::2] if agreement else None
-    p = torch.softmax(logits, -1, out=logits)
+    apart = logits[0::2] - logits[1::2] if agreement else None  # [n/2, V]
+    p = torch.softmax(logits, -1, out=logits)  # [n, V]
     # max p = exp(largest − log Σ exp) never rounds to 0, so log Σ exp needs no second pass.
-    normalizer = largest - p.amax(-1, keepdim=True).log()
+    normalizer = largest - p.amax(-1, keepdim=True).log()  # log Σ exp, [n, 1]
     gold_log_p = gold_logits - normalizer  # [n, 1]
     share: Tensor | None = None  # w (1−ε) [n, 1]
     d_copying: tuple[Tensor, ...] = ()
@@ -177,13 +177,14 @@ def _losses(
         d_copying = tuple((scale * d).squeeze(1) for d in (terms.d_generated, terms.d_copied))
         gold_log_p = terms.log_m
         share = (1 - smoothing) * terms.share
+    # [n, 1]
     losses = smoothing * (normalizer - sums / logits.size(1)) - (1 - smoothing) * gold_log_p
     loss = (losses if weights is None else weights * losses).sum()
     pull: Tensor | None = None  # gradient of the agreement [n, V]
     if apart is not None:
         divergence, pull = _divergence(p, apart.sub_(normalizer[0::2] - normalizer[1::2]))
         loss = loss + agreement * divergence
-    d = p if share is None else p.mul_(share + smoothing)
+    d = p if share is None else p.mul_(share + smoothing)  # [n, V]
     d = d.sub_(smoothing / logits.size(1)) if smoothing else d
     d.scatter_add_(1, gold, d.new_full(gold.shape, smoothing - 1) if share is None else -share)
     d = d if weights is None else d.mul_(weights)
@@ -193,7 +194,7 @@ def _losses(
 
 def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
     """Terms of the loss with copying from log p_y, g and c, each [n 1]."""
-    log_m = torch.logaddexp(g.log() + log_p, torch.log1p(-g) + c.log())
+    log_m = torch.logaddexp(g.log() + log_p, torch.log1p(-g) + c.log())  # [n, 1]
     inverse = (-log_m).clamp(max=80.0).exp()  # 1/m, finite
     return _CopyingTerms(
         log_m=log_m,
@@ -210,10 +211,10 @@ def _divergence(p: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
     p: distributions [n, V]; rows 2i and 2i + 1 are a pair
     apart: log p − log q of each pair [n/2, V]
     """
-    between = p[0::2] - p[1::2]
-    pull = torch.empty_like(p)
+    between = p[0::2] - p[1::2]  # p − q, [n/2, V]
+    pull = torch.empty_like(p)  # [n, V]
     for rows, sign in ((slice(0, None, 2), 1), (slice(1, None, 2), -1)):
-        gradient = p[rows] * apart
+        gradient = p[rows] * apart  # [n/2, V]
         torch.addcmul(gradient, p[rows], gradient.sum(-1, keepdim=True), value=-1, out=gradient)
         pull[rows] = gradient.add_(between).mul_(sign / 2)
     return (between * apart).sum() / 2, pull

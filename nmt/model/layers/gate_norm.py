@@ -29,5 +29,5 @@ class GateNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*rows G"]) -> Float[Tensor, "*rows G"]:
         gates = to_float(x).unflatten(-1, (self.gates, self.size))  # [… G, Q]
-        normalized = F.layer_norm(gates, (self.size,))
+        normalized = F.layer_norm(gates, (self.size,))  # [… G, Q]
         return torch.addcmul(self.bias, normalized, self.gain).flatten(-2)

@@ -49,6 +49,7 @@ class _CollectGradient(Function):
     def backward(ctx: Any, *unused: None) -> tuple[Tensor | None, Tensor | None, None]:
         if not ctx.tape:
             return None, None, None
+        # Rows of all steps, so that one matrix multiplication sums their gradients.
         x, d = (torch.cat(column, dim=-2) for column in zip(*ctx.tape, strict=True))
         ctx.tape.clear()
         d_bias = d.sum(-2, keepdim=d.dim() == 3) if ctx.has_bias else None
@@ -73,7 +74,7 @@ class _Step(Function):
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, None, None, None]:
         x, operand = ctx.saved_tensors
         d = d.to(operand.dtype)
-        ctx.tape.append((x, d))
+        ctx.tape.append((x, d))  # multiplied once, after all steps
         dx = (d @ operand.transpose(-1, -2)).to(ctx.dtype) if ctx.needs_input_grad[0] else None
         return dx, None, None, None
 

@@ -113,7 +113,7 @@ class Packed:
 def join(*blocks: WeightBlock) -> tuple[Tensor, Tensor]:
     """Concatenates weight blocks to one weight and one bias; a missing bias is zeros."""
     biases = [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in blocks]
-    return torch.cat([weight for weight, _ in blocks]), torch.cat(biases)
+    return torch.cat([weight for weight, _ in blocks]), torch.cat(biases)  # [ΣM, K], [ΣM]
 
 
 def _float32(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
@@ -121,7 +121,7 @@ def _float32(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _bfloat16(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
-    low = weight.bfloat16()
+    low = weight.bfloat16()  # [outputs, K]
     return lambda x: F.linear(x.bfloat16(), low).float().add_(bias)
 
 
@@ -129,7 +129,7 @@ def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     # [outputs]; the lower bound avoids a division by 0
     scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
     whole = (weight / scales.unsqueeze(1)).round().to(torch.int8)  # [outputs, K]
-    prepacked = torch.ops.onednn.qlinear_prepack(whole, None)
+    prepacked = torch.ops.onednn.qlinear_prepack(whole, None)  # in the layout of the kernel
     scales = scales / 127  # `multiply` scales the largest absolute value of each row to 127
     zeros = torch.zeros_like(scales, dtype=torch.int32)
     rounding = torch.tensor(128.5)  # 128 + 0.5, because the conversion to uint8 truncates
@@ -142,10 +142,10 @@ def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     def multiply(x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.size(-1))  # [n, K]
         if native(rows):
-            low, factors = native_decoding.quantize(rows)
+            low, factors = native_decoding.quantize(rows)  # [n, K], [n]
             return native_decoding.rescale_(product(low), factors, bias).view(*x.shape[:-1], -1)
         largest = rows.abs().amax(-1, keepdim=True).clamp_(min=1e-12)  # [n, 1]
-        low = torch.addcdiv(rounding, rows, largest, value=127).to(torch.uint8)
+        low = torch.addcdiv(rounding, rows, largest, value=127).to(torch.uint8)  # [n, K]
         y = product(low)  # [n, outputs]
         return torch.addcmul(bias, y, largest, out=y).view(*x.shape[:-1], -1)
 

@@ -77,6 +77,7 @@ class Transition(nn.Module):
 
     def __init__(self, gates: int, size: int, directions: int, norm: nn.Module) -> None:
         super().__init__()
+        # One matrix for each direction.
         self.weight = nn.Parameter(torch.empty(directions, gates * size, size))
         self.bias = nn.Parameter(torch.zeros(directions, gates * size))
         self.input_bias = nn.Parameter(torch.zeros(directions, gates * size))
@@ -232,7 +233,7 @@ class Recurrent(nn.Module):
         def step(a: Tensor, u: Tensor, state: CellState) -> CellState:
             state = self.cell(a, self.state_norm(u), state, update_mask)
             for transition, products in zip(self._transitions, deeper, strict=True):
-                u = products(masked(state[0]))[0]
+                u = products(masked(state[0]))[0]  # [… G·Q]
                 a = transition.inputs.expand_as(u)
                 state = self.cell(a, transition.norm(u), state, update_mask)
             return state
@@ -278,7 +279,7 @@ class Recurrent(nn.Module):
         batch, steps, features = x.shape
         order = reversal(lengths, steps)  # [B, T]
         both = torch.stack([x, take(x, order)]).transpose(1, 2)  # [2, T, B, I]
-        weight, bias = self._both_directions("ih")
+        weight, bias = self._both_directions("ih")  # [2, I, G·Q], [2, 1, G·Q]
         a = torch.matmul(both.reshape(2, steps * batch, features), weight) + bias  # [2, T·B, G·Q]
         a = a.view(2, steps, batch, -1).transpose(0, 1)  # [T, 2, B, G·Q]
         first = _alone(LoopProduct(*self._both_directions("hh")))
@@ -318,8 +319,8 @@ class Recurrent(nn.Module):
                 False,  # bidirectional
                 True,  # batch first
             )[0]  # [B, T, Q]
-            finals.append(at_end(y, lengths))
-            outputs.append(take(y, order) if direction else y)
+            finals.append(at_end(y, lengths))  # [B, Q]
+            outputs.append(take(y, order) if direction else y)  # [B, T, Q]
         return torch.cat(outputs, -1), (torch.cat(finals, -1),)
 
     def _zeros(self, x: Tensor) -> CellState:
@@ -334,7 +335,7 @@ class Recurrent(nn.Module):
             initial = tuple(part.unsqueeze(0).contiguous() for part in state)  # [1, B, Q]
             initial = initial[0] if len(initial) == 1 else initial
         if lengths is None:
-            outputs, final = self.rnn(x, initial)
+            outputs, final = self.rnn(x, initial)  # [B, T, directions · Q]
         else:
             # PyTorch requires these lengths on the CPU.
             packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)

@@ -32,7 +32,7 @@ def attention(
     direction: v of additive scores vᵀ tanh(q + k / 2); None for scores qᵀ k
     """
     keys = keys.contiguous()
-    weights = torch.empty(len(query), keys.size(1))
+    weights = torch.empty(len(query), keys.size(1))  # [N, S]
     sizes = (*weights.shape, keys.size(2))
     call(
         "search_attention",
@@ -54,7 +54,7 @@ def weighted_sum(
     """Returns the weighted sum of the values of each row's sentence; `sentences` holds the index
     of each row's sentence."""
     values = values.contiguous()
-    sums = torch.empty(len(weights), values.size(2))
+    sums = torch.empty(len(weights), values.size(2))  # [N, M]
     sizes = (*weights.shape, values.size(2))
     call("search_weighted_sum", *sizes, weights, values, sentences, sums, values.size(2))
     return sums
@@ -63,8 +63,8 @@ def weighted_sum(
 def quantize(x: Float[Tensor, "N K"]) -> tuple[UInt8[Tensor, "N K"], Float[Tensor, " N"]]:
     """Quantizes each row to 8 bits. Returns the quantized rows, and the largest absolute value of
     each row. 0 becomes 128, and the largest value lies 127 steps away from it."""
-    low = torch.empty(x.shape, dtype=torch.uint8)
-    largest = torch.empty(len(x))
+    low = torch.empty(x.shape, dtype=torch.uint8)  # [N, K]
+    largest = torch.empty(len(x))  # [N]
     call("search_quantize", *x.shape, x.contiguous(), low, largest)
     return low, largest
 
@@ -96,9 +96,9 @@ def best(
     The result contains the log-probabilities of the tokens, largest first, their ids, and the
     log-probability of EOS.
     """
-    values = torch.empty(len(logits), count)
-    words = torch.empty(values.shape, dtype=torch.int64)
-    ends = torch.empty(len(logits))
+    values = torch.empty(len(logits), count)  # [N, k]
+    words = torch.empty(values.shape, dtype=torch.int64)  # [N, k]
+    ends = torch.empty(len(logits))  # [N]
     call("search_best", *logits.shape, count, end, logits, values, words, ends)
     return values, words, ends
 
@@ -137,8 +137,8 @@ def read_both_directions(
     Returns the outputs and the last states.
     """
     units = weights[2].size(1)
-    outputs = torch.zeros(*x.shape[:2], 2 * units)
-    last = torch.empty(len(x), 2 * units)
+    outputs = torch.zeros(*x.shape[:2], 2 * units)  # [B, T, H], 0 at padding
+    last = torch.empty(len(x), 2 * units)  # [B, H]
     product = (matrix_product(precision), precision != "float32")
     call(
         "read_both_directions",

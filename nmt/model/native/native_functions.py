@@ -39,14 +39,14 @@ class NativeGRUStep(Function):
         strides = a.stride(0) if a.dim() == 3 else 0, a.stride(-2), u.stride(-2)
         ctx.layout = h.numel() // h.size(-1), h.size(-1), a.size(-2), *strides
         ctx.save_for_backward(a, u, h)
-        next_h = torch.empty_like(h)
+        next_h = torch.empty_like(h)  # [*rows, Q]
         call(f"gru_{TYPES[a.dtype]}", *ctx.layout, a, u, h, next_h)
         return next_h
 
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, ...]:
         inputs = ctx.saved_tensors
-        gradients = tuple(torch.empty(x.shape, dtype=x.dtype) for x in inputs)
+        gradients = tuple(torch.empty(x.shape, dtype=x.dtype) for x in inputs)  # of a, u and h
         kernel = f"gru_backward_{TYPES[inputs[0].dtype]}"
         call(kernel, *ctx.layout, *inputs, d.contiguous(), *gradients)
         return gradients
@@ -72,7 +72,7 @@ class NativeMemory:
         direction: Float[Tensor, " K"] | None,
         dtype: torch.dtype,
     ) -> None:
-        v = keys.new_zeros(keys.size(2)) if direction is None else direction
+        v = keys.new_zeros(keys.size(2)) if direction is None else direction  # [K]
         self._steps = _Steps(form, mask.contiguous(), [])
         self._tensors = _Collect.apply(keys, values, v, self._steps, dtype)
 
@@ -134,7 +134,7 @@ class _Attend(Function):
     def forward(
         ctx: Any, query: Tensor, keys: Tensor, values: Tensor, direction: Tensor, steps: _Steps
     ) -> tuple[Tensor, Tensor]:
-        flat = query.flatten(0, 1)
+        flat = query.flatten(0, 1)  # [N·T, K]
         flat = flat if flat.stride(1) == 1 else flat.contiguous()
         sentences, length, features = values.shape
         queries = len(flat) // sentences
@@ -142,8 +142,8 @@ class _Attend(Function):
         ctx.layout = steps.form == "additive", *sizes
         ctx.variant = TYPES[keys.dtype] if query.dtype == keys.dtype else "mixed"
         ctx.steps = steps
-        weights = torch.empty(*query.shape[:2], length)
-        context = values.new_empty(*query.shape[:2], features)
+        weights = torch.empty(*query.shape[:2], length)  # [N, T, S]
+        context = values.new_empty(*query.shape[:2], features)  # [N, T, M]
         inputs = flat, keys, values, direction
         ctx.save_for_backward(*inputs, weights)
         call(f"attend_{ctx.variant}", *ctx.layout, *inputs, steps.mask, weights, context)
@@ -158,7 +158,7 @@ class _Attend(Function):
         if not steps.tape:
             steps.sums = torch.zeros(keys.shape), torch.zeros(len(keys), keys.size(2))
         d_context = d_context.contiguous()
-        d_query = torch.empty(query.shape, dtype=query.dtype)
+        d_query = torch.empty(query.shape, dtype=query.dtype)  # [N·T, K]
         gradients = d_weights.contiguous(), d_context, d_query, *steps.sums
         call(f"attend_backward_{ctx.variant}", *ctx.layout, *inputs, *gradients)
         by_sentence = (x.view(len(keys), -1, x.size(2)) for x in (weights, d_context))
@@ -188,11 +188,11 @@ class NativeCrossEntropy(Function):
         agreement: float,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
-        low_weight = weight.to(dtype)
-        low = x.to(dtype)
+        low_weight = weight.to(dtype)  # [V, D]
+        low = x.to(dtype)  # [n, D]
         logits = low @ low_weight.t()  # [n, V], without bias
-        losses = torch.empty(2, len(x))
-        d_bias = torch.zeros(PARTS, len(bias))
+        losses = torch.empty(2, len(x))  # smoothed loss and −log p_y, [2, n]
+        d_bias = torch.zeros(PARTS, len(bias))  # [PARTS, V]
         call(
             f"cross_entropy_{TYPES[dtype]}",
             *(len(x), len(bias), PARTS, float(smoothing), float(agreement)),

@@ -65,7 +65,7 @@ class Pooling(nn.Module):
         """
         # [N, S, H]
         scores = to_float(self.scores(memory)).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf)
-        return scores.softmax(1).transpose(1, 2)
+        return scores.softmax(1).transpose(1, 2)  # [N, H, S]
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         """Returns the pooled features of B texts.
@@ -73,7 +73,7 @@ class Pooling(nn.Module):
         memory: annotations of N rows
         counts: number of rows of each text
         """
-        weights = self.weights(memory)
+        weights = self.weights(memory)  # [N, H, S]
         return Pooled(gather(weights, memory), weights)
 
 

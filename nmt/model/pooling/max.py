@@ -24,4 +24,4 @@ class Max(Pooling):
         values = to_float(memory.values).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf)
         largest = values.max(1)  # values and positions, [N, M] each
         shares = F.one_hot(largest.indices, memory.mask.size(1)).to(values.dtype).mean(1)  # [N, S]
-        return Pooled(largest.values, shares.unsqueeze(1))
+        return Pooled(largest.values, shares.unsqueeze(1))  # [N, M], [N, 1, S]

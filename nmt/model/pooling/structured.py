@@ -40,6 +40,6 @@ class Structured(Pooling):
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         weights = self.weights(memory)  # A, [N, r, S]
         overlap = torch.bmm(weights, weights.transpose(1, 2))  # [N, r, r]
-        overlap = overlap - torch.eye(weights.size(1), device=weights.device)
+        overlap = overlap - torch.eye(weights.size(1), device=weights.device)  # A Aᵀ − I, [N, r, r]
         penalty = self.penalty * overlap.square().sum((1, 2))  # [N]
         return Pooled(gather(weights, memory), weights, penalty)

@@ -87,4 +87,4 @@ class CrossEntropy:
             )
         is_word = batch.targets != PAD  # [B, T]
         attended = (weights * is_word.unsqueeze(-1)).sum(1)  # [B, S]
-        return ((1 - attended) ** 2 * memory.mask).sum()
+        return ((1 - attended) ** 2 * memory.mask).sum()  # over real source positions

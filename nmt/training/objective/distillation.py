@@ -78,13 +78,14 @@ class Distillation:
             is_word = batch.targets != PAD  # [B, T]
             teacher_probs = self._teacher_probs(batch)[is_word]  # [words, V]
             log_probs = model.output_layer.log_probs(output, memory)[is_word]  # [words, V]
+            # cross-entropy with the teacher, in nats
             distilled = -(teacher_probs * log_probs).sum()
             loss = (1 - self.weight) * loss + self.weight * distilled
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
     @torch.no_grad()
     def _teacher_probs(self, batch: Batch) -> Float[Tensor, "B T V"]:
-        first, *others = [
+        first, *others = [  # [B, T, V] each
             teacher.output_layer.log_probs(*teacher.teacher_forcing(batch)).exp()
             for teacher in self.teachers
         ]

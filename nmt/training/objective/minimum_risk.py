@@ -77,7 +77,7 @@ class MinimumRisk:
         proposed = self.critic(model, batch, self.candidates, self.source, self.cost)
         memory = model.encode(batch.source, batch.source_lengths, batch.pictures)
         state = model.start(memory)
-        scale = batch.num_tokens / len(proposed)
+        scale = batch.num_tokens / len(proposed)  # mean tokens of a sentence: losses are sums
         risk = self._risk(model, state, memory, proposed, scale)
         if not self.likelihood:
             nll = torch.full_like(risk, torch.nan).detach()  # the reference was not read
@@ -110,7 +110,7 @@ class MinimumRisk:
         targets = pad_sequence(tokens, batch_first=True, padding_value=PAD).to(device)  # [B C, T]
         inputs = torch.cat([torch.full_like(targets[:, :1], BOS), targets[:, :-1]], 1)  # [B C, T]
         rows = torch.arange(len(proposed), device=device).repeat_interleave(count)  # [B C]
-        output = model.decode(inputs, state.select(rows), memory)
+        output = model.decode(inputs, state.select(rows), memory)  # readout [B C, T, D]
         with torch.no_grad():
             token_log_probs = model.output_layer.log_probs_of(output, memory, targets)  # [B C, T]
             log_probs = (token_log_probs * (targets != PAD)).sum(1).view(-1, count)  # [B, C]

@@ -80,7 +80,7 @@ class ScheduledSampling:
         if self.decay == "exponential":
             return max(self.end, self.start * math.exp(-step / k))
         s = _solve_half(k)
-        falling = (s + 1) / (s + math.exp(min(step / s, 700.0)))
+        falling = (s + 1) / (s + math.exp(min(step / s, 700.0)))  # exp(700) is still finite
         return max(self.end, self.start * falling)
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:

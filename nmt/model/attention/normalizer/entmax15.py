@@ -28,11 +28,11 @@ class _Entmax15(Function):
         ranked = x.sort(-1, descending=True).values.clamp(min=-2.0)  # [… S]
         k = torch.arange(1, x.size(-1) + 1, device=x.device, dtype=x.dtype)  # [S]
         mean = ranked.cumsum(-1) / k  # [… S], of the k largest scores
-        mean_square = (ranked**2).cumsum(-1) / k
+        mean_square = (ranked**2).cumsum(-1) / k  # [… S], of the k largest scores
         spread = (1 - k * (mean_square - mean**2)) / k
         taus = mean - spread.clamp(min=0).sqrt()  # [… S], the threshold of a support of k
         size = (taus <= ranked).sum(-1, keepdim=True)  # [… 1], of the support
-        p = (x - taus.gather(-1, size - 1)).clamp(min=0) ** 2
+        p = (x - taus.gather(-1, size - 1)).clamp(min=0) ** 2  # [… S]
         ctx.save_for_backward(p)
         return p
 

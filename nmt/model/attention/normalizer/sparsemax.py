@@ -26,7 +26,7 @@ class _Sparsemax(Function):
         sums = ranked.cumsum(-1)  # [… S], of the k largest scores
         size = (1 + k * ranked > sums).sum(-1, keepdim=True)  # [… 1], of the support
         tau = (sums.gather(-1, size - 1) - 1) / size  # [… 1], the threshold
-        p = (z - tau).clamp(min=0)
+        p = (z - tau).clamp(min=0)  # [… S]
         ctx.save_for_backward(p)
         return p
 

@@ -119,12 +119,13 @@ class Hard(Window):
     ) -> Float[Tensor, ""]:
         log_probs, entropies = state[1:]  # [N, T]
         mean = log_likelihood.mean()
+        # average reward so far
         usual = self.usual[0] / self.usual[1] if self.usual[1] > 0 else mean
         advantage = log_likelihood - usual  # [N]
         with torch.no_grad():
             sums = torch.stack([mean, torch.ones_like(mean)])  # [2]
             self.usual.mul_(self.decay).add_((1 - self.decay) * sums)
-        gain = self.reward * (advantage * (log_probs * real).sum(1)).sum()
+        gain = self.reward * (advantage * (log_probs * real).sum(1)).sum()  # sum over rows
         return -(gain + self.entropy * (entropies * real).sum())
 
 

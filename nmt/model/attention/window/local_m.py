@@ -28,6 +28,7 @@ class LocalM(Window):
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
         """Returns the index of the first decoder step, 0, for each row [N]."""
+        # [N], next step
         return (torch.zeros(rows, dtype=torch.long, device=encoded.values.device),)
 
     def forward(

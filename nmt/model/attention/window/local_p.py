@@ -34,7 +34,7 @@ class LocalP(Window):
         self.distance = distance
         self.normalized = normalized
         self.query_layer = nn.Linear(query_size, query_size, bias=False)
-        self.v = nn.Parameter(torch.empty(query_size).uniform_(-1, 1) * query_size**-0.5)
+        self.v = nn.Parameter(torch.empty(query_size).uniform_(-1, 1) * query_size**-0.5)  # [P]
 
     def centres(self, query: Float[Tensor, "N T P"], lengths: Tensor) -> Float[Tensor, "N T"]:
         """Returns the predicted centre positions p_t.

@@ -48,7 +48,7 @@ class Monotonic(Window):
         position."""
         dtype = torch.promote_types(encoded.values.dtype, torch.float32)
         weights = encoded.values.new_zeros(rows, encoded.mask.size(1), dtype=dtype)  # [N, S]
-        weights[:, 0] = 1.0
+        weights[:, 0] = 1.0  # the first step begins at the first word
         return (weights,)
 
     def forward(
@@ -64,7 +64,7 @@ class Monotonic(Window):
         [previous] = state
         if self.training:
             if self.noise:
-                energies = energies + torch.randn_like(energies)
+                energies = energies + torch.randn_like(energies)  # noise drives p towards 0 or 1
             weights = expectation(torch.sigmoid(energies).masked_fill(is_last, 1.0), previous)
         else:
             stops = (energies > 0) | is_last  # [N, S]; p > 1/2 where the energy is positive

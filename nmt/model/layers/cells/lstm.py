@@ -57,8 +57,8 @@ def lstm(
     size = h.size(-1)
     gates = a + u.to(h.dtype)  # [… 4Q]
     i, f = torch.sigmoid(gates[..., : 2 * size]).chunk(2, -1)  # [… Q], [… Q]
-    g = tanh(gates[..., 2 * size : 3 * size])
-    o = torch.sigmoid(gates[..., 3 * size :])
+    g = tanh(gates[..., 2 * size : 3 * size])  # [… Q]
+    o = torch.sigmoid(gates[..., 3 * size :])  # [… Q]
     if update_mask is not None:
         g = g * update_mask
     c = torch.addcmul(i * g, f, c)  # c_t = i g + f c
