@@ -1,18 +1,18 @@
-// One step of attention over the real positions of each sentence: scores, softmax, weighted sum.
+// One attention step over the source positions of each sentence, padding excluded: scores, softmax, weighted sum.
 //
-//     additive    e_s = Σ_k v_k tanh(q_k + k_sk / 2)      the keys are twice U h_s + b, as in attention/concat.py
+//     additive    e_s = Σ_k v_k tanh(q_k + k_sk / 2)      with keys k_s = 2 (U h_s + b), as in attention/concat.py
 //     product     e_s = Σ_k q_k k_sk
-//     α = softmax(e)        c = Σ_s α_s h_s
+//     α = softmax(e)        c = Σ_s α_s h_s             with memory values h_s
 //
-// Backward, from γ = ∂L/∂c and ω = ∂L/∂α. The tanh is computed again, so that nothing of size S·K is kept:
+// Backward pass from γ = ∂L/∂c and ω = ∂L/∂α. It recomputes the tanh, so that no array of size S·K is stored:
 //
 //     ∂α_s = ω_s + γ · h_s        δ_s = ∂e_s = α_s (∂α_s − Σ_j α_j ∂α_j)
-//     additive    ∂q_k = Σ_s δ_s v_k (1 − tanh²)      ∂k_sk = half of its term      ∂v_k = Σ_s δ_s tanh
+//     additive    ∂q_k = Σ_s δ_s v_k (1 − tanh²)      ∂k_sk = half of the term of s      ∂v_k = Σ_s δ_s tanh
 //     product     ∂q_k = Σ_s δ_s k_sk                 ∂k_sk = δ_s q_k
 //
 // The gradient of h is the outer product α γᵀ, which the caller sums over all steps at once.
 //
-// Rows: `rows` queries of each sentence, one after another. Sentences are computed in parallel.
+// Each sentence has `rows` consecutive queries. Sentences are computed in parallel.
 
 #include <vector>
 
@@ -20,7 +20,7 @@
 
 namespace {
 
-// Smaller weights have no gradient: products with them would be denormal numbers, with which processors are slow.
+// Smaller weights get no gradient, because products with them would be denormal numbers, which are slow.
 constexpr float TINY = 1e-20f;
 
 template <typename Q, typename K>
@@ -47,7 +47,7 @@ void forward(bool additive, Index sentences, Index rows, Index length, Index siz
                     for (Index k = 0; k < size; k++) score += q[k] * load(key[k]);
                 }
                 alpha[s] = score;
-                if (!(score <= largest)) largest = score;  // NaN too
+                if (!(score <= largest)) largest = score;  // also propagates NaN
             }
             float total = 0;
             for (Index s = 0; s < length; s++) {

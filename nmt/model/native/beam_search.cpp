@@ -1,8 +1,8 @@
-// The encoder's gated recurrent units in both directions, and a whole beam search with the decoder of Luong et al. (model/decoder/luong.py) with one layer of gated recurrent units
-// and scores qᵀk: what search/breadth_first.py does step by step, without a word of Python in between.
+// Bidirectional layer of gated recurrent units, and a whole beam search with a one-layer GRU decoder of Luong et al.
+// (model/decoder/luong.py) and dot-product scores qᵀk. search/breadth_first.py is the equivalent in Python.
 //
-// Dimensions: n rows, B sentences, S source positions, Q units, M features of a value, D of a readout, V words,
-// W hypotheses of a sentence.
+// Dimensions: n rows, B sentences, S source positions, Q units, M features of a value, D of a readout, V vocabulary
+// size, W hypotheses per sentence.
 
 #include <algorithm>
 #include <set>
@@ -17,7 +17,7 @@ extern "C" void search_best(Index, Index, Index, Index, const float*, float*, In
 
 namespace {
 
-// BLAS: sgemm with float32 matrices, or gemm_bf16bf16f32 with bfloat16 matrices and a float32 result.
+// BLAS function: sgemm for float32 matrices, or gemm_bf16bf16f32 for bfloat16 matrices and a float32 result.
 using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const float*, const void*,
                       const int*, const void*, const int*, const float*, float*, const int*);
 
@@ -32,7 +32,7 @@ struct Multiply {
     bool low;  // whether the matrices are bfloat16
     std::vector<BFloat16> rounded;
 
-    // y = x Wᵀ + b [rows outputs].
+    // Computes y = x Wᵀ + b [rows outputs].
     void operator()(int rows, const Layer& layer, const float* x, std::vector<float>& y) {
         const float one = 1;
         const void* matrix = x;
@@ -48,7 +48,7 @@ struct Multiply {
     }
 };
 
-// h' of gated recurrent units, see gru.cpp.
+// Next state h' of gated recurrent units, see gru.cpp.
 void update(Index size, const float* a, const float* u, const float* h, float* next) {
 #pragma omp simd
     for (Index j = 0; j < size; j++) {
@@ -65,7 +65,7 @@ struct Hypothesis {
     std::vector<Index> words;
 };
 
-// Score of a hypothesis of `words` words: search/penalty.py.
+// Score of a hypothesis with `words` tokens, see search/penalty.py.
 double score(Index penalty, double alpha, double log_prob, double words) {
     switch (penalty) {
         case 1: return log_prob / words;
@@ -76,7 +76,7 @@ double score(Index penalty, double alpha, double log_prob, double words) {
     }
 }
 
-// Whether nothing with a score of at most `bound` can enter the best `count` different hypotheses.
+// Returns whether no hypothesis with a score of at most `bound` can enter the best `count` distinct hypotheses.
 bool settled(const std::vector<Hypothesis>& finished, size_t count, double bound) {
     std::set<std::vector<Index>> different;
     std::vector<double> scores;
@@ -89,9 +89,9 @@ bool settled(const std::vector<Hypothesis>& finished, size_t count, double bound
 
 }  // namespace
 
-// Writes the `count` best hypotheses of each sentence, best first: words [B count L] with `end` behind the last one,
-// log_probs and scores [B count], and the number of hypotheses of each sentence [B]. gates [V 3Q] are the products of
-// all words with W_ih; the three weights are bfloat16 if `low`; limits [B] are the largest numbers of words, less than L.
+// Writes the `count` best hypotheses of each sentence, best first: tokens [B count L] followed by `end`,
+// log_probs and scores [B count], and the number of hypotheses of each sentence [B]. gates [V 3Q] are the embeddings
+// multiplied by W_ih; the three weights are bfloat16 if `low`; limits [B] are the largest numbers of tokens, below L.
 extern "C" void beam_search(void* gemm_function, bool low, Index sentences, Index positions, Index units, Index features,
                             Index readout_size, Index vocabulary, Index width, Index count, Index longest, Index begin,
                             Index end, Index block, Index penalty, float alpha, const float* gates,
@@ -135,7 +135,7 @@ extern "C" void beam_search(void* gemm_function, bool low, Index sentences, Inde
         std::vector<Hypothesis> next;
         for (Index i = 0, stop; i < n; i = stop) {
             const Index b = rows[i].sentence, limit = limits[b];
-            std::vector<Hypothesis> candidates;  // no words yet
+            std::vector<Hypothesis> candidates;  // no tokens yet
             for (stop = i; stop < n && rows[stop].sentence == b; stop++)
                 for (Index k = 0; k < (length == limit ? 1 : best_of); k++) {
                     const Index word = length == limit ? end : best_words[stop * best_of + k];
@@ -184,8 +184,8 @@ extern "C" void beam_search(void* gemm_function, bool low, Index sentences, Inde
     }
 }
 
-// Outputs [B T 2Q] and last states [B 2Q] of a layer in both directions: `Recurrent._forward_both` in layers/recurrence.py.
-// x [B T I], lengths [B]; weight and bias of input and state, direction by direction. Padding gets zeros.
+// Computes outputs [B T 2Q] and last states [B 2Q] of a bidirectional layer, like `Recurrent._forward_both` in
+// layers/recurrence.py. x [B T I], lengths [B]; weight and bias of input and state for each direction. Outputs are 0 at padding.
 extern "C" void read_both_directions(void* gemm_function, bool low, Index batch, Index steps, Index inputs, Index units,
                                      const float* x, const Index* lengths, const void* input_0, const float* input_bias_0,
                                      const void* state_0, const float* state_bias_0, const void* input_1,

@@ -1,14 +1,13 @@
-// Cross-entropy with label smoothing ε and its gradient for rows of logits l = product + bias, see
-// layers/fused_cross_entropy.py:
+// Cross-entropy with label smoothing ε, and its gradient, for rows of logits l, see layers/fused_cross_entropy.py:
 //
 //     loss = −(1−ε) log p_y − ε/V Σ_v log p_v          ∂loss/∂l = p − (1−ε) 1_y − ε/V
 //
-// With an agreement λ, rows come in pairs with the distributions p and q, and each pair adds
+// With an agreement factor λ, each pair of rows with the distributions p and q adds
 //
 //     λ/2 Σ_v (p_v − q_v) a_v        a = log p − log q        ∂/∂l_p = λ/2 (p (a − Σ_v p_v a_v) + p − q)
 //
-// and the same for l_q with p and q exchanged. One row or pair at a time stays in the processor's cache; PyTorch's
-// operations would each read and write all rows.
+// and the same for l_q with p and q exchanged. The code processes one row or pair at a time, in the processor's cache,
+// whereas each PyTorch operation would read and write all rows.
 
 #include <vector>
 
@@ -45,7 +44,7 @@ void softmax(const T* products, const float* bias, Distribution& result) {
     result.log_normalizer = largest + std::log(normalizer);
 }
 
-// Adds the divergence and its gradient to those of a pair of rows. Returns the divergence.
+// Adds the gradient of the divergence to the gradient of a pair of rows, and returns the divergence.
 template <typename T>
 float agree(float agreement, const T* products, Distribution& first, Distribution& second) {
     Index vocabulary = Index(first.p.size());
@@ -69,8 +68,8 @@ float agree(float agreement, const T* products, Distribution& first, Distributio
     return half * (mean_p - mean_q);
 }
 
-// Writes the gradient over the products. losses, nll: [rows]. d_bias: [parts V], to be summed by the caller. The rows of a
-// part do not depend on the number of threads.
+// Overwrites the logits with their gradient. losses, nll: [rows]. d_bias: [parts V], to be summed by the caller. The rows
+// of a part do not depend on the number of threads.
 template <typename T>
 void losses_and_gradient(Index rows, Index vocabulary, Index parts, float smoothing, float agreement, T* products,
                          const float* bias, const Index* targets, float* losses, float* nll, float* d_bias) {

@@ -1,8 +1,8 @@
-// Steps of a search: what stands between the matrix products, each function one pass over numbers that stay in the
-// processor's cache. Each has a reference in PyTorch, named beside it and used without this library.
+// Operations of a search step except the matrix multiplications. Each function makes one pass over data in the
+// processor's cache, and names its PyTorch equivalent, which is used without this library.
 //
 // Dimensions: N rows of a search, B sentences, S source positions, K features of a key, M features of a value,
-// V words. Tensors are contiguous.
+// V vocabulary size. Tensors are contiguous.
 
 #include <algorithm>
 #include <functional>
@@ -28,7 +28,7 @@ float maximum(const float* x, Index size) {
 
 }  // namespace
 
-// Attention weights [N S], 0 at padding: softmax of qᵀk or, with v [K], of vᵀ tanh(q + k/2). `Score.forward`,
+// Attention weights [N S], 0 at padding: softmax of qᵀk or, with v [K], of vᵀ tanh(q + k/2). Equivalent of `Score.forward`,
 // `Concat.forward` and `Attention._attend` in model/attention. q [N K], keys [B S K], real [B S], sentences [N].
 extern "C" void search_attention(Index rows, Index positions, Index size, const float* queries, Index q_stride,
                           const float* keys, const bool* real, const Index* sentences, const float* v,
@@ -56,8 +56,8 @@ extern "C" void search_attention(Index rows, Index positions, Index size, const 
     }
 }
 
-// Weighted sums [N M] of the values: `average` in model/attention. weights [N S], values [B S M], sentences [N];
-// rows of sums are `stride` numbers apart.
+// Weighted sums [N M] of the values. Equivalent of `average` in model/attention. weights [N S], values [B S M], sentences [N];
+// rows of the sums are `stride` elements apart.
 extern "C" void search_weighted_sum(Index rows, Index positions, Index size, const float* weights, const float* values,
                                     const Index* sentences, float* sums, Index stride) {
     for (Index i = 0; i < rows; i++) {
@@ -80,7 +80,7 @@ extern "C" void search_weighted_sum(Index rows, Index positions, Index size, con
     }
 }
 
-// Rows in 8 bits [N K], and the largest absolute number of each [N]: `_int8` in layers/packed.py.
+// Rows quantized to 8 bits [N K], and the largest absolute value of each row [N]. Equivalent of `_int8` in layers/packed.py.
 extern "C" void search_quantize(Index rows, Index size, const float* x_rows, unsigned char* low_rows,
                          float* scales) {
     for (Index i = 0; i < rows; i++) {
@@ -96,7 +96,7 @@ extern "C" void search_quantize(Index rows, Index size, const float* x_rows, uns
     }
 }
 
-// y scale + bias in place: y [N M], scales [N], bias [M].
+// Replaces y by y scale + bias: y [N M], scales [N], bias [M].
 extern "C" void search_rescale(Index rows, Index size, float* y_rows, const float* scales, const float* bias) {
     for (Index i = 0; i < rows; i++) {
         float* y = y_rows + i * size;
@@ -105,15 +105,15 @@ extern "C" void search_rescale(Index rows, Index size, float* y_rows, const floa
     }
 }
 
-// y = tanh x [numbers]: `tanh` in layers/numeric.py.
+// y = tanh x for `numbers` elements. Equivalent of `tanh` in layers/numeric.py.
 extern "C" void search_tanh(Index numbers, const float* x, float* y) {
 #pragma omp simd
     for (Index j = 0; j < numbers; j++) y[j] = tanh_of_half(2.0f * x[j]);
 }
 
-// The largest log-probabilities of each row with their words [N k], best first, and that of the word `end` [N]:
-// torch.log_softmax and search/top_k.py. logits [N V]; words before `end` are left out, but for word 1 (unknown). One
-// pass finds the largest of each block, one sums; only blocks that can hold one of the best are searched.
+// The largest log-probabilities of each row with their tokens [N k], best first, and that of the token `end` [N].
+// Equivalent of torch.log_softmax and search/top_k.py. logits [N V]; ids below `end` are excluded, except 1 (unknown).
+// One pass finds the maximum of each block, one computes the sum; only blocks that can contain one of the best are searched.
 extern "C" void search_best(Index rows, Index words, Index k, Index end, const float* logits, float* values,
                             Index* tokens, float* ends) {
     const Index blocks = (words + BLOCK - 1) / BLOCK, spare = std::min(blocks - 1, k);
@@ -128,7 +128,7 @@ extern "C" void search_best(Index rows, Index words, Index k, Index end, const f
 #pragma omp simd reduction(+ : sum)
         for (Index j = 0; j < words; j++) sum += exponential(x[j] - largest);
         const float normalizer = largest + __builtin_logf(sum);
-        ranked = maxima;  // the first block may owe its maximum to a word that is left out: one more is searched
+        ranked = maxima;  // the maximum of the first block may be an excluded token, so one more block is searched
         std::nth_element(ranked.begin(), ranked.begin() + spare, ranked.end(), std::greater<float>());
         std::fill(values, values + k, -INFINITE);
         std::fill(tokens, tokens + k, end);

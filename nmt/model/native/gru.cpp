@@ -2,13 +2,13 @@
 //
 //     r = σ(a_r + u_r)    z = σ(a_z + u_z)    n = tanh(a_n + r u_n)    h' = n + z (h − n)
 //
-// Backward, with δ = ∂L/∂h':
+// Backward pass, with δ = ∂L/∂h':
 //
-//     δ_h = δ z  (+ what comes back through u)        δ_an = δ (1 − z) (1 − n²)        δ_un = δ_an r
+//     δ_h = δ z  (+ the gradient through u)        δ_an = δ (1 − z) (1 − n²)        δ_un = δ_an r
 //     δ_az = δ_uz = δ (h − n) z (1 − z)               δ_ar = δ_ur = δ_an u_n r (1 − r)
 //
-// It computes r, z and n again, so that nothing but the inputs is kept. a may be a slice of a larger
-// tensor: its rows come in blocks of `block` rows, `block_stride` numbers apart; inside a block they are `stride` apart.
+// It recomputes r, z and n, so that only the inputs are stored. a may be a slice of a larger tensor: blocks of `block`
+// rows are `block_stride` elements apart, and the rows of a block are `stride` elements apart.
 
 #include "vector.h"
 

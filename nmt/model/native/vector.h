@@ -1,4 +1,4 @@
-// Element-wise functions that the compiler turns into vector instructions, and the two types of numbers of the kernels.
+// Element-wise functions that the compiler vectorises, and the two data types of the C++ extension.
 #pragma once
 
 #include <cmath>
@@ -31,7 +31,7 @@ inline void store(BFloat16& place, float x) {
 }
 
 // eˣ = 2ⁿ eʳ with |r| ≤ ln 2 / 2, and the Taylor series of eʳ up to r⁷ (relative error below 2·10⁻⁷). NaN stays NaN;
-// below −87 the result is 0, as processors are slow with the denormal numbers there.
+// below −87 the result is 0, because the denormal numbers of that range are slow.
 inline float exponential(float x) {
     bool is_tiny = x < -87.0f;
     x = is_tiny ? -87.0f : x;
