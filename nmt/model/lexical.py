@@ -19,7 +19,7 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Lexical(nn.Module):
-    """Lexical features h_t of the attended source tokens, and the output weights W_l for them.
+    """Lexical features of the attended source tokens, and their output weights.
 
     embedding_size: E, length of a source embedding
     vocabulary: V, number of target subwords

@@ -30,7 +30,7 @@ LOGITS = 2**23
 class OutputLayer:
     """Output distribution and loss of a network. The network registers the modules as submodules.
 
-    linear: linear layer with W_o and b
+    linear: linear layer from features to logits
     lexical: lexical model; None if not used
     copying: copy mechanism; None if not used
     """

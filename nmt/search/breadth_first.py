@@ -42,7 +42,7 @@ class Extension:
     is EOS.
 
     totals: log-probability of the extended hypothesis; -inf for an empty slot
-    parents: slot, from 0 to W - 1 within the sentence, of the hypothesis that is extended
+    parents: slot, within the sentence, of the hypothesis that is extended
     tokens: token that is appended
     """
 
@@ -104,7 +104,7 @@ class BeamState:
 
     @property
     def width(self) -> int:
-        """W, number of slots per sentence."""
+        """Number of slots per sentence."""
         return self.totals.size(1)
 
     @property
@@ -185,11 +185,12 @@ class BeamState:
     def advance(
         self, extension: HostExtension, rows: np.ndarray, kept: list[int]
     ) -> tuple[BeamState, Int[Tensor, " m"]]:
-        """Returns the state of the next step, and the current row that each of its m rows extends.
+        """Returns the state of the next step, and the current row that each row of the next step
+        extends.
 
         extension: new content of the slots
         rows: row that each slot extends [b, W]
-        kept: sentences, 0 to b - 1, whose search continues
+        kept: indices of the sentences whose search continues
         """
         totals = extension.open_totals
         tokens = extension.tokens
@@ -267,8 +268,8 @@ class FinishedHypotheses:
             self.hypotheses[beam.sentences[i]].append(Hypothesis(tokens, log_prob, score))
 
     def unsettled(self, beam: BeamState, extension: HostExtension) -> list[int]:
-        """Returns the sentences, 0 to b - 1, with an unfinished hypothesis that can still enter
-        the n-best list."""
+        """Returns the indices of the sentences whose unfinished hypotheses can still enter the
+        n-best list."""
         shortest = beam.prefixes.size(1) + 1  # tokens of a hypothesis that ends at the next step
         best_open = extension.open_totals.max(-1).tolist()  # b values
         unsettled = []

@@ -24,7 +24,7 @@ processor's cache."""
 class Concat(Score):
     """Additive attention score.
 
-    size: K, number of hidden units
+    size: number of hidden units
     """
 
     def __init__(self, *, query_size: int, memory_size: int, size: Width) -> None:

@@ -22,7 +22,7 @@ class Coverage(Score):
     """Additive attention score with coverage.
 
     size: number of hidden units
-    fertility: N, largest number of target tokens for one source position
+    fertility: largest number of target tokens for one source position
     """
 
     recurs = True
@@ -39,7 +39,7 @@ class Coverage(Score):
         self.coverage = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)  # [size]
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
-        """Returns U h + b, with the fertility Φ appended as the last feature."""
+        """Returns the projected annotations, with their fertility appended as the last feature."""
         hidden = self.key_layer(values)  # [B, S, size]
         fertility = self.fertility * torch.sigmoid(self.fertility_layer(values))  # [B, S, 1]
         return torch.cat([hidden, fertility], -1)  # [B, S, size + 1]

@@ -19,7 +19,7 @@ from nmt.model.layers.packed import PackableLinear
 class Location(Score):
     """Location-based scores of source positions.
 
-    longest: number of rows of W; all later positions get the score of the last row
+    longest: number of positions with a score of their own; all later positions get the last score
     """
 
     def __init__(self, *, query_size: int, memory_size: int, longest: Width) -> None:

@@ -14,10 +14,10 @@ from nmt.model.attention.concat import Concat
 
 
 class NormedConcat(Concat):
-    """Additive attention score in which the length g and the direction v/‖v‖ are learnt
+    """Additive attention score that learns the length and the direction of the vector v
     separately.
 
-    size: K, number of hidden units; g is initialised to ‖v‖
+    size: number of hidden units
     """
 
     def __init__(self, *, query_size: int, memory_size: int, size: Width) -> None:

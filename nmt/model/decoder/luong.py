@@ -21,7 +21,8 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Luong(Decoder):
-    """Decoder that attends after its update. The attentional vector h̃_t is the readout."""
+    """Decoder that updates its state, then attends. The readout is the attentional vector,
+    computed from context and state."""
 
     def make_layers(self) -> None:
         self.layers = self.stack(self.embedding_size)

@@ -34,8 +34,7 @@ from nmt.model.layers.recurrence import Loop, Recurrent
 
 @dataclass(frozen=True, kw_only=True)
 class FeedState(State):
-    """Decoder state with the attentional vector h̃ of the previous step; zeros before the first
-    step."""
+    """Decoder state with the attentional vector of the previous step; zeros before the first step."""
 
     feed: Float[Tensor, "N D"]
 
@@ -111,9 +110,9 @@ class LuongFeed(Decoder):
         """Returns the loop of the top layer, and a function that computes the matrix
         multiplications of a step.
 
-        The function maps the state h and the layer output x to the state gates, W_c x, and the
-        projected query. Without residual connections and recurrent dropout, x is h, and the
-        multiplications are fused.
+        The function maps the state h and the layer output x to the state gates, the readout
+        projection and the attention query. Without residual connections and recurrent dropout, x
+        is h, and the multiplications are fused.
 
         top: the top layer
         mask: mask of recurrent dropout; None for no dropout

@@ -126,9 +126,9 @@ class _Losses(NamedTuple):
     """Losses of n rows of logits, and their gradients.
 
     loss: sum of the smoothed losses
-    nll: −Σ log p_y
-    d_logits: ∂loss/∂l [n V], in the memory of the logits
-    d_copying: ∂loss/∂g and ∂loss/∂c, each [n]; empty without copying
+    nll: sum of the negative log-likelihoods of the gold tokens
+    d_logits: gradient of the loss for the logits [n, V], in the memory of the logits
+    d_copying: gradients for the generation and copy probabilities, each [n]; empty without copying
     """
 
     loss: Tensor
@@ -138,11 +138,11 @@ class _Losses(NamedTuple):
 
 
 class _CopyingTerms(NamedTuple):
-    """Terms of the loss with copying, each [n 1].
+    """Terms of the loss with copying, each [n, 1].
 
-    log_m: log m
-    share: w
-    d_generated, d_copied: gradients of −log m for g and c
+    log_m: log-probability of the gold token under the mixture of generating and copying
+    share: share of generating in that probability
+    d_generated, d_copied: gradients of −log_m for the generation and copy probabilities
     """
 
     log_m: Tensor
@@ -193,7 +193,12 @@ def _losses(
 
 
 def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
-    """Terms of the loss with copying from log p_y, g and c, each [n 1]."""
+    """Returns the terms of the loss with copying.
+
+    log_p: log-probability of the gold token if it is generated
+    g: probability of generating
+    c: probability of the gold token if it is copied
+    """
     log_m = torch.logaddexp(g.log() + log_p, torch.log1p(-g) + c.log())  # [n, 1]
     inverse = (-log_m).clamp(max=80.0).exp()  # 1/m, finite
     return _CopyingTerms(
@@ -209,7 +214,7 @@ def _divergence(p: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
     logits.
 
     p: distributions [n, V]; rows 2i and 2i + 1 are a pair
-    apart: log p − log q of each pair [n/2, V]
+    apart: difference of the log-distributions of each pair [n/2, V]
     """
     between = p[0::2] - p[1::2]  # p − q, [n/2, V]
     pull = torch.empty_like(p)  # [n, V]

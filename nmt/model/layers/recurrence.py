@@ -35,8 +35,8 @@ multiplication ("state"), or the new part of the state ("update"; n of a GRU, g 
 class Loop:
     """Functions that a loop over time calls at each step.
 
-    products: maps h to the state gates u, and to the products with further weight blocks
-    step: maps the input gates a, the state gates u and the state to the next state
+    products: maps the state to the state gates, and to its products with further weight blocks
+    step: maps input gates, state gates and state to the next state
     """
 
     products: Products
@@ -209,7 +209,8 @@ class Recurrent(nn.Module):
         """Returns the functions of a loop over time in one direction. The caller must apply
         `input_norm` to the input gates before each step.
 
-        blocks: further weight blocks to multiply by h, fused with the weights of the state gates
+        blocks: further weight blocks to multiply by the state, fused with the weights of the state
+            gates
         mask: mask of recurrent dropout [N, Q]; None for no dropout
         """
         first = fused_linear(self, "state", self.weight_block("hh"), *blocks)

@@ -59,7 +59,7 @@ class NativeMemory:
     keys: annotations in the form that is compared with queries
     values: annotations in the form that is summed
     mask: True for source positions that are not padding
-    direction: v of additive scores; None for dot products
+    direction: vector v of additive scores vᵀ tanh(…); None for dot products
     dtype: data type of the computation
     """
 

@@ -21,9 +21,9 @@ from nmt.model.pooling import Pooled, Pooling, gather
 class Structured(Pooling):
     """Pooling by self-attention with several hops.
 
-    hops: r, number of weighted sums per text
-    hidden_size: number of rows of W₁
-    penalty: factor of the penalty ‖A Aᵀ − I‖² (squared Frobenius norm) in the loss of each text
+    hops: number of weighted sums per text
+    hidden_size: number of hidden units of the scores
+    penalty: factor of the penalty for hops with similar weights, in the loss of each text
     """
 
     def __init__(

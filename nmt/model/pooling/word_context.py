@@ -17,7 +17,7 @@ from nmt.model.pooling import Pooling
 class WordContext(Pooling):
     """Pooling by attention with a learnt context vector.
 
-    hidden_size: length of u and v
+    hidden_size: length of the context vector
     """
 
     def __init__(self, *, memory_size: int, hidden_size: Width) -> None:

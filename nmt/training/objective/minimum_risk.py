@@ -38,8 +38,8 @@ class MinimumRisk:
 
     candidates: translations per sentence, generated without dropout; duplicates are removed
     source: origin of the candidates, samples or a beam of width `candidates`
-    cost: metric of the cost Δ
-    sharpness: α, exponent of the probabilities
+    cost: metric whose difference from 1 is the cost of a translation
+    sharpness: exponent of the translation probabilities
     likelihood: λ, weight of the cross-entropy, 0 to 1
     label_smoothing: label smoothing of the cross-entropy, 0 to 1
     critic: function that generates candidates and returns their quality

@@ -67,7 +67,8 @@ class ScheduledSampling:
         return {"objective.pace": f"objective.updates={updates} replaces it"} if updates else {}
 
     def ratio(self, step: int, total: int = 0) -> float:
-        """Returns the teacher-forcing ratio ε.
+        """Returns the teacher-forcing ratio: the probability that a decoder input is the reference
+        token.
 
         step: number of updates done so far
         total: largest number of updates in the training
@@ -119,7 +120,8 @@ def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[Decoder
 
 @functools.cache
 def _solve_half(updates: int) -> float:
-    """Returns k' with (k'+1) / (k' + e^{updates/k'}) = 1/2, found by bisection."""
+    """Solves (k' + 1) / (k' + e^{updates/k'}) = 1/2 for the decay constant k' of the inverse
+    sigmoid, by bisection."""
     low = updates / 700
     high = max(2.0, float(updates))
     for _ in range(80):

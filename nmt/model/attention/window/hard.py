@@ -37,10 +37,10 @@ class Hard(Window):
     """Window of a single position. All keys except `estimator` are for the estimator `reinforce`.
 
     estimator: gradient estimator of the sampled position
-    reward: λ_r, factor of the reward term
-    entropy: λ_e, factor of the entropy term
+    reward: factor of the reward term
+    entropy: factor of the entropy term
     expected: fraction of sentences that are trained with the weights instead of samples, 0 to 1
-    decay: decay of the mean reward b per update, 0 to 1
+    decay: decay of the mean reward per update, 0 to 1
     """
 
     all_positive = False

@@ -17,7 +17,7 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 class LocalM(Window):
     """Window whose centre moves one position per decoder step.
 
-    distance: D, source positions on each side of the centre
+    distance: source positions on each side of the centre
     """
 
     positional = True

@@ -29,7 +29,7 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 class Monotonic(Window):
     """Window that moves only to the right.
 
-    offset: initial value of r
+    offset: initial value of the learnt offset of the scores
     noise: whether noise is added to the scores in training
     """
 
@@ -75,11 +75,11 @@ class Monotonic(Window):
 
 
 def expectation(p: Float[Tensor, "N S"], previous: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
-    """Returns the expected weights α_t. Products over ranges of positions are differences of
-    cumulative sums of logarithms.
+    """Returns the expected attention weights of a decoder step. Products over ranges of positions
+    are differences of cumulative sums of logarithms.
 
-    p: p_t, probability of stopping at each position
-    previous: α_{t−1}, expected weights of the previous decoder step
+    p: probability of stopping at each position
+    previous: expected weights of the previous decoder step
     """
     # [N, S], finite also where p is 1
     logs = torch.log1p(-p.clamp(max=1 - torch.finfo(p.dtype).eps))

@@ -50,8 +50,8 @@ def lstm(
     a: input gates [… 4Q]
     u: state gates [… 4Q]
     state: state before the step, (h [… Q], c [… Q])
-    update_mask: dropout mask of g [… Q]; None for no dropout
-    norm: normalisation of c' before its tanh; None for no normalisation
+    update_mask: dropout mask of the cell input g [… Q]; None for no dropout
+    norm: normalisation of the new state c before its tanh; None for no normalisation
     """
     h, c = state
     size = h.size(-1)
