@@ -83,7 +83,7 @@ def test_a_newer_format_asks_for_a_newer_version(small_run, tmp_path):
     "target",
     [
         "os.system",
-        "nmt.configuration.command_line.friendly",
+        "nmt.foundation.command_exit.with_exit_status",
         "nmt.model.attention.concat.torch.load",
         "pickle.loads",
     ],

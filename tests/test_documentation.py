@@ -13,9 +13,10 @@ from commands import ROOT
 
 from nmt.configuration.command_line import POSITIONAL, with_key
 from nmt.configuration.commands import COMMANDS
-from nmt.configuration.compose import compose, variants
+from nmt.configuration.compose import compose
 from nmt.configuration.configure import configure
 from nmt.foundation.errors import UserError
+from nmt.pipeline.one_after_another import variants
 
 PAGES = [
     ROOT / "README.md",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nmt.data.lines import check_aligned, find_file, read_lines
+from nmt.data.lines import read_aligned
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.inference.output_formats import one_line
@@ -37,14 +37,9 @@ def evaluate_file(
             f"reference={source}: equal to the source file; write the columns of a table to two "
             "files"
         )
-    source_file = find_file(source)
-    reference_files = [find_file(name) for name in references]
-    sentences = read_lines(source_file)
-    reference_lines = [read_lines(file) for file in reference_files]
-    for file, lines in zip(reference_files, reference_lines, strict=True):
-        check_aligned(source_file, len(sentences), file, len(lines))
+    sentences, *reference_lines = read_aligned(source, *references)
     if not sentences:
-        raise UserError(f"{source_file}: the file is empty")
+        raise UserError(f"{source}: the file is empty")
     hypotheses, scores = scores_of(load(), metric, sentences, reference_lines)
     if output:
         text = "".join(f"{line}\n" for line in hypotheses)

@@ -16,7 +16,7 @@ from nmt.analysis.examples import markdown as examples_as_markdown
 from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal
 from nmt.analysis.word_statistics import tokens
 from nmt.data import unique_suffixes
-from nmt.data.lines import check_aligned, find_file, read_lines
+from nmt.data.lines import check_aligned, find_file, read_aligned, read_lines
 from nmt.drawing.pages import page, render
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
@@ -76,12 +76,11 @@ def compare_systems(
 
     Raises UserError if a file is missing or empty, or if files differ in length.
     """
-    reference_file = find_file(reference)
-    reference_lines = read_lines(reference_file)
+    [*sources, reference_lines] = read_aligned(*([source] if source else []), reference)
+    source_lines = sources[0] if sources else None
     if not reference_lines:
-        raise UserError(f"{reference_file}: the file is empty")
-    source_lines = _read_source(source, reference_file, len(reference_lines))
-    compared = _systems(systems, source_lines, reference_file, len(reference_lines), load)
+        raise UserError(f"{reference}: the file is empty")
+    compared = _systems(systems, source_lines, find_file(reference), len(reference_lines), load)
     trained = [system.model for system in compared if system.model is not None]
     has_links = trained and source_lines is not None
     counted = read_lines(find_file(train)) if train else reference_lines
@@ -98,19 +97,6 @@ def compare_systems(
         trials=trials,
     )
     _write(comparison, _examples(comparison, compared, examples), output)
-
-
-def _read_source(source: str | None, reference: Path, count: int) -> list[str] | None:
-    """Returns the lines of the source file, or None without a file.
-
-    Raises UserError unless the file has as many lines as the reference.
-    """
-    if not source:
-        return None
-    source_file = find_file(source)
-    lines = read_lines(source_file)
-    check_aligned(source_file, len(lines), reference, count)
-    return lines
 
 
 def _systems(

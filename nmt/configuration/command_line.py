@@ -5,14 +5,10 @@ completion must be quick.
 """
 
 import argparse
-import contextlib
 import difflib
-import errno
 import importlib
-import logging
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -20,15 +16,14 @@ from typing import Any
 from nmt.configuration.compose import compose_partly, hydra_main, search_beside
 from nmt.configuration.faults import ConfigError, broken, refuse
 from nmt.foundation import plugins
+from nmt.foundation.command_exit import with_exit_status
 from nmt.foundation.deferred import imported, make_callable, with_settings
-from nmt.foundation.errors import Stopped, UserError, quoted
-from nmt.foundation.ranks import Silent, connected, of_torchrun
+from nmt.foundation.errors import UserError, quoted
+from nmt.foundation.ranks import of_torchrun
 
 SHELLS = ("bash", "zsh", "fish")
 TOGETHER = ("train", "classify", "translate", "score")
 """Commands that may run in several processes."""
-FIRST_TELLS = 5.0
-"""Seconds that other ranks wait, so that rank 0 reports a common error."""
 POSITIONAL = {"report": "folders", "compare": "systems", "check_attention": "functions"}
 """Commands whose arguments without a key are a list, and the key of that list."""
 SWITCH = {"action": "store_true"}
@@ -72,7 +67,7 @@ def command(
         make_callable(sys.modules[f"nmt.{name}"], python)
 
     def main() -> None:
-        friendly(lambda: _dispatch(name, run, sweep, instead or {}))
+        with_exit_status(lambda: _dispatch(name, run, sweep, instead or {}))
 
     return run, main
 
@@ -152,49 +147,6 @@ def _run_all(
         )
     _prepare_process()
     imported(sweep)(command, run, overrides, dry=dry)
-
-
-def friendly(action: Callable[[], Any]) -> Any:
-    """Calls a function, and turns errors for users into messages and an exit status.
-
-    The status is 1 for a UserError or a full disk, 130 after an interruption.
-    """
-    try:
-        result = action()
-        # A full disk or a closed pipe is noticed here, not in the exit of Python.
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return result
-    except UserError as error:
-        _tell(error)
-        raise SystemExit(1) from None
-    except Stopped as stopped:
-        raise SystemExit(0 if stopped.planned else 130) from None
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-    except BrokenPipeError:
-        # Python would report the broken pipe again when it flushes at exit.
-        sys.stderr.close()
-        raise SystemExit(1) from None
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT):
-            raise
-        _tell(UserError(f"cannot be written ({error.strerror})"))
-        with contextlib.suppress(OSError):  # the rest of the buffer is dropped
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        raise SystemExit(1) from None
-
-
-def _tell(error: UserError) -> None:
-    logger = logging.getLogger("nmt")
-    ranks = of_torchrun()
-    if not ranks.first and not connected(ranks):
-        # torchrun ends this process if the first rank has the same error and reports it.
-        time.sleep(FIRST_TELLS)
-    if ranks.first and logger.handlers:
-        logger.error("%s", error)
-    elif ranks.first or not isinstance(error, Silent):
-        print(f"error: {error}", file=sys.stderr)
 
 
 def _no_such_flag(flag: str) -> UserError:

@@ -177,19 +177,6 @@ def _parsed(text: str) -> list[Any]:
         return OverridesParser.create(loader).parse_overrides([text])
 
 
-def variants(overrides: Sequence[str]) -> list[list[str]]:
-    """The command lines of all runs of a sweep. Raises ConfigErrors for invalid overrides."""
-    parsed, errors = parse(overrides)
-    refuse(errors)
-    alternatives = [
-        [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
-        if override.is_sweep_override()
-        else [text]
-        for text, override in zip(overrides, parsed, strict=True)
-    ]
-    return [list(combination) for combination in itertools.product(*alternatives)]
-
-
 def resolve(config: Any) -> dict[str, Any]:
     """A configuration as plain containers, with current class paths.
 

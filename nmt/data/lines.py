@@ -287,6 +287,18 @@ def check_aligned(first: Path, first_lines: int, second: Path, second_lines: int
         )
 
 
+def read_aligned(*names: str) -> list[list[str]]:
+    """Reads files that must have the same number of lines.
+
+    Returns the lines of each file. Raises UserError if a file is not found, or not aligned.
+    """
+    files = [find_file(name) for name in names]
+    texts = [read_lines(file) for file in files]
+    for file, lines in zip(files, texts, strict=True):
+        check_aligned(files[0], len(texts[0]), file, len(lines))
+    return texts
+
+
 def check_lines(lines: Any) -> list[str]:
     """Returns lines passed by a Python program as a list.
 

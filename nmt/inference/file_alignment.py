@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from nmt.data.gold_links import GoldLinks, read_gold_links
-from nmt.data.lines import check_aligned, find_file, read_lines
+from nmt.data.lines import find_file, read_aligned, read_lines
 from nmt.data.links import Links, write_links
 from nmt.data.word_aligner import AlignerName, WordAligner
 from nmt.data.word_vectors import nearest, read_vectors
@@ -53,10 +53,8 @@ def align_files(
 
     Raises UserError if the files do not belong together.
     """
-    files = [find_file(source), find_file(target)]
-    sources, targets = (read_lines(file) for file in files)
-    check_aligned(files[0], len(sources), files[1], len(targets))
-    gold_links = read_gold_links("gold", gold, files[0], len(sources)) if gold else []
+    sources, targets = read_aligned(source, target)
+    gold_links = read_gold_links("gold", gold, find_file(source), len(sources)) if gold else []
     links: list[Links] = []
     maps: list[AttentionMap] = []
     outside = 0
@@ -218,10 +216,8 @@ def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] 
     def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
         texts = [list(sources), list(targets)]
         if train:
-            files = [find_file(name) for name in train]
-            added = [read_lines(file) for file in files]
-            check_aligned(files[0], len(added[0]), files[1], len(added[1]))
-            texts = [text + more for text, more in zip(texts, added, strict=True)]
+            pairs = zip(texts, read_aligned(*train), strict=True)
+            texts = [text + more for text, more in pairs]
         words = [[split(line.lower()) for line in text] for text in texts]
         weights = WordAligner(*words, method=method).weights()
         for source, target, table in zip(sources, targets, weights, strict=False):

@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
-from nmt.configuration.compose import variants
+from nmt.configuration.compose import parse
 from nmt.configuration.configure import configure
-from nmt.configuration.faults import ConfigError, ConfigErrors
+from nmt.configuration.faults import ConfigError, ConfigErrors, refuse
 from nmt.configuration.settings import Settings
 from nmt.foundation.errors import UserError
 
@@ -60,3 +60,16 @@ def first_valid(command: str, combinations: Sequence[Sequence[str]]) -> Settings
             errors.append(error.faults)
     common = [error for error in errors[0] if all(error in others for others in errors)]
     raise ConfigErrors(common or list(dict.fromkeys(chain.from_iterable(errors))))
+
+
+def variants(overrides: Sequence[str]) -> list[list[str]]:
+    """The command lines of all runs of a sweep. Raises ConfigErrors for invalid overrides."""
+    parsed, errors = parse(overrides)
+    refuse(errors)
+    alternatives = [
+        [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+        if override.is_sweep_override()
+        else [text]
+        for text, override in zip(overrides, parsed, strict=True)
+    ]
+    return [list(combination) for combination in product(*alternatives)]

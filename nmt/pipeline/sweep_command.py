@@ -18,7 +18,6 @@ from nmt.configuration.compose import (
     config_dirs,
     options,
     parse,
-    variants,
 )
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigError, ConfigErrors, refuse, shown
@@ -32,7 +31,7 @@ from nmt.metric import LOWER_IS_BETTER
 from nmt.pipeline import launchers
 from nmt.pipeline.assembly import fingerprints, trackers_of
 from nmt.pipeline.fingerprint import hash_of_files
-from nmt.pipeline.one_after_another import first_valid
+from nmt.pipeline.one_after_another import first_valid, variants
 from nmt.storage.checkpoint import BEST
 from nmt.storage.lock import Lock
 from nmt.sweep import watch

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from nmt.data.lines import check_aligned, find_file, read_lines
+from nmt.data.lines import read_aligned
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.inference.translator import Translator
@@ -122,9 +122,7 @@ def index_files(
 
     Raises UserError if the files are not aligned or the model does not read plain text.
     """
-    files = [find_file(source), find_file(target)]
-    sources, targets = (read_lines(file) for file in files)
-    check_aligned(files[0], len(sources), files[1], len(targets))
+    sources, targets = read_aligned(source, target)
     translator = load()
     columns = translator.tokenizer.columns
     if not columns.plain:
