@@ -487,7 +487,7 @@ def test_a_repeated_batch_has_each_pair_beside_itself():
     (["objective=r_drop", "objective.agreement=0"], "objective.agreement"),
     (["objective=distillation"], "objective.teacher must be the run directory of a trained model"),
     (["objective=distillation", "objective.teacher=nowhere"], "objective.teacher=nowhere"),
-    (["objective=distillation", "objective.teacher=a", "sizes.vocabulary=50"], "the vocabulary is the teacher's"),
+    (["objective=distillation", "objective.teacher=a", "sizes.vocabulary=50"], "the vocabulary of the teacher is used"),
     (["objective=distillation", "objective.teacher=a", "objective.weight=1", "objective.label_smoothing=0.1"], "has no effect with objective.weight=1"),
     (["objective=minimum_risk", "objective.candidates=1"], "must be at least 2"),
     (["objective=minimum_risk", "objective.likelihood=0", "objective.label_smoothing=0.1"], "has no effect with objective.likelihood=0"),

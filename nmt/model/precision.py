@@ -21,9 +21,7 @@ def usable_precision(name: AnyPrecision, device: torch.device) -> AnyPrecision:
     """
     if name == "float32" or _is_native(name, device):
         return name
-    log.warning(
-        "precision %s is not supported by this processor in hardware: running in float32", name
-    )
+    log.warning("precision %s has no hardware support on this processor: running in float32", name)
     return "float32"
 
 

@@ -80,7 +80,9 @@ class Seq2Label(Network):
             )
         if not run.joint:
             yield ConfigError(
-                "tokenizer.joint", "classification has only one language; leave it out", "false"
+                "tokenizer.joint",
+                "classification has only one language; leave tokenizer.joint out",
+                "false",
             )
 
     def read(self, batch: TextBatch) -> tuple[Float[Tensor, "B L"], Pooled]:

@@ -157,7 +157,9 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
             path.mkdir()
         except FileExistsError:
             if not path.parent.is_dir():
-                raise UserError(f"run_dir={path}: {path.parent} is not a folder") from None
+                raise UserError(
+                    f"run_dir={path}: {path.parent} is not a folder; choose another path"
+                ) from None
         except OSError as error:
             raise UserError(
                 f"run_dir={path}: cannot be created ({error.strerror}); choose another folder "

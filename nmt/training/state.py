@@ -64,7 +64,7 @@ class TrainingProgress:
         progress.snapshots = [(int(update), float(score)) for update, score in progress.snapshots]
         counts = (progress.update, progress.epoch, progress.batch, progress.best_update)
         if min(*counts, progress.worse) < 0:
-            raise ValueError("count below 0")
+            raise ValueError("negative count in the training progress")
         return progress
 
 
@@ -299,5 +299,6 @@ def _expect(name: str, tensor: Tensor, like: Tensor) -> None:
     fits = tensor.shape == like.shape and tensor.is_floating_point()
     if not fits or not bool(torch.isfinite(tensor).all()):
         raise ValueError(
-            f"{name} is {tuple(tensor.shape)} {tensor.dtype}, or contains NaN or infinite values"
+            f"{name}: expected finite values of shape {tuple(like.shape)}, got {tensor.dtype} of "
+            f"shape {tuple(tensor.shape)}"
         )

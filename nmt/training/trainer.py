@@ -109,10 +109,10 @@ class Trainer:
         epochs = run.value("trainer.max_epochs") or cls.max_epochs
         reasons = {}
         if average == 1:
-            reasons["trainer.average"] = "needs at least 2 validations: set 2 or more, or 0"
+            reasons["trainer.average"] = "averages at least 2 validations; set 2 or more, or 0"
         if updates:
             reasons["trainer.validate_every"] = (
-                f"trainer.validate_every_updates={updates} replaces it"
+                f"trainer.validate_every_updates={updates} takes precedence"
             )
         elif average and average > 1 and epochs <= interval:
             reasons["trainer.average"] = (

@@ -148,7 +148,7 @@ class Attention(nn.Module):
         self.gate = None if gate_size is None else xavier(nn.Linear(gate_size, 1))
         if score.heads > 1 and type(self.window) is not Window:
             raise ValueError(
-                "attention: several heads cannot be combined with a window; set window=global"
+                f"attention.heads={score.heads} cannot be combined with a window; set window=global"
             )
         if not self.window.normalizes and not isinstance(self.normalizer, Softmax):
             name = type(self.window).__name__.lower()

@@ -55,7 +55,7 @@ class Encoder(nn.Module):
             problem = f"reads only text, but this data has images; choose encoder={choices}"
         elif run.pictures and cls.reads_words and not run.sources:
             problem = (
-                "reads text and images, but data.source is not set; set it, or choose "
+                "reads text and images, but the data has no text; set data.source, or choose "
                 "encoder=grid or convolution"
             )
         elif run.pictures and run.sources and not cls.reads_words:

@@ -69,7 +69,7 @@ class Distillation:
         vocabulary is used."""
         tokenizer = [key for key in run.value("tokenizer") if key not in ("_target_", "sampling")]
         keys = ["tokenizer", *(f"tokenizer.{key}" for key in tokenizer), "sizes.vocabulary"]
-        return dict.fromkeys(keys, "the vocabulary is the teacher's")
+        return dict.fromkeys(keys, "the vocabulary of the teacher is used")
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         output, memory = model.teacher_forcing(batch)

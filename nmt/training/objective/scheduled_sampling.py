@@ -64,7 +64,9 @@ class ScheduledSampling:
             why = "the ratio is constant with objective.decay=constant"
             return dict.fromkeys([f"objective.{key}" for key in ("end", "pace", "updates")], why)
         updates = run.value("objective.updates")
-        return {"objective.pace": f"objective.updates={updates} replaces it"} if updates else {}
+        return (
+            {"objective.pace": f"objective.updates={updates} takes precedence"} if updates else {}
+        )
 
     def ratio(self, step: int, total: int = 0) -> float:
         """Returns the teacher-forcing ratio: the probability that a decoder input is the reference
