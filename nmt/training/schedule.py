@@ -131,8 +131,8 @@ class Exponential(Schedule):
 
 @dataclass(kw_only=True)
 class Plateau(Schedule):
-    """Multiplies the factor by `shrink` after `patience` consecutive validations without
-    improvement.
+    """Plateau schedule: the factor is multiplied by `shrink` after `patience` consecutive
+    validations without improvement.
 
     scale: current factor
     worse: number of consecutive validations without improvement
@@ -158,8 +158,8 @@ class Plateau(Schedule):
 
 @dataclass(kw_only=True)
 class LuongHalving(Schedule):
-    """Halves the factor after `start` epochs, and again after every further epoch (Luong et al.
-    2015, section 4.1)."""
+    """Luong's schedule: the factor is halved after `start` epochs, and again after every further
+    epoch (Luong et al. 2015, section 4.1)."""
 
     start: Count = 5
 

@@ -59,8 +59,8 @@ class Score(nn.Module):
 
     query_layer: linear map of the query; None if the query is used unchanged
     heads: H, number of heads; each has its own scores and optionally its own values
-    recurs: whether the score depends on the weights of earlier steps; if so, it is called once per
-        decoder step
+    recurs: whether the score depends on the weights of earlier steps; if so, `forward` is called
+        once per decoder step
     """
 
     heads = 1

@@ -33,8 +33,9 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Zeroes features in training, and scales the remaining ones by 1/(1-p). Callers that process
-    one time step at a time draw a `mask` per sentence first and pass it to every call.
+    """Dropout layer, which zeroes features in training and scales the remaining ones by 1/(1-p).
+    Callers that process one time step at a time draw a `mask` per sentence first and pass it to
+    every call.
 
     p: dropout probability
     variational: whether the same features are zeroed at all time steps
@@ -66,7 +67,8 @@ class Dropout(nn.Module):
 
 
 class WordDropout(nn.Module):
-    """Zeroes whole embedding vectors in training, and scales the remaining ones by 1/(1-p).
+    """Dropout layer that zeroes whole embedding vectors in training and scales the remaining ones
+    by 1/(1-p).
 
     p: dropout probability
     """

@@ -9,7 +9,8 @@ from nmt.model.layers.numeric import to_float
 
 
 class GateNorm(nn.Module):
-    """Normalises each of several gates over its units, with a gain and a bias per unit.
+    """Layer normalisation of each of several gates over its units, with a gain and a bias per
+    unit.
 
     The last dimension of input and output has G·Q entries. With two directions, the shape is [2,
     B, G·Q].

@@ -34,8 +34,8 @@ Products = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class _CollectGradient(Function):
-    """Identity function of a matrix. Its backward pass runs after those of all steps and computes
-    the matrix gradient in one multiplication."""
+    """Autograd function: identity of a matrix. Its backward pass runs after those of all steps and
+    computes the matrix gradient in one multiplication."""
 
     @staticmethod
     def forward(ctx: Any, operand: Tensor, bias: Tensor | None, tape: Tape) -> Any:
@@ -59,8 +59,8 @@ class _CollectGradient(Function):
 
 
 class _Step(Function):
-    """Computes x @ operand + bias for one step; the backward pass appends (x, d) to the tape for
-    `_CollectGradient`."""
+    """Autograd function: x @ operand + bias for one step. Its backward pass appends (x, d) to the
+    tape, for input x and output gradient d."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, operand: Tensor, bias: Tensor | None, tape: Tape) -> Tensor:
@@ -86,8 +86,8 @@ def _multiply(x: Tensor, operand: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class LoopProduct:
-    """Computes x @ operand + bias at every step of a loop; the gradient of the operand is one
-    matrix multiplication.
+    """Matrix multiplication x @ operand + bias for every step of a loop. The gradient of the
+    operand is computed in one multiplication.
 
     Under autocast, the operand is converted once, and the results have the autocast type.
 

@@ -25,8 +25,8 @@ LOGITS = 2**25
 
 
 class NativeGRUStep(Function):
-    """Computes the next state [… Q] of a gated recurrent unit from the input gates a [… 3Q], the
-    state gates u [… 3Q] and the state h [… Q]."""
+    """Autograd function: next state [… Q] of a gated recurrent unit from the input gates a [… 3Q],
+    the state gates u [… 3Q] and the state h [… Q]."""
 
     @staticmethod
     def forward(
@@ -102,8 +102,8 @@ class _Steps:
 
 
 class _Collect(Function):
-    """Converts keys, values and direction to the dtype of the extension. The backward pass runs
-    after those of all steps and returns the summed gradients."""
+    """Autograd function: keys, values and direction in the dtype of the extension. Its backward
+    pass runs after those of all steps and returns the summed gradients."""
 
     @staticmethod
     def forward(
@@ -127,8 +127,8 @@ class _Collect(Function):
 
 
 class _Attend(Function):
-    """Computes attention weights and contexts. The backward pass adds the gradients of keys,
-    values and direction to the sums of all steps."""
+    """Autograd function: attention weights and contexts. Its backward pass adds the gradients of
+    keys, values and direction to the sums of all steps."""
 
     @staticmethod
     def forward(
@@ -167,7 +167,7 @@ class _Attend(Function):
 
 
 class NativeCrossEntropy(Function):
-    """Computes the smoothed loss and the negative log-likelihood, each summed over n tokens.
+    """Autograd function: smoothed loss and negative log-likelihood, each summed over n tokens.
 
     x: input features of the output layer [n, D]
     weight, bias: parameters of the output layer, [V, D] and [V]
