@@ -9,8 +9,8 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns
 
 Make = Callable[..., Any]
-"""Type of factory functions: builds the component of a configuration group, such as `encoder`,
-from the group's name and from arguments that are not configuration keys."""
+"""Type of factory functions, which build the component of a configuration group, such as
+`encoder`, from the name of the group and arguments that are not configuration keys."""
 
 
 def translation_model(

@@ -154,7 +154,7 @@ class BeamState:
         return self.slots.cpu().numpy()
 
     def rows(self, extension: HostExtension) -> np.ndarray:
-        """Returns the row of the hypothesis that each slot extends [b, W]."""
+        """Returns an array [b, W] with the row of the hypothesis that each slot extends."""
         first_slots = np.arange(0, self.totals.numel(), self.width)  # [b]
         slots = first_slots[:, None] + extension.parents
         if self.layout is None:

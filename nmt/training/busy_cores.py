@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 SECONDS = 0.15
 """Seconds of the speed measurement for each number of threads."""
 GAIN = 1.5
-"""Smallest speed-up at which fewer threads are used; on an idle machine, it is below 1."""
+"""Smallest measured speed-up that reduces the number of threads; below 1 on idle machines."""
 
 
 class FewerThreads(Callback):

@@ -37,8 +37,8 @@ class Interruption:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Context manager that records signals instead of ending the process. Outside the main thread,
-    where Python allows no signal handlers, it has no effect."""
+    """Context manager that records signals instead of ending the process. Signals are not recorded
+    outside the main thread, where Python allows no signal handlers."""
     interruption = Interruption()
     previous: dict[int, Any] = {}
     with contextlib.suppress(ValueError):

@@ -66,8 +66,8 @@ NOT_SETTINGS = ("params", "foreach", "capturable", "differentiable", "fused", "m
 
 
 def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:
-    """Returns a function (parameters, settings as keywords) → optimizer, with types and defaults
-    in its signature."""
+    """Returns the optimizer function with the given name: (parameters, settings as keywords) →
+    optimizer. Its signature has types and defaults."""
     if name not in CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     kind = getattr(torch.optim, CLASSES[name])

@@ -210,8 +210,8 @@ def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
 
 
 def _divergence(p: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns half the sum of both divergences over all pairs of rows, and its gradient for the
-    logits.
+    """Returns half of both Kullback-Leibler divergences between paired rows, summed over the
+    pairs, and its gradient for the logits.
 
     p: distributions [n, V]; rows 2i and 2i + 1 are a pair
     apart: difference of the log-distributions of each pair [n/2, V]

@@ -34,8 +34,8 @@ Products = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class _CollectGradient(Function):
-    """Autograd function: identity of a matrix. Its backward pass runs after those of all steps and
-    computes the matrix gradient in one multiplication."""
+    """Autograd function: identity of a matrix. Its backward pass runs after the backward passes of
+    all steps and computes the matrix gradient in one multiplication."""
 
     @staticmethod
     def forward(ctx: Any, operand: Tensor, bias: Tensor | None, tape: Tape) -> Any:

@@ -361,7 +361,7 @@ def take(x: Float[Tensor, "B T H"], order: Int[Tensor, "B T"]) -> Float[Tensor, 
     """Reorders the vectors of each sentence.
 
     x: vectors
-    order: source position of each result
+    order: index in x of the vector at each position of the result
     """
     return x.gather(1, order.unsqueeze(-1).expand(-1, -1, x.size(-1)))
 

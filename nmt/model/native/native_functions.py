@@ -103,7 +103,7 @@ class _Steps:
 
 class _Collect(Function):
     """Autograd function: keys, values and direction in the dtype of the extension. Its backward
-    pass runs after those of all steps and returns the summed gradients."""
+    pass runs after those of all attention steps and returns the summed gradients."""
 
     @staticmethod
     def forward(

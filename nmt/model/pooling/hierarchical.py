@@ -40,7 +40,7 @@ class Hierarchical(Pooling):
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         words = self.words(memory, counts)  # features [N, M], weights [N, 1, S]
-        longest = int(counts.max())  # C
+        longest = int(counts.max())  # C, the largest number of sentences
         mask = torch.arange(longest, device=counts.device) < counts.unsqueeze(1)  # [B, C]
         sentences = words.features.new_zeros(*mask.shape, words.features.size(1))  # [B, C, M]
         # Row i of the features is the i-th sentence of all texts, in the order of the mask.

@@ -1,9 +1,9 @@
-"""Windows: restrictions of the source positions that attention may weight.
+"""Windows: restrictions of the source positions that attention can select.
 
-A window receives the scores of N rows at T decoder steps, with −∞ at padding, and returns weights
-that sum to 1. It changes the scores before normalisation or the weights after it. Its state
-between decoder steps is passed in and returned, as tensors with rows first. Each window is one
-file in this folder and one YAML file in conf/window.
+A window receives the scores of N rows at T decoder steps, with −∞ at padding, and returns the
+attention weights. It changes the scores before normalisation or the weights after it. The state of
+a window between decoder steps is passed in and returned, as tensors with rows first. Each window
+is one file in this folder and one YAML file in conf/window.
 
 Reading order: this file, local_m, local_p, hard, monotonic.
 """
