@@ -335,8 +335,8 @@ class Attention(nn.Module):
         return weights, state
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Prepared) -> Float[Tensor, "N T S"]:
-        """Returns the weights of all decoder steps, starting with the initial state. The weights
-        are the mean over the heads, before the gate.
+        """Returns the attention weights of all decoder steps, as the mean over the heads before
+        the gate. The first step starts from the initial attention state.
 
         query: projected queries
         memory: prepared encoder memory of the sentences

@@ -48,8 +48,8 @@ class AttendingDecoder(Decoder):
     def attend_then_update(
         self, layer: Recurrent, attend: AttentionStep, mask: Tensor | None
     ) -> Update:
-        """Returns a function for one decoder step: attends with the state of a layer, then updates
-        the layer with the context.
+        """Returns a function for one decoder step, which attends with the state of a layer and
+        then updates the layer with the context.
 
         layer: the recurrent layer
         attend: attention step

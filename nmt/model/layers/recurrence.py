@@ -44,8 +44,7 @@ class Loop:
 
 
 class RecurrentWeights(nn.Module):
-    """Parameters of a recurrent layer with the names of torch.nn.GRU, for cells that PyTorch
-    lacks.
+    """Parameters of a recurrent layer, named as in torch.nn.GRU, for cells that PyTorch lacks.
 
     gates: G, number of gates of the cell
     input_size: features of the input

@@ -3,8 +3,8 @@ and sparsemax.
 
     p_s = max(0, z_s / 2 − τ)²,  Σ_s p_s = 1
 
-z contains the scores and p the weights. Let x = z / 2 be sorted in descending order, M_k the mean and
-Q_k the mean square of the k largest entries. The threshold for a support of size k is
+z contains the scores and p the weights. Let x = z / 2 be sorted in descending order, M_k the mean
+and Q_k the mean square of the k largest entries. The threshold for a support of size k is
 
     τ_k = M_k − √((1 − k (Q_k − M_k²)) / k)
 

@@ -3,8 +3,8 @@ the scores. Weights can be exactly 0.
 
     p_s = max(0, z_s − τ),  Σ_s p_s = 1
 
-z contains the scores and p the weights. With z sorted in descending order, τ = (Σ_{j≤k} z_j − 1) / k
-for the largest k with 1 + k z_k > Σ_{j≤k} z_j (algorithm 1). For an output gradient g, the input
+z contains the scores and p the weights. With z sorted in descending order, τ = (Σ_{j≤k} z_j − 1) /
+k for the largest k with 1 + k z_k > Σ_{j≤k} z_j (algorithm 1). For an output gradient g, the input
 gradient on the support is ∂L/∂z = g − mean(g) (eq. 12).
 """
 
