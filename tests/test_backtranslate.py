@@ -225,11 +225,11 @@ def test_the_most_probable_are_kept(whole, text, tmp_path):
     ([], "synthetic.text: required for back-translation"),
     (["synthetic.text=nowhere.de"], "nowhere.de: no such file"),
     (["synthetic.direction=forward"], "synthetic.model: required for synthetic.direction=forward"),
-    (["synthetic.text=a", "synthetic.width=9"], "synthetic.width=9: has no effect here"),
+    (["synthetic.text=a", "synthetic.width=9"], "synthetic.width=9: has no effect in this configuration"),
     (["synthetic.text=a", "synthetic.keep=0"], "synthetic.keep=0: must be above 0"),
     (["synthetic.text=a", "synthetic.tag=' '"], "synthetic.tag: must be a non-empty"),
-    (["synthetic.text=a", "data.factors=[pos]"], "back-translation makes plain texts"),
-    (["synthetic.text=a", "-m", "seed=1,2"], "makes several runs already"),
+    (["synthetic.text=a", "data.factors=[pos]"], "back-translation supports a single source text"),
+    (["synthetic.text=a", "-m", "seed=1,2"], "not supported by nmt.backtranslate"),
     (["synthetic.text=a", "resume=x"], "resume"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_named(wishes, message, text, tmp_path):
@@ -298,12 +298,12 @@ def test_the_model_that_translates_fits(whole, text, tmp_path):
     teacher = "objective=distillation", f"objective.teacher={whole}/reverse"
     failed(
         run("train", *text[1], "experiment=null", *teacher, f"run_dir={tmp_path}/student"),
-        "the opposite direction",
+        "opposite to the student",
     )
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(b"\n \n", "there are no words in it"), (b"haus\n\xff\n", "line 2")]
+    ("content", "message"), [(b"\n \n", "contains no words"), (b"haus\n\xff\n", "line 2")]
 )
 def test_a_text_that_cannot_be_used_is_refused_before_anything_is_trained(
     content, message, text, tmp_path
@@ -319,7 +319,7 @@ def test_a_text_of_less_than_a_batch_is_refused_before_anything_is_trained(text,
     typed = f"synthetic.text={tmp_path}/few.de", f"run_dir={tmp_path}/out"
     failed(
         run("backtranslate", *text[1], *SIZES, *typed),
-        "few.de: makes 2 pairs, fewer than a batch of 8: lower",
+        "few.de: gives 2 synthetic pairs, must be at least a batch of 8; lower",
     )
     assert not [*(tmp_path / "out").iterdir()]
 
@@ -333,7 +333,7 @@ def test_real_pairs_of_less_than_a_batch_are_refused_before_anything_is_trained(
     given = [*text[1], *SIZES, *typed, f"run_dir={tmp_path}/out"]
     failed(
         run("backtranslate", *given),
-        "20 pairs, fewer than a batch of 25: lower batching.sentences, or set synthetic.real=0",
+        "20 pairs, must be at least a batch of 25; lower batching.sentences, or set synthetic.real=0",
     )
     assert not [*(tmp_path / "out").iterdir()]
 
@@ -380,9 +380,7 @@ def test_words_of_scripts_without_spaces_are_counted(tmp_path):
 
 def test_a_folder_has_one_purpose(whole, text, tmp_path):
     typed = [*text[1], *SIZES, f"synthetic.text={text[0]}/more.de"]
-    failed(
-        run("backtranslate", *typed, "seed=2", f"run_dir={whole}"), "was begun with seed=1, not 2"
-    )
+    failed(run("backtranslate", *typed, "seed=2", f"run_dir={whole}"), "created with seed=1, not 2")
     failed(
         run("backtranslate", *typed, "synthetic.tag=null", f"run_dir={whole}"),
         "synthetic.tag=<back>, not null",
@@ -390,6 +388,6 @@ def test_a_folder_has_one_purpose(whole, text, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     failed(
         run("backtranslate", *typed, f"run_dir={tmp_path}"),
-        "holds notes.txt, which nmt.backtranslate has not made",
+        "contains notes.txt, which nmt.backtranslate did not create",
     )
     failed(run("backtranslate", *typed, "run_dir=null"), "run_dir: name a folder")

@@ -390,7 +390,7 @@ def test_no_recipe_sets_what_changes_nothing(experiment):
 
 
 @pytest.mark.parametrize(("overrides", "said"), [
-    (["encoder.dropout=0.5"], "encoder.dropout=0.5: has no effect here: needs several layers"),
+    (["encoder.dropout=0.5"], "encoder.dropout=0.5: has no effect in this configuration: needs several layers"),
     (["decoder.variational_dropout=true", "decoder.num_layers=2", "decoder.dropout=0"], "needs decoder.dropout"),
     (["decoder.residual=true"], "decoder.residual"), (["model.variational_dropout=true", "model.dropout=0", "model.readout_dropout=0"], "dropout is 0"),
     (["search=beam", "search.n_best=3"], "search.n_best"), (["objective=scheduled_sampling", "objective.decay=constant", "objective.end=0.1"], "objective.end"),
@@ -410,9 +410,9 @@ def test_what_would_change_nothing_is_refused_by_the_other_commands(small_run):
     pair = "source=x", "target=y"
     for command, overrides, output in (
         ("translate", ["averaging=log_probability"], "averaging"), ("translate", ["shares=[1]"], "shares"),
-        ("align", [*pair, "symmetrize=union"], "reverse=RUN_DIR"), ("score", [*pair, "averaging=probability"], "only one model"),
+        ("align", [*pair, "symmetrize=union"], "reverse=RUN_DIR"), ("score", [*pair, "averaging=probability"], "only an ensemble"),
     ):  # fmt: skip
-        with pytest.raises(ConfigErrors, match="has no effect here") as caught:
+        with pytest.raises(ConfigErrors, match="has no effect in this configuration") as caught:
             configure(command, [f"model={small_run}", *overrides])
         assert output in str(caught.value)
 

@@ -690,8 +690,8 @@ def test_a_finished_run_continues_and_kinds_are_distinguished(trained, tmp_path)
         f"resume={folder}/run", "pooling=mean", "optimizer.lr=0.1", "run_dir=x", "seed=3"
     ).stderr
     for text in ("pooling=mean", "seed=3"):
-        assert f"{text}: cannot change when resuming" in refused
-    assert "run_dir=x: a run continues in its own folder" in refused
+        assert f"{text}: cannot change on resume" in refused
+    assert "run_dir=x: cannot change on resume" in refused
     assert "lr" not in refused
     assert [
         command[-1] for command in json.loads((folder / "run/run.json").read_text())["commands"]
@@ -718,7 +718,7 @@ def test_faults_are_reported(trained):
         ([model, f"input={folder}/test.tsv", f"explain={folder}/test.tsv"], "must end in .html"),
         (
             [model, f"output={folder}/x.html", f"explain={folder}/x.html"],
-            "is written as output= too; choose another name",
+            "is also written by output; choose another file",
         ),
         ([*arguments, "tokenizer.joint=false"], "only one language"),
         (["data=everyday"], "no labels"),

@@ -532,7 +532,7 @@ def test_a_sweep_over_sources_has_a_folder_for_each(corpus, tmp_path):
     assert len([*tmp_path.glob("sweep/source-*/results.json")]) == 2
     failed(
         run("train", *text(corpus, "data.source=en,fr")),
-        "several values make a sweep: add -m",
+        "has several values, which only a sweep",
         "data.source=[en,fr]",
     )
 

@@ -188,7 +188,7 @@ def test_training_with_a_tokenizer_of_ones_own(texts, tmp_path):
             f"tokenizer.model={file}",
             "sizes.vocabulary=9",
         ),
-        "has no effect here",
+        "has no effect in this configuration",
     )
     chars = sentencepiece_model(tmp_path / "chars", model_type="char")
     failed(
@@ -229,7 +229,7 @@ def test_faults_of_fine_tuning_are_reported(base, texts, tmp_path):
     failed(
         run("train", *command, f"init={base}", "decoder=bahdanau"),
         "decoder=bahdanau",
-        "are those of init=",
+        "determined by init=",
     )
     failed(
         run("train", *command, f"init={base}", "decoder.hidden_size=16", "attention=general"),
@@ -249,7 +249,7 @@ def test_faults_of_fine_tuning_are_reported(base, texts, tmp_path):
     assert "attention=general" in errors  # all at once
     assert "optimizer.lr" in errors
     grow = "init_vocabulary=grow", "freeze=[encoder,source_embedding]"
-    failed(run("train", *command, f"init={base}", *grow), "would never be trained")
+    failed(run("train", *command, f"init={base}", *grow), "untrained")
     failed(
         run("train", *command, f"init={base}", "freeze=[readout,encodr]"), "freeze=readout,encodr"
     )
@@ -287,7 +287,7 @@ def test_word_vectors_in_a_translation_model(texts, tmp_path, tying):
     assert target[ba].tolist() == [6, 5, 4, 3, 2, 1]
     assert target[ab].tolist() == ([1, 2, 3, 4, 5, 6] if tying == "all" else [0, 0, 0, 0, 0, 1])
     command = *texts[0], *SIZES, "tokenizer=word", f"run_dir={tmp_path}/no"
-    failed(run("train", *command, f"vectors=[{tmp_path}/s.vec]"), "give two files")
+    failed(run("train", *command, f"vectors=[{tmp_path}/s.vec]"), "must be two files")
     failed(
         run(
             "train",

@@ -286,8 +286,8 @@ def test_paths_from_the_home_folder_get_advice_that_works(tmp_path, monkeypatch)
 
 def test_a_text_with_commas_gets_advice_that_works():
     keys = ["data=text", "data.split=0.1", "data.source=en", "data.target=de"]
-    with pytest.raises(UserError, match="where the key takes a list") as caught:
+    with pytest.raises(UserError, match="Write a list as") as caught:
         configure("train", ["data.train=a.ha,b.en", *keys])
-    typed = str(caught.value).rpartition("quotes twice, ")[2].splitlines()[0]
+    typed = str(caught.value).rpartition("text with commas as ")[2].splitlines()[0]
     echo = subprocess.run(f"echo {typed}", shell=True, capture_output=True, text=True)
     assert configure("train", [echo.stdout.strip(), *keys]).values["data"]["train"] == "a.ha,b.en"

@@ -267,7 +267,7 @@ def test_a_normalising_tokenizer_is_refused_by_name(tmp_path):
 def test_files_are_named(small_run, tmp_path):
     failed(
         run("export", f"model={small_run}", "format=html", f"output={tmp_path}/x"),
-        "the name must end in .html",
+        "must end in .html",
     )
     (tmp_path / "x.html").write_text("mine")
     failed(

@@ -169,7 +169,9 @@ def test_a_recurrent_cell_has_conflicts_of_its_own(monkeypatch):
 def test_a_part_names_its_keys_without_effect():
     with pytest.raises(ConfigErrors) as caught:
         configure("train", ["objective=mine", "objective.strength=2"])
-    assert "objective.strength=2: has no effect here: nothing is strong" in str(caught.value)
+    assert "objective.strength=2: has no effect in this configuration (nothing is strong)" in str(
+        caught.value
+    )
 
 
 def targets() -> set[str]:
@@ -224,7 +226,7 @@ def test_an_old_class_path_in_a_yaml_of_ones_own_still_works(caplog):
     assert yaml.safe_load(CHOICES["decoder/old"])["_target_"] == "nmt.decoder.luong.Luong"
     assert settings.decoder["_target_"] == "nmt.model.decoder.luong.Luong"
     assert [record.message for record in caplog.records] == [
-        "nmt.decoder.luong.Luong is the old name of nmt.model.decoder.luong.Luong"
+        "_target_=nmt.decoder.luong.Luong: renamed to nmt.model.decoder.luong.Luong; update the YAML file"
     ]
 
 

@@ -123,13 +123,13 @@ def test_flags_and_commands_in_messages_exist():
 @pytest.mark.parametrize(
     ("command", "typed", "marker"),
     [
-        ("train", "run_dir=2026_11_24", "as text it is written "),
-        ("train", "run_dir=1.10", "as text it is written "),
-        ("train", "sweep.grids=[seed=1 decoder=luong, seed=2]", "Put each item between quotes: "),
+        ("train", "run_dir=2026_11_24", "as text, write "),
+        ("train", "run_dir=1.10", "as text, write "),
+        ("train", "sweep.grids=[seed=1 decoder=luong, seed=2]", "Put each item in quotes: "),
         ("train", 'sweep.grids="[seed=1 decoder=luong,seed=2]"', "such as "),
-        ("train", "data.validation=a.b,c(d", "Put the value between quotes twice: "),
-        ("translate", "model=x,y", "it is written in brackets, "),
-        ("translate", "input=a.ha,b.en", "a text with commas is written between quotes twice, "),
+        ("train", "data.validation=a.b,c(d", "Put the value in quotes twice: "),
+        ("translate", "model=x,y", "Write a list as "),
+        ("translate", "input=a.ha,b.en", "write text with commas as "),
     ],
 )
 def test_advice_about_quotes_is_followed(command, typed, marker):

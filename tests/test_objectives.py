@@ -287,7 +287,7 @@ def test_an_untrained_network_must_be_trained_first(tmp_path):
     )
     done = run("train", *typed, "data.test=2", "objective=minimum_risk", f"run_dir={tmp_path}/run")
     assert done.returncode == 0, done.stderr.decode()
-    assert b"those of an untrained model are noise" in done.stderr
+    assert b"which are random before training" in done.stderr
 
 
 # Distillation
@@ -423,12 +423,12 @@ def test_a_teacher_reads_pictures_alike(tmp_path):
     taught = [*data, "objective=distillation", f"objective.teacher={teacher}"]
     failed(
         run("train", *taught, "encoder.channels=3", f"run_dir={tmp_path}/student"),
-        "reads pictures as",
+        "reads images as",
         "channels=3",
     )
     failed(
         run("train", *taught, "encoder.longest=20", f"run_dir={tmp_path}/student"),
-        "reads pictures as",
+        "reads images as",
         "longest=20",
     )
 

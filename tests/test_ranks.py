@@ -164,7 +164,7 @@ def test_another_number_of_ranks_continues(whole, tmp_path):
     folder = tmp_path / "run"
     trained(*TINY, f"run_dir={folder}", "trainer.stop_after=1", "trainer.shard=true")
     alone = "trainer.stop_after=2", "trainer.accumulate=2"
-    assert b"there is one process only" in command("train", f"resume={folder}", *alone).stderr
+    assert b"needs several processes" in command("train", f"resume={folder}", *alone).stderr
     result = command("train", f"resume={folder}", *alone, "trainer.shard=false")
     assert result.returncode == 0, result.stderr.decode()
     trained(
@@ -242,7 +242,7 @@ def test_commands_of_one_process_are_refused_under_torchrun(monkeypatch, small_r
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")):
         monkeypatch.setenv(name, value)
     assert (
-        b"runs in one process: start it without torchrun"
+        b"runs in a single process; start it without torchrun"
         in command("export", f"model={small_run}", "format=onnx", "output=x").stderr
     )
     assert b"start it without torchrun" in command("train", "-m", "seed=1,2").stderr

@@ -556,8 +556,8 @@ def test_the_pace_of_each_caller():
 
 def test_what_is_typed_wrong_is_reported(small_run, classifier, tmp_path):
     for overrides, message in (
-        ([f"model=[{small_run},{small_run}]"], "give each model another name"), (["model=nowhere"], "nowhere"),
-        ([f"model={small_run}", "names=[a,b]"], "one for each of 1 models"), ([f"model={small_run}", "host=256.0.0.1"], "host=256.0.0.1"),
+        ([f"model=[{small_run},{small_run}]"], "must be unique"), (["model=nowhere"], "nowhere"),
+        ([f"model={small_run}", "names=[a,b]"], "one name for each of the 1 models"), ([f"model={small_run}", "host=256.0.0.1"], "host=256.0.0.1"),
         ([f"model={small_run}", "search.n_best=3"], "the number of alternatives"), ([f"model={small_run}", f"keys={tmp_path}/no"], "no such file"),
     ):  # fmt: skip
         result = run("serve", *overrides)

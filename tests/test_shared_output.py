@@ -86,7 +86,7 @@ def test_a_part_of_unknown_origin(small_run, text, tmp_path):
     assert statuses == [1, 1]
     expected = "contains part-00000, which is not a part of this output. Delete it"
     assert printed.count(expected) == 1, printed
-    assert printed.count("The same command") == 0
+    assert printed.count("Run the same command") == 0
 
 
 def test_ranks_with_another_input(small_run, text, tmp_path):
@@ -164,7 +164,7 @@ def test_a_kill_in_each_quarter(small_run, text, tmp_path, monkeypatch, quarter)
         statuses, printed = forks("nmt.translate", *words)
     assert statuses == [1, -signal.SIGKILL], printed
     assert printed.count("rank 1 of 2 has ended") == 1
-    assert "The same command continues its work" in printed
+    assert "Run the same command again to continue" in printed
     manifest = json.loads((tmp_path / "two.parts" / "manifest.json").read_text())
     assert manifest["lines per part"] == "4"
     statuses, printed = forks("nmt.translate", *words)

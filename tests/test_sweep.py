@@ -70,7 +70,7 @@ def plain(tmp_path_factory):
 def test_folders_are_named_by_what_differs_and_failures_are_reported(plain):
     folder, result = plain
     message = failed(
-        result, "decoder=fixed has no attention", "to repeat them, type the same command again"
+        result, "decoder=fixed has no attention", "run the same command again to repeat failed runs"
     )
     assert "2 of 4 runs finished, 2 failed" in message
     assert {file.parent.name for file in folder.glob("*/results.json")} == {
@@ -123,7 +123,9 @@ def test_a_dry_run_lists_and_makes_nothing(plain, tmp_path):
     assert "1 of 2 runs finished, 1 waiting, about" in listed
     assert "luong-seed1  finished: validation exact" in listed
     assert "seed7        waiting" in listed
-    assert "is known when one run has finished" in swept(tmp_path / "new", *typed).stdout.decode()
+    assert (
+        "available after the first finished run" in swept(tmp_path / "new", *typed).stdout.decode()
+    )
     assert not (tmp_path / "new").exists()
 
 
@@ -175,15 +177,15 @@ def test_long_names_stay_different():
             "hydra.launcher.n_jobs=two: Value 'two' of type 'str'",
         ),
         (["hydra.launcher.n_jobs=2"], "hydra.launcher.n_jobs: no such key"),
-        (["hydra/launcher=slurm"], "this machine has no Slurm"),
+        (["hydra/launcher=slurm"], "Slurm not found on this machine"),
         (["hydra.launcher=workers"], "a sweep accepts hydra/launcher=NAME"),
-        (["hydra.sweep.dir=runs/mine"], "its folder is run_dir=DIR"),
-        (["hydra/sweeper=optuna"], "its kind is chosen by sweep=NAME"),
+        (["hydra.sweep.dir=runs/mine"], "Set the folder by run_dir=DIR"),
+        (["hydra/sweeper=optuna"], "the kind of sweep by sweep=grid"),
         (
             ["hydra.verbose=true"],
             "a sweep accepts hydra/launcher=NAME and hydra.launcher.KEY=VALUE",
         ),
-        (["optimizer.lr=interval(0.1,0.2)"], "an interval is searched by sweep=optuna only"),
+        (["optimizer.lr=interval(0.1,0.2)"], "interval(…) is supported by sweep=optuna only"),
         (["decoder=lung"], "did you mean luong?"),
         (["sweep=halving", "sweep.factor=1", "seed=1,2"], "must be at least 2"),
         (
@@ -205,8 +207,8 @@ def test_what_is_wrong_with_a_sweep_is_reported_before_anything_runs(tmp_path, t
 
 def test_what_belongs_to_sweeps_is_refused_elsewhere():
     failed(run("train", "--dry-run", *TINY), "add -m")
-    failed(run("train", *TINY, "sweep=seeds"), "has an effect with several runs only: add -m")
-    failed(run("evaluate", "-m", "model=x", "source=a", "reference=b", "hydra/launcher=workers"), "only for sweeps of commands that train")  # fmt: skip
+    failed(run("train", *TINY, "sweep=seeds"), "has an effect only on several runs; add -m")
+    failed(run("evaluate", "-m", "model=x", "source=a", "reference=b", "hydra/launcher=workers"), "supported by sweeps of training commands only")  # fmt: skip
 
 
 @pytest.mark.exhaustive
@@ -557,8 +559,8 @@ def test_what_is_added_to_a_finished_run_in_vain_is_reported(plain):
     result = swept(folder, *typed, "keep_validations=true")
     assert result.returncode == 0, result.stderr.decode()
     output = result.stderr.decode()
-    assert "keep_validations=true: has no effect on luong-seed1" in output
-    assert "to train it again, remove its folder" in output
+    assert "keep_validations=true: has no effect on run luong-seed1" in output
+    assert "remove the run folder to train again" in output
     assert "has no effect" not in swept(folder, *typed).stderr.decode()
 
 

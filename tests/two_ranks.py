@@ -176,7 +176,7 @@ def measure(result):
         result |= compared("pictures", ranks, seen, pictures, CrossEntropy())
         result |= compared("texts", ranks, classifier, documents(), label_loss)
         try:
-            ranks.agree("configuration", ranks.number, "start all with the same command")
+            ranks.agree("configuration", ranks.number, "start all ranks with the same command")
         except UserError as error:
             result["disagreement"] = str(error)
         result["whole"] = ranks.whole(ranks.share([*range(7)]))

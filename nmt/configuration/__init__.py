@@ -1,6 +1,6 @@
-"""Composes and checks the configuration of every command: its command line, its --help, its
-settings, its parts.
+"""Composes and validates the configuration of every command, and implements the command line and
+--help.
 
-Read: command_line, compose, configure, settings, training_settings, check, build, faults, the rest
-in any order.
+Reading order: command_line, compose, configure, settings, training_settings, check, build, faults,
+the rest in any order.
 """

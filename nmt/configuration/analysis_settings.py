@@ -1,4 +1,4 @@
-"""Settings of commands that compare runs and systems."""
+"""Settings of the commands nmt.report and nmt.compare."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from nmt.foundation.ranges import Count, Size
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSettings(Settings):
-    """Settings of nmt.report: conf/report.yaml."""
+    """Settings of nmt.report; conf/report.yaml describes the keys."""
 
     folders: list[str]
     metric: str | None = None
@@ -24,13 +24,13 @@ class ReportSettings(Settings):
 
     def conflicts(self) -> Iterable[ConfigError]:
         return broken(
-            (not self.folders, "folders", "name a folder with runs, as in nmt.report runs/x", [])
+            (not self.folders, "folders", "name a folder of runs, as in nmt.report runs/x", [])
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareSettings(Settings):
-    """Settings of nmt.compare: conf/compare.yaml."""
+    """Settings of nmt.compare; conf/compare.yaml describes the keys."""
 
     systems: list[str]
     reference: str
@@ -51,9 +51,9 @@ class CompareSettings(Settings):
                 (
                     not self.systems,
                     "systems",
-                    "name a run, a model or a file, as in nmt.compare … A B",
+                    "name at least one run, model or file, as in nmt.compare … A B",
                     [],
                 ),
-                *((True, "systems", "appears twice", name) for name in repeated),
+                *((True, "systems", "appears twice; name it once", name) for name in repeated),
             ),
         ]

@@ -1,4 +1,4 @@
-"""Construction of objects from groups of the configuration, with matching sizes."""
+"""Builds objects with matching sizes from the groups of a configuration."""
 
 import inspect
 from collections.abc import Callable, Mapping, Set
@@ -28,17 +28,17 @@ from nmt.training.trainer import Trainer
 
 Config = Mapping[str, Any]
 Group = Mapping[str, Any]
-"""Keys and values of one group of the configuration."""
+"""Keys and values of one configuration group."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes for all choices of encoder, decoder and tokenizer.
+    """Sizes shared by all choices of encoder, decoder and tokenizer.
 
-    encoder: number of hidden units per direction
-    decoder: number of hidden units
-    readout: number of features from which tokens are predicted
-    vocabulary: number of pieces
+    encoder: hidden units per direction
+    decoder: hidden units; None uses the decoder's own default
+    readout: number of features from which the output layer predicts tokens
+    vocabulary: number of subwords
     """
 
     encoder: Width
@@ -49,12 +49,13 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Configured:
-    """Class of a group of the configuration.
+    """Class configured by a group.
 
-    by: package from which `_target_` chooses the class; or the class itself, of which `_target_`
+    by: package from which `_target_` selects the class; or the class itself, and then `_target_`
         may name a subclass
-    supplied: arguments that are not keys, because other parts determine them
-    optional: further such arguments, which have defaults
+    supplied: constructor arguments that are not configuration keys, because other components
+        determine them
+    optional: supplied arguments that have defaults
     """
 
     by: str | type
@@ -63,7 +64,7 @@ class Configured:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """All arguments that are not keys."""
+        """All constructor arguments that are not configuration keys."""
         return self.supplied + self.optional
 
 
@@ -97,7 +98,7 @@ GROUPS = {
         Translator, ("precision", "averaging", "shares", "languages", "lexicon")
     ),
 }
-"""Groups of all commands."""
+"""Class or package of each configuration group of all commands."""
 NETWORK = frozenset(
     {
         "cell",
@@ -115,7 +116,10 @@ NETWORK = frozenset(
 
 
 def class_of(group: str, node: Group) -> Callable[..., Any]:
-    """The class of a group. Raises ConfigErrors if neither its package nor a plugin has it."""
+    """Returns the class of a group.
+
+    Raises ConfigErrors if the class is not in the group's package or in a permitted plugin.
+    """
     by = GROUPS[group].by
     target = str(node.get("_target_", ""))
     if isinstance(by, str):
@@ -126,19 +130,19 @@ def class_of(group: str, node: Group) -> Callable[..., Any]:
 def make(config: Config, group: str, **supplied: Any) -> Any:
     """Builds the object of a group.
 
-    config: configuration without errors
+    config: valid configuration
     group: name of the group
-    supplied: arguments that are not keys
+    supplied: constructor arguments that are not configuration keys
     """
     node = config[group]
     return bound(class_of(group, node), node)(**supplied)
 
 
 def faults_of(group: str, node: Group) -> list[ConfigError]:
-    """Errors in the keys and values of one group."""
-    if group == "attention" and "_target_" not in node:  # attention=none
+    """Returns the errors in the keys and values of one group."""
+    if group == "attention" and "_target_" not in node:  # attention=none has no class
         return [unknown(f"attention.{key}", []) for key in node]
-    if group == "translation":  # null: as the model was trained
+    if group == "translation":  # null keeps the value that the model was trained with
         node = {key: value for key, value in node.items() if value is not None}
     try:
         return mismatches(node, class_of(group, node), group, GROUPS[group].given)
@@ -147,10 +151,10 @@ def faults_of(group: str, node: Group) -> list[ConfigError]:
 
 
 def completed(config: Config) -> dict[str, Any]:
-    """Adds the defaults of missing keys to a configuration without errors."""
+    """Returns a valid configuration with the defaults of missing keys added."""
     groups = {}
     for group in view(config).parts:
-        # Keys that are null in the signature stay absent, as in the YAML of the group.
+        # Keys without a default, or with default None, stay absent, as in the YAML files.
         unset = (None, inspect.Parameter.empty)
         keys = parameters(group, config[group]).items()
         defaults = {key: default for key, default in keys if default not in unset}
@@ -159,40 +163,40 @@ def completed(config: Config) -> dict[str, Any]:
 
 
 def parameters(group: str, node: Group) -> dict[str, Any]:
-    """Keys that a group may have, with their defaults."""
+    """Returns the allowed keys of a group with their defaults."""
     return signature(class_of(group, node), GROUPS[group].given)[1]
 
 
 def faults_of_building(group: str, node: Group, **supplied: Any) -> list[ConfigError]:
-    """The error of an object whose values do not fit together.
+    """Returns the error that the constructor of a group's object raises.
 
     group: name of the group
-    node: keys and values of the group; no object is built if one of them is invalid
-    supplied: arguments that are not keys
+    node: keys and values of the group; if one is invalid, the object is not built
+    supplied: constructor arguments that are not configuration keys
     """
     return [] if faults_of(group, node) else _raised(make, {group: node}, group, **supplied)
 
 
 def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
-    """Errors of the parts of a training when they are built with a small vocabulary.
+    """Returns the errors that occur when the components of a run are built with a small vocabulary.
 
-    config: the configuration
-    faulty: groups with errors, which are left out
+    config: configuration of the run
+    faulty: groups with known errors, which are skipped
     """
-    # The optimizer needs weights and the network sizes; the other parts need nothing.
+    # Groups without supplied arguments can be built independently.
     alone = {group for group, configured in GROUPS.items() if not configured.supplied} - faulty
     errors: list[ConfigError] = []
     for group, node in config.items():
         if group in alone and isinstance(node, Mapping):
             errors += faults_of_building(group, node)
     if "optimizer" not in faulty:
-        # An optimizer refuses an empty list of parameters.
+        # Optimizers raise an error for an empty list of parameters.
         parameters = [nn.Parameter(torch.zeros(1))]
         errors += faults_of_building("optimizer", config["optimizer"], parameters=parameters)
     if not faulty & NETWORK:
-        with torch.device("meta"), Uninitialized():  # without memory for the weights
+        with torch.device("meta"), Uninitialized():  # allocates no memory for weights
             if "model" in config:
-                # Misfits do not depend on the size of the vocabulary: ten pieces will do.
+                # Incompatible sizes do not depend on the vocabulary, so 10 subwords are enough.
                 errors += _raised(network, config, 10, 10)
             else:
                 errors += _raised(classifier, config, 10, LabelSet(("a", "b"), False))
@@ -208,7 +212,7 @@ def _raised(action: Callable[..., Any], *arguments: Any, **named: Any) -> list[C
 
 
 def view(config: Config) -> RunView:
-    """A configuration without errors, for the checks of its parts."""
+    """Returns the view of a valid configuration for compatibility checks."""
     parts = {
         group: class_of(group, node)
         for group, node in config.items()
@@ -220,20 +224,26 @@ def view(config: Config) -> RunView:
 def network(
     config: Config, source_vocabulary: int, target_vocabulary: int, columns: Columns | None = None
 ) -> Seq2Seq:
-    """Builds a translation model with initial weights; see `translation_model`."""
+    """Builds a translation model with initial weights.
+
+    config: valid configuration
+    source_vocabulary: number of source subwords
+    target_vocabulary: number of target subwords
+    columns: columns of source lines; None for a single text
+    """
     return translation_model(
         partial(make, config), config, source_vocabulary, target_vocabulary, columns or Columns()
     )
 
 
 def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Seq2Label:
-    """Builds a classifier with initial weights.
+    """Builds a text classifier with initial weights.
 
-    config: configuration without errors
-    vocabulary: number of pieces
-    labels: set of labels
+    config: valid configuration
+    vocabulary: number of subwords
+    labels: labels to predict
 
-    Raises ValueError if the parts do not fit together.
+    Raises ValueError if the components are incompatible.
     """
     encoder = make(config, "encoder", embedding_size=config["network"]["embedding_size"])
     pooling = make(config, "pooling", memory_size=encoder.memory_size)

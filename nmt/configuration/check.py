@@ -1,7 +1,7 @@
-"""Check of values against the signatures of classes and functions.
+"""Validates values against the signatures of classes and functions.
 
-A signature is the schema: parameter names are keys, annotations are types (with ranges of
-nmt/foundation/ranges.py), and a default makes a key optional.
+The signature is the schema: parameter names are keys, annotations are types with ranges
+(nmt/foundation/ranges.py), and a default makes a key optional.
 """
 
 import importlib
@@ -25,33 +25,33 @@ WORDS: Mapping[Any, str] = {
     str: "text",
     type(None): "null",
 }
-"""Names of types in messages."""
+"""Names of Python types in messages."""
 
 
 def locate(target: str, package: str, key: str, base: type | None = None) -> Callable[..., Any]:
-    """The class or function that `_target_` names.
+    """Returns the class or function that a `_target_` names.
 
-    target: whole name of the class
-    package: package that must define it, unless a plugin does, because configurations of
-        downloaded checkpoints are not trusted
-    key: group of the configuration, for messages
-    base: base class that it must have; None: any
+    target: dotted path of the class
+    package: package that must define the class; permitted plugins may define it too, but no other
+        module, since configurations of downloaded checkpoints are not trusted
+    key: configuration group, for messages
+    base: required base class; None accepts any class
 
-    Raises ConfigErrors if neither the package nor a permitted plugin defines such a class.
+    Raises ConfigErrors if neither the package nor a permitted plugin defines the class.
     """
     module_name, name = str(target).rpartition(".")[::2]
     inside = module_name == package or module_name.startswith(package + ".")
     home = package if inside else plugins.home_of(module_name)
     problem = f"not a class of {package}"
     if home is None:
-        problem += "; a class of your own package needs --plugins PACKAGE"
+        problem += "; for a class in your own package, add --plugins PACKAGE"
     target_class: Any = None
     try:
         if home is not None:
             target_class = getattr(importlib.import_module(module_name), name)
-    except Exception as error:  # a module of a plugin may raise any error
+    except Exception as error:  # importing a plugin may raise any exception
         problem += f": {type(error).__name__}: {error}"
-    # An imported name, such as torch in a module of a plugin, is not defined by the package.
+    # A name imported by a plugin module, such as torch, is not defined by the plugin.
     defined = home is not None and getattr(target_class, "__module__", "").startswith(home)
     if defined and base is not None:
         defined = inspect.isclass(target_class) and issubclass(target_class, base)
@@ -64,12 +64,12 @@ def locate(target: str, package: str, key: str, base: type | None = None) -> Cal
 def mismatches(
     node: Mapping[str, Any], target: Callable[..., Any], path: str = "", given: Collection[str] = ()
 ) -> list[ConfigError]:
-    """Errors in the keyword arguments of a class or function.
+    """Returns the errors in the keyword arguments of a class or function.
 
     node: arguments by name; `_target_` is ignored
     target: class or function
     path: name of the group, if `node` is a group
-    given: parameters that are supplied elsewhere
+    given: parameters supplied elsewhere, which are not keys
     """
     hints, defaults = signature(target, given)
     prefix = f"{path}." if path else ""
@@ -81,7 +81,7 @@ def mismatches(
             errors.append(unknown(prefix + key, defaults))
         elif nested := _nested(hints[key]):
             errors += _nested_mismatches(value, nested, prefix + key)
-        # The missing value ??? is reported once, with the other missing keys.
+        # The missing value ??? is reported below, with all missing keys.
         elif value != "???" and (problem := mismatch(value, hints[key], prefix + key)):
             errors.append(ConfigError(prefix + key, problem, shown(value)))
     for key, default in defaults.items():
@@ -93,7 +93,7 @@ def mismatches(
 
 
 def _nested_mismatches(node: Any, nested: Nested, path: str) -> list[ConfigError]:
-    """Errors of the class and the keys of a nested part."""
+    """Returns the errors in the class and keys of a nested component."""
     if not isinstance(node, Mapping):
         return [ConfigError(path, "must have a _target_ and the keys of its class", shown(node))]
     try:
@@ -104,7 +104,10 @@ def _nested_mismatches(node: Any, nested: Nested, path: str) -> list[ConfigError
 
 
 def nested_part(node: Mapping[str, Any], nested: Nested, path: str) -> Callable[..., Any]:
-    """The class of a nested part. Raises ConfigErrors as `locate` does."""
+    """Returns the class of a nested component.
+
+    Raises ConfigErrors if neither nmt nor a permitted plugin defines the class.
+    """
     package = nested.base.__module__.rpartition(".")[0]
     return locate(str(node.get("_target_", "")), package, path, nested.base)
 
@@ -112,15 +115,15 @@ def nested_part(node: Mapping[str, Any], nested: Nested, path: str) -> Callable[
 def signature(
     target: Callable[..., Any], given: Collection[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Annotations and defaults of keyword parameters, by name.
+    """Returns the annotations and the defaults of the keyword parameters, by name.
 
     target: class or function
-    given: parameters that are left out of the defaults
+    given: parameters left out of the defaults
     """
     function: Any = target
     if inspect.isclass(target):
         owner = next(base for base in target.__mro__ if "__init__" in vars(base))
-        # The generated constructor of a dataclass has its annotations on the class.
+        # A dataclass keeps the annotations of its generated constructor on the class.
         function = target if "__dataclass_fields__" in vars(owner) else target.__init__
     parameters = inspect.signature(function).parameters.values()
     return typing.get_type_hints(function, include_extras=True), {
@@ -131,29 +134,29 @@ def signature(
 
 
 def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
-    """The problem of a value for an annotated parameter; None if it fits.
+    """Returns the problem of a value for an annotated parameter; None if the value is valid.
 
-    value: the value
+    value: value to check
     hint: annotation of the parameter
-    key: whole key of the parameter, for the remedy
+    key: dotted key of the parameter, for the message
     """
     base, ranges = _parts(hint)
     if fits(value, base):
         outside = any(value not in bounds for bounds in ranges)
         return f"out of range, must be {expected(hint)}" if outside else None
-    # Frequent slips: a list without brackets, a number where a name is expected.
+    # Common mistakes: a list without brackets, or a number where a string is expected.
     remedy = ""
     if isinstance(value, str) and fits([], base):
         remedy = f", such as {in_list(value)}"
     elif isinstance(value, bool | int | float) and fits("", base):
-        remedy = f"; as text it is written {key}='\"{shown(value)}\"'"
+        remedy = f"; as text, write {key}='\"{shown(value)}\"'"
     return f"must be {expected(hint)}{remedy}"
 
 
 def in_list(text: str) -> str:
-    """The list that a text was probably meant to be.
+    """Returns the list in configuration syntax that a string was probably meant to be.
 
-    Items that are not plain words are put between quotes.
+    Items that are not plain words are quoted.
     """
     items = [item.strip(" \"'") for item in text.removeprefix("[").removesuffix("]").split(",")]
     plain = all(re.fullmatch(r"[\w./-]+", item) for item in items)
@@ -162,7 +165,7 @@ def in_list(text: str) -> str:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Returns whether a value has the type of an annotation, and lies within its ranges."""
+    """Returns whether a value has the type and the range of an annotation."""
     origin = typing.get_origin(hint)
     parts = typing.get_args(hint)
     if origin is Annotated:
@@ -177,7 +180,7 @@ def fits(value: Any, hint: Any) -> bool:
         if origin is list or ... in parts:
             return all(fits(item, parts[0]) for item in value)
         return len(value) == len(parts) and all(map(fits, value, parts))
-    # In Python, True is an int.
+    # In Python, bool is a subclass of int.
     if hint in (int, float) and isinstance(value, bool):
         return False
     if hint is float:
@@ -187,28 +190,27 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def bound(target: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., Any]:
-    """A class or function with the values of its keys as arguments, to be called with the
-    others."""
+    """Returns a class or function with the values of a group bound as keyword arguments."""
     hints, _ = signature(target)
     keys = {key: value for key, value in node.items() if key != "_target_"}
     return partial(target, **{key: _argument(value, hints.get(key)) for key, value in keys.items()})
 
 
 def _argument(value: Any, hint: Any) -> Any:
-    """The argument of a constructor for the value of a key."""
+    """Converts the value of a key to a constructor argument."""
     if nested := _nested(hint):
         return bound(nested_part(value, nested, ""), value)
     return as_float(value, hint)
 
 
 def as_float(value: Any, hint: Any) -> Any:
-    """The value, a whole number as a float where the annotation allows no whole number."""
+    """Converts an integer to float if the annotation accepts float but not int."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return float(value) if is_whole and _is_float(hint) else value
 
 
 def _is_float(hint: Any) -> bool:
-    """Whether an annotation allows float and not int."""
+    """Returns whether an annotation accepts float but not int."""
     base, _ = _parts(hint)
     is_union = typing.get_origin(base) in (Union, types.UnionType)
     kinds = [_parts(kind)[0] for kind in typing.get_args(base)] if is_union else [base]
@@ -216,7 +218,7 @@ def _is_float(hint: Any) -> bool:
 
 
 def expected(hint: Any) -> str:
-    """An annotation in words."""
+    """Describes an annotation in words, for messages."""
     base, ranges = _parts(hint)
     origin = typing.get_origin(base)
     parts = typing.get_args(base)
@@ -235,13 +237,13 @@ def expected(hint: Any) -> str:
 
 
 def _nested(hint: Any) -> Nested | None:
-    """The nested part of an annotation; None if its values are plain."""
+    """Returns the nested component of an annotation; None for plain values."""
     extras = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
     return next((extra for extra in extras if isinstance(extra, Nested)), None)
 
 
 def _parts(hint: Any) -> tuple[Any, list[Range]]:
-    """The type of an annotation, and its ranges."""
+    """Returns the type and the ranges of an annotation."""
     if typing.get_origin(hint) is not Annotated:
         return hint, []
     base, *extras = typing.get_args(hint)

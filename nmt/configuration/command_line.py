@@ -1,7 +1,8 @@
-"""The `main` of every command: composes and checks the configuration, runs, reports errors.
+"""Implements the `main` function of every command: parses flags, composes settings, runs the
+command and reports errors.
 
-Hydra completes words for shells. Heavy modules are imported inside functions, because --help and
-completion must be quick.
+Heavy modules are imported inside functions, so that --help and shell completion start quickly.
+Hydra implements shell completion.
 """
 
 import argparse
@@ -23,9 +24,9 @@ from nmt.foundation.ranks import of_torchrun
 
 SHELLS = ("bash", "zsh", "fish")
 TOGETHER = ("train", "classify", "translate", "score")
-"""Commands that may run in several processes."""
+"""Commands that can run in several processes under torchrun."""
 POSITIONAL = {"report": "folders", "compare": "systems", "check_attention": "functions"}
-"""Commands whose arguments without a key are a list, and the key of that list."""
+"""List key that receives positional arguments, by command."""
 SWITCH = {"action": "store_true"}
 VALUE = {"nargs": "?", "const": ""}
 FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
@@ -39,7 +40,7 @@ FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
     ("--shell-completion", "-sc"): SWITCH,
     ("--version",): SWITCH,
 }
-"""Names of each flag, and its options for argparse."""
+"""Names of each command-line flag and its argparse options."""
 
 
 def command(
@@ -50,18 +51,21 @@ def command(
     instead: Mapping[str, str] | None = None,
     python: str | None = None,
 ) -> tuple[Callable[..., Any], Callable[[], None]]:
-    """Returns `run`, a function of the settings, and `main`, a function of the command line.
+    """Returns `run`, a function of the settings, and `main`, the entry point of the command line.
 
     name: name of the command and of its YAML file
-    target: `module:function` that does the work; it receives the settings that it names
-    sweep: `module:function` that runs all combinations of several values (-m); None: -m is an error
-    instead: keys that belong to another command, each with the command that is then called
-    python: `module:function` that the command's module calls in Python, such as nmt.train(…)
+    target: `module:function` that implements the command; it receives the settings named by its
+        parameters
+    sweep: `module:function` that runs all combinations of several values (-m); None if -m is not
+        supported
+    instead: keys of another command, each with the command that is then called
+    python: `module:function` called when the command's module is called in Python, as in
+        nmt.train(…)
 
-    `main` prints errors for users without a traceback. The exit status is 1, or 130 after an
-    interruption. It returns nothing, because an installed command exits with what `main` returns.
+    `main` prints errors for users without a traceback. The exit status is 1 for an error and 130
+    after an interruption.
     """
-    # The work is imported when it starts: --help must not load torch.
+    # The target is imported when it is called, so that --help does not load torch.
     run = with_settings(target)
     if python is not None and f"nmt.{name}" in sys.modules:
         make_callable(sys.modules[f"nmt.{name}"], python)
@@ -73,7 +77,10 @@ def command(
 
 
 def _flags() -> tuple[argparse.Namespace, list[str]]:
-    """Flags of the command line, and the remaining words. Raises UserError for a misused flag."""
+    """Parses the command line into flags and remaining words.
+
+    Raises UserError if a flag is used incorrectly.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for names, options in FLAGS.items():
         parser.add_argument(*names, **options)
@@ -86,7 +93,7 @@ def _flags() -> tuple[argparse.Namespace, list[str]]:
 def _dispatch(
     name: str, run: Callable[[Any], Any], sweep: str | None, instead: Mapping[str, str]
 ) -> None:
-    """Runs the action of the flags, or the command itself."""
+    """Runs the action of a flag, such as --help, or the command itself."""
     flags, words = _flags()
     overrides = with_key(name, [word for word in words if not word.startswith("-")])
     strange = [word for word in words if word.startswith("-")]  # undefined flags
@@ -115,10 +122,10 @@ def _dispatch(
         _complete(name)
     elif flags.multirun:
         if flags.again is not None:
-            raise UserError("--from repeats a single run: leave out -m")
+            raise UserError("--from: repeats a single run and cannot be combined with -m")
         _run_all(name, run, sweep, overrides, flags.dry_run)
     elif flags.dry_run:
-        raise UserError("--dry-run lists the runs of a sweep: add -m")
+        raise UserError("--dry-run: lists the runs of a sweep; add -m")
     else:
         _run(name, run, overrides, flags.again)
 
@@ -129,44 +136,45 @@ def _run_all(
     """Runs a command with all combinations of several values (-m).
 
     command: name of the command
-    run: function of its settings
-    sweep: `module:function` that does the runs; None: the command has no sweep
-    overrides: command line
+    run: function of the settings
+    sweep: `module:function` that executes the runs; None if the command does not support -m
+    overrides: command-line overrides
     dry: whether the runs are only listed
 
-    Raises UserError for a command without a sweep, and with torchrun.
+    Raises UserError if the command does not support -m, or under torchrun.
     """
     if sweep is None:
         raise UserError(
-            f"nmt.{command} makes several runs already: call it once for each, "
-            "or sweep over nmt.train"
+            f"-m: not supported by nmt.{command}, which consists of several runs; call the command "
+            "once per combination, or sweep over nmt.train"
         )
     if of_torchrun().several:
         raise UserError(
-            "-m trains many runs, each in a process of its own: start it without torchrun"
+            "-m: not supported under torchrun, since every run of a sweep has its own process; "
+            "start the sweep without torchrun"
         )
     _prepare_process()
     imported(sweep)(command, run, overrides, dry=dry)
 
 
 def _no_such_flag(flag: str) -> UserError:
-    """The error of an unknown flag, which suggests a flag or the key of this name."""
+    """Returns the error for an unknown flag, with a suggested flag or key."""
     name, equals, value = flag.partition("=")
     near = difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7)
     if near:
         return UserError(f"{name}: no such flag; did you mean {near[0]}?")
-    if not equals:  # --key VALUE
+    if not equals:  # the user typed --key VALUE
         following = sys.argv[sys.argv.index(flag) + 1 :] if flag in sys.argv else []
         values = [word for word in following[:1] if "=" not in word and not word.startswith("-")]
         value = values[0] if values else "VALUE"
     key = name.lstrip("-").replace("-", "_")
     return UserError(
-        f"{name}: no such flag. Write {key}={value}, without dashes; --help shows all keys"
+        f"{name}: no such flag. Write keys without dashes, as {key}={value}; --help lists all keys"
     )
 
 
 def with_key(command: str, overrides: Sequence[str]) -> list[str]:
-    """Turns arguments without a key into a list, for commands that have one (`POSITIONAL`)."""
+    """Converts positional arguments into the command's list key (see `POSITIONAL`)."""
     alone = [text for text in overrides if "=" not in text and not text.startswith("~")]
     if command not in POSITIONAL or not alone:
         return list(overrides)
@@ -175,9 +183,12 @@ def with_key(command: str, overrides: Sequence[str]) -> list[str]:
 
 
 def _print(command: str, what: str, overrides: Sequence[str]) -> None:
-    """Prints the configuration of a run (--cfg job). Raises ConfigErrors for a sweep."""
+    """Prints the composed configuration of a single run (--cfg job).
+
+    Raises ConfigErrors if a key has several values.
+    """
     if what != "job":
-        raise UserError("--cfg: give job, as in --cfg job; it prints the configuration of a run")
+        raise UserError("--cfg: must be job; --cfg job prints the configuration of a run")
     from omegaconf import OmegaConf
 
     from nmt.configuration.configure import refuse_sweep
@@ -189,46 +200,57 @@ def _print(command: str, what: str, overrides: Sequence[str]) -> None:
 
 
 def _complete(command: str) -> None:
-    """Completes a word, or installs completion, by Hydra. Raises UserError for another use."""
+    """Installs shell completion or completes a word, using Hydra.
+
+    Raises UserError if the flag is used incorrectly.
+    """
     actions = [f"{action}={shell}" for action in ("install", "uninstall") for shell in SHELLS]
     if "COMP_LINE" not in os.environ and not {*actions} & {*sys.argv}:
-        raise UserError(f"-sc: give one of {', '.join(actions[: len(SHELLS)])}")
-    # Hydra answers the completion and ends; the function is not called.
+        raise UserError(f"-sc: must be one of {', '.join(actions[: len(SHELLS)])}")
+    # Hydra handles the completion and exits without calling the function.
     hydra_main(command, "nmt.*")(lambda _: None)()
 
 
 def _run(
     command: str, run: Callable[[Any], Any], overrides: Sequence[str], again: str | None
 ) -> None:
-    """Runs a command once; arguments as of `configure`. Raises UserError for wrong settings."""
+    """Runs a command once.
+
+    command: name of the command
+    run: function of the settings
+    overrides: command-line overrides
+    again: config.yaml of a run to repeat (--from); None for a new run
+
+    Raises UserError if the settings are invalid.
+    """
     ranks = of_torchrun()
-    if ranks.several:  # before torch is imported; its warnings are about what Ranks.wrapped intends
+    if ranks.several:  # set before torch is imported; hides warnings about unused parameters
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from nmt.configuration.build import make
     from nmt.configuration.configure import configure
     from nmt.foundation.terminal import hush
 
     refuse(
-        ConfigError(text, "is for sweeps (-m); the folder of a run is run_dir=DIR")
+        ConfigError(text, "supported by sweeps (-m) only; set the run folder by run_dir=DIR")
         for text in overrides
         if text.lstrip("+~").startswith("hydra")
     )
-    # Rank 0 reports for all.
+    # Only rank 0 logs.
     if not ranks.first:
         hush()
     settings = configure(command, overrides, again)
     if ranks.several and command not in TOGETHER:
-        raise UserError(f"nmt.{command} runs in one process: start it without torchrun")
+        raise UserError(f"nmt.{command}: runs in a single process; start it without torchrun")
     sweep = getattr(settings, "sweep", None)
     several = sweep and not make({"sweep": sweep}, "sweep").single
-    add = "has an effect with several runs only: add -m, or sweep=grid for a single one"
+    add = "has an effect only on several runs; add -m, or set sweep=grid for a single run"
     refuse(broken((several, "sweep", add)))
     _prepare_process(settings.threads)
     run(settings)
 
 
 def _prepare_process(threads: int | None = None) -> None:
-    """Sets up logging, memory, and the number of threads of PyTorch, if it is given."""
+    """Sets up logging, memory allocation and, if given, the number of PyTorch threads."""
     from nmt.foundation.terminal import set_up_logging
     from nmt.training.memory import keep_freed_memory
 

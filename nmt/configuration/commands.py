@@ -1,4 +1,4 @@
-"""Settings classes of all commands."""
+"""Maps each command to its settings class."""
 
 from nmt.configuration.analysis_settings import CompareSettings, ReportSettings
 from nmt.configuration.model_settings import (
@@ -39,4 +39,4 @@ COMMANDS: dict[str, type[Settings]] = {
     "report": ReportSettings,
     "compare": CompareSettings,
 }
-"""Settings class by the name of the command."""
+"""Settings class of each command, by the name of the command."""

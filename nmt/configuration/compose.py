@@ -1,15 +1,16 @@
-"""Composition of the configuration from conf/ and the command line, by Hydra's grammar.
+"""Composes configurations from conf/ and the command line with Hydra.
 
 Precedence:
 
-1. A data file describes the data only. An experiment is a complete recipe: choices of groups, and
-   values of their keys.
-2. Groups and keys of the command line override all others. If a group replaces a choice of the
-   recipe, the recipe's values for this group have no effect. `sizes` belong to no choice, so they
-   stay as in the recipe.
-3. By default, the experiment of conf/train.yaml is used. If the command line of nmt.train chooses
-   text files or tables and no experiment, the number of pairs selects it (recipe_by_size.py).
-   With `sizes` or `init` on the command line, and with other data, there is no recipe.
+1. A data file sets only the data. An experiment is a complete recipe: group choices and values of
+their keys.
+2. Groups and keys on the command line override everything else. If a group on the command line
+replaces a choice of the recipe, the recipe's values for this group are dropped. The group `sizes`
+is independent of choices and keeps the recipe's values.
+3. The default recipe is the experiment in conf/train.yaml. If the command line of nmt.train chooses
+text files or tables and no experiment, the number of sentence pairs selects the recipe
+(recipe_by_size.py). There is no recipe for other data, or with `sizes` or `init` on the command
+line.
 """
 
 import contextlib
@@ -37,20 +38,21 @@ from nmt.storage.upgrade import with_renamed_targets
 log = logging.getLogger(__name__)
 _package = Path(__file__).resolve().parent.parent
 CONF = str(_package / "conf" if (_package / "conf").is_dir() else _package.parent / "conf")
-"""Folder of the YAML files: inside the package when installed, beside it in a checkout."""
+"""Folder of the YAML files, inside the package if installed, else beside the package in a
+checkout."""
 
 RECIPE = "experiment"
 """Group whose choices are recipes."""
 WITHOUT_RECIPE = ("sizes", "init")
-"""Keys of the command line with which the number of pairs selects no recipe."""
+"""Keys that, if set on the command line, disable the selection of a recipe by data size."""
 
 
 @dataclass
 class Typed:
-    """Parts of a command line.
+    """Parsed command line.
 
-    choices: choices by the names of groups
-    values: Hydra's overrides of keys, in their order
+    choices: chosen file of each group, by group name
+    values: Hydra overrides of single keys, in order
     errors: errors that do not depend on the configuration
     """
 
@@ -60,14 +62,17 @@ class Typed:
 
 
 def compose(command: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration of one run as plain containers. Raises ConfigErrors for wrong overrides."""
+    """Returns the configuration of one run as nested dictionaries and lists.
+
+    Raises ConfigErrors if an override is invalid.
+    """
     config, errors = compose_partly(command, overrides)
     refuse(errors)
     return resolve(config)
 
 
 def compose_partly(command: str, overrides: Sequence[str]) -> tuple[Any, list[ConfigError]]:
-    """The configuration of valid overrides, and the errors of the others.
+    """Returns the configuration of the valid overrides, and the errors of all invalid overrides.
 
     The configuration is an OmegaConf object with unresolved ${references}.
     """
@@ -80,16 +85,16 @@ def compose_partly(command: str, overrides: Sequence[str]) -> tuple[Any, list[Co
 
 
 def choices_of(command: str, overrides: Sequence[str]) -> Mapping[str, Any]:
-    """Choices of all groups in the configuration of one run."""
+    """Returns the chosen file of each group for one run, by group name."""
     return _by_precedence(command, _read(command, overrides).choices)[1]
 
 
 def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -> list[ConfigError]:
-    """Sets keys of a configuration; returns an error for each unknown key.
+    """Sets keys of a configuration in place, and returns an error for each unknown key.
 
-    config: OmegaConf object, which is changed
-    overrides: overrides of Hydra
-    groups: further names to suggest at the top level
+    config: OmegaConf object
+    overrides: Hydra overrides
+    groups: group names that may be suggested for unknown top-level keys
     """
     from hydra.core.override_parser.types import OverrideType
     from omegaconf import OmegaConf
@@ -106,14 +111,17 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
         elif override.type is OverrideType.DEL:
             (OmegaConf.select(config, group) if group else config).pop(key.rpartition(".")[2], None)
         else:
-            # merge=False: a mapping on the command line replaces the whole group.
+            # With merge=False, a mapping on the command line replaces the whole group.
             OmegaConf.update(config, key, override.value(), merge=False, force_add=True)
     return errors
 
 
 def _left_out(config: Any, group: str) -> dict[str, bool]:
-    """Keys with defaults, which the YAML of a group may leave out; no groups of further keys."""
-    from nmt.configuration import build  # slow, and most keys are in their YAML
+    """Returns valid keys of a group that its YAML file leaves out because they have defaults.
+
+    The value False marks that a key is not a group of further keys.
+    """
+    from nmt.configuration import build  # slow import, rarely needed
 
     node = config.get(group)
     with contextlib.suppress(UserError):
@@ -123,7 +131,7 @@ def _left_out(config: Any, group: str) -> dict[str, bool]:
 
 
 def _keys(node: Any, path: str = "") -> dict[str, bool]:
-    """All whole keys below a node, and whether each is a group of further keys."""
+    """Returns all dotted keys below a node, and whether each is a group of further keys."""
     keys = {}
     for name, value in node.items() if isinstance(node, Mapping) else ():
         keys[f"{path}{name}"] = isinstance(value, Mapping)
@@ -132,11 +140,11 @@ def _keys(node: Any, path: str = "") -> dict[str, bool]:
 
 
 def _unknown(key: str, keys: Mapping[str, bool], groups: Collection[str]) -> ConfigError:
-    """The error of an unknown key, which names its first unknown part and the keys beside it.
+    """Returns the error for an unknown key, which lists the valid keys at the same level.
 
-    key: whole key
-    keys: all whole keys, and whether each is a group
-    groups: further names to suggest at the top level
+    key: dotted key
+    keys: all dotted keys, and whether each is a group
+    groups: group names that may be suggested at the top level
     """
     prefixes = itertools.accumulate(key.split("."), "{}.{}".format)
     wrong = next((prefix for prefix in prefixes if prefix not in keys), key)
@@ -147,25 +155,25 @@ def _unknown(key: str, keys: Mapping[str, bool], groups: Collection[str]) -> Con
 
 
 def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
-    """Overrides parsed by Hydra's grammar, and an error for each that cannot be parsed."""
+    """Parses overrides with Hydra's grammar, and returns an error for each invalid override."""
     from hydra.errors import HydraException
 
     parsed = []
     errors = []
     for text in overrides:
-        # The grammar is slow, so results are cached, except of functions such as glob(*).
+        # Hydra's parser is slow, so results are cached, except functions such as glob(*).
         read = _parsed.__wrapped__ if "(" in text else _parsed
         try:
             parsed += read(text)
         except HydraException:
             key, equals, value = text.partition("=")
             quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
-            remedy = f". Put the value between quotes twice: {key}='\"{quoted}\"'" if equals else ""
+            remedy = f". Put the value in quotes twice: {key}='\"{quoted}\"'" if equals else ""
             if value.startswith("["):
-                remedy = f". Put each item between quotes: {key}={shlex.quote(in_list(value))}"
-            if value.startswith("~/"):  # the shell expands ~ at the beginning of a word only
+                remedy = f". Put each item in quotes: {key}={shlex.quote(in_list(value))}"
+            if value.startswith("~/"):  # the shell expands ~ only at the beginning of a word
                 remedy = f". Write {key}=$HOME{value[1:]}"
-            errors.append(ConfigError(text, f"not of the form key=value{remedy}"))
+            errors.append(ConfigError(text, f"must have the form key=value{remedy}"))
     return parsed, errors
 
 
@@ -178,7 +186,7 @@ def _parsed(text: str) -> list[Any]:
 
 
 def resolve(config: Any) -> dict[str, Any]:
-    """A configuration as plain containers, with current class paths.
+    """Returns a configuration as nested dictionaries and lists, with current class paths.
 
     Raises ConfigErrors if a ${reference} cannot be resolved.
     """
@@ -199,12 +207,12 @@ def resolve(config: Any) -> dict[str, Any]:
 
 @functools.cache
 def _tell_renamed(old: str, new: str) -> None:
-    """Logs once that a YAML file of --config-dir has the old path of a class."""
-    log.warning("%s is the old name of %s", old, new)
+    """Logs once that a YAML file in --config-dir contains the old path of a renamed class."""
+    log.warning("_target_=%s: renamed to %s; update the YAML file", old, new)
 
 
 def _read(command: str, overrides: Sequence[str]) -> Typed:
-    """The parts of a command line. Settings of Hydra are left out of the configuration."""
+    """Parses a command line into choices and values; Hydra's own settings are ignored."""
     parsed, errors = parse(overrides)
     typed = Typed(errors=errors)
     groups = groups_of(command)
@@ -215,13 +223,13 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
         if key not in groups:
             typed.values.append(override)
             continue
-        value = override.value()  # ~experiment and experiment=null: no recipe
+        value = override.value()  # ~experiment and experiment=null disable the recipe
         if value not in options(key) and not (value is None and key == RECIPE):
             elsewhere = [group for group in groups if value in options(group)]
             errors.append(not_a_choice(key, value, options(key), elsewhere))
         elif typed.choices.setdefault(key, value) != value:
             errors.append(
-                ConfigError(key, f"chosen twice, {typed.choices[key]} and {value}; leave one out")
+                ConfigError(key, f"chosen twice ({typed.choices[key]}, {value}); leave one out")
             )
     if command == "train" and RECIPE not in typed.choices and not errors:
         recipe = _recipe_by_size(command, typed)
@@ -231,7 +239,7 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
 
 
 def _recipe_by_size(command: str, typed: Typed) -> str | None:
-    """The recipe for the number of training pairs. None without text of the user's."""
+    """Returns the recipe for the number of training pairs; None if the user gives no data files."""
     keys = {override.key_or_group.partition(".")[0] for override in typed.values}
     if "data" not in typed.choices or keys & {*WITHOUT_RECIPE}:
         return None
@@ -242,43 +250,45 @@ def _recipe_by_size(command: str, typed: Typed) -> str | None:
 
 @functools.cache
 def groups_of(command: str) -> Mapping[str, Any]:
-    """The groups of a command and their default choices, from the defaults list of its file."""
+    """Returns the groups of a command with their default choices, from the defaults list of its
+    YAML file."""
     text = Path(CONF, f"{command}.yaml").read_text(encoding="utf-8")
     choices: dict[str, Any] = {}
     for entry in yaml.safe_load(text)["defaults"]:
         if isinstance(entry, dict):
             choices |= {key: value for key, value in entry.items() if "/" not in key}
-        elif entry != "_self_":  # a command that has the groups of another
+        elif entry != "_self_":  # the command includes the groups of another command
             choices |= groups_of(entry)
     return choices
 
 
 def _by_precedence(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """The configuration of chosen groups, and the choices of all groups.
+    """Composes a configuration with the precedence described in the module docstring.
 
     command: name of the command
-    chosen: choices of the command line, by the names of groups
+    chosen: choices on the command line, by group name
 
-    The precedence is that at the top of this file.
+    Returns the configuration, and the choice of every group.
     """
     recipe = chosen.get(RECIPE, groups_of(command).get(RECIPE))
     if recipe is None:
         return _composed(command, chosen)
     config, choices = _composed(command, {RECIPE: recipe})
-    # The default recipe is for the default data only.
+    # The default recipe applies only to the default data.
     if RECIPE not in chosen and chosen.get("data", choices["data"]) != choices["data"]:
         return _composed(command, {**chosen, RECIPE: None})
     groups = [g for g, choice in chosen.items() if g != RECIPE and choice != choices[g]]
     if groups:
-        # Values of the recipe do not reach a choice that replaces one of its own.
+        # A choice that replaces a choice of the recipe drops the recipe's values for the group.
         without_recipe, _ = _composed(command, {**chosen, RECIPE: None})
         config.update({group: without_recipe[group] for group in groups})
     return config, {**choices, **chosen}
 
 
 def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """A configuration that Hydra composes from chosen groups, and the choices of all groups."""
-    # The caller sets keys in its own copy.
+    """Composes a configuration from chosen groups with Hydra, and returns a copy with the choice of
+    every group."""
+    # A copy, since the caller sets keys in place.
     return copy.deepcopy(_cached(command, tuple(sorted(chosen.items())), folders()))
 
 
@@ -290,20 +300,20 @@ def _cached(
 
     overrides = [f"~{group}" if choice is None else f"{group}={choice}" for group, choice in chosen]
     config = by_hydra(command, overrides)
-    # Hydra closes and locks its result; values of the command line come later.
+    # Hydra's result is read-only; overrides of single keys are applied later.
     OmegaConf.set_struct(config, False)
     OmegaConf.set_readonly(config, False)
-    choices = config.pop("hydra").runtime.choices  # of all groups, those of Hydra too
+    choices = config.pop("hydra").runtime.choices  # includes Hydra's groups
     return config, {group: choice for group, choice in choices.items() if "/" not in group}
 
 
 def by_hydra(command: str | None, overrides: Sequence[str]) -> Any:
-    """The configuration that Hydra composes, with Hydra's settings.
+    """Returns the configuration composed by Hydra, including Hydra's own settings.
 
-    command: name of the YAML file in conf/; None: Hydra's settings alone
+    command: name of the YAML file in conf/; None composes only Hydra's settings
     overrides: choices of groups
 
-    Raises ConfigErrors if Hydra cannot compose it.
+    Raises ConfigErrors if Hydra raises an error.
     """
     from hydra import compose as hydra_compose
 
@@ -333,40 +343,40 @@ added_folders: list[str] = []
 
 
 def search_beside(folder: str) -> None:
-    """Adds a folder of choices (--config-dir). Raises UserError if it is not found."""
+    """Adds a folder of YAML choices (--config-dir); raises UserError if it is not found."""
     if not Path(folder).is_dir():
         raise UserError(f"--config-dir {folder}: no such folder")
     added_folders.append(str(Path(folder).resolve()))
 
 
 def forget() -> None:
-    """Clears the caches of everything that was read from configuration files."""
+    """Clears all caches of configuration files."""
     for function in (_cached, _parsed, _options):
         function.cache_clear()
 
 
 def config_dirs() -> tuple[str, ...]:
-    """Absolute paths of the folders of --config-dir."""
+    """Returns the absolute paths of the folders given by --config-dir."""
     return tuple(added_folders)
 
 
 def folders() -> tuple[str, ...]:
-    """Folders of choices beside conf/: those of --config-dir and of plugins."""
+    """Returns the folders of additional YAML choices, from --config-dir and from plugins."""
     return (*added_folders, *plugins.folders())
 
 
 def search_path() -> list[str]:
-    """Override by which Hydra finds these folders."""
+    """Returns the Hydra override that adds the folders of additional choices."""
     return [f"hydra.searchpath=[{','.join(folders())}]"] if folders() else []
 
 
 @contextmanager
 def _sources() -> Iterator[Any]:
-    """Hydra's loader for conf/; also works while Hydra is already running."""
+    """Provides Hydra's configuration loader for conf/, also while Hydra is running."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
-    # Hydra is a singleton, and a launcher may hold it.
+    # Hydra is a singleton, which a launcher may already have initialised.
     before = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
@@ -377,20 +387,21 @@ def _sources() -> Iterator[Any]:
 
 
 def hydra_main(command: str | None, *packages: str) -> Callable[..., Callable[[], Any]]:
-    """Decorator of Hydra for a function of the configuration of a command.
+    """Returns Hydra's decorator for a function of the configuration of a command.
 
+    command: name of the YAML file in conf/
     packages: modules that the configuration may name, such as nmt.*
     """
     import hydra
 
     options: dict[str, Any] = {"version_base": "1.3"}
     if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
-        options["execution_whitelist"] = packages  # functions that _target_ may name
+        options["execution_whitelist"] = packages  # modules that _target_ may name
     return hydra.main(config_path=CONF, config_name=command, **options)
 
 
 def hydra_errors() -> tuple[type[Exception], ...]:
-    """Exceptions of Hydra for invalid configurations."""
+    """Returns the exception types that Hydra raises for invalid configurations."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -398,8 +409,8 @@ def hydra_errors() -> tuple[type[Exception], ...]:
 
 
 def reason(error: Exception) -> str:
-    """The first line of an error's text, or the place of an error in a YAML file."""
+    """Returns the first line of an error message, or the file and line of a YAML error."""
     mark = getattr(error, "problem_mark", None)
     if isinstance(error, yaml.MarkedYAMLError) and mark is not None:
-        return f"{mark.name}, line {mark.line + 1}: not YAML ({error.problem})"
+        return f"{mark.name}, line {mark.line + 1}: invalid YAML ({error.problem})"
     return first_line(error)

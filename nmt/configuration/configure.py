@@ -1,4 +1,4 @@
-"""Settings of a command from its command line: composed once, checked once."""
+"""Creates the validated settings of a command from its command line."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,17 +22,18 @@ from nmt.foundation.errors import UserError
 from nmt.storage import checkpoint as ckpt
 
 AUTO = "auto"
-"""Value of `resume` that starts a run, or resumes the one in its folder."""
+"""Value of `resume` that resumes the run in `run_dir` if it has a checkpoint, and starts it
+otherwise."""
 
 
 def configure(command: str, overrides: Sequence[str], again: str | None = None) -> Settings:
-    """The settings of a command.
+    """Returns the validated settings of a command.
 
     command: name of the command
-    overrides: command line
-    again: config.yaml of a run to train again, instead of the usual configuration
+    overrides: command-line overrides
+    again: config.yaml of a run to repeat; None for the usual configuration
 
-    Raises ConfigErrors with all errors of the command line and of the configuration.
+    Raises ConfigErrors with all errors of the command line and the configuration.
     """
     try:
         return _configured(command, overrides, again)
@@ -41,7 +42,7 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
 
 
 def _as_typed(errors: Sequence[ConfigError], overrides: Sequence[str]) -> list[ConfigError]:
-    """The errors with numbers as they were typed, such as 2026_11_24 or 1.10."""
+    """Returns the errors with numbers as typed by the user, such as 2026_11_24 or 1.10."""
     typed = {
         override.key_or_group: str(override.input_line).partition("=")[2]
         for override in parse(overrides)[0]
@@ -60,19 +61,19 @@ def _as_typed(errors: Sequence[ConfigError], overrides: Sequence[str]) -> list[C
 
 
 def _configured(command: str, overrides: Sequence[str], again: str | None) -> Settings:
-    """The settings of a command; errors show values as they were read."""
+    """Returns the settings of a command; errors contain parsed values instead of typed values."""
     kind = COMMANDS[command]
     refuse_sweep(overrides)
     if again is not None:
         if not issubclass(kind, TrainingSettings):
-            raise UserError(f"--from {again}: nmt.{command} trains no run; use nmt.train")
+            raise UserError(f"--from {again}: not supported by nmt.{command}; use nmt.train")
         config, errors = repeated(again, overrides)
         return _effective(kind.of(config, also=errors), overrides)
-    # Back-translation continues by its own record: resume= is an error there.
+    # Back-translation resumes from its own record, where resume= is an error.
     if issubclass(kind, TrainingSettings) and not issubclass(kind, BacktranslateSettings):
         resumes = [text for text in overrides if text.startswith("resume=")]
         changes = [text for text in overrides if text not in resumes]
-        # The last resume= counts, as with every key.
+        # As with every key, the last value takes precedence.
         [*_, value] = [None, *(override.value() for override in parse(resumes)[0])]
         path = _path("resume", value)
         if path == AUTO:
@@ -83,7 +84,7 @@ def _configured(command: str, overrides: Sequence[str], again: str | None) -> Se
     composed, errors = compose_partly(command, overrides)
     config = resolve(composed)
     if errors:
-        return kind.of(config, also=errors)  # raises, with the errors of the values
+        return kind.of(config, also=errors)  # raises all errors together
     initial = _path("init", config.get("init"))
     if initial:
         config, errors = with_network_of(config, initial, overrides)
@@ -94,10 +95,11 @@ def _configured(command: str, overrides: Sequence[str], again: str | None) -> Se
 
 
 def _continued(command: str, overrides: Sequence[str]) -> Settings:
-    """The settings of a new run, which resume it if its folder has a checkpoint (resume=auto)."""
+    """Returns the settings of a run with resume=auto, which resumes if the run folder has a
+    checkpoint."""
     settings = _configured(command, overrides, None)
     folder = getattr(settings, "run_dir", None)
-    refuse(broken((folder is None, "resume", "needs run_dir=FOLDER, to start or resume", AUTO)))
+    refuse(broken((folder is None, "resume", "needs the run folder; add run_dir=DIR", AUTO)))
     if not (Path(str(folder)) / ckpt.LAST).is_file():
         return settings
     refuse_changes(saved_run(str(folder), command), settings.values)
@@ -105,31 +107,34 @@ def _continued(command: str, overrides: Sequence[str]) -> Settings:
 
 
 def _path(key: str, value: Any) -> str | None:
-    """The path that is the value of a key. Raises ConfigErrors unless it is text or null."""
+    """Returns the path in the value of a key.
+
+    Raises ConfigErrors if the value is neither a string nor null.
+    """
     problem = mismatch(value, str | None, key)
     refuse(broken((problem, key, problem, value)))
     return value
 
 
 def _usual_data(faults: Sequence[ConfigError], overrides: Sequence[str]) -> Iterator[ConfigError]:
-    """An error that explains the errors of data keys, if the command line chooses no data set."""
+    """Yields an explanation for errors in data keys if the command line chooses no data set."""
     keys = {override.key_or_group for override in parse(overrides)[0]}
     missing = any(fault.key.startswith("data.") for fault in faults)
     return broken(
         (
             missing and not keys & {"data", "experiment"},
             "data",
-            "not chosen, so it is the default data set; "
-            "for your own files add data=text, tsv, csv …",
+            "not set, so the default data set is used; for your own files, add data=text, tsv or "
+            "csv",
         )
     )
 
 
 def refuse_sweep(overrides: Sequence[str]) -> None:
-    """Raises ConfigErrors for keys with several values, which are for sweeps."""
+    """Raises ConfigErrors if a key has several values, which only sweeps accept."""
     why = (
-        "several values make a sweep: add -m; where the key takes a list, it is written in "
-        "brackets, {0}=[{1}]; a text with commas is written between quotes twice, {0}='\"{1}\"'"
+        "has several values, which only a sweep (-m) accepts. Write a list as {0}=[{1}]; write text "
+        "with commas as {0}='\"{1}\"'"
     )
     refuse(
         ConfigError(text, why.format(*text.split("=", 1)))
@@ -139,12 +144,12 @@ def refuse_sweep(overrides: Sequence[str]) -> None:
 
 
 def _effective(settings: Settings, overrides: Sequence[str]) -> Settings:
-    """Returns the settings. Raises ConfigErrors for overrides without effect."""
+    """Returns the settings unchanged. Raises ConfigErrors if an override has no effect."""
     idle = settings.idle()
     refuse(
         ConfigError(
             override.key_or_group,
-            f"has no effect here: {idle[override.key_or_group]}",
+            f"has no effect in this configuration ({idle[override.key_or_group]}); leave it out",
             shown(override.value()),
         )
         for override in parse(overrides)[0]

@@ -1,4 +1,4 @@
-"""Errors of a configuration, collected and raised together."""
+"""Collects the errors of a configuration and raises them together."""
 
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -10,35 +10,34 @@ from nmt.foundation.synonyms import SYNONYMS
 
 __all__ = ["ConfigError", "ConfigErrors", "broken", "not_a_choice", "refuse", "shown", "unknown"]
 SIMILARITY = 0.6
-"""Smallest similarity of a suggested name (difflib)."""
+"""Minimum similarity of a suggested name, 0 to 1 (difflib)."""
 MOST = 3
-"""Maximal number of suggestions for a name."""
+"""Maximum number of suggestions for an unknown name."""
 
 
 class ConfigErrors(UserError):
-    """All errors of a configuration.
+    """Raised with all errors of a configuration.
 
     faults: the errors
     """
 
     def __init__(self, faults: Sequence[ConfigError]) -> None:
         lines = "\n".join(f"  - {fault}" for fault in faults)
-        super().__init__(f"the configuration has faults:\n{lines}")
+        super().__init__(f"invalid configuration:\n{lines}")
         self.faults = tuple(faults)
 
 
 def refuse(errors: Iterable[ConfigError]) -> None:
-    """Raises ConfigErrors if there are any errors."""
+    """Raises ConfigErrors if there is at least one error."""
     errors = tuple(errors)
     if errors:
         raise ConfigErrors(errors)
 
 
 def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
-    """Errors of broken rules.
+    """Yields an error for each violated rule.
 
-    rules: tuples of the condition under which the rule is broken, the key, the problem with its
-        remedy, and optionally the value of the key
+    rules: tuples (condition for a violation, key, problem with remedy, optional value of the key)
     """
     for is_broken, key, problem, *value in rules:
         if is_broken:
@@ -46,14 +45,14 @@ def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
 
 
 def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) -> ConfigError:
-    """The error of an unknown key.
+    """Returns the error for an unknown key.
 
-    key: whole key, whose last part is unknown
-    known: names in its group
-    everywhere: all whole keys of the configuration, for suggestions from other groups
+    key: dotted key, whose last component is unknown
+    known: valid names in the same group
+    everywhere: all dotted keys of the configuration, for suggestions from other groups
     """
     if not known and not everywhere:
-        return ConfigError(key, "no such key (this choice has no settings)")
+        return ConfigError(key, "no such key, since this choice has no settings; leave it out")
     nearest = near_matches(key.rpartition(".")[2], known, everywhere)
     return ConfigError(key, "no such key", choices=tuple(sorted(known)), nearest=nearest)
 
@@ -61,16 +60,16 @@ def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) 
 def not_a_choice(
     group: str, value: Any, choices: Sequence[str], elsewhere: Sequence[str] = ()
 ) -> ConfigError:
-    """The error of an unknown choice of a group.
+    """Returns the error for an unknown choice of a group.
 
     group: name of the group
     value: the unknown choice
-    choices: all choices of the group
-    elsewhere: groups that have this choice
+    choices: valid choices of the group
+    elsewhere: other groups that have this choice
     """
     problem = "unknown choice"
     if elsewhere:
-        problem += f"; it is a choice of {elsewhere[0]}: {elsewhere[0]}={value}"
+        problem += f"; did you mean {elsewhere[0]}={value}?"
     nearest = () if elsewhere else near_matches(str(value).lower(), choices)
     return ConfigError(group, problem, shown(value), tuple(choices), nearest)
 
@@ -78,18 +77,18 @@ def not_a_choice(
 def near_matches(
     name: str, known: Collection[str], everywhere: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Suggestions for an unknown name.
+    """Returns suggestions for an unknown name.
 
-    name: last part of the unknown key
-    known: names in its group
-    everywhere: whole keys; suggested are those that other toolkits call so, and those that end in
-        the name, or in the most similar name
+    name: last component of the unknown key
+    known: valid names in the same group
+    everywhere: all dotted keys; suggested are synonyms from other toolkits, and keys that end in
+        the name or a similar name
     """
     present = {*known, *everywhere}
     translated = [key for key in SYNONYMS.get(name, ()) if key in present]
     if translated and name not in known:
         return tuple(translated[:MOST])
-    # The right name in the wrong group: lr finds optimizer.lr.
+    # Suggests the same name in another group, such as optimizer.lr for lr.
     endings: dict[str, list[str]] = {}
     for key in everywhere:
         endings.setdefault(key.rpartition(".")[2], []).append(key)  # lr → optimizer.lr

@@ -1,4 +1,4 @@
-"""Text of --help: keys, values and comments of the YAML files in conf/, its only source."""
+"""Generates the --help text from the keys, values and comments of the YAML files in conf/."""
 
 import re
 import textwrap
@@ -12,9 +12,9 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import RunView
 
 COLUMN = 34
-"""Column of comments."""
+"""Column at which comments begin, in characters."""
 WIDTH = 125
-"""Maximal number of columns of a list of choices."""
+"""Maximum line width of a list of choices, in characters."""
 _LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):.*?(?:\s# (?P<comment>.*))?")
 _GROUP = re.compile(r"  - (?P<group>\w+): \w+(?:\s+# (?P<comment>.*))?")
 TRAINING_FLAGS = """\
@@ -22,7 +22,7 @@ TRAINING_FLAGS = """\
   -m KEY=A,B … --dry-run          a list of these runs, their states, and the remaining time
   --from RUN/config.yaml          trains a run again
 """
-"""Flags of the commands that train one run."""
+"""Help for flags of the commands nmt.train and nmt.classify."""
 FLAGS = """\
   --help GROUP=CHOICE             this help for another choice
   --help WORD                     the groups and keys whose name or comment contains a word
@@ -36,17 +36,18 @@ FLAGS = """\
 
 
 def help_of(command: str, overrides: Sequence[str]) -> str:
-    """Usage, groups with their choices, and all keys with their values and comments.
+    """Returns the help text of a command: usage, groups with their choices, and keys with values
+    and comments.
 
     command: name of the command
-    overrides: command line, whose values are shown
+    overrides: command-line overrides, whose values are shown
 
-    Raises ConfigErrors for invalid overrides.
+    Raises ConfigErrors if an override is invalid.
     """
     config = compose(command, overrides)
     choices = choices_of(command, overrides)
     usage, defaults, keys = _read(command)
-    # A command may include the groups and keys of another one.
+    # A command may include the groups and keys of another command.
     for included in re.findall(r"^  - ([a-z]+)$", defaults, re.MULTILINE):
         further_defaults, further_keys = _read(included)[1:]
         names = re.findall(r"^(\w+):", keys, re.MULTILINE)
@@ -68,9 +69,9 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
 
 
 def matching(text: str, words: Sequence[str]) -> str:
-    """Lines of groups and keys in a help text that contain all of the words.
+    """Returns the lines of a help text about groups and keys that contain all given words.
 
-    Raises UserError if there is none.
+    Raises UserError if no line matches.
     """
     lines = [
         line
@@ -78,20 +79,21 @@ def matching(text: str, words: Sequence[str]) -> str:
         if line.startswith("  ") and all(word.lower() in line.lower() for word in words)
     ]
     if not lines:
-        raise UserError(f"--help {' '.join(words)}: no group or key contains this")
+        raise UserError(f"--help {' '.join(words)}: no group or key contains these words")
     return "\n".join([*lines, ""])
 
 
 def _read(command: str) -> tuple[str, str, str]:
-    """Parts of the YAML file of a command: usage, defaults list, keys."""
-    # The file is usage (comments), the defaults list, then keys; Hydra's settings end it.
+    """Splits the YAML file of a command into usage, defaults list and keys."""
+    # The file contains usage (comments), the defaults list, keys, and finally Hydra's settings.
     usage, body = Path(CONF, f"{command}.yaml").read_text(encoding="utf-8").split("defaults:\n", 1)
     defaults, keys = re.split(r"\n(?=\w)", body.split("\nhydra:")[0], maxsplit=1)
     return usage, defaults, keys
 
 
 def _choices(match: re.Match[str]) -> str:
-    """A group with the choices that its comment names and those of other folders, or with all."""
+    """Formats a group with its choices: those named in its comment and those in additional folders,
+    or all."""
     group = match["group"]
     comment = match["comment"] or ""
     choices = options(group)
@@ -102,7 +104,7 @@ def _choices(match: re.Match[str]) -> str:
 
 
 def _group(group: str, choice: str, config: Mapping[str, Any]) -> Iterator[str]:
-    """Lines for a group: its choice with the comment at the top of the file, and its keys."""
+    """Yields the lines about a group: its choice with the file's top comment, then its keys."""
     files = [Path(folder, group, f"{choice}.yaml") for folder in (CONF, *folders())]
     # The folders of --config-dir and of plugins come after conf/.
     text = next(file for file in files if file.is_file()).read_text(encoding="utf-8")
@@ -112,11 +114,11 @@ def _group(group: str, choice: str, config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _keys(text: str, config: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[str]:
-    """Lines for the keys of a YAML file, each with its value and its comment.
+    """Yields a line for each key of a YAML file, with its value and comment.
 
     text: content of the file
-    config: values
-    above: names before the keys
+    config: current values
+    above: components of the dotted key above this file
     """
     parents: list[str] = []
     for line in text.splitlines():
@@ -124,7 +126,7 @@ def _keys(text: str, config: Mapping[str, Any], above: tuple[str, ...] = ()) -> 
         if match is None or match["key"] == "_target_":
             continue
         depth = len(match["indent"]) // 2
-        # Keys of a mapping are indented by two more spaces.
+        # Each level of nesting is indented by two spaces.
         parents[depth:] = [match["key"]]
         value = RunView(config, {}).value(".".join(parents))
         if not isinstance(value, Mapping):

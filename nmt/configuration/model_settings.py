@@ -1,4 +1,4 @@
-"""Settings of commands that use trained models."""
+"""Settings of the commands that use trained models."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,16 +21,17 @@ from nmt.model.layers.packed import GenerationPrecision
 from nmt.tokenizer.words import Units
 
 Models = str | list[str]
-"""A run directory or checkpoint file, or several as an ensemble."""
+"""Run folder or checkpoint file, or a list of several for an ensemble."""
 ENDINGS = (".html", ".png", ".json")
-"""Suffixes of files for attention maps."""
+"""File extensions of attention maps."""
 MOST_COMPARED = 3
-"""Maximal number of models beside the one that translates; more do not fit on a page."""
+"""Maximum number of models compared with the translating model, limited by the width of the HTML
+page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings(Settings):
-    """Settings of every command with a trained translation model."""
+    """Settings of every command that uses a trained translation model."""
 
     model: Models
     device: str
@@ -38,14 +39,15 @@ class ModelSettings(Settings):
     translation: Group
 
     def conflicts(self) -> Iterable[ConfigError]:
-        empty = "give a run directory, or several as [A,B,C]"
+        empty = "give a run folder, or several as [A,B,C]"
         return [*super().conflicts(), *broken((self.model == [], "model", empty, []))]
 
     def _search(self, search: Group, one_best: str | None) -> Iterable[ConfigError]:
-        """Errors of a search.
+        """Returns the errors of the search settings.
 
-        search: group of the configuration
-        one_best: reason why the search must return one hypothesis; None if it may return several
+        search: configuration group of the search
+        one_best: reason why the search must return a single hypothesis; None if it may return
+            several
         """
         n_best = search.get("n_best", 1)
         return [
@@ -56,27 +58,27 @@ class ModelSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleSettings(ModelSettings):
-    """Settings of commands in which several models may translate as one."""
+    """Settings of commands that accept an ensemble of models."""
 
     averaging: Averaging
     shares: list[Positive] | None = None
 
     def conflicts(self) -> Iterable[ConfigError]:
         count = len(models(self.model))
-        lexicon = getattr(self, "lexicon", None)  # some commands have no such key
+        lexicon = getattr(self, "lexicon", None)  # not a key of every command
         return [
             *super().conflicts(),
             *broken(
                 (
                     self.shares is not None and count and len(self.shares) != count,
                     "shares",
-                    f"give one positive number for each of {count} models",
+                    f"must have one positive number for each of the {count} models",
                     self.shares,
                 ),
                 (
                     lexicon and self.translation.get("unknown") != "copy",
                     "lexicon",
-                    "is for unknown words: set translation.unknown=copy too",
+                    "replaces unknown words and needs translation.unknown=copy",
                     lexicon,
                 ),
             ),
@@ -85,13 +87,13 @@ class EnsembleSettings(ModelSettings):
     def idle(self) -> dict[str, str]:
         if len(models(self.model)) > 1:
             return {}
-        why = "there is only one model; model=[A,B] is an ensemble"
+        why = "only an ensemble of several models, such as model=[A,B], uses this key"
         return {"averaging": why, "shares": why}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateSettings(EnsembleSettings):
-    """Settings of nmt.translate: conf/translate.yaml."""
+    """Settings of nmt.translate; conf/translate.yaml describes the keys."""
 
     written: ClassVar[Sequence[str]] = ("output", "attention_map")
 
@@ -109,7 +111,7 @@ class TranslateSettings(EnsembleSettings):
     search: Group
 
     def conflicts(self) -> Iterable[ConfigError]:
-        only_best = "shown by format=jsonl and format=moses only"
+        only_best = "must be 1 unless format=jsonl or format=moses"
         compared = models(self.compare)
         main = models(self.model)
         return [
@@ -120,17 +122,17 @@ class TranslateSettings(EnsembleSettings):
                 (
                     compared and not self.attention_map,
                     "compare",
-                    "draws further models in attention_map=FILE.html; give attention_map too",
+                    "compares attention maps and needs attention_map=FILE.html",
                 ),
                 (
                     len(compared) > MOST_COMPARED,
                     "compare",
-                    "give at most three models beside the one that translates",
+                    f"must name at most {MOST_COMPARED} models besides the translating model",
                 ),
                 (
                     len({*compared, *main}) < len(compared) + len(set(main)),
                     "compare",
-                    "give each model once, and not the one that translates",
+                    "must not contain duplicates or the translating model",
                 ),
                 (
                     self.resume and not (self.output and self.input),
@@ -141,13 +143,14 @@ class TranslateSettings(EnsembleSettings):
                 (
                     self.resume and self.attention_map,
                     "resume",
-                    "an attention map needs all sentences; leave attention_map out",
+                    "cannot be combined with attention_map, which needs all sentences; leave "
+                    "attention_map out",
                     True,
                 ),
                 (
                     (self.prefix or self.constraints) and not self.input,
                     "prefix and constraints",
-                    "belong to the lines of a file; give input=FILE",
+                    "refer to lines of an input file; add input=FILE",
                 ),
             ),
         ]
@@ -156,14 +159,14 @@ class TranslateSettings(EnsembleSettings):
         reasons = super().idle()
         if not self.attention_map and self.format not in ("jsonl", "pharaoh"):
             reasons["units"] = (
-                "no alignment is shown: give attention_map=FILE.html, format=jsonl or pharaoh"
+                "only attention_map=FILE.html, format=jsonl and format=pharaoh output alignments"
             )
         return reasons
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings(ModelSettings):
-    """Settings of nmt.serve: conf/serve.yaml."""
+    """Settings of nmt.serve; conf/serve.yaml describes the keys."""
 
     names: list[str] | None = None
     host: str
@@ -185,7 +188,7 @@ class ServeSettings(ModelSettings):
 
     @property
     def called(self) -> dict[str, str]:
-        """Paths of the models by their names."""
+        """Path of each served model, by its name."""
         return dict(zip(self._names, models(self.model), strict=True))
 
     @property
@@ -195,18 +198,23 @@ class ServeSettings(ModelSettings):
         ]
 
     def conflicts(self) -> Iterable[ConfigError]:
-        per_request = "requests set the number of alternatives; leave it out"
+        per_request = "must be 1, since each request sets the number of alternatives; leave it out"
         count = len(models(self.model))
         names = self._names
         return [
             *super().conflicts(),
             *self._search(self.search, per_request),
             *broken(
-                (len(names) != count, "names", f"give one for each of {count} models", self.names),
+                (
+                    len(names) != count,
+                    "names",
+                    f"must have one name for each of the {count} models",
+                    self.names,
+                ),
                 (
                     len(names) == count > len(set(names)),
                     "names",
-                    f"give each model another name, as names=[a,b] (now {', '.join(names)})",
+                    f"must be unique, got {', '.join(names)}; set names=[a,b]",
                 ),
             ),
         ]
@@ -214,7 +222,7 @@ class ServeSettings(ModelSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateSettings(EnsembleSettings):
-    """Settings of nmt.evaluate: conf/evaluate.yaml."""
+    """Settings of nmt.evaluate; conf/evaluate.yaml describes the keys."""
 
     source: str
     reference: str | list[str]
@@ -224,17 +232,17 @@ class EvaluateSettings(EnsembleSettings):
     metric: Group
 
     def conflicts(self) -> Iterable[ConfigError]:
-        no_text = "not a comparison of texts; choose bleu, chrf, ter or exact"
+        no_text = "does not compare translations; choose bleu, chrf, ter or exact"
         return [
             *super().conflicts(),
-            *self._search(self.search, "only the best translation is evaluated; leave it out"),
+            *self._search(self.search, "must be 1, since only the best translation is evaluated"),
             *broken((self.metric.get("name") == "loss", "metric.name", no_text, "loss")),
         ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings(EnsembleSettings):
-    """Settings of nmt.score: conf/score.yaml."""
+    """Settings of nmt.score; conf/score.yaml describes the keys."""
 
     source: str
     target: str | None = None
@@ -251,7 +259,7 @@ class ScoreSettings(EnsembleSettings):
                 (
                     (self.target is None) == (self.nbest is None),
                     "target, nbest",
-                    "give either target=FILE (one translation per line) or nbest=FILE "
+                    "set exactly one: target=FILE (one translation per line) or nbest=FILE "
                     "(Moses format)",
                 ),
                 (
@@ -259,24 +267,24 @@ class ScoreSettings(EnsembleSettings):
                     and self.target is None
                     and (self.format != "text" or self.normalize != "none"),
                     "nbest",
-                    "is written back in its own format, with log-probabilities; "
-                    "leave format and normalize out",
+                    "has a fixed output format with log-probabilities; leave format and normalize "
+                    "out",
                 ),
             ),
         ]
 
 
 MODEL_KEYS = ("device", "precision", "averaging", "shares", "translation.max_source")
-"""Keys of nmt.align that belong to a model."""
+"""Keys of nmt.align that have no effect without a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignSettings(EnsembleSettings):
-    """Settings of nmt.align: conf/align.yaml."""
+    """Settings of nmt.align; conf/align.yaml describes the keys."""
 
     written: ClassVar[Sequence[str]] = ("output", "attention_map")
 
-    model: Models | None = None  # type: ignore[assignment]  # not with vectors
+    model: Models | None = None  # type: ignore[assignment]  # optional in this command
     vectors: list[str] | None = None
     links: str | None = None
     method: Literal["attention"] | AlignerName
@@ -293,7 +301,7 @@ class AlignSettings(EnsembleSettings):
 
     @property
     def _aligner(self) -> str | None:
-        """The word aligner, if one is used."""
+        """Name of the statistical word aligner; None if attention is used."""
         return None if self.method == "attention" else self.method
 
     def conflicts(self) -> Iterable[ConfigError]:
@@ -304,29 +312,30 @@ class AlignSettings(EnsembleSettings):
                 (
                     [self.model, self.vectors, self.links, self._aligner].count(None) != 3,
                     "model, vectors, links",
-                    "give one of them, model=RUN_DIR, vectors=[SOURCE,TARGET] or links=FILE, "
-                    "or method=ibm1 or hmm alone",
+                    "set exactly one: model=RUN_DIR, vectors=[SOURCE,TARGET], links=FILE, or "
+                    "method=ibm1 or hmm",
                 ),
                 (
                     self.train is not None and len(self.train) != 2,
                     "train",
-                    "give two files, [SOURCE,TARGET]",
+                    "must be two files, [SOURCE,TARGET]",
                 ),
-                (self.links and not self.gold, "links", "are compared with gold=FILE; give it too"),
+                (self.links and not self.gold, "links", "needs gold=FILE for the comparison"),
                 (
                     self.vectors is not None and len(self.vectors) != 2,
                     "vectors",
-                    "give two files, [SOURCE,TARGET]",
+                    "must be two files, [SOURCE,TARGET]",
                 ),
                 (
                     (self.vectors or self._aligner) and self.reverse,
                     "reverse",
-                    "vectors, ibm1 and hmm align in both directions; leave it out",
+                    "cannot be combined with vectors, ibm1 or hmm, which align in both directions; "
+                    "leave it out",
                 ),
                 (
                     (self.vectors or self._aligner) and self.units == "piece",
                     "units",
-                    "vectors, ibm1 and hmm are of words, not of pieces; leave it out",
+                    "not supported with vectors, ibm1 or hmm, which align words; leave it out",
                     "piece",
                 ),
             ),
@@ -335,22 +344,22 @@ class AlignSettings(EnsembleSettings):
     def idle(self) -> dict[str, str]:
         if self.links:
             others = ("symmetrize", "units", "output", "format", "attention_map", "reverse")
-            why = "with links=FILE, the only other inputs are gold=FILE and the texts"
+            why = "links=FILE uses only gold, source and target"
             return dict.fromkeys((*others, "train", *MODEL_KEYS), why)
         if self._aligner:
             return dict.fromkeys(MODEL_KEYS, f"method={self.method} needs no model")
         reasons = {} if self.vectors else super().idle()
-        reasons["train"] = "attention is trained already: give method=ibm1 or hmm"
+        reasons["train"] = "only method=ibm1 and method=hmm are trained on text"
         if self.vectors:
             return {**reasons, **dict.fromkeys(MODEL_KEYS, "vectors need no model")}
         if not self.reverse:
-            reasons["symmetrize"] = "there is one direction: give reverse=RUN_DIR too"
+            reasons["symmetrize"] = "symmetrization needs a second direction, reverse=RUN_DIR"
         return reasons
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSettings(Settings):
-    """Settings of nmt.label: conf/label.yaml."""
+    """Settings of nmt.label; conf/label.yaml describes the keys."""
 
     written: ClassVar[Sequence[str]] = ("output", "explain")
 
@@ -369,26 +378,26 @@ class LabelSettings(Settings):
     def idle(self) -> dict[str, str]:
         if self.explain or self.format == "jsonl":
             return {}
-        return {"units": "no words are shown: give explain=FILE.html"}
+        return {"units": "only explain=FILE.html and format=jsonl output units"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckAttentionSettings(Settings):
-    """Settings of nmt.check_attention: conf/check_attention.yaml."""
+    """Settings of nmt.check_attention; conf/check_attention.yaml describes the keys."""
 
     functions: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CiteSettings(Settings):
-    """Settings of nmt.cite: conf/cite.yaml."""
+    """Settings of nmt.cite; conf/cite.yaml describes the keys."""
 
     model: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AverageSettings(Settings):
-    """Settings of nmt.average: conf/average.yaml."""
+    """Settings of nmt.average; conf/average.yaml describes the keys."""
 
     models: list[str]
     output: str
@@ -399,11 +408,11 @@ class AverageSettings(Settings):
             *super().conflicts(),
             *ending(self.output, ".safetensors"),
             *broken(
-                (len(self.models) < 2, "models", "give at least two, as [A,B]", self.models),
+                (len(self.models) < 2, "models", "must name at least two, as [A,B]", self.models),
                 (
                     output in [Path(model).resolve() for model in self.models],
                     "output",
-                    "is one of the models; choose another name",
+                    "is also an input model; choose another file",
                     self.output,
                 ),
             ),
@@ -412,7 +421,7 @@ class AverageSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSettings(Settings):
-    """Settings of nmt.export: conf/export.yaml."""
+    """Settings of nmt.export; conf/export.yaml describes the keys."""
 
     model: str
     format: Literal["onnx", "card", "html"]
@@ -426,7 +435,7 @@ class ExportSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class IndexSettings(Settings):
-    """Settings of nmt.index: conf/index.yaml."""
+    """Settings of nmt.index; conf/index.yaml describes the keys."""
 
     model: str
     source: str
@@ -439,20 +448,20 @@ class IndexSettings(Settings):
 
 
 def ending(output: str, suffix: str) -> Iterable[ConfigError]:
-    """An error if the name of an output has another suffix."""
-    return broken((not output.endswith(suffix), "output", f"the name must end in {suffix}", output))
+    """Yields an error if the name of an output file has the wrong extension."""
+    return broken((not output.endswith(suffix), "output", f"must end in {suffix}", output))
 
 
 def map_name(key: str, name: str | None) -> Iterable[ConfigError]:
-    """An error if an attention map cannot be written to a file of this name."""
+    """Yields an error if an attention map cannot be written to the named file."""
     file = name or ENDINGS[0]
     missing = file.endswith(".png") and not installed("matplotlib")
     return broken(
-        (not file.endswith(ENDINGS), key, "the name must end in .html, .png or .json", name),
-        (missing, key, f"{advice('matplotlib')}, or write .html", name),
+        (not file.endswith(ENDINGS), key, "must end in .html, .png or .json", name),
+        (missing, key, f"{advice('matplotlib')}, or write a .html file", name),
     )
 
 
 def models(value: Models | None) -> list[str]:
-    """The paths of one model or several; an empty list for None."""
+    """Returns the paths of one or several models as a list; an empty list for None."""
     return as_list(value or [])

@@ -1,4 +1,4 @@
-"""Recipes for a first training on own text: experiments by the number of sentence pairs."""
+"""Selects a recipe (experiment) for the user's data by the number of sentence pairs."""
 
 import functools
 import logging
@@ -9,22 +9,22 @@ from nmt.foundation.errors import UserError
 
 log = logging.getLogger(__name__)
 RECIPES = {2_000: "low_resource_1k", 6_000: "low_resource_3k", 20_000: "low_resource_10k"}
-"""Experiments by the largest number of pairs that they are for (conf/README.md)."""
+"""Maps the maximum number of sentence pairs to the name of an experiment."""
 LARGEST_RECIPE = "low_resource_30k"
 
 
 def recipe_for(num_pairs: int) -> str:
-    """The experiment for a number of sentence pairs."""
+    """Returns the experiment for a number of sentence pairs."""
     return next((name for most, name in RECIPES.items() if num_pairs <= most), LARGEST_RECIPE)
 
 
 def recipe_of_data(data: Mapping[str, Any]) -> str | None:
-    """The experiment for the training text of a `data` group, which is logged.
+    """Returns the experiment for the training data of a `data` group, and logs it.
 
-    None for generated data, data of the hub, and data that cannot be read. Errors are not raised,
-    because building the data raises them again.
+    Returns None for generated data, data of the Hugging Face Hub, and data that cannot be read.
+    Errors are ignored, because loading the data raises them again.
     """
-    from nmt.configuration import build  # slow, and other commands do not need it
+    from nmt.configuration import build  # slow import, only needed by training commands
 
     most = max(RECIPES)
     try:
@@ -44,9 +44,9 @@ def recipe_of_data(data: Mapping[str, Any]) -> str | None:
 
 @functools.cache
 def log_recipe(num_pairs: str, recipe: str) -> None:
-    """Logs the recipe once. It is a warning, because logging is set up after the configuration."""
+    """Logs the selected recipe once, as a warning, because logging is not yet set up."""
     log.warning(
-        "%s training pairs: experiment=%s applies. Without a recipe: experiment=null",
+        "%s training pairs: using the recipe experiment=%s; to use no recipe, set experiment=null",
         num_pairs,
         recipe,
     )

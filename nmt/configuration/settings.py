@@ -1,8 +1,8 @@
-"""Settings of a command as a typed object.
+"""Typed settings of commands.
 
-Each YAML file at the top of conf/ has a class in training_settings.py, model_settings.py or
-analysis_settings.py. Its fields are the keys, its annotations the types. A field of type `Group` is
-a group whose keys configure an object (build.py).
+Each top-level YAML file in conf/ has a settings class in training_settings.py, model_settings.py or
+analysis_settings.py. Its fields are the keys, with types as annotations. The keys of a field of
+type `Group` configure an object (build.py).
 """
 
 import dataclasses
@@ -25,11 +25,11 @@ Some = TypeVar("Some", bound="Settings")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base class of settings, which are made from valid configurations only.
+    """Base class of command settings; instances are created from valid configurations only.
 
     written: keys that name output files
+    trains: whether the command trains, so that validation builds all components
     read: keys that name input files
-    trains: whether the command trains, and its parts are built for a check
     """
 
     written: ClassVar[Sequence[str]] = ("output",)
@@ -47,20 +47,20 @@ class Settings:
         also: Sequence[ConfigError] = (),
         unbuilt: Set[str] = frozenset(),
     ) -> Some:
-        """Settings of a configuration.
+        """Validates a configuration and returns its settings.
 
-        values: the configuration as plain containers
-        also: errors of the command line, to be reported together with those of the values
-        unbuilt: groups whose parts are not built for the check
+        values: configuration as nested dictionaries and lists
+        also: errors of the command line, reported together with errors of the values
+        unbuilt: groups whose components are not built for validation
 
         Raises ConfigErrors with all errors.
         """
         errors = [*also, *cls._wrong_values(values)]
-        # Parts are built for the check only where a run would build them anyway.
+        # Components are built for validation only if the command builds them anyway.
         if cls.trains:
             faulty = {error.key.partition(".")[0] for error in errors}
-            errors += build.impossible(values, faulty | unbuilt)  # values that do not fit together
-        # Rules compare values, so they need values of the right types.
+            errors += build.impossible(values, faulty | unbuilt)  # incompatible values
+        # Rules compare values, so all values must have valid types.
         if not errors:
             errors += cls(**values).conflicts()
         refuse(errors)
@@ -68,11 +68,11 @@ class Settings:
 
     @classmethod
     def _wrong_values(cls, values: Mapping[str, Any]) -> list[ConfigError]:
-        """Errors of single keys and values."""
+        """Returns the errors of single keys and values."""
         groups = cls.groups()
         top = {key: value for key, value in values.items() if key not in groups}
         keys = {field.name for field in dataclasses.fields(cls)}
-        # A mapping at the top is a group, and no group of this command.
+        # A top-level mapping that is not a group of this command.
         errors = [unknown(key, keys) for key in top if isinstance(top[key], Mapping)]
         plain = {key: value for key, value in top.items() if not isinstance(value, Mapping)}
         errors += mismatches(plain, cls, given=list(groups))
@@ -83,23 +83,26 @@ class Settings:
                 nested += build.faults_of(group, node)
             elif needed or node is not None:
                 errors.append(ConfigError(group, "missing"))
-        # One value at the top, such as cell, is interpolated into encoder.cell and decoder.cell.
+        # An invalid top-level value, such as cell, recurs in encoder.cell and decoder.cell.
         repeated = {error.key for error in errors}
         return errors + [e for e in nested if e.key.rpartition(".")[2] not in repeated]
 
     @classmethod
     def groups(cls) -> dict[str, bool]:
-        """Groups of the command, and whether each is required."""
+        """Returns the configuration groups of the command, and whether each is required."""
         hints = typing.get_type_hints(cls, include_extras=True)
         fields = [f for f in dataclasses.fields(cls) if hints[f.name] in (Group, Group | None)]
         return {f.name: f.default is dataclasses.MISSING for f in fields}
 
     def conflicts(self) -> Iterable[ConfigError]:
-        """Errors of combinations of values: an output that is also an input or another output."""
+        """Yields the errors of invalid combinations of values.
+
+        The base class checks that an output file is neither an input nor another output.
+        """
         users: dict[Path, str] = {}
         for key in (*self.read, *self.written):
             for name in as_list(getattr(self, key, None) or []):
-                # Two spellings of a path are the same file.
+                # Different spellings of a path may name the same file.
                 file = Path(name).resolve()
                 user = users.setdefault(file, key)
                 how = "written" if user in self.written else "read"
@@ -108,20 +111,20 @@ class Settings:
                         (
                             file.suffix in OPENERS,
                             key,
-                            f"is written as it is, not compressed: leave {file.suffix} out",
+                            f"compressed output is not supported; leave {file.suffix} out",
                             name,
                         ),
-                        (user != key, key, f"is {how} as {user}= too; choose another name", name),
+                        (user != key, key, f"is also {how} by {user}; choose another file", name),
                     )
 
     def idle(self) -> dict[str, str]:
-        """Keys without effect in this configuration, each with the reason.
+        """Returns the keys without effect in this configuration, each with the reason.
 
-        They are errors only on the command line.
+        A key without effect is an error only if the command line sets it.
         """
         return {}
 
     @property
     def values(self) -> dict[str, Any]:
-        """The configuration as plain containers, as in a checkpoint."""
+        """Configuration as nested dictionaries and lists, as stored in a checkpoint."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

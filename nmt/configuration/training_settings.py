@@ -1,4 +1,4 @@
-"""Settings of trainings: nmt.train, nmt.backtranslate and nmt.classify."""
+"""Settings of the training commands nmt.train, nmt.backtranslate and nmt.classify."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Seed = Annotated[int, Range(0, 2**32 - 1)]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings(Settings):
-    """Settings of every training."""
+    """Settings of every training command."""
 
     trains: ClassVar[bool] = True
 
@@ -48,19 +48,19 @@ class TrainingSettings(Settings):
 
     @cached_property
     def view(self) -> RunView:
-        """The configuration for the checks of its parts."""
+        """View of the configuration for compatibility checks."""
         return build.view(self.values)
 
     @property
     def parts(self) -> list[Any]:
-        """The classes of the groups and of the recurrent cells, each once."""
+        """Classes of all groups and recurrent cells, without duplicates."""
         # Encoder, decoder and pooling may have different cells.
         keys = flat(self.values).items()
         cells = [cell_class(value) for key, value in keys if key.rpartition(".")[2] == "cell"]
         return list(dict.fromkeys([*self.view.parts.values(), *cells]))
 
     def conflicts(self) -> Iterable[ConfigError]:
-        """Errors of combinations that the settings or a part of the run do not allow."""
+        """Yields errors of combinations that the settings or a component do not allow."""
         yield from super().conflicts()
         for limited in self.parts:
             if hasattr(limited, "conflicts"):
@@ -76,7 +76,7 @@ class TrainingSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings(TrainingSettings):
-    """Settings of nmt.train: conf/train.yaml."""
+    """Settings of nmt.train; conf/train.yaml describes the keys."""
 
     init: str | None = None
     init_vocabulary: Literal["keep", "grow"] = "keep"
@@ -98,7 +98,7 @@ class TrainSettings(TrainingSettings):
 
     @property
     def columns(self) -> Columns:
-        """Columns of a source line; each factor has a single value."""
+        """Columns of a source line; each factor has a single placeholder value."""
         run = self.view
         factors = (("",),) * len(run.value("data.factors") or ())
         return Columns(run.sources, factors, picture=run.pictures)
@@ -111,18 +111,19 @@ class TrainSettings(TrainingSettings):
             (
                 self.vectors is not None and (len(vectors) != 2 or vectors == [None, None]),
                 "vectors",
-                "give two files, [SOURCE,TARGET]; null for a language without",
+                "must be two files, [SOURCE,TARGET], with null for a language without vectors",
                 vectors,
             ),
             (
                 vectors and self.init,
                 "vectors",
-                f"the words of init={self.init} have vectors already; leave one of them out",
+                f"cannot be combined with init={self.init}, whose words have vectors; leave one "
+                "out",
             ),
             (
                 any(vectors[:1]) and not reads_words,
                 "vectors",
-                "there are no source words: give [null,TARGET]",
+                "the source has no words; set vectors=[null,TARGET]",
                 vectors,
             ),
         )
@@ -130,16 +131,17 @@ class TrainSettings(TrainingSettings):
             yield from self._frozen(self.freeze)
 
     def _frozen(self, names: Sequence[str]) -> Iterable[ConfigError]:
-        """Errors of parts that cannot be frozen, and of new pieces that would never be trained."""
-        # Names of parts are those of a network; it needs no memory for this.
+        """Yields errors if a component cannot be frozen, or if new subwords would never be
+        trained."""
+        # Checks the names on a network without allocated weights.
         with torch.device("meta"):
-            # sizes of vocabularies do not matter
+            # The vocabulary sizes have no effect on the names.
             network = build.network(self.values, 10, 10, self.columns)
         try:
             freeze(network, names)
         except UserError as error:
             yield ConfigError("", str(error))
-        why = "the vectors of the new pieces would never be trained (init_vocabulary=grow)"
+        why = "would leave the new subwords of init_vocabulary=grow untrained; leave one out"
         yield from broken(
             (self.init_vocabulary == "grow" and frozen_tables(network), "freeze", why, names)
         )
@@ -147,16 +149,16 @@ class TrainSettings(TrainingSettings):
     def idle(self) -> dict[str, str]:
         reasons = {
             **super().idle(),
-            "search.n_best": "training keeps the best translation only; give it to nmt.translate",
+            "search.n_best": "training uses only the best translation; set it in nmt.translate",
         }
         if not self.init:
-            reasons["init_vocabulary"] = "there is no init=RUN_DIR"
+            reasons["init_vocabulary"] = "used only with init=RUN_DIR"
         return reasons
 
 
 @dataclass(frozen=True, kw_only=True)
 class BacktranslateSettings(TrainSettings):
-    """Settings of nmt.backtranslate: conf/backtranslate.yaml."""
+    """Settings of nmt.backtranslate; conf/backtranslate.yaml describes the keys."""
 
     synthetic: Group
 
@@ -169,19 +171,19 @@ class BacktranslateSettings(TrainSettings):
                 (
                     self.run_dir is None,
                     "run_dir",
-                    "name a folder: it holds all results, and the same command continues there",
+                    "required; name a folder for all results, in which the same command resumes",
                 ),
                 (
                     self.resume,
                     "resume",
-                    "the same command continues where it stopped; leave it out",
+                    "not supported, since the same command resumes automatically; leave it out",
                     self.resume,
                 ),
                 (
                     not plain,
                     "data",
-                    "back-translation makes plain texts: one source, no factors, alignments or "
-                    "pictures",
+                    "back-translation supports a single source text without factors, alignments "
+                    "or images",
                 ),
             ),
         ]
@@ -189,7 +191,7 @@ class BacktranslateSettings(TrainSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifySettings(TrainingSettings):
-    """Settings of nmt.classify: conf/classify.yaml."""
+    """Settings of nmt.classify; conf/classify.yaml describes the keys."""
 
     choose_by: Literal["macro_f1", "accuracy", "loss"]
     max_tokens: Size

@@ -288,9 +288,9 @@ def check_aligned(first: Path, first_lines: int, second: Path, second_lines: int
 
 
 def read_aligned(*names: str) -> list[list[str]]:
-    """Reads files that must have the same number of lines.
+    """Returns the lines of files that must have the same number of lines.
 
-    Returns the lines of each file. Raises UserError if a file is not found, or not aligned.
+    Raises UserError if a file is not found, or if the numbers of lines differ.
     """
     files = [find_file(name) for name in names]
     texts = [read_lines(file) for file in files]

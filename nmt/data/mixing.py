@@ -106,7 +106,7 @@ class Mixing:
         """Returns positions [start, stop) of a corpus's infinite pair sequence."""
         rows = self.rows[corpus]
         number = list(self.rows).index(corpus)
-        parts = [np.empty(0, np.uint32)]  # np.concatenate needs one
+        parts = [np.empty(0, np.uint32)]  # np.concatenate needs at least one array
         while start < stop:
             turn, position = divmod(start, len(rows))
             # Each pass over a corpus has its own random order.

@@ -1,4 +1,4 @@
-"""Exit of a command: messages for errors that the user can fix, and the exit status."""
+"""Messages and exit statuses of commands for errors that the user can fix."""
 
 import contextlib
 import errno
@@ -13,17 +13,17 @@ from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.ranks import Silent, connected, of_torchrun
 
 FIRST_TELLS = 5.0
-"""Seconds that other ranks wait, so that rank 0 reports a common error."""
+"""Seconds that other ranks wait before they report an error, so that rank 0 reports it first."""
 
 
 def with_exit_status(action: Callable[[], Any]) -> Any:
-    """Calls a function, and turns errors for users into messages and an exit status.
+    """Calls a function and converts errors for users into a message and an exit status.
 
-    The status is 1 for a UserError or a full disk, 130 after an interruption.
+    The status is 1 for a UserError or a full disk, and 130 after an interruption.
     """
     try:
         result = action()
-        # A full disk or a closed pipe is noticed here, not in the exit of Python.
+        # Reports a full disk or a closed pipe now, instead of when Python exits.
         if sys.stdout is not None:
             sys.stdout.flush()
         return result
@@ -35,14 +35,14 @@ def with_exit_status(action: Callable[[], Any]) -> Any:
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:
-        # Python would report the broken pipe again when it flushes at exit.
+        # Prevents Python from reporting the broken pipe again at exit.
         sys.stderr.close()
         raise SystemExit(1) from None
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT):
             raise
-        _tell(UserError(f"cannot be written ({error.strerror})"))
-        with contextlib.suppress(OSError):  # the rest of the buffer is dropped
+        _tell(UserError(f"{error.filename or 'output'}: cannot be written ({error.strerror})"))
+        with contextlib.suppress(OSError):  # discards the rest of the buffer
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise SystemExit(1) from None
 
@@ -51,7 +51,7 @@ def _tell(error: UserError) -> None:
     logger = logging.getLogger("nmt")
     ranks = of_torchrun()
     if not ranks.first and not connected(ranks):
-        # torchrun ends this process if the first rank has the same error and reports it.
+        # If rank 0 has the same error, it reports the error and torchrun ends this process.
         time.sleep(FIRST_TELLS)
     if ranks.first and logger.handlers:
         logger.error("%s", error)

@@ -110,7 +110,7 @@ class Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
-        _working.remove(self)  # not the last one: works of several threads may overlap
+        _working.remove(self)  # tasks of several threads may end in any order
         if self._lines is not None:
             self._lines.close()
 

@@ -160,7 +160,7 @@ class Ranks:
         parts = self.gather(list(part))
         items: list[Any] = [None] * sum(map(len, parts))
         for number, its_items in enumerate(parts):
-            items[number :: self.count] = its_items  # undoes `share`
+            items[number :: self.count] = its_items  # inverse of `share`
         return items
 
     def claimed(self, items: Sequence[Item]) -> Iterator[Item]:

@@ -1,4 +1,5 @@
-"""From settings to finished work: trainings, fine-tuning, back-translation, sweeps, servers.
+"""Executes commands from validated settings: training, fine-tuning, back-translation, sweeps and
+servers.
 
-Read: assembly, run_training, fine_tuning, the rest in any order.
+Reading order: assembly, run_training, fine_tuning, the rest in any order.
 """

@@ -1,4 +1,4 @@
-"""Assembly of a training run from checked settings, and from a checkpoint if there is one."""
+"""Builds the components of a training run from validated settings and, if given, a checkpoint."""
 
 import inspect
 import logging
@@ -46,24 +46,24 @@ from nmt.training.trainer import Trainer
 log = logging.getLogger(__name__)
 Config = Mapping[str, Any]
 SAMPLES = 5
-"""Validation sentences whose translations trackers receive."""
+"""Number of validation sentences whose translations are sent to experiment trackers."""
 
 
 @dataclass(frozen=True)
 class Fresh:
-    """A new run with random weights."""
+    """Start of a new run with random weights."""
 
 
 @dataclass(frozen=True)
 class FromCheckpoint:
-    """A new run that starts from the weights and the vocabulary of a trained model (init=)."""
+    """Start of a new run with the weights and vocabulary of a trained model (init=)."""
 
     checkpoint: Checkpoint
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """A run that continues from its last checkpoint (resume=)."""
+    """Start of a run that continues from its last checkpoint (resume=)."""
 
     checkpoint: Checkpoint
 
@@ -73,14 +73,14 @@ Beginning = Fresh | FromCheckpoint | Resumed
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Parts of a training run, built once, right after the configuration is checked.
+    """Components of a training run, built once after the configuration is validated.
 
     task: network, objective, data, tokenizer, batching, metric and search
-    trainer: settings of the training loop, with a precision that the device supports
+    trainer: training loop, with a numerical precision that the device supports
     optimizer: optimizer of the trainable weights
-    schedule: learning rate by update
-    trackers: experiment trackers; none except on rank 0
-    callbacks: the callback of the configuration, or none
+    schedule: learning rate schedule
+    trackers: experiment trackers; empty on all ranks except rank 0
+    callbacks: callbacks of the configuration, at most one
     """
 
     task: Task
@@ -94,14 +94,14 @@ class Parts:
 def parts_of(
     settings: TrainingSettings, beginning: Beginning, device: torch.device, ranks: Ranks = ALONE
 ) -> Parts:
-    """Builds all parts of a run.
+    """Builds all components of a run.
 
-    settings: checked settings of nmt.train or nmt.classify
-    beginning: start of the run: fresh, from a trained model, or resumed
+    settings: validated settings of nmt.train or nmt.classify
+    beginning: start of the run: new, from a trained model, or resumed
     device: device of the network
-    ranks: all processes of the training
+    ranks: all processes of the training, started by torchrun
 
-    Raises UserError if the data or a model that the settings name cannot be used.
+    Raises UserError if the data, or a model named in the settings, cannot be used.
     """
     config = settings.values
     trackers = trackers_of(config) if ranks.first else []
@@ -114,8 +114,8 @@ def parts_of(
     trainer = build.make({"trainer": {**settings.trainer, "precision": precision}}, "trainer")
     if trainer.shard and not ranks.several:
         raise UserError(
-            "trainer.shard: there is one process only; start several by torchrun, or set it to "
-            "false"
+            "trainer.shard=true: needs several processes; start them with torchrun, or set "
+            "trainer.shard=false"
         )
     # Frozen weights have no state in the optimizer.
     weights = [p for p in task.network.parameters() if p.requires_grad]
@@ -131,9 +131,9 @@ def parts_of(
 
 
 def trackers_of(config: Config) -> list[Tracker]:
-    """The chosen tracker, then TensorBoard if it is installed.
+    """Returns the configured experiment tracker, and TensorBoard if installed.
 
-    Raises UserError if another tracker is chosen and its package is not installed.
+    Raises UserError if the package of the configured tracker is not installed.
     """
     trackers: list[Tracker] = []
     tracker = build.make(config, "tracker") if config.get("tracker") else None
@@ -146,22 +146,26 @@ def trackers_of(config: Config) -> list[Tracker]:
 
 
 def fingerprints(command: str, config: Config) -> Mapping[str, str]:
-    """Hashes of the data of a configuration. Raises UserError if the data cannot be read."""
+    """Returns digests of the data in a configuration.
+
+    Raises UserError if the data cannot be read.
+    """
     if command == "train":
         return of_translation(loaded(config, filters_of(config)))
     return of_classification(build.make(config, "data").labelled())
 
 
 def filters_of(config: Config) -> Filters:
-    """The filters of a configuration, with the tags of its data."""
+    """Returns the filters of a configuration, with the tags of its data source."""
     tags = config["data"].get("tags") or {}
     return build.make(config, "filters", tags=tuple(tags.values()))
 
 
 def loaded(config: Config, filters: Filters) -> Splits:
-    """The parallel text of a configuration. Large training text is filtered and kept on disk."""
+    """Loads the parallel data of a configuration; large training data is filtered and stored on
+    disk."""
     data = build.make(config, "data")
-    # The store is optional for a source of a plugin.
+    # Data sources of plugins may lack the parameter `keep`.
     if "keep" in inspect.signature(data.load).parameters:
         return data.load(Storing(config.get("store", "auto"), filters))
     return data.load()
@@ -171,7 +175,7 @@ def _translation(
     settings: TrainSettings, beginning: Beginning, device: torch.device, ranks: Ranks, samples: int
 ) -> TranslationTask:
     config = settings.values
-    # Building a network draws random numbers: teachers come first, so that a seed gives one result.
+    # Loading teachers consumes random numbers, so the order is fixed for reproducibility.
     teachers = _Teachers.of(config, device)
     filters = filters_of(config)
     splits = loaded(config, filters)
@@ -205,7 +209,8 @@ def _tokenizer(
     splits: Splits,
     ranks: Ranks,
 ) -> Tokenizer | Untrained:
-    """The tokenizer of a checkpoint or of the teachers, else a tokenizer to train on the data."""
+    """Returns the tokenizer of a checkpoint or of the teachers, else the settings of a tokenizer to
+    train."""
     sampling = settings.tokenizer["sampling"]
     match beginning:
         case Resumed(checkpoint):
@@ -213,7 +218,7 @@ def _tokenizer(
         case FromCheckpoint(checkpoint):
             tokenizer = ckpt.tokenizer_from(checkpoint)
             if settings.init_vocabulary == "grow":
-                # Text of a store has passed the filters already.
+                # Stored pairs have already passed the filters.
                 train = filters.text(splits.train) if splits.train.store is None else splits.train
                 source = texts(train.source, tokenizer.columns)
                 untrained = build.make(settings.values, "tokenizer")
@@ -231,15 +236,16 @@ def _objective(
     data: PreparedData,
     metric: Metric,
 ) -> Any:
-    """The objective, with the arguments `teachers` and `critic` if its constructor has them."""
+    """Builds the objective, with `teachers` and `critic` if its constructor has these
+    parameters."""
     supplied: dict[str, Any] = {}
     if teachers is not None:
         supplied["teachers"] = teachers.translator.models
     if "critic" in _arguments(settings.values):
         if isinstance(beginning, Fresh):
             log.warning(
-                "objective: the network learns from its own translations, and those of an untrained "
-                "network are noise; train with objective=cross_entropy first, then set init=RUN_DIR"
+                "objective: learns from the network's own translations, which are random before "
+                "training; train with objective=cross_entropy first, then set init=RUN_DIR"
             )
         supplied["critic"] = Candidates(
             data.tokenizer.decode,
@@ -251,18 +257,18 @@ def _objective(
 
 
 def _arguments(config: Config) -> Mapping[str, Any]:
-    """Arguments of the chosen objective's constructor."""
+    """Returns the constructor parameters of the configured objective."""
     return inspect.signature(build.class_of("objective", config["objective"])).parameters
 
 
 def _network(settings: TrainSettings, beginning: Beginning, tokenizer: Tokenizer) -> Seq2Seq:
-    """The network with its initial weights."""
+    """Builds the network with its initial weights."""
     sizes = tokenizer.source_size, tokenizer.target_size
     network = build.network(settings.values, *sizes, tokenizer.columns)
     if isinstance(beginning, FromCheckpoint):
         take_weights(network, beginning.checkpoint)
         log.info(
-            "initial weights from %s; source vocabulary %s, target vocabulary %s",
+            "loaded initial weights from %s (vocabulary: %s source and %s target subwords)",
             beginning.checkpoint.path,
             *sizes,
         )
@@ -273,13 +279,12 @@ def _network(settings: TrainSettings, beginning: Beginning, tokenizer: Tokenizer
 
 
 def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:
-    """Freezes the named parts of the network; warns of other parts that share their weights."""
+    """Freezes the configured components, and logs a warning for others that share their weights."""
     frozen = settings.freeze or []
     freeze(network, frozen)
     for shared in shared_tables(network, frozen):
         log.warning(
-            "freeze=[%s]: %s is not trained either, because it shares the frozen weights "
-            "(model.tying=%s)",
+            "freeze=[%s]: also freezes %s, which shares the frozen weights (model.tying=%s)",
             ",".join(frozen),
             shared,
             settings.model["tying"],
@@ -288,10 +293,10 @@ def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:
 
 @dataclass(frozen=True)
 class _Teachers:
-    """Trained models of objective.teacher.
+    """Teacher models of knowledge distillation (objective.teacher).
 
-    translator: the ensemble of all teachers
-    paths: a path for each teacher
+    translator: ensemble of all teachers
+    paths: path of each teacher
     """
 
     translator: Translator
@@ -299,22 +304,26 @@ class _Teachers:
 
     @classmethod
     def of(cls, config: Config, device: torch.device) -> "_Teachers | None":
-        """Loads the teachers; None if the objective has none. Raises UserError for a classifier."""
+        """Loads the teachers; returns None if the objective uses no teachers.
+
+        Raises UserError if a teacher is a classifier.
+        """
         if "teachers" not in _arguments(config):
             return None
         paths = as_list(config["objective"]["teacher"])
         teachers = load(paths, str(device), key="objective.teacher")
         if not isinstance(teachers, Translator):
             raise UserError(
-                f"objective.teacher={', '.join(paths)}: a classifier; give a model of nmt.train"
+                f"objective.teacher={', '.join(paths)}: is a classifier, must be a model of "
+                "nmt.train"
             )
         return cls(teachers, paths)
 
     def check(self, network: Seq2Seq, data: PreparedData, settings: TrainSettings) -> None:
-        """Raises ConfigErrors unless the teachers read the batches of the network to train.
+        """Raises ConfigErrors if the teachers cannot read the batches of the student network.
 
-        They must translate in the same direction, with the same vocabulary and columns, and read
-        pictures in the same way.
+        Teachers must have the same languages, vocabulary, source columns and image input as the
+        student.
         """
         key = "objective.teacher"
         languages = self.translator.languages
@@ -322,23 +331,23 @@ class _Teachers:
         theirs = self.translator.tokenizer
         ours = data.tokenizer
         columns = (
-            f"reads {theirs.columns.described}, but the model to train {ours.columns.described}"
+            f"reads {theirs.columns.described}, but the student reads {ours.columns.described}"
         )
-        joint = "needs one vocabulary for both languages, but the teacher has two: set {}"
-        reader = str(network.encoder.reader)  # "None" without pictures
+        joint = "needs one vocabulary for both languages, but the teacher has two; set {}"
+        reader = str(network.encoder.reader)  # "None" without images
         readers = [str(teacher.encoder.reader) for teacher in self.translator.models]
         refuse(
             broken(
                 (
                     is_reversed,
                     key,
-                    f"translates from {' to '.join(languages)}, the opposite direction",
+                    f"translates from {' to '.join(languages)}, opposite to the student",
                     self.paths,
                 ),
                 (
                     (theirs.models, theirs.lowercase) != (ours.models, ours.lowercase),
                     key,
-                    "has another vocabulary than the model to train",
+                    "must have the same vocabulary as the student",
                     self.paths,
                 ),
                 (theirs.columns != ours.columns, key, columns, self.paths),
@@ -350,7 +359,7 @@ class _Teachers:
                     (
                         of_teacher != reader,
                         key,
-                        f"reads pictures as {of_teacher}, but the model to train as {reader}",
+                        f"reads images as {of_teacher}, but the student as {reader}",
                         path,
                     )
                     for of_teacher, path in zip(readers, self.paths, strict=True)
@@ -360,11 +369,13 @@ class _Teachers:
 
 
 def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | None]) -> None:
-    """Loads word vectors into the embeddings.
+    """Loads pretrained word vectors into the embeddings.
 
-    paths: files for source and target, None for none
+    network: network to change
+    tokenizer: tokenizer of the network
+    paths: files for source and target; None for no file
 
-    If both languages share one embedding, the vectors of the source take precedence.
+    If both languages share one embedding, source vectors take precedence.
     """
     source = tokenizer.source_pieces(list(range(tokenizer.source_size)))
     target = tokenizer.target_pieces(list(range(tokenizer.target_size)))
@@ -388,15 +399,15 @@ def _classification(
     labels = LabelSet.of(splits.train.labels, splits.multi_label)
     if len(labels.names) < (1 if splits.multi_label else 2):
         raise UserError(
-            f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}); "
-            "give two or more"
+            f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}), needs at "
+            f"least {1 if splits.multi_label else 2}"
         )
     if isinstance(beginning, Resumed):
         saved = beginning.checkpoint
         if list(labels.names) != saved.meta["labels"]["names"]:
             raise UserError(
-                f"resume={saved.path.parent}: the labels of the data have changed since this run "
-                "began"
+                f"resume={saved.path.parent}: the labels in the data have changed since the run "
+                "began; restore the data, or start a new run"
             )
         tokenizer = ckpt.tokenizer_from(saved)
     else:

@@ -1,13 +1,13 @@
-"""Back-translation (nmt.backtranslate) in steps, whose results are in one folder:
+"""Back-translation (nmt.backtranslate) in five steps, whose results are in one folder:
 
     corpus/        real pairs: train.SOURCE, train.TARGET, validation.…, test.…
-    reverse/       model that translates, unless another is given: a run of nmt.train
+    reverse/       target-to-source model, unless another model is given: a run of nmt.train
     translations   translations of the text with log-probabilities, appended line by line
-    synthetic.…    selected pairs
+    synthetic.…    selected synthetic pairs
     mixture.yml    proportion of synthetic and real pairs
-    model/         a run of nmt.train on the mixture
+    model/         final model: a run of nmt.train on the mixture
 
-An interrupted step is continued; a finished step is not repeated.
+An interrupted step is resumed; a finished step is not repeated.
 """
 
 import contextlib
@@ -51,11 +51,11 @@ log = logging.getLogger(__name__)
 RECORD = "backtranslation.json"
 """File that describes the real pairs and the settings of the command."""
 OTHER_SIDE = {"source_embedding": "target_embedding", "target_embedding": "source_embedding"}
-"""Parts of a network that belong to one language, and their counterparts."""
+"""Maps a network component of one language to its counterpart in the other language."""
 
 
 def backtranslate(settings: BacktranslateSettings) -> float:
-    """Runs all unfinished steps; returns the test score of the final model.
+    """Runs all unfinished steps, and returns the test score of the final model.
 
     Raises UserError if the text, the folder or a model cannot be used.
     """
@@ -69,20 +69,20 @@ def backtranslate(settings: BacktranslateSettings) -> float:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"run_dir={folder}: cannot be made ({error.strerror})") from error
+        raise UserError(f"run_dir={folder}: cannot be created ({error.strerror})") from error
     with Lock(folder / ".lock", f"run_dir={folder}"):
         try:
             corpus = _corpus(settings, synthetic, folder)
             return Backtranslation(settings, synthetic, folder, corpus).run()
         except (KeyboardInterrupt, Stopped):
             log.warning(
-                "stopped: the same command of nmt.backtranslate continues this step and all others"
+                "back-translation stopped; run the same nmt.backtranslate command to continue"
             )
             raise
 
 
 def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
-    """Raises UserError if a model of synthetic.model cannot be read, or has the wrong direction."""
+    """Raises UserError if a model in synthetic.model cannot be read or has the wrong direction."""
     languages = settings.data.get("source"), settings.data.get("target")
     needed = languages if synthetic.direction == "forward" else languages[::-1]
     for path in models(synthetic.model):
@@ -90,24 +90,24 @@ def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> N
         learnt = tuple(saved.meta.get("languages") or ())
         if len(set(languages)) == 2 and learnt == needed[::-1]:
             raise UserError(
-                f"synthetic.model={path}: translates from {learnt[0]} to {learnt[1]}, and "
-                f"{needed[0]} to {needed[1]} is needed (synthetic.direction={synthetic.direction})"
+                f"synthetic.model={path}: translates from {learnt[0]} to {learnt[1]}, but "
+                f"synthetic.direction={synthetic.direction} needs {needed[0]} to {needed[1]}"
             )
 
 
-# Step 1: the real pairs
+# Step 1: real pairs
 
 
 @dataclass(frozen=True)
 class RealPairs:
-    """Record of the real pairs, and of the inputs of pairs and translations.
+    """Record of the real pairs and of the inputs of the command.
 
-    languages: source and target
+    languages: source and target language
     pairs: number of training pairs
-    test: whether there is a test part
-    beside: paths of further validation parts
-    settings: settings of the command by their whole keys
-    text: hash of the text to translate, if it is a file of its own
+    test: whether there is a test set
+    beside: paths of further validation sets
+    settings: settings of the command, by dotted key
+    text: digest of the monolingual text file; None without a file
     files: names of the files in corpus/
     """
 
@@ -121,9 +121,9 @@ class RealPairs:
 
 
 def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path) -> RealPairs:
-    """Writes the real pairs as files, unless they are there.
+    """Writes the real pairs to files, unless the files exist.
 
-    Raises UserError if the folder was begun with other settings, or has other content.
+    Raises UserError if the folder has other content or was created with other settings.
     """
     record = folder / RECORD
     text_hash = hash_of_files(str(find_file(synthetic.text))) if synthetic.text else None
@@ -135,8 +135,8 @@ def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path)
             return corpus
     elif others := {path.name for path in folder.iterdir()} - {".lock", "corpus"}:
         raise UserError(
-            f"run_dir={folder}: holds {min(others)}, which nmt.backtranslate has not made; choose "
-            "another"
+            f"run_dir={folder}: contains {min(others)}, which nmt.backtranslate did not create; "
+            "choose another folder"
         )
     if synthetic.text:
         _check_text(settings, synthetic)
@@ -144,8 +144,8 @@ def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path)
     batch = settings.batching.get("sentences") or 1
     if synthetic.real and len(splits.train) < batch:
         raise UserError(
-            f"{splits.train.name}: {len(splits.train):,} pairs, fewer than a batch of {batch:,}: "
-            "lower batching.sentences, or set synthetic.real=0"
+            f"{splits.train.name}: {len(splits.train):,} pairs, must be at least a batch of "
+            f"{batch:,}; lower batching.sentences, or set synthetic.real=0"
         )
     corpus = RealPairs(
         languages=splits.languages,
@@ -157,12 +157,16 @@ def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path)
         files=_write_splits(splits, folder / "corpus"),
     )
     write_atomically(record, json.dumps(asdict(corpus), indent=2, ensure_ascii=False).encode())
-    log.info("step 1: wrote %s real pairs to %s", f"{corpus.pairs:,}", folder / "corpus")
+    log.info(
+        "back-translation, step 1: wrote %s real pairs to %s",
+        f"{corpus.pairs:,}",
+        folder / "corpus",
+    )
     return corpus
 
 
 def _read_record(record: Path) -> RealPairs:
-    """The real pairs of a record. Raises UserError if it is damaged."""
+    """Reads the record of the real pairs. Raises UserError if the record is damaged."""
     try:
         fields = json.loads(record.read_text(encoding="utf-8"))
         fields["languages"] = tuple(fields["languages"])
@@ -172,7 +176,7 @@ def _read_record(record: Path) -> RealPairs:
         }
         return RealPairs(**fields)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{record}: is damaged; remove it, or choose another run_dir") from error
+        raise UserError(f"{record}: damaged; remove the file, or choose another run_dir") from error
 
 
 def _check_unchanged(
@@ -182,31 +186,31 @@ def _check_unchanged(
     synthetic: Synthetic,
     folder: Path,
 ) -> None:
-    """Raises UserError if the folder was begun with other settings or another text."""
+    """Raises UserError if the settings or the text have changed since the folder was created."""
     if corpus.text != text_hash:
         raise UserError(
-            f"synthetic.text={synthetic.text}: has changed since {folder} was begun; choose "
-            "another run_dir"
+            f"synthetic.text={synthetic.text}: changed since the command first ran in {folder}; "
+            "choose another run_dir"
         )
     for key in sorted({*values, *corpus.settings}):
         before = corpus.settings.get(key)
         now = values.get(key)
         if before == now:
             continue
-        reuse = f" (with synthetic.model={folder / 'reverse'} it needs no other model to translate)"
+        reuse = f", and reuse the reverse model by synthetic.model={folder / 'reverse'}"
         is_trained = (folder / "reverse" / "results.json").exists()
         raise UserError(
-            f"run_dir={folder}: was begun with {key}={shown(before)}, not {shown(now)}; choose "
+            f"run_dir={folder}: created with {key}={shown(before)}, not {shown(now)}; choose "
             f"another folder{reuse if is_trained else ''}"
         )
 
 
 def _check_text(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
-    """Raises UserError if a text has too few lines for a batch of pairs."""
+    """Raises UserError if the monolingual text has too few lines for a batch."""
     lines = stream_lines(find_file(str(synthetic.text)), "strict")
     count = sum(bool(line.strip()) for line in lines)
     if not count:
-        raise UserError(f"synthetic.text={synthetic.text}: there are no words in it")
+        raise UserError(f"synthetic.text={synthetic.text}: contains no words")
     _check_number(int(synthetic.keep * count), f"synthetic.text={synthetic.text}", settings)
 
 
@@ -215,15 +219,14 @@ def _check_number(pairs: int, key: str, settings: BacktranslateSettings) -> None
     batch = settings.batching.get("sentences") or 1
     if pairs < batch:
         raise UserError(
-            f"{key}: makes {pairs:,} pairs, fewer than a batch of {batch:,}: lower "
-            "batching.sentences, or give more text or a larger synthetic.keep (in another "
-            "run_dir, if something is in this one)"
+            f"{key}: gives {pairs:,} synthetic pairs, must be at least a batch of {batch:,}; lower "
+            "batching.sentences, give more text, or raise synthetic.keep (in a new run_dir)"
         )
 
 
 def _write_splits(splits: Splits, folder: Path) -> list[str]:
-    """Writes the parts of a corpus; returns the names of the files."""
-    shutil.rmtree(folder, ignore_errors=True)  # of an attempt that was interrupted
+    """Writes the training, validation and test sets, and returns the names of the files."""
+    shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted attempt
     folder.mkdir()
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
     for name, pairs in {**parts, **splits.more_validation}.items():
@@ -236,12 +239,12 @@ def _write_splits(splits: Splits, folder: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Backtranslation:
-    """Steps 2 to 5.
+    """Steps 2 to 5 of back-translation: reverse model, translation, selection, final model.
 
     settings: settings of the command
     synthetic: settings of the synthetic pairs
     folder: folder of all results
-    corpus: real pairs, the result of step 1
+    corpus: real pairs written by step 1
     """
 
     settings: BacktranslateSettings
@@ -250,7 +253,7 @@ class Backtranslation:
     corpus: RealPairs
 
     def run(self) -> float:
-        """Runs all unfinished steps; returns the test score of the final model."""
+        """Runs all unfinished steps, and returns the test score of the final model."""
         if not (self.folder / "model" / "results.json").exists():
             if self.synthetic.model is None:
                 self._train_reverse()
@@ -258,10 +261,10 @@ class Backtranslation:
             self.select_data()
         return self._train_final()
 
-    # Step 2
+    # Step 2: reverse model
 
     def _train_reverse(self) -> None:
-        """Trains a model from target to source, with the settings of both languages exchanged."""
+        """Trains the target-to-source model, with source and target settings exchanged."""
         source, target = self.corpus.languages
         values = self._training_values
         values["data"] = {
@@ -270,7 +273,7 @@ class Backtranslation:
             **self._evaluation_data,
             "source": target,
             "target": source,
-            # The parts are written already.
+            # The validation and test sets are files in corpus/.
             "split": 0.0,
             "factors": None,
             "alignment": None,
@@ -284,19 +287,19 @@ class Backtranslation:
         if tokenizer.get("target"):
             exchanged = {"model": tokenizer["target"], "target": tokenizer["model"]}
             values["tokenizer"] = {**tokenizer, **exchanged}
-        # A word segmentation of the target language does not suit the source language.
+        # A tokenisation specific to the target language does not apply to the source language.
         if metric["tokenize"] in WITHOUT_SPACES.values():
             values["metric"] = {**metric, "tokenize": "auto"}
         self._train(self.folder / "reverse", values, "step 2 (target-to-source model)")
 
     @property
     def _training_values(self) -> dict[str, Any]:
-        """The settings without those that nmt.train does not have."""
+        """Settings for nmt.train, without the group `synthetic`."""
         return {key: value for key, value in self.settings.values.items() if key != "synthetic"}
 
     @property
     def _evaluation_data(self) -> dict[str, Any]:
-        """Validation and test parts of both trainings."""
+        """Data settings of the validation and test sets, used by both training runs."""
         corpus = self.folder / "corpus"
         return {
             "validation": [str(corpus / "validation"), *self.corpus.beside],
@@ -304,38 +307,39 @@ class Backtranslation:
         }
 
     def _train(self, folder: Path, values: Mapping[str, Any], step: str) -> None:
-        """Trains or resumes a run, unless it is finished.
+        """Trains or resumes a run, unless the run is finished.
 
-        folder: run directory
+        folder: run folder
         values: settings of a new run
         step: number and name of the step, for a log message
         """
         if (folder / "results.json").exists():
             return
-        log.info("%s: training in %s", step, folder)
+        log.info("back-translation, %s: training in %s", step, folder)
         if (folder / ckpt.LAST).exists():
             saved = changed(saved_run(str(folder), "train"), "train", ["trainer.stop_after=0"])
             keys = ("device", "threads", "tracker", "keep_validations", "final_test")
-            # these do not change what is learnt
+            # Keys without effect on the weights may change.
             free = {key: self.settings.values[key] for key in keys}
             train(TrainSettings.of({**saved, **free, "resume": str(folder)}))
         else:
             train(TrainSettings.of({**values, "run_dir": str(folder), "resume": None}))
         set_up_logging()
 
-    # Step 3
+    # Step 3: translation
 
     @property
     def _text(self) -> str:
-        """File of the text to translate."""
+        """Path of the text to translate."""
         real = self.folder / "corpus" / f"train.{self.corpus.languages[0]}"
         return self.synthetic.text or str(real)
 
     def _translate(self, model: str | list[str]) -> None:
-        """Translates the text into a file, from the line at which an earlier attempt stopped."""
+        """Translates the text into a file, and resumes after the last line of an earlier
+        attempt."""
         output = self.folder / "translations"
         synthetic = self.synthetic
-        log.info("step 3: writing the translations to %s", output)
+        log.info("back-translation, step 3: writing translations to %s", output)
         typed = [f"search={synthetic.search}"]
         if synthetic.search == "beam":
             typed.append(f"search.width={synthetic.width}")
@@ -352,10 +356,10 @@ class Backtranslation:
         }
         translate(TranslateSettings.of(values))
 
-    # Step 4
+    # Step 4: selection
 
     def select_data(self) -> None:
-        """Writes the selected pairs, and their mixture with the real pairs."""
+        """Writes the selected synthetic pairs, and the mixture file of synthetic and real pairs."""
         mixture = self.folder / "mixture.yml"
         files = [self.folder / f"synthetic.{name}" for name in self.corpus.languages]
         if mixture.exists() and all(file.exists() for file in files):
@@ -365,17 +369,17 @@ class Backtranslation:
         )
         usable = scores[scores > -np.inf]
         if not usable.size:
-            raise UserError(f"{self._text}: no line of it could be translated")
-        # The best `keep` of all lines, by their log-probability per token.
+            raise UserError(f"{self._text}: all translations are empty; check synthetic.model")
+        # Keeps the fraction `keep` of the lines with the highest log-probability per token.
         threshold = float(np.quantile(usable, 1 - self.synthetic.keep))
         count = self._write_selected(files, threshold)
         log.info(
-            "step 4: wrote %s of %s synthetic pairs to %s",
+            "back-translation, step 4: kept %s of %s synthetic pairs in %s",
             f"{count:,}",
             f"{len(scores):,}",
             self.folder / "synthetic.*",
         )
-        # Real pairs for each synthetic pair.
+        # Number of real pairs per synthetic pair.
         real = self.synthetic.real * self.corpus.pairs / count
         described = {
             "datasets": {"synthetic": "synthetic", **({"real": "corpus/train"} if real else {})},
@@ -389,17 +393,17 @@ class Backtranslation:
         write_atomically(mixture, yaml.safe_dump(described).encode())
 
     def _write_selected(self, files: list[Path], threshold: float) -> int:
-        """Writes the pairs whose score reaches a threshold; returns the number of pairs.
+        """Writes the pairs whose score reaches a threshold, and returns their number.
 
-        files: files of source and target language
-        threshold: smallest log-probability per token
+        files: output files for the source and the target language
+        threshold: minimum log-probability per token, in nats
         """
         partial = [file.with_name(f"{file.name}.partial") for file in files]
         count = 0
         with contextlib.ExitStack() as stack:
             written = [stack.enter_context(file.open("w", encoding="utf-8")) for file in partial]
             if self.synthetic.direction == "backward":
-                written.reverse()  # the text is of the target language
+                written.reverse()  # the text is in the target language
             source, target = written
             lines = stream_lines(find_file(self._text), "strict")
             translations = read_translations(self.folder / "translations")
@@ -410,14 +414,14 @@ class Backtranslation:
                     count += 1
         _check_number(count, f"synthetic.keep={shown(self.synthetic.keep)}", self.settings)
         for unfinished, file in zip(partial, files, strict=True):
-            # A file with its final name is complete.
+            # Renaming last guarantees that a file with its final name is complete.
             os.replace(unfinished, file)
         return count
 
-    # Step 5
+    # Step 5: final model
 
     def _train_final(self) -> float:
-        """Trains a model on real and synthetic pairs; returns its test score."""
+        """Trains the final model on real and synthetic pairs, and returns its test score."""
         folder = self.folder / "model"
         tag = self.synthetic.tag if self.synthetic.direction == "backward" else None
         data = {
@@ -428,22 +432,28 @@ class Backtranslation:
             "target": self.corpus.languages[1],
             "tags": {"synthetic": tag} if tag else None,
         }
-        self._train(folder, {**self._training_values, "data": data}, "step 5 (model of all pairs)")
+        self._train(folder, {**self._training_values, "data": data}, "step 5 (final model)")
         results = json.loads((folder / "results.json").read_text())
         name = self.settings.metric["name"]
-        # The loss is a figure of validation only.
+        # The metric `loss` exists only for validation.
         final = results["scores"].get(name, {"score": results["validation"].get(name)})
         score = float(final["score"])
-        log.info("%s %s %.2f; all files are in %s", results["part"], name, score, self.folder)
+        log.info(
+            "back-translation finished: %s %s %.2f; results in %s",
+            results["part"],
+            name,
+            score,
+            self.folder,
+        )
         return score
 
 
 @dataclass(frozen=True)
 class ScoredTranslation:
-    """A translation.
+    """A translation with its score.
 
     text: the translation
-    score: log-probability per token, in nats; -inf for an empty translation
+    score: log-probability per token in nats; -inf for an empty translation
     """
 
     text: str
@@ -451,10 +461,11 @@ class ScoredTranslation:
 
 
 def read_translations(file: Path) -> Iterator[ScoredTranslation]:
-    """Reads an n-best list (Moses format) with one hypothesis for each sentence."""
+    """Yields the translations of an n-best list in Moses format with one hypothesis per
+    sentence."""
     for line in stream_lines(file, "strict"):
         fields, log_prob = line.rsplit(" ||| ", 1)[0].rsplit(" ||| logprob= ", 1)
         text = fields.partition(" ||| ")[2]
         count = len(words(text))
-        # </s> is a token too.
+        # The end symbol </s> also counts as a token.
         yield ScoredTranslation(text, float(log_prob) / (count + 1) if count else -np.inf)

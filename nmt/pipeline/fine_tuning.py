@@ -1,4 +1,4 @@
-"""Fine-tuning: initial weights of a network from a trained model."""
+"""Initialises a network with the weights of a trained model, for fine-tuning."""
 
 import torch
 
@@ -10,15 +10,16 @@ VOCABULARY = (
     "source_embedding.weight", "target_embedding.weight", "output.weight", "output.bias",
     "lexical.output.weight",
 )  # fmt: skip
-"""Parameters with a row for each piece."""
+"""Names of parameters that have one row per subword."""
 
 
 def take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
-    """Copies the weights of a trained model.
+    """Copies the weights of a trained model into a network.
 
-    The network may have further pieces at the end of its vocabulary. Their vectors keep their
-    initial values, and their bias is that of the least probable piece. Raises UserError if any
-    other shape differs.
+    The network's vocabulary may have additional subwords at its end. Their embeddings keep their
+    initial values, and their output bias is that of the least probable trained subword.
+
+    Raises UserError if the shape of any other parameter differs.
     """
     weights = saved.weights
     parameters = dict(network.named_parameters())
@@ -32,18 +33,19 @@ def take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
     )
     if wrong:
         raise UserError(
-            f"init={saved.path}: its weights do not fit ({', '.join(wrong[:3])} …): leave the "
-            "sizes and parts of the network as they are"
+            f"init={saved.path}: weights do not match the network ({', '.join(wrong[:3])} …); do "
+            "not change the sizes and components of the network"
         )
     with torch.no_grad():
         for name, parameter in parameters.items():
             rows = parameter[: len(weights[name])] if parameter.dim() else parameter
             rows.copy_(weights[name])
-        # Pieces without training begin as improbable as the rarest piece.
+        # New subwords start as improbable as the least probable trained subword.
         network.output.bias[len(weights["output.bias"]) :] = weights["output.bias"].min()
 
 
 def _fits(name: str, shape: torch.Size, saved: torch.Size) -> bool:
-    """Returns whether a saved parameter has the shape of the network, or fewer pieces."""
+    """Returns whether a saved parameter has the same shape as in the network, or fewer vocabulary
+    rows."""
     has_more_pieces = name in VOCABULARY and shape[1:] == saved[1:] and shape[0] >= saved[0]
     return shape == saved or has_more_pieces

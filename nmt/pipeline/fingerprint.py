@@ -1,4 +1,4 @@
-"""Hashes of everything that an output depends on: models, files and settings."""
+"""Digests of all inputs that determine an output: models, files and settings."""
 
 import hashlib
 from pathlib import Path
@@ -14,14 +14,15 @@ from nmt.storage.checkpoint import find_checkpoint
 MODELS = ("model", "reverse", "compare")
 """Settings that name models."""
 FREE = ("output", "resume", "device", "threads")
-"""Settings that an output does not depend on."""
+"""Settings that do not affect the output."""
 
 
 def fingerprint(settings: Settings) -> dict[str, str]:
-    """Hashes by the names of settings: of models, of files, and one of all other settings.
+    """Returns digests of models and files by setting name, and one digest of all other settings.
 
-    Empty for an output to stdout, which cannot be resumed. Raises UserError if a model or a file is
-    not found.
+    Returns an empty dictionary for output to stdout, which cannot be resumed.
+
+    Raises UserError if a model or a file is not found.
     """
     values = settings.values
     if values.get("output") is None:
@@ -37,7 +38,7 @@ def fingerprint(settings: Settings) -> dict[str, str]:
 
 
 def hash_of_files(named: Any) -> str:
-    """Hash of files, and of the best models of run directories.
+    """Returns a digest of files, and of the best models of run folders.
 
     named: a path, or a list of paths
     """

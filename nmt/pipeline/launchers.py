@@ -1,4 +1,4 @@
-"""Launchers of Hydra for the runs of a sweep; each calls `nmt.sweep.job.train`."""
+"""Hydra launchers for the runs of a sweep; each launcher calls `nmt.sweep.job.train`."""
 
 import os
 import shutil
@@ -24,27 +24,27 @@ from nmt.sweep import job
 from nmt.sweep.run_status import Run, find
 
 NOTES = ".sweep"
-"""Folder of a sweep for locks, shared tokenizers, and files of launchers."""
+"""Name of the subfolder of a sweep for locks, shared tokenizers and launcher files."""
 PACKAGES = {"workers": "joblib", "slurm": "submitit", "slurm_here": "submitit", "ray_here": "ray"}
-"""Packages of the launchers of conf/hydra/launcher."""
+"""Python package required by each launcher in conf/hydra/launcher."""
 EXTRAS = {"joblib": "sweep", "submitit": "sweep", "ray": "ray"}
-"""Extras that install the launchers of a package."""
+"""Extra of nmt that installs the Hydra plugin for a package."""
 CHOICE = "hydra/launcher="
 SETTING = "hydra.launcher."
 ACCEPTED = (
-    f"of Hydra's settings, a sweep accepts {CHOICE}NAME and {SETTING}KEY=VALUE; its folder is "
-    "run_dir=DIR, and its kind is chosen by sweep=NAME (grid, halving, optuna)"
+    f"not supported; a sweep accepts {CHOICE}NAME and {SETTING}KEY=VALUE. Set the folder by "
+    "run_dir=DIR and the kind of sweep by sweep=grid, halving or optuna"
 )
-"""Remedy for other settings of Hydra."""
+"""Remedy for Hydra settings that a sweep does not accept."""
 
 
 def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
-    """Checks the settings of Hydra for a sweep: the name of a launcher, and the launcher's keys.
+    """Checks the Hydra settings of a sweep: the name of a launcher, and the launcher's keys.
 
-    overrides: the settings
+    overrides: Hydra settings on the command line
     choices: names of the installed launchers
 
-    Raises UserError for a launcher that cannot be used, ConfigErrors for other wrong settings.
+    Raises UserError if a launcher cannot be used, and ConfigErrors for other invalid settings.
     """
     from omegaconf import OmegaConf
 
@@ -55,12 +55,12 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
         _check_launcher(text.removeprefix(CHOICE), choices)
     parsed, errors = parse(settings)
     config = by_hydra(None, chosen)
-    # Hydra locks its own settings; the check sets them in this copy.
+    # Hydra's settings are read-only, so the check unlocks this copy.
     OmegaConf.set_readonly(config.hydra, None)
     for override in parsed:
         try:
             errors += apply(config, [override])
-        except hydra_errors() as error:  # a value of another type
+        except hydra_errors() as error:  # a value of the wrong type
             errors.append(ConfigError(override.input_line, reason(error)))
     refuse(errors)
 
@@ -70,37 +70,37 @@ def _check_launcher(name: str, choices: Sequence[str]) -> None:
     package = PACKAGES.get(name)
     if package is not None and not is_installed(package):
         raise UserError(
-            f"{CHOICE}{name} needs hydra-{package}-launcher: pip install "
+            f"{CHOICE}{name}: needs hydra-{package}-launcher; run pip install "
             f"'.[{EXTRAS[package]}]' in a checkout of nmt"
         )
     if name not in choices:
         raise UserError(f"{CHOICE}{name}: no such launcher (available: {', '.join(choices)})")
     if name.endswith("slurm") and not shutil.which("srun"):
         raise UserError(
-            f"{CHOICE}{name}: this machine has no Slurm (no command srun); {CHOICE}slurm_here "
-            "tries the same here"
+            f"{CHOICE}{name}: Slurm not found on this machine (command srun); use "
+            f"{CHOICE}slurm_here to run without Slurm"
         )
 
 
 def is_installed(package: str) -> bool:
-    """Returns whether Hydra's plugin for a package is installed."""
+    """Returns whether Hydra's launcher plugin for a package is installed."""
     try:
         return find_spec(f"hydra_plugins.hydra_{package}_launcher") is not None
-    except ModuleNotFoundError:  # no plugin at all
+    except ModuleNotFoundError:  # no Hydra plugin is installed
         return False
 
 
 def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[str]) -> None:
-    """Trains runs by a launcher.
+    """Trains runs with a Hydra launcher.
 
     folder: folder of the sweep
     runs: runs to train
-    epochs: epoch after which they stop; 0: at their end
-    settings: settings of Hydra, such as hydra/launcher=workers
+    epochs: epoch after which the runs stop; 0 trains each run to its end
+    settings: Hydra settings, such as hydra/launcher=workers
     """
     folder = folder.resolve()
     (folder / NOTES).mkdir(parents=True, exist_ok=True)
-    # Hydra's grammar reads escapes within quotes.
+    # Hydra's grammar interprets escapes in quoted strings.
     quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
     names = ",".join(f"'{run.name}'" for run in runs)
     overrides = [
@@ -115,7 +115,7 @@ def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[st
         "hydra/hydra_logging=none",
         *search_path(),
     ]
-    # hydra.main reads its arguments from the command line only.
+    # hydra.main reads its arguments only from sys.argv.
     typed = sys.argv
     sys.argv = [typed[0], "-m", *overrides, *settings]
     try:
@@ -125,12 +125,12 @@ def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[st
 
 
 def train(config: Any) -> None:
-    """Trains one run; a launcher calls this function for each."""
+    """Trains one run; called by a launcher for each run."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
     folder = Path(config.folder)
-    # The launcher passes names only; the record in the folder has the rest.
+    # A launcher passes only names; the sweep folder contains all other data.
     [run] = [run for run in find(folder) if run.name == config.run]
     launcher: Any = OmegaConf.to_container(HydraConfig.get().launcher, resolve=True)
     job.train(run, config.epochs, config.sweeper, launcher, folder / NOTES)

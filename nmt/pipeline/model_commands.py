@@ -1,4 +1,5 @@
-"""Commands that use trained models: settings become one call of the package that does the work."""
+"""Implements the commands that use trained models: each passes its settings to the responsible
+package."""
 
 import contextlib
 from collections.abc import Iterator
@@ -45,12 +46,12 @@ Placed = TypeVar("Placed", bound=ModelSettings)
 
 @contextlib.contextmanager
 def _ranks(settings: Placed) -> Iterator[tuple[Ranks, Placed]]:
-    """All processes that torchrun has started, and the settings with the device of this one."""
+    """Provides the distributed ranks, and the settings with the device of this rank."""
     if not of_torchrun().several:
         yield ALONE, settings
         return
     is_on_gpu = find_device(settings.device).type == "cuda"
-    with together(is_on_gpu, "The same command continues its work") as ranks:
+    with together(is_on_gpu, "Run the same command again to continue") as ranks:
         yield ranks, replace(settings, device=str(device_of(ranks, settings.device)))
 
 
@@ -79,7 +80,7 @@ def translate(settings: TranslateSettings) -> None:
 
 
 def score(settings: ScoreSettings) -> float:
-    """Scores given translations; returns their perplexity."""
+    """Scores given translations, and returns their perplexity."""
     with _ranks(settings) as (ranks, placed):
         return score_files(
             partial(translator_for, placed),
@@ -96,7 +97,8 @@ def score(settings: ScoreSettings) -> float:
 
 
 def evaluate(settings: EvaluateSettings) -> float:
-    """Prints the scores of a model's translations; returns that of the chosen metric."""
+    """Prints the scores of a model's translations, and returns the score of the configured
+    metric."""
     return evaluate_file(
         partial(translator_for, settings),
         build.make(settings.values, "metric"),
@@ -107,7 +109,7 @@ def evaluate(settings: EvaluateSettings) -> float:
 
 
 def align(settings: AlignSettings) -> float | None:
-    """Aligns words; returns the alignment error rate if there is a gold standard."""
+    """Aligns words, and returns the alignment error rate if gold alignments are given."""
     if settings.links and settings.gold:
         return compare_files(settings.links, settings.gold, settings.source)
     backward = None
@@ -155,7 +157,7 @@ def label(settings: LabelSettings) -> None:
 
 
 def index(settings: IndexSettings) -> None:
-    """Writes an index of training sentences."""
+    """Writes an index of training sentences for the search of similar sentences."""
     index_files(
         partial(translator, settings.model, device=settings.device),
         model=settings.model,
@@ -166,7 +168,7 @@ def index(settings: IndexSettings) -> None:
 
 
 def export(settings: ExportSettings) -> None:
-    """Writes a model in another form."""
+    """Exports a model to another format."""
     export_model(
         partial(translator, settings.model, device="cpu"),
         model=settings.model,
@@ -176,7 +178,7 @@ def export(settings: ExportSettings) -> None:
 
 
 def compare(settings: CompareSettings) -> None:
-    """Compares translations of one text."""
+    """Compares several translations of the same source."""
     compare_systems(
         partial(translator, device=settings.device),
         build.make(settings.values, "metric"),

@@ -1,4 +1,4 @@
-"""Several runs of a command that does not train, one after another (-m)."""
+"""Runs a non-training command once for each combination of values (-m), in sequence."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -20,37 +20,38 @@ def run_all(
     """Runs a command with every combination of the values on its command line.
 
     command: name of the command
-    run: function of its settings
-    overrides: command line, with several values for some keys
-    dry: --dry-run, an error here
+    run: function of the settings
+    overrides: command-line overrides, with several values for some keys
+    dry: whether --dry-run is given, which is an error
 
-    Raises UserError for --dry-run and settings of Hydra, which belong to trainings; ConfigErrors
-    for errors of all combinations; SystemExit if some combinations fail.
+    Raises UserError for --dry-run and Hydra settings, which only training commands accept. Raises
+    ConfigErrors if all combinations are invalid, and SystemExit if some combinations fail.
     """
     for text in [*overrides, *(["--dry-run"] if dry else [])]:
         if text.startswith(("hydra", "--")):
-            raise UserError(f"{text}: only for sweeps of commands that train")
+            raise UserError(f"{text}: supported by sweeps of training commands only; leave it out")
     combinations = variants(overrides)
     first_valid(command, combinations)
     failed = False
     for combination in combinations:
-        log.info("%s", " ".join(combination))
+        log.info("running nmt.%s %s", command, " ".join(combination))
         try:
             run(configure(command, combination))
         except UserError as error:
             log.error("%s", error)
-            failed = True  # the other combinations still run
+            failed = True  # all further combinations still run
     if failed:
         raise SystemExit(1)
 
 
 def first_valid(command: str, combinations: Sequence[Sequence[str]]) -> Settings:
-    """The settings of the first combination without errors.
+    """Returns the settings of the first valid combination.
 
     command: name of the command
-    combinations: command lines
+    combinations: overrides of each combination
 
-    Raises ConfigErrors if there is none: the errors that all combinations share, or else all.
+    Raises ConfigErrors if no combination is valid, with the errors common to all, or else with all
+    errors.
     """
     errors: list[Sequence[ConfigError]] = []
     for combination in combinations:
@@ -63,7 +64,10 @@ def first_valid(command: str, combinations: Sequence[Sequence[str]]) -> Settings
 
 
 def variants(overrides: Sequence[str]) -> list[list[str]]:
-    """The command lines of all runs of a sweep. Raises ConfigErrors for invalid overrides."""
+    """Returns the overrides of every run of a sweep.
+
+    Raises ConfigErrors if an override is invalid.
+    """
     parsed, errors = parse(overrides)
     refuse(errors)
     alternatives = [

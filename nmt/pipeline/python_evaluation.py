@@ -1,4 +1,4 @@
-"""Evaluation from Python: `nmt.evaluate`."""
+"""Implements `nmt.evaluate` for calls from Python."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,22 +21,26 @@ def evaluate(
     metric: Metric | None = None,
     plugins: Sequence[str] = (),
 ) -> dict[str, Result]:
-    """Scores of a model's translations, with sacreBLEU's signatures: BLEU, chrF, TER, exact match.
+    """Returns the scores of a model's translations, with sacreBLEU signatures: BLEU, chrF, TER,
+    exact match.
 
-    model: a translator, or a run directory or checkpoint file
-    data: a `datasets.Dataset`, or another mapping of names to lists of texts
-    source, reference: names of columns; several references are scored together
-    metric: options of the metrics; default: BLEU's tokeniser by the target language
-    plugins: packages outside nmt whose code the model needs, and is permitted to run
+    model: a translator, a run folder or a checkpoint file
+    data: a `datasets.Dataset`, or another mapping from column names to lists of strings
+    source: name of the source column
+    reference: names of the reference columns, which are scored together
+    metric: metric options; by default, BLEU's tokeniser depends on the target language
+    plugins: packages outside nmt whose code the model may use
 
-    Raises UserError for a column that is not there, and for a model that classifies.
+    Raises UserError if a column is missing or the model is a classifier.
     """
     translator = model if isinstance(model, Translator) else load(model, plugins=plugins)
     if not isinstance(translator, Translator):
-        raise UserError(f"model={model}: classifies, and is not evaluated by translations")
+        raise UserError(f"model={model}: is a classifier, must be a translation model")
     columns = getattr(data, "column_names", None) or list(data)
     missing = [name for name in (source, *as_list(reference)) if name not in columns]
     if missing:
-        raise UserError(f"data: no column {missing[0]}; there are {', '.join(map(str, columns))}")
+        raise UserError(
+            f"data: column {missing[0]} not found (available: {', '.join(map(str, columns))})"
+        )
     references = [list(data[name]) for name in as_list(reference)]
     return scores_of(translator, metric or Metric(), list(data[source]), references)[1]

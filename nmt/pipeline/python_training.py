@@ -1,4 +1,4 @@
-"""Training from Python: `nmt.train`."""
+"""Implements `nmt.train` for calls from Python."""
 
 import json
 import logging
@@ -25,11 +25,11 @@ from nmt.training.callback import Callback
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A finished run.
+    """A finished training run.
 
-    folder: run directory
-    score: test score in the chosen metric
-    plugins: packages outside nmt that the run needs
+    folder: run folder
+    score: test score in the configured metric
+    plugins: packages outside nmt that the run uses
     """
 
     folder: Path
@@ -43,12 +43,12 @@ class TrainedRun:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """Content of metrics.jsonl: figures of training and validation, in their order."""
+        """Records of metrics.jsonl: training and validation metrics in chronological order."""
         return read_metrics(self.folder)
 
     @cached_property
     def translator(self) -> Translator:
-        """The best model of the run."""
+        """Translator with the best checkpoint of the run."""
         translator = load(self.folder, plugins=self.plugins)
         assert isinstance(translator, Translator)
         return translator
@@ -60,15 +60,16 @@ def train(
     callbacks: Sequence[Callback] = (),
     plugins: Sequence[str] = (),
 ) -> TrainedRun:
-    """Trains a translation model and tests it.
+    """Trains a translation model and evaluates it on the test set.
 
-    overrides: words of the command line, such as "decoder=luong", "run_dir=OUT", "resume=OUT"
+    overrides: command-line words, such as "decoder=luong", "run_dir=OUT" or "resume=OUT"
     data: a `datasets.DatasetDict` with the splits train, validation and test, or a
-        `datasets.Dataset`; data.source and data.target name the columns. None: as in `overrides`
-    callbacks: callbacks of the trainer, called after that of the configuration
+        `datasets.Dataset`; data.source and data.target name the columns. None uses the data in
+        `overrides`
+    callbacks: trainer callbacks, called after the callback of the configuration
     plugins: packages outside nmt whose code may be used
 
-    Raises UserError for wrong settings or data, Stopped if it was interrupted and saved.
+    Raises UserError for invalid settings or data, and Stopped if the training is interrupted.
     """
     words = list(overrides)
     if data is not None:
@@ -84,9 +85,10 @@ def train(
 
 
 def _saved(data: Any) -> Path:
-    """A folder in the cache with the data set, so that the run can be resumed and repeated."""
+    """Saves a data set to a cache folder and returns the folder, so that the run can be resumed and
+    repeated."""
     parts = data.values() if hasattr(data, "values") else [data]
-    # The library hashes content and transformations, so equal data sets share a folder.
+    # Fingerprints hash content and transformations, so equal data sets share a folder.
     name = "-".join(part._fingerprint for part in parts)
     folder = cache_folder() / "datasets" / name
     if not folder.is_dir():
@@ -96,7 +98,8 @@ def _saved(data: Any) -> Path:
 
 @contextmanager
 def _process_unchanged() -> Iterator[None]:
-    """Closes the log file of the run afterwards, and restores logging and the number of threads."""
+    """Restores logging and the number of threads at the end of a `with` block, and closes the run's
+    log file."""
     threads = torch.get_num_threads()
     logger = logging.getLogger("nmt")
     handlers = logger.handlers[:]

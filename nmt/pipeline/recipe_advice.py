@@ -1,4 +1,4 @@
-"""Advice for a first training on own text: a recipe if the plan has too few updates."""
+"""Warns about training runs with too few updates, and suggests a recipe."""
 
 import logging
 
@@ -10,13 +10,13 @@ from nmt.training.task.translation_task import TranslationTask
 
 log = logging.getLogger(__name__)
 FEW_UPDATES = 1000
-"""Smallest number of planned updates without a warning."""
+"""Minimum number of planned updates for which no warning is logged."""
 
 
 def advise_recipe(settings: TrainingSettings, parts: Parts, ranks: Ranks) -> None:
-    """Warns about a plan of few updates, and names the experiment for this number of pairs.
+    """Logs a warning if few updates are planned, with the recommended experiment for the data size.
 
-    Fine-tuning, generated data and a typed number of updates need no advice.
+    There is no warning for fine-tuning, generated data, or an explicit number of updates.
     """
     task = parts.task
     trainer = settings.trainer

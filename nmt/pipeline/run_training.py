@@ -1,4 +1,4 @@
-"""Start, resume and restart of a training run."""
+"""Starts, resumes and restarts training runs."""
 
 import contextlib
 import logging
@@ -47,14 +47,14 @@ from nmt.training.training_run import TrainingRun
 
 log = logging.getLogger(__name__)
 TRIAL_UPDATES = 100
-"""Smallest number of updates of a run that is tested with final_test=auto."""
+"""Minimum number of updates for which final_test=auto evaluates the test set."""
 
 
 class Trained(NamedTuple):
-    """Result of a training.
+    """Result of a training run.
 
-    folder: run directory
-    score: test score in the chosen metric
+    folder: run folder
+    score: test score in the configured metric
     """
 
     folder: Path
@@ -62,18 +62,18 @@ class Trained(NamedTuple):
 
 
 def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Trained:
-    """Trains and tests, from the beginning or from the last checkpoint.
+    """Trains and tests a model, from the beginning or from the last checkpoint.
 
-    settings: checked settings
-    callbacks: further callbacks of the trainer
+    settings: validated settings
+    callbacks: additional trainer callbacks
 
-    Raises UserError if the data cannot be used, Stopped after an interruption.
+    Raises UserError if the data cannot be used, and Stopped after an interruption.
     """
-    # Before the first product: oneDNN reads its limits once.
+    # Called before the first matrix multiplication, since oneDNN reads its limits only once.
     keep_few_products()
     with together(find_device(settings.device).type == "cuda") as ranks:
         facts = {**flat(settings.values), **versions()}
-        ranks.agree("configuration", facts, "start all with the same command and versions")
+        ranks.agree("configuration", facts, "start all ranks with the same command and versions")
         path = settings.resume
         if path is None and ranks.attempt:
             path = ranks.of_first(_saved_folder(settings, ranks))
@@ -83,15 +83,15 @@ def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Tra
 
 
 def _saved_folder(settings: TrainingSettings, ranks: Ranks) -> str | None:
-    """Folder of a run that torchrun has restarted; None without a checkpoint."""
+    """Returns the folder of a run that torchrun has restarted; None if there is no checkpoint."""
     folder = settings.run_dir or (noted_folder() if ranks.first else None)
     return folder if folder and (Path(folder) / ckpt.LAST).exists() else None
 
 
 def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback] = ()) -> Trained:
-    """Trains a new run in `run_dir`, or in a new folder of runs/."""
+    """Trains a new run in `run_dir`, or in a new subfolder of runs/."""
     device_of(ranks, settings.device)
-    # Only rank 0 writes; the others receive the name of the folder.
+    # Only rank 0 writes; all other ranks receive the name of the folder.
     if not ranks.first:
         folder = Path(ranks.of_first(""))
         return Trained(folder, _run(settings, folder, ranks, callbacks).run())
@@ -101,24 +101,24 @@ def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback
         folder = Path(settings.run_dir)
         lock = claim(folder)
     note_folder(str(folder))
-    # The other ranks wait for the name in the first lines of this function.
+    # Sends the name of the folder to all waiting ranks.
     ranks.of_first(str(folder))
     with lock:
         set_up_logging(folder / "train.log")
         try:
             return Trained(folder, _run(settings, folder, ranks, callbacks).run())
-        # torchrun may restart the lost rank, and the run is resumed in this folder.
+        # torchrun may restart the lost rank and resume the run in this folder.
         except Lost:
             raise
         except Exception:
-            # A run that could not begin leaves nothing behind.
+            # A run that failed before its first update leaves no folder.
             if not _has_updates(folder):
                 _give_up(folder, lock)
             raise
 
 
 def _give_up(folder: Path, lock: Lock) -> None:
-    """Removes the folder of a run without an update."""
+    """Removes the folder of a run that has no update."""
     set_up_logging()
     clear(folder)
     lock.release()
@@ -127,7 +127,7 @@ def _give_up(folder: Path, lock: Lock) -> None:
 
 
 def _has_updates(folder: Path) -> bool:
-    """Whether a checkpoint contains at least one update."""
+    """Returns whether the run folder has a checkpoint after at least one update."""
     try:
         return _progress(ckpt.read(folder / ckpt.LAST)).update > 0
     except UserError:
@@ -137,9 +137,9 @@ def _has_updates(folder: Path) -> bool:
 def resume(
     settings: TrainingSettings, path: str, ranks: Ranks, callbacks: Sequence[Callback] = ()
 ) -> Trained:
-    """Continues the run in the folder `path`.
+    """Resumes the run in the folder `path`.
 
-    The result equals that of an uninterrupted run bit for bit.
+    The result is bit-identical to that of an uninterrupted run.
     """
     folder = Path(path)
     with Lock(folder / LOCK, f"resume={path}") if ranks.first else contextlib.nullcontext():
@@ -155,7 +155,7 @@ def resume(
             _log_finished(settings, saved, folder)
             return Trained(folder, float("nan") if progress.best is None else progress.best)
         log.info("resuming the run in %s at update %s", folder, f"{progress.update:,}")
-        # With other ranks, sums are in another order anyway.
+        # With a different number of ranks, the order of sums differs regardless of threads.
         if saved.meta.get("ranks", 1) == ranks.count:
             is_set = settings.threads is not None or "OMP_NUM_THREADS" in os.environ
             _use_threads_of(saved, is_set)
@@ -168,7 +168,7 @@ def _is_finished(settings: TrainingSettings, progress: TrainingProgress) -> bool
 
 
 def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -> None:
-    """Logs that a run is finished, and the changed settings, which have no effect."""
+    """Logs that a run is finished, and names changed settings, which have no effect."""
     before = flat(saved.meta["config"])
     after = flat(settings.values)
     changed = sorted(
@@ -176,9 +176,9 @@ def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -
         for key in {*before, *after}
         if key.partition(".")[0] not in NOT_LEARNT and before.get(key) != after.get(key)
     )
-    unused = f"The changed settings have no effect: {', '.join(changed)}. " if changed else ""
+    unused = f"Changed settings have no effect: {', '.join(changed)}. " if changed else ""
     log.info(
-        "%s: the run is finished (%s epochs). %sTo train it further, raise trainer.max_epochs",
+        "%s: the run is finished (%s epochs). %sTo continue training, raise trainer.max_epochs",
         folder,
         _progress(saved).epoch,
         unused,
@@ -186,9 +186,10 @@ def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -
 
 
 def _for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint:
-    """The checkpoint to resume from, without its best score if validation has changed.
+    """Returns the checkpoint for resuming, without its best score if the validation settings have
+    changed.
 
-    Scores of another metric, or of another amount of text, cannot be compared.
+    Scores of different metrics, or on different numbers of sentences, are not comparable.
     """
     _progress(saved)
     before = saved.meta["config"]
@@ -198,7 +199,8 @@ def _for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint
     if not changed:
         return saved
     log.info(
-        "%s changed: earlier validation scores are ignored, and the next one counts as the best",
+        "resume: %s changed, so earlier validation scores are ignored and the next score counts as "
+        "the best",
         ", ".join(changed),
     )
     training = saved.meta["training"]
@@ -207,29 +209,34 @@ def _for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint
 
 
 def _progress(saved: Checkpoint) -> TrainingProgress:
-    """The progress of a run. Raises UserError if its checkpoint is damaged."""
+    """Returns the training progress in a checkpoint.
+
+    Raises UserError if the checkpoint is damaged.
+    """
     try:
         return TrainingProgress.of(saved.meta["training"]["progress"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
-            f"{saved.path}: its state cannot be used ({error!r}); it is damaged"
+            f"{saved.path}: the training state in the checkpoint is damaged ({error!r}); start a "
+            "new run"
         ) from error
 
 
 def _use_threads_of(saved: Checkpoint, is_set: bool) -> None:
-    """Sets the number of threads of the interrupted run: the last digits of products depend on it.
+    """Sets the number of threads of the interrupted run, which affects rounding errors.
 
-    is_set: whether the user has set a number, which stays
+    saved: checkpoint of the run
+    is_set: whether the user has set the number of threads, which is then kept
     """
     before = saved.meta.get("threads")
     now = torch.get_num_threads()
     if isinstance(before, int) and 0 < before <= 4 * (os.cpu_count() or 1) and before != now:
         log.warning(
-            "this run began with %s threads: continuing with %s, as set; the results differ in the "
-            "last digits from those of an uninterrupted run"
+            "threads: the run began with %s and continues with %s, as set; rounding errors differ "
+            "from an uninterrupted run"
             if is_set
-            else "this run began with %s threads: using as many instead of %s, because the number "
-            "of threads affects the last digits",
+            else "threads: using %s, as in the interrupted run, instead of %s, because the number "
+            "of threads affects rounding errors",
             before,
             now,
         )
@@ -243,15 +250,15 @@ def _run(
     callbacks: Sequence[Callback],
     saved: Checkpoint | None = None,
 ) -> TrainingRun:
-    """Assembles a run and writes its description.
+    """Assembles a training run and writes its description to the run folder.
 
-    settings: checked settings
-    folder: run directory
-    ranks: all processes of the training
-    callbacks: further callbacks of the trainer
-    saved: checkpoint to continue from; None: a new run
+    settings: validated settings
+    folder: run folder
+    ranks: all processes of the training, started by torchrun
+    callbacks: additional trainer callbacks
+    saved: checkpoint to resume from; None for a new run
 
-    Raises UserError if the data has changed, or the disk is too full.
+    Raises UserError if the data has changed or disk space is insufficient.
     """
     config = {**settings.values, "run_dir": str(folder), "resume": None, "sweep": None}
     began = time.monotonic()
@@ -290,17 +297,17 @@ def _run(
 def _data_hashes(
     parts: Parts, folder: Path, ranks: Ranks, saved: Checkpoint | None
 ) -> dict[str, str]:
-    """Fingerprints of the data, by name.
+    """Returns fingerprints of the data by name.
 
-    Raises UserError if they differ between the ranks, or from those of the checkpoint to continue.
+    Raises UserError if they differ between ranks or from those in the checkpoint.
     """
     hashes = dict(parts.task.fingerprints)
-    # Before the comparison with the checkpoint: a rank that ends alone keeps the others waiting.
+    # Compared across ranks first, since a rank that fails alone keeps all other ranks waiting.
     ranks.agree("data", hashes, "all machines must see the same files")
     if saved is not None and saved.meta.get("data") != hashes:
         raise UserError(
-            f"resume={folder}: the data has changed since this run began; restore it, or start a "
-            "new run"
+            f"resume={folder}: the data has changed since the run began; restore the data, or "
+            "start a new run"
         )
     return hashes
 
@@ -308,9 +315,10 @@ def _data_hashes(
 def _parts(
     settings: TrainingSettings, folder: Path, ranks: Ranks, saved: Checkpoint | None
 ) -> Parts:
-    """The parts of a run.
+    """Builds the components of a run.
 
-    Raises UserError if the data cannot be used; a resumed run names the folder of its first start.
+    Raises UserError if the data cannot be used; for a resumed run, the message names the original
+    working directory.
     """
     try:
         return _seeded_parts(settings, ranks, saved)
@@ -318,24 +326,25 @@ def _parts(
         origin = started_in(folder)
         if saved is None or origin in (None, str(Path.cwd())):
             raise
-        remedy = f"relative paths belong to {origin}, where the run was started: resume it there"
+        remedy = f"relative paths refer to {origin}, where the run was started; resume it there"
         raise UserError(f"{error}; {remedy}") from error
 
 
 def _tests(settings: TrainingSettings) -> bool:
-    """Whether the best weights are tested; by default, unless the run is a short trial."""
+    """Returns whether the best checkpoint is evaluated on the test set; by default, short trial
+    runs are not."""
     if settings.final_test != "auto":
         return settings.final_test
     return not 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
 
 
 def _seeded_parts(settings: TrainingSettings, ranks: Ranks, saved: Checkpoint | None) -> Parts:
-    """The parts of a run, built from random numbers that depend on the seed alone.
+    """Builds the components of a run with random number generators seeded by `seed`.
 
-    Raises UserError if there is no model at init=.
+    Raises UserError if the model of init= is not found.
     """
     device = device_of(ranks, settings.device)
-    # Word order, batches and weights draw from three generators.
+    # Python, NumPy and PyTorch have separate random number generators.
     random.seed(settings.seed)
     np.random.seed(settings.seed)
     torch.manual_seed(settings.seed)
@@ -373,7 +382,7 @@ def _files(
 
 
 def _log_parts(parts: Parts, ranks: Ranks, seconds: float) -> None:
-    """Logs data, network, device, and packages that are not installed."""
+    """Logs data, network, device and missing optional packages."""
     data, network = parts.task.introduction()
     log.info("data: %s; prepared in %.1f s", data, seconds)
     weights = list(parts.task.network.parameters())
@@ -389,10 +398,11 @@ def _log_parts(parts: Parts, ranks: Ranks, seconds: float) -> None:
 
 
 def _check_space(folder: Path, parts: Parts) -> None:
-    """Raises UserError if the disk has no room for the checkpoints of the run.
+    """Raises UserError if the disk is too small for the checkpoints of the run.
 
-    A checkpoint holds weights, their moving average and two moments of the optimizer. The last one
-    is there twice while it is replaced. The best weights and those to average have their own files.
+    A checkpoint contains the weights, their moving average and two optimizer moments. The last
+    checkpoint exists twice while it is replaced. The best weights and the weights to average have
+    their own files.
     """
     trainer = parts.trainer
     weights = sum(parameter.nbytes for parameter in parts.task.network.parameters())
@@ -400,7 +410,7 @@ def _check_space(folder: Path, parts: Parts) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(
-            f"{folder}: {free / 1e6:,.0f} MB are free on its disk, and the checkpoints of this run "
-            f"take up to {needed / 1e6:,.0f} MB. Choose another run_dir, or lower trainer.keep and "
+            f"{folder}: {free / 1e6:,.0f} MB free on the disk, but the checkpoints of the run need "
+            f"up to {needed / 1e6:,.0f} MB. Choose another run_dir, or lower trainer.keep and "
             "trainer.average"
         )

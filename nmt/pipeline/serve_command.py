@@ -1,4 +1,4 @@
-"""Assembly of a server (nmt.serve): models, limits, an index of similar sentences."""
+"""Builds the server of nmt.serve: models, limits, and an index of similar sentences."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -19,18 +19,18 @@ from nmt.storage.checkpoint import read_model
 
 
 def serve(settings: ServeSettings) -> None:
-    """Serves until the process is stopped."""
+    """Runs the server until the process is stopped."""
     app = server_of(settings).app(origins=settings.origins or [], reload=settings.reload)
     if not settings.log_texts:
-        # Warnings of this package quote the input.
+        # Warnings of nmt.inference quote input sentences.
         logging.getLogger("nmt.inference").setLevel(logging.ERROR)
     run_server(app, settings.host, settings.port)
 
 
 def server_of(settings: ServeSettings) -> Server:
-    """The server with its models.
+    """Returns the server with its models.
 
-    Raises UserError if a model, the index or the keys cannot be read.
+    Raises UserError if a model, the index or the client keys cannot be read.
     """
     limits = Limits(
         settings.max_characters,
@@ -41,7 +41,7 @@ def server_of(settings: ServeSettings) -> Server:
         settings.per_minute,
         _read_keys(settings.keys) if settings.keys else [],  # without keys, the server is open
     )
-    # One batch at a time, which uses all threads of the machine.
+    # A single worker, since one batch uses all CPU threads.
     pool = ThreadPoolExecutor(1, "model")
     models = Models(
         [
@@ -61,7 +61,10 @@ def server_of(settings: ServeSettings) -> Server:
 
 
 def _read_keys(name: str) -> list[str]:
-    """Keys of clients from a file with a key per line. Raises UserError if the file has none."""
+    """Reads client keys from a file with one key per line.
+
+    Raises UserError if the file contains no keys.
+    """
     lines = read_lines(find_file(name))
     keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not keys:
@@ -70,13 +73,16 @@ def _read_keys(name: str) -> list[str]:
 
 
 def _loaded(settings: ServeSettings, path: str) -> Translator | TextClassifier:
-    """Loads a translator or a classifier. Raises UserError unless it reads plain text."""
+    """Loads a translator or a classifier.
+
+    Raises UserError if the model does not read plain text.
+    """
     if read_model(path).meta.get("command") == "classify":
         return text_classifier(path, settings.device)
     translator = translator_for(settings, path)
     columns = translator.tokenizer.columns
     if not columns.plain:
         raise UserError(
-            f"model={path}: reads {columns.described}; a server translates plain text only"
+            f"model={path}: reads {columns.described}; nmt.serve supports plain text only"
         )
     return translator

@@ -1,4 +1,4 @@
-"""Sweeps: runs of a command line with -m, each in a folder, trained and reported."""
+"""Sweeps (-m): trains every run of a command line in its own folder, and reports the results."""
 
 import glob
 import json
@@ -42,13 +42,13 @@ from nmt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 OF_THE_SWEEP = re.compile(r"[+~]*(run_dir|sweep(\..*)?)(=|$)")
-"""Overrides that the runs of a sweep do not receive."""
+"""Pattern of overrides that belong to the sweep and are not passed to its runs."""
 FINGERPRINTED = ("train", "validation", "config")
-"""Keys of data sets for files whose content is in the data's fingerprint."""
+"""Data keys that name files whose content is part of the data fingerprint."""
 WITH_FILES = {"init", "vectors", "objective", "tokenizer"}
 """Keys and groups that may name files or runs."""
 END_SECONDS = 60
-"""Seconds in which the runs of a killed sweep stop (sweep/child.py)."""
+"""Seconds in which the runs of a killed sweep save their state and stop (sweep/child.py)."""
 
 
 def sweep(
@@ -56,13 +56,13 @@ def sweep(
 ) -> None:
     """Trains every combination of the values on a command line, each in its own folder.
 
-    command: a command that trains
-    run: function of its settings; unused, because each run is a process of its own
-    overrides: command line, with several values for some keys, and with settings of Hydra such
-        as hydra/launcher=workers
-    dry: only lists the runs
+    command: name of a training command
+    run: ignored, since each run is a separate process
+    overrides: command-line overrides, with several values for some keys and optional Hydra settings
+        such as hydra/launcher=workers
+    dry: whether the runs are only listed
 
-    Raises UserError, before any training, for errors of all runs; SystemExit if some runs fail.
+    Raises UserError before any training if all runs are invalid, and SystemExit if some runs fail.
     """
     of_hydra = [text for text in overrides if text.startswith("hydra")]
     job = TrainingJob(command, [text for text in overrides if text not in of_hydra], of_hydra)
@@ -77,17 +77,17 @@ def sweep(
                 job.drop_all_but(job.sweeper.planned(job))
             conclude(job, job.sweeper(job))
         except KeyboardInterrupt:
-            log.warning("stopped: the same command continues this run and all others")
+            log.warning("sweep stopped; run the same command again to continue all runs")
             raise
 
 
 @dataclass(frozen=True)
 class RunDescription:
-    """Identity of a run, and the parts of its name.
+    """Identity of a run and the components of its name.
 
-    key: hash of its settings and data
-    config: configuration of the run, and the choices of groups
-    values: values of the keys that its overrides name
+    key: digest of the settings and data
+    config: configuration of the run, with the choice of each group
+    values: values of the overridden keys
     """
 
     key: str
@@ -96,13 +96,13 @@ class RunDescription:
 
 
 class TrainingJob:
-    """Runs of one sweep (see `nmt.sweep.Job`).
+    """Runs of one sweep; implements `nmt.sweep.Job`.
 
-    command: a command that trains
-    overrides: command line, with several values for some keys
-    of_hydra: settings of Hydra
+    command: name of a training command
+    overrides: command-line overrides, with several values for some keys
+    of_hydra: Hydra settings
 
-    Raises ConfigErrors for errors of all runs.
+    Raises ConfigErrors if all runs are invalid.
     """
 
     def __init__(self, command: str, overrides: Sequence[str], of_hydra: Sequence[str]) -> None:
@@ -121,7 +121,7 @@ class TrainingJob:
         self._prints: dict[str, Mapping[str, str]] = {}
         self._known: dict[str, Run] = {}
         trials = self.grid(self.sweeper.grids) if self.sweeper.counted else [_of_a_run(first)]
-        # One valid combination is enough to read the data and to name the folder.
+        # A single valid combination is enough to read the data and to name the folder.
         values = first_valid(command, trials).values
         trackers_of(values)  # raises UserError before the data is read
         data_hashes = self._fingerprints(values)
@@ -135,13 +135,15 @@ class TrainingJob:
         node = self._config.get("sweep")
         if not node:
             choices = tuple(options("sweep"))
-            raise ConfigErrors([ConfigError("sweep", "says how to sweep", "null", choices)])
+            raise ConfigErrors(
+                [ConfigError("sweep", "choose the kind of sweep for -m", "null", choices)]
+            )
         refuse(build.faults_of("sweep", node) or build.faults_of_building("sweep", node))
         return build.make(self._config, "sweep")
 
     @property
     def metric(self) -> str:
-        """Score that chooses the best checkpoint, and the best run."""
+        """Name of the metric that selects the best checkpoint and the best run."""
         return str(self._config.get("choose_by") or build.make(self._config, "metric").name)
 
     @property
@@ -149,7 +151,7 @@ class TrainingJob:
         return self.metric not in LOWER_IS_BETTER
 
     def grid(self, grids: Sequence[str] | None) -> list[list[str]]:
-        why = "an interval is searched by sweep=optuna only; give values, or range(…)"
+        why = "interval(…) is supported by sweep=optuna only; give values or range(…)"
         typed = self._typed.values()
         refuse(ConfigError(o.key_or_group, why) for o in typed if o.is_interval_sweep())
         return [
@@ -176,7 +178,7 @@ class TrainingJob:
                 values = description.values
                 parts = {name: values[name] for name in named_by if name in values}
                 name = name_of(parts if named_by else usual_parts(values, description.config))
-                # Two runs may differ in a key that is not in the name.
+                # Runs may differ in a key that is not part of the name.
                 if name in {run.name for run in self._known.values()}:
                     name = f"{name}-{key[:6]}"
                 self._known[key] = Run(
@@ -193,21 +195,21 @@ class TrainingJob:
         return list(runs.values())
 
     def _warn_of_idle_overrides(self, run: Run, overrides: Sequence[str]) -> None:
-        """Warns of overrides that were added after a run had begun, and do not change it."""
+        """Logs a warning for overrides without effect that were added after a run had begun."""
         if not (run.begun or run.finished):
             return
         for text in set(overrides) - set(run.overrides):
             key = text.partition("=")[0].lstrip("+~")
             if key.partition(".")[0] in NOT_LEARNT and not OF_THE_SWEEP.match(text):
                 log.warning(
-                    "%s: has no effect on the run %s, which began without it; to train the run "
-                    "again, remove its folder",
+                    "%s: has no effect on run %s, which was started without this setting; remove "
+                    "the run folder to train again",
                     text,
                     run.name,
                 )
 
     def drop_all_but(self, planned: Sequence[Run]) -> None:
-        """Marks earlier runs that this sweep does not contain."""
+        """Marks earlier runs that are not in this sweep as dropped."""
         keys = {run.key for run in planned}
         for run in self._known.values():
             dropped = run.key not in keys
@@ -216,13 +218,13 @@ class TrainingJob:
 
     def train(self, runs: Sequence[Run], epochs: int = 0) -> None:
         unfinished = [run for run in runs if not run.reached(epochs)]
-        # Runs of a killed sweep save their state and stop.
+        # Waits while the runs of a killed sweep save their state and stop.
         until = time.monotonic() + END_SECONDS
         while any(run.holder() for run in unfinished) and time.monotonic() < until:
             time.sleep(0.5)
         running = [run for run in unfinished if run.state is RunState.RUNNING]
         for run in running:
-            log.warning("%s: another process is training this run; skipped", run.name)
+            log.warning("run %s: skipped, since another process is training it", run.name)
         for run in runs:
             run.note()
         ready = [run for run in unfinished if run not in running and self._can_begin(run)]
@@ -231,7 +233,8 @@ class TrainingJob:
                 launchers.launch(self.folder, ready, epochs, self.of_hydra)
 
     def _can_begin(self, run: Run) -> bool:
-        """Returns whether the configuration of a run is valid; records its errors as a failure."""
+        """Returns whether the configuration of a run is valid; otherwise records its errors as a
+        failure."""
         try:
             configure(self.command, run.overrides)
         except ConfigErrors as error:
@@ -263,14 +266,14 @@ class TrainingJob:
         try:
             config = compose(self.command, overrides)
             choices = choices_of(self.command, overrides)
-        except ConfigErrors:  # the run fails with them
+        except ConfigErrors:  # the run itself fails with these errors
             return RunDescription(digest([self.command, *overrides]), {}, typed)
         view = RunView(config, {})
         values = {key: choices[key] if key in choices else shown(view.value(key)) for key in typed}
         settings = learnt_settings(config)
         try:
             data: Any = self._fingerprints(config)
-            # A moved file with the same content does not make another run.
+            # Moving a file without changing its content does not change the run.
             settings["data"] = _without_paths(config["data"])
         except UserError as error:
             data = str(error)
@@ -282,13 +285,13 @@ class TrainingJob:
     def _fingerprints(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         key = json.dumps(config["data"], sort_keys=True, default=str)
         if key not in self._prints:
-            with waiting("reading the data"):
+            with waiting("reading the training data"):
                 self._prints[key] = fingerprints(self.command, config)
         return self._prints[key]
 
 
 def _without_paths(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a data set without the files whose content is in its fingerprint."""
+    """Returns the data settings without files whose content is in the data fingerprint."""
     settings = {
         key: value
         for key, value in data.items()
@@ -306,7 +309,7 @@ def _without_paths(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_content(value: Any) -> Any:
-    """Replaces the names of files and runs by hashes of their content."""
+    """Replaces the names of files and runs by digests of their content."""
     if isinstance(value, Mapping):
         return {key: _by_content(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -318,13 +321,14 @@ def _by_content(value: Any) -> Any:
 
 
 def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
-    """Text of --dry-run: a line for the sweep, and one for each run with its state."""
+    """Returns the output lines of --dry-run: a summary of the sweep, then each run with its
+    state."""
     states = {run.name: run.state for run in runs}
     width = max((len(run.name) for run in runs), default=0)
     summary = (
         overall(runs, states)
         if job.sweeper.counted
-        else "each trial is chosen after the earlier ones"
+        else "each trial is selected from the results of earlier trials"
     )
     lines = [f"{job.folder}: {summary}"]
     for run in runs:
@@ -339,41 +343,44 @@ def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
         lines.append(f"  {run.name:<{width}}  {state.value}{': ' if detail else ''}{detail}")
     unfinished = any(state is not RunState.FINISHED for state in states.values())
     if unfinished and time_left(runs, states) is None:
-        lines.append("the remaining time is known when one run has finished")
+        lines.append("remaining time: available after the first finished run")
     return lines
 
 
 def conclude(job: TrainingJob, runs: Sequence[Run]) -> None:
-    """Reports the runs. Raises SystemExit if some failed, or were interrupted."""
+    """Logs and reports the results of a sweep.
+
+    Raises SystemExit if a run failed or was interrupted.
+    """
     states = {run.name: run.state for run in runs}
-    log.info("%s: %s", job.folder, overall(runs, states))
+    log.info("sweep %s: %s", job.folder, overall(runs, states))
     if RunState.FINISHED in states.values():
         report_folders([str(job.folder)], different_data=True, trials=0)
     failed = [run for run in runs if states[run.name] is RunState.FAILED]
     for run in failed:
-        log.error("%s failed: %s", run.name, run.record().get("failure"))
+        log.error("run %s failed: %s", run.name, run.record().get("failure"))
     if failed:
-        log.error("to repeat %s, type the same command again", "them" if len(failed) > 1 else "it")
+        log.error("sweep: run the same command again to repeat failed runs")
     if any(state not in (RunState.FINISHED, RunState.HALTED) for state in states.values()):
         raise SystemExit(1)
 
 
 def _of_a_run(overrides: Sequence[str]) -> list[str]:
-    """The overrides of a sweep that its runs receive."""
+    """Returns the overrides of a sweep that are passed to its runs."""
     return [*(text for text in overrides if not OF_THE_SWEEP.match(text)), "sweep=grid"]
 
 
 def _first_value(override: Any) -> str:
-    """An override of several values with the first of them."""
+    """Returns an override of several values reduced to its first value."""
     value = override.value()
     first = value.start if hasattr(value, "end") else next(iter(override.sweep_string_iterator()))
     return f"{override.get_key_element()}={first}"
 
 
 def _distribution(override: Any) -> Any:
-    """Optuna's distribution of an override.
+    """Converts a sweep override to an Optuna distribution.
 
-    The forms are choice(a,b), range(1,9,step=2) and interval(0.1,1), also within int(…) or
+    Supported are choice(a,b), range(1,9,step=2) and interval(0.1,1), also within int(…) or
     tag(log,…).
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
