@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import pkgutil
 import re
 from pathlib import Path
 
@@ -249,6 +250,29 @@ def test_choices_of_ones_own_lie_beside_those_of_the_toolkit(tmp_path, monkeypat
         composition.forget()
     with pytest.raises(ConfigErrors, match="experiment=mine: unknown choice"):
         compose("experiment=mine")
+
+
+RECOMMENDED = {
+    "lr", "dropout", "label_smoothing", "warmup", "final", "num_layers", "grids", "source", "target", "name",
+}  # fmt: skip
+"""Keys for which a YAML file may recommend more than the class does alone."""
+
+
+@pytest.mark.parametrize(
+    "group", sorted({path.parent.name for path in Path(CONF).glob("*/*.yaml")})
+)
+def test_a_class_alone_has_the_defaults_of_its_yaml(group):
+    for path in Path(CONF).glob(f"{group}/*.yaml"):
+        settings = yaml.safe_load(path.read_text())
+        target = str((settings or {}).get("_target_", ""))
+        if not target.startswith("nmt.") or group in ("data", "tokenizer"):
+            continue
+        for key, parameter in inspect.signature(pkgutil.resolve_name(target)).parameters.items():
+            value = settings.get(key)
+            is_reference = isinstance(value, str) and "${" in value
+            if key in settings and key not in RECOMMENDED and not is_reference:
+                expected = tuple(value) if isinstance(value, list) else value
+                assert parameter.default in (inspect.Parameter.empty, expected), f"{path}: {key}"
 
 
 def test_the_groups_of_train_yaml_are_listed_in_it():

@@ -214,6 +214,23 @@ def test_constraints_in_words(small_run):
 STEMS = ("mann", "manns", "mannschaft", "hund", "hunde", "haus", "hausboot", "ein", "einen")
 
 
+def test_equal_samples_are_kept_and_equal_hypotheses_are_not(small_run):
+    lines = LINES[:8]
+    samples = nmt.load(small_run, search=Sample(n_best=6, temperature=0.01)).translations(lines)
+    assert all(len(translation.texts) == 6 for translation in samples)
+    assert any(len(set(translation.texts)) < 6 for translation in samples)
+    beams = nmt.load(small_run, search=Beam(width=6, n_best=6)).translations(lines)
+    assert all(len(set(translation.texts)) == len(translation.texts) for translation in beams)
+
+
+def test_penalties_of_attention_need_attention(small_run):
+    tokenizer = nmt.load(small_run).tokenizer
+    model = network("fixed", "none")
+    for search in (Beam(width=2, coverage=0.2), Diverse(width=4, groups=2, coverage=0.2)):
+        with pytest.raises(UserError, match=r"search\.coverage: needs a model with attention"):
+            Translator(model, tokenizer, search)
+
+
 @pytest.fixture(
     scope="module",
     params=[
