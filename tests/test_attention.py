@@ -73,10 +73,12 @@ def test_rows_of_a_beam_share_the_memory(name):
 @pytest.mark.parametrize("name", ["concat", "normed_concat", "coverage"])
 def test_vectors_start_as_short_as_their_size_asks(name):
     """Uniform within ± 1 / √size, so a sum over all hidden units has the same variance whatever their number."""
-    vector = next(p for n, p in attention(name).score.named_parameters() if n == "v").detach()
-    limit = len(vector) ** -0.5
-    assert limit / 8 < vector.max() <= limit
-    assert limit / 8 < -vector.min() <= limit
+    for key, parameter in attention(name).score.named_parameters():
+        if key in ("v", "coverage"):
+            vector = parameter.detach()
+            limit = len(vector) ** -0.5
+            assert limit / 8 < vector.max() <= limit
+            assert limit / 8 < -vector.min() <= limit
 
 
 def test_sizes_that_dot_cannot_use_are_refused_with_a_remedy():

@@ -447,6 +447,8 @@ def test_labels_that_training_has_not_seen_are_missed(tokenizer, caplog):
     assert "validation: labels missing in the training set, which count as errors: c" in caplog.text
     result = task.validate().metrics
     assert result["accuracy"] == 25.0
+    # a has probability 1, b e^-100; c, which is never predicted, counts in no loss
+    assert result["loss"] == pytest.approx((0 + 0 + 0 + -math.log(1e-30)) / 4, rel=1e-4)
     assert result["macro_f1"] == pytest.approx((100 * 2 / (4 + 1) + 0 + 0) / 3)
 
 

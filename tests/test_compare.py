@@ -141,6 +141,11 @@ def test_examples_are_those_that_differ_most():
     assert most_different(result, 2) == [6, 11]
     assert most_different(compared(two=other, one=REFERENCE), 1) == [6]
     assert most_different(compared(one=REFERENCE, two=REFERENCE), 5) == []
+    one, two = list(REFERENCE), list(REFERENCE)
+    for i in range(3):
+        one[i] = two[10 + i] = "etwas ganz anderes"
+    chosen = most_different(compared(one=one, two=two), 4)
+    assert sum(i >= 10 for i in chosen) == 2  # the first system is better in half of them
 
 
 def test_marks_are_where_the_reference_differs():

@@ -143,13 +143,14 @@ def test_greedy_takes_the_best_word_and_beam_the_best_sentence():
 @pytest.mark.parametrize("penalty", PENALTIES, ids=lambda p: f"{p.name}-{p.coverage:g}")
 @pytest.mark.parametrize("seed", range(4))
 def test_full_width_is_brute_force(penalty, seed):
-    table, limit, n = random_table(seed), 4, 7
+    table, limit = random_table(seed), 4
     truth = brute_force(table, limit, penalty)
-    [result] = find(beam(penalty, width=40, n_best=n), [table], [limit])
-    assert [h.tokens for h in result] == [words for _, words, _ in truth[:n]]
-    for hypothesis, (score, _, log_prob) in zip(result, truth, strict=False):
-        assert hypothesis.score == pytest.approx(score, abs=1e-6)
-        assert hypothesis.log_prob == pytest.approx(log_prob, abs=1e-6)
+    for n in (1, 2, 3, 7):
+        [result] = find(beam(penalty, width=40, n_best=n), [table], [limit])
+        assert [h.tokens for h in result] == [words for _, words, _ in truth[:n]]
+        for hypothesis, (score, _, log_prob) in zip(result, truth, strict=False):
+            assert hypothesis.score == pytest.approx(score, abs=1e-6)
+            assert hypothesis.log_prob == pytest.approx(log_prob, abs=1e-6)
 
 
 @settings(max_examples=60, deadline=None)
@@ -360,6 +361,10 @@ def test_the_other_searches_keep_prefixes_and_refuse_what_they_cannot_promise():
     for search in (Greedy(), Sample(n_best=2), Diverse(n_best=2), MBR(candidates=2)):
         [result] = find(search, [table], [Request(5, prefix=(B, A), forbidden=((B, B),))])
         assert all(h.tokens[:2] == [B, A] and not holds(h.tokens, (B, B)) for h in result)
+    requests = [Request(5, prefix=(word,)) for word in (A, B, A)]
+    for search in (Greedy(), Sample(), Diverse(), Beam(width=2)):
+        results = find(search, [table] * 3, requests)
+        assert [hypotheses[0].tokens[0] for hypotheses in results] == [A, B, A]
     for search in (Greedy(), Sample(), Diverse()):
         with pytest.raises(ValueError, match="search=beam"):
             find(search, [table], [Request(5, required=((A,),))])

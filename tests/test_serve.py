@@ -31,6 +31,7 @@ from nmt.inference.explanations.occlusion import influence
 from nmt.loading import load
 from nmt.pipeline.serve_command import server_of
 from nmt.serving import markup
+from nmt.serving.app import language_of_code
 from nmt.serving.batcher import Batcher
 from nmt.serving.limits import Limits, Pace, Refused
 from nmt.serving.passages import joined, spans
@@ -411,6 +412,29 @@ def test_limits(small_run, pair):
         assert 0 < int(refused.headers["retry-after"]) <= 60
         figures = client.get("/metrics").text
         assert 'nmt_requests_total{path="/translate",status="429"}' in figures
+
+
+def test_a_caller_waits_until_the_oldest_request_is_a_minute_old(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("nmt.serving.limits.time.monotonic", lambda: now[0])
+    pace = Pace(per_minute=2)
+    for now[0] in (100.0, 130.0):
+        pace.take("a")
+    now[0] = 145.5
+    pace.take("b")
+    with pytest.raises(Refused) as refused:
+        pace.take("a")
+    assert (refused.value.status, refused.value.retry_after) == (429, 15)  # 100 + 60 - 145.5
+    now[0] = 160.0
+    pace.take("a")
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [("de", "German"), ("pt-BR", "Portuguese (Brazil)"), ("zh_Hant", "Chinese (Traditional)"), ("x1", "x1")],
+)  # fmt: skip
+def test_languages_have_english_names(code, name):
+    assert language_of_code(code) == {"code": code, "name": name}
 
 
 @pytest.mark.exhaustive

@@ -359,6 +359,8 @@ def test_noise_is_what_has_few_letters():
     pairs = Pairs(["12 - 3", "a man", "same", "x 1"], ["eins", "ein Mann", "same", "y 1"], "text")
     kept = Filters(drop_identical=True, max_symbols=0.6).text(pairs)
     assert list(kept.source) == ["a man", "x 1"]
+    kept = Filters(max_symbols=0.5).text(pairs)  # of "x 1", a half is no letter
+    assert list(kept.source) == ["a man", "same", "x 1"]
 
 
 def test_batches_are_planned_by_the_usual_segmentation(corpus):

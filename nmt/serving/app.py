@@ -223,7 +223,9 @@ class Server:
         """Returns all languages, each with its target languages."""
         targets = self.models.languages
         codes = {*targets, *(code for codes in targets.values() for code in codes)}
-        return [{**_language(code), "targets": targets.get(code, [])} for code in sorted(codes)]
+        return [
+            {**language_of_code(code), "targets": targets.get(code, [])} for code in sorted(codes)
+        ]
 
     def settings(self) -> dict[str, Any]:
         """Returns the settings that LibreTranslate's web page reads."""
@@ -238,7 +240,7 @@ class Server:
             "frontendTimeout": 500,
             "suggestions": False,
             "supportedFilesFormat": [],
-            "language": {"source": _language(source), "target": _language(target)},
+            "language": {"source": language_of_code(source), "target": language_of_code(target)},
         }
 
     def health(self) -> dict[str, Any]:
@@ -313,7 +315,7 @@ async def _server_error(_: Request, error: Exception) -> Response:
     return JSONResponse({"error": "internal server error (see the server log)"}, 500)
 
 
-def _language(code: str) -> dict[str, str]:
+def language_of_code(code: str) -> dict[str, str]:
     """Returns the code and the English name of a language."""
     from babel import Locale, UnknownLocaleError
 
