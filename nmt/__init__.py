@@ -10,9 +10,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["TextClassifier", "Translator", "UserError", "__version__", "evaluate", "load", "train"]
+__all__ = [
+    "TextClassifier", "Translator", "UserError", "__version__", "check_attention", "evaluate", "load", "train",
+]  # fmt: skip
 
 if TYPE_CHECKING:
+    from nmt.analysis.attention_laws import check_attention
     from nmt.foundation.errors import UserError
     from nmt.inference.text_classifier import TextClassifier
     from nmt.inference.translator import Translator
@@ -26,7 +29,7 @@ _PLACES = {
     "Translator": "nmt.inference.translator",
     "UserError": "nmt.foundation.errors",
 }
-_COMMANDS = ("evaluate", "train")
+_COMMANDS = ("check_attention", "evaluate", "train")
 """Commands whose modules can also be called as functions, such as `nmt.train(…)`."""
 
 

@@ -2,12 +2,17 @@
 
 Tests custom attention functions, modules and decoders of any signature for properties of attention:
 weights sum to 1, padding has weight 0, and others. Each violated property is explained by a small
-numerical example. The exit status is 1 if a property is violated.
+numerical example. The exit status is 1 if a property is violated. In Python, the module can be
+called as a function: nmt.check_attention(function).text.
 """
 
 from nmt.configuration.command_line import command
 
-run, main = command("check_attention", "nmt.analysis.attention_laws:print_verdicts")
+run, main = command(
+    "check_attention",
+    "nmt.analysis.attention_laws:print_verdicts",
+    python="nmt.analysis.attention_laws:check_attention",
+)
 
 if __name__ == "__main__":
     main()

@@ -7,7 +7,8 @@ from attention_gallery import BROKEN, CORRECT
 from builders import choices, compose
 from commands import ROOT, run
 
-from nmt.analysis.attention_laws import LAWS, check_attention
+from nmt import check_attention
+from nmt.analysis.attention_laws import LAWS
 from nmt.configuration import build
 from nmt.model.attention import Attention
 
@@ -71,7 +72,8 @@ def test_a_file_is_checked_on_the_command_line():
     [
         ("no.py:f", "file not found"),
         (f"{GALLERY}:nobody", "not found in"),
-        (f"{GALLERY}", "expected FILE.py:NAME"),
+        (f"{GALLERY}", "NAME not found in"),
+        ("no_ending", "expected FILE.py:NAME"),
     ],
 )
 def test_wrong_targets_are_named(target, message):

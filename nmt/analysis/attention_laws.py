@@ -81,8 +81,9 @@ def print_verdicts(functions: Sequence[str]) -> None:
 
 def check_file(target: str) -> Verdict:
     """Tests FILE.py:NAME. Raises UserError if the code is not found or cannot be run."""
-    path, name = target.rpartition(":")[::2]
-    if not path or not Path(path).is_file():
+    path, _, name = target.partition(".py:")
+    path = path.removesuffix(".py") + ".py"
+    if not Path(path).is_file():
         raise UserError(
             f"functions={target}: file not found: {path or target}; expected FILE.py:NAME"
         )
@@ -101,7 +102,7 @@ def check_file(target: str) -> Verdict:
             key for key, f in functions.items() if getattr(f, "__module__", None) == spec.name
         )
         raise UserError(
-            f"functions={target}: {name} not found in {path}; it has {', '.join(defined)}"
+            f"functions={target}: {name or 'NAME'} not found in {path}; it has {', '.join(defined)}"
         )
     return check_attention(getattr(module, name), f"{path}:{name}")
 

@@ -68,9 +68,10 @@ def not_a_choice(
     elsewhere: other groups that have this choice
     """
     problem = "unknown choice"
-    if elsewhere:
-        problem += f"; did you mean {elsewhere[0]}={value}?"
     nearest = () if elsewhere else near_matches(str(value).lower(), choices)
+    if not nearest:
+        question = f"did you mean {elsewhere[0]}={value}, or is" if elsewhere else "is"
+        problem += f"; {question} --plugins PACKAGE or --config-dir FOLDER missing?"
     return ConfigError(group, problem, shown(value), tuple(choices), nearest)
 
 

@@ -67,7 +67,7 @@ def _existing(packages: Iterable[str]) -> list[str]:
         if not str(package).isidentifier() or importlib.util.find_spec(package) is None:
             raise UserError(
                 f"plugins={package}: package not found; give the name of an installed package, or "
-                "of a package on PYTHONPATH"
+                "of one in the current folder or on PYTHONPATH"
             )
     return packages
 
