@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 __all__ = [
-    "TextClassifier", "Translator", "UserError", "__version__", "check_attention", "evaluate", "load", "train",
+    "TextClassifier", "Translator", "UserError", "__version__",
+    "check_attention", "evaluate", "load", "train",
 ]  # fmt: skip
 
 if TYPE_CHECKING:

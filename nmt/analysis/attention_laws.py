@@ -81,7 +81,7 @@ def print_verdicts(functions: Sequence[str]) -> None:
 
 def check_file(target: str) -> Verdict:
     """Tests FILE.py:NAME. Raises UserError if the code is not found or cannot be run."""
-    path, _, name = target.partition(".py:")
+    path, name = target.partition(".py:")[::2]
     path = path.removesuffix(".py") + ".py"
     if not Path(path).is_file():
         raise UserError(
