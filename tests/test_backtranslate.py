@@ -267,16 +267,16 @@ def test_what_is_removed_is_made_again(whole, text, tmp_path):
     (tmp_path / "more.de").write_text(
         "".join(reversed((text[0] / "more.de").read_text().splitlines(keepends=True)))
     )
-    failed(run("backtranslate", *typed), "has changed since")
+    failed(run("backtranslate", *typed), "changed since the command first ran")
     (folder / "backtranslation.json").write_text("{")
-    failed(run("backtranslate", *typed), "backtranslation.json: is damaged")
+    failed(run("backtranslate", *typed), "backtranslation.json: damaged")
 
 
 def test_the_model_that_translates_fits(whole, text, tmp_path):
     typed = [*text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={tmp_path}/out"]
     failed(
         run("backtranslate", *typed, f"synthetic.model={whole}/model"),
-        "translates from en to de, and de to en is needed",
+        "translates from en to de, but synthetic.direction=backward needs de to en",
     )
     failed(
         run("backtranslate", *typed, "synthetic.model=nowhere"),
@@ -390,4 +390,4 @@ def test_a_folder_has_one_purpose(whole, text, tmp_path):
         run("backtranslate", *typed, f"run_dir={tmp_path}"),
         "contains notes.txt, which nmt.backtranslate did not create",
     )
-    failed(run("backtranslate", *typed, "run_dir=null"), "run_dir: name a folder")
+    failed(run("backtranslate", *typed, "run_dir=null"), "run_dir: required; name a folder")

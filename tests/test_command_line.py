@@ -269,7 +269,7 @@ def test_score(trained, corpus, tmp_path):
             features[1] != "0"
         ):  # the same model, hence the same numbers; but text can be cut into pieces in several ways
             assert features[2] == features[3]
-    failed(run("score", f"model={trained}", pair[0]), "target, nbest: give either target=FILE")
+    failed(run("score", f"model={trained}", pair[0]), "target, nbest: set exactly one")
     failed(run("score", f"model={trained}", pair[0], f"target={corpus}/train.de"), "not aligned")
     nbest.write_text("7 ||| x ||| y\n3 ||| x ||| y\n")
     failed(
@@ -377,7 +377,7 @@ def test_align_without_a_model(tmp_path):
     failed(
         run("align", "method=ibm1", *pair, "model=x", "reverse=y"),
         "set exactly one",
-        "reverse: vectors",
+        "reverse: cannot be combined with vectors",
     )
     failed(run("align", "method=ibm1", *pair, "train=[x]"), "must be two files")
 
@@ -491,7 +491,7 @@ def test_bad_input_to_training(corpus, tmp_path):
         return run("train", *data_arguments(folder), *SMALL, f"run_dir={tmp_path}/never")
 
     failed(bad(train_de=None), "train.de: no such file", "train.en")
-    failed(bad(train_de=b"one\ntwo\n"), "train.en has 128 lines", "train.de has 2")
+    failed(bad(train_de=b"one\ntwo\n"), "train.de: not aligned, 128 and 2 lines")
     failed(bad(val_en=b"", val_de=b""), "val.en", "no sentence pairs")
     failed(bad(train_en=b"fine\n\xff\xfe\n"), "train.en, line 2: invalid UTF-8")
     failed(

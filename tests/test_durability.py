@@ -818,4 +818,4 @@ def test_the_same_command_starts_and_resumes(tmp_path):
     assert second.returncode == 0, second.stderr
     assert b"resuming" in second.stderr
     assert b"is finished" in run("train", *command).stderr
-    failed(run("train", "resume=auto"), "resume=auto", "needs run_dir=FOLDER")
+    failed(run("train", "resume=auto"), "resume=auto", "add run_dir=DIR")

@@ -89,5 +89,5 @@ def test_a_data_set_is_translated_and_evaluated_from_python(small_run, tmp_path)
         scores = nmt.evaluate(model, data, source="in", reference=["out", "other"])
         for name, result in scores.items():
             assert f"{name:6}{result.score:7.2f}   {result.signature}" in printed
-    with pytest.raises(nmt.UserError, match="no column de; there are in, out, other"):
+    with pytest.raises(nmt.UserError, match="column de not found .available: in, out, other"):
         nmt.evaluate(small_run, data, source="in", reference="de")
