@@ -149,7 +149,7 @@ def _label_inches(words: Iterable[str]) -> float:
 
 
 def _draw_heat_map(axes: Any, panel: Panel) -> Any:
-    """Draws a heat map; returns its image, whose colours have a scale."""
+    """Draws a heat map and returns its matplotlib image, which the colour bar needs."""
     source = [_short(word) for word in panel.source]
     target = [_short(word) for word in panel.target]
     image = axes.imshow(panel.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal")

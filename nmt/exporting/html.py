@@ -182,9 +182,9 @@ def _name(part: object) -> str:
 
 
 def _exportable(translator: Translator) -> Seq2Seq:
-    """Returns the network. Raises UserError if the JavaScript code does not support it.
+    """Returns the network if the JavaScript code supports it and its tokenizer.
 
-    The check includes the tokenizer.
+    Raises UserError otherwise.
     """
     model = only_model(translator, "html")
     window = _name(model.decoder.attention.window) if model.decoder.attends else "window"

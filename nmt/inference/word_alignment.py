@@ -62,8 +62,9 @@ def by_word(
 
 
 def _membership(piece_words: Sequence[range], word_count: int) -> np.ndarray:
-    """Returns a matrix [tokens + </s>, words + </s>] with 1 where a token belongs to a word, else
-    0.
+    """Returns the membership matrix [tokens + </s>, words + </s>].
+
+    An entry is 1 where the token belongs to the word, otherwise 0.
     """
     membership = np.zeros((len(piece_words) + 1, word_count + 1))
     for piece, words in enumerate(piece_words):
