@@ -211,7 +211,7 @@ def test_the_command_compares_models_and_files(small_run, texts):
     assert len(result["sentences"]) == 4
     assert set(result["sentences"][0]["log_probs_per_token"]["small"]) == {"small", "other"}
     page = (texts / "out.html").read_text()
-    assert "<summary>Attention</summary>" in page
+    assert "<summary>Attention weights</summary>" in page
     assert page.count('scope="row"') > 30
     assert "### Sentences that differ most" in (texts / "out.md").read_text()
 
@@ -237,8 +237,8 @@ def test_the_models_own_translation_is_the_most_probable_of_those_shown(small_ru
 def test_bad_input_is_reported(small_run, texts):
     both = [f"reference={texts}/reference", f"source={texts}/source"]
     (texts / "short").write_text("x\n")
-    assert "translates" not in failed(
-        run("compare", *both, small_run, texts / "short"), "short has 1."
+    assert "translating" not in failed(
+        run("compare", *both, small_run, texts / "short"), "short: not aligned, 20 and 1 lines"
     )
     failed(run("compare", *both, texts / "nothing"), "nothing", "no such file")
     failed(run("compare", *both), "systems: missing")

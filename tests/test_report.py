@@ -259,7 +259,7 @@ def test_half_written_runs_are_left_out_and_named(sweep, tmp_path):
     (tmp_path / "torn/results.json").write_text('{"scores": ')
     done = run("report", tmp_path, "samples=50", "trials=0")
     assert done.returncode == 0, done.stderr.decode()
-    assert f"{tmp_path}/torn: cannot be read".encode() in done.stderr
+    assert f"{tmp_path}/torn: left out of the report".encode() in done.stderr
     assert (tmp_path / "report.csv").read_text().count("\n") == 2
 
 
@@ -428,7 +428,10 @@ def test_other_tools_are_rows_and_columns_are_chosen(small_run, tmp_path):
     page = (tmp_path / "out.md").read_text()
     assert "| bleu | system |" in page
     assert "Bold" not in page and "p sentences" not in page
-    failed(run("report", *typed, "columns=[bleu,speed]"), "no column speed; there are system, n,")
+    failed(
+        run("report", *typed, "columns=[bleu,speed]"),
+        "column speed not found; available: system, n,",
+    )
     (tmp_path / "other").write_text("a\n")
     failed(run("report", *typed), "other")
 
