@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import run
+from commands import ROOT, run
 
 import nmt
 from nmt.analysis.citations import papers_of
@@ -204,3 +204,28 @@ def test_the_score_is_the_cosine():
     query, values = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
     expected = 2 * torch.cosine_similarity(query[:, :, None], values[:, None], dim=-1)
     torch.testing.assert_close(score(query, score.keys(values)), expected)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("findable")
+def test_the_plugin_of_the_documentation_trains_and_translates(tmp_path, monkeypatch):
+    page, readme = ((ROOT / name).read_text("utf-8") for name in ("conf/python.md", "README.md"))
+    blocks = re.findall(r"```(?:python|yaml)\n# (mynmt\S+)\n(.*?)```", page, re.DOTALL)
+    score = re.search(r"```python\n# nmt/model/attention/cosine\.py\n(.*?)```", readme, re.DOTALL)
+    files = dict(blocks) | {
+        "mynmt/__init__.py": "",
+        "mynmt/score.py": score[1],
+        "mynmt/conf/attention/cosine.yaml": "_target_: mynmt.score.Cosine\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    assert len(files) == 5 and all(name in page for name in files)
+    monkeypatch.syspath_prepend(tmp_path)
+    parts = ["attention=cosine", "decoder=scaled", "data=reverse"]
+    typed = [*parts, *TINY, f"run_dir={tmp_path}/run"]
+    result = run("train", "--plugins", "mynmt", *typed)
+    assert result.returncode == 0, result.stderr.decode()
+    translator = nmt.load(tmp_path / "run", plugins=["mynmt"])
+    assert translator.models[0].decoder.scale.shape == (8,)
+    assert len(translator.translate(["a b"])) == 1
