@@ -226,7 +226,7 @@ def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
     # On the meta device, wrong weights are detected before memory is allocated.
     with torch.device("meta"), Uninitialized():
         network = make()
-    ckpt.check_weights(network, saved.weights, saved.path)
+    ckpt.check_weights(network, saved.weights, saved.path)  # shapes before any memory is used
     weights = {
         id(parameter): nn.Parameter(saved.weights[name].to(parameter.dtype, copy=True))
         for name, parameter in network.named_parameters()

@@ -308,7 +308,7 @@ def can_choose_one_word(probe: Probe) -> str | None:
             )
         largest = max(largest, float(weights[0].max()))
         # The mean of up to four sharp heads has no weights between 0 and 1/4.
-        blurred = (weights[0] > 0.01) & (weights[0] < 0.24)
+        blurred = (weights[0] > 0.01) & (weights[0] < 0.24)  # [S]
         if not blurred.any():
             return None
     return (
@@ -371,7 +371,7 @@ def context_is_weighted_sum(probe: Probe) -> str | None:
     answer = probe(example)
     if answer.weights is None or answer.context is None:
         return None
-    expected = (answer.weights.unsqueeze(2) * example.memory).sum(1)
+    expected = (answer.weights.unsqueeze(2) * example.memory).sum(1)  # [B, M]
     change = float((answer.context - expected).abs().max())
     if change <= TOLERANCE:
         return None

@@ -137,7 +137,7 @@ class Probe:
         memory = torch.randn(
             *mask.shape, self.memory_size, generator=generator, dtype=torch.float64
         )
-        query = torch.randn(len(mask), SIZE, generator=generator, dtype=torch.float64)
+        query = torch.randn(len(mask), SIZE, generator=generator, dtype=torch.float64)  # [B, P]
         return AttentionExample(query, memory, mask)
 
     def __call__(self, example: AttentionExample) -> Answer:
@@ -305,11 +305,11 @@ def _answer(result: Any, example: AttentionExample) -> Answer:
             tensor = tensor[:, 0]  # keep the first decoder step
         shape = [size for size in tensor.shape if size != 1]
         if shape == weight_shape:
-            weights.append(tensor.reshape(sentences, positions))
+            weights.append(tensor.reshape(sentences, positions))  # [B, S]
         elif shape == weight_shape[::-1]:
-            weights.append(tensor.reshape(positions, sentences).transpose(0, 1))
+            weights.append(tensor.reshape(positions, sentences).transpose(0, 1))  # [B, S]
         elif shape == context_shape:
-            contexts.append(tensor.reshape(sentences, features))
+            contexts.append(tensor.reshape(sentences, features))  # [B, M]
     if not weights and not contexts:
         raise ValueError("the result contains neither weights nor a context")
     sums = [float((tensor.detach().sum(1) - 1).abs().max()) for tensor in weights]

@@ -70,7 +70,7 @@ def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float
         for run in runs
     ]
     last = min((max(curve) for curve in curves if curve), default=0)
-    epochs = sorted({epoch for curve in curves for epoch in curve if epoch <= last})
+    epochs = sorted({epoch for curve in curves for epoch in curve if epoch <= last})  # of any seed
     return {epoch: [curve[epoch] for curve in curves if epoch in curve] for epoch in epochs}
 
 

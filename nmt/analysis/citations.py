@@ -86,7 +86,7 @@ def references(text: str) -> list[str]:
 def papers_of(model: str) -> set[str]:
     """Returns the keys of the papers behind the components and settings of a checkpoint."""
     settings = flat(read_model(model).meta.get("config") or {})
-    named = set[str]()
+    named = set[str]()  # keys of papers.bib
     for key, value in settings.items():
         if key.endswith("._target_"):
             # The configuration comes from a file, so it must not import other packages.

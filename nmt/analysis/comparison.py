@@ -174,7 +174,7 @@ class Comparison:
         }
         source = self.source
         if source is None:
-            source = [""] * len(self.reference)
+            source = [""] * len(self.reference)  # a placeholder: no kind below needs it
             del kinds["copied from the source"]
         rows = []
         for kind, is_kind in kinds.items():
@@ -218,6 +218,7 @@ class Comparison:
             ]
             expected.update(source for _, source in pairs)
             for counts, lines in zip(right, self.outputs.values(), strict=True):
+                # words of the output that are not matched yet
                 remaining = Counter(bare(word) for word in words(lines[number]))
                 for target, source in pairs:
                     if remaining[target] > 0:
@@ -288,7 +289,7 @@ class Comparison:
             for texts in zip(self.reference, self.outputs[first], self.outputs[other], strict=True):
                 reference, *outputs = (ngrams(tokens(text), LONGEST) for text in texts)
                 # An n-gram counts at most as often as it occurs in the reference.
-                right = [reference & output for output in outputs]
+                right = [reference & output for output in outputs]  # n-grams with their numbers
                 gains.update({" ".join(gram): count for gram, count in right[0].items()})
                 gains.subtract({" ".join(gram): count for gram, count in right[1].items()})
             ordered = sorted(gains.items(), key=lambda item: (-item[1], item[0]))

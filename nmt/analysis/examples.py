@@ -100,6 +100,7 @@ def marked(text: str, reference: str) -> Markup:
     # A separate punctuation mark is compared as a word.
     expected = [bare(word) or word for word in words(reference)]
     compared = [bare(word) or word for word in written]
+    # autojunk would ignore frequent words
     matcher = difflib.SequenceMatcher(None, compared, expected, autojunk=False)
     shared = {i + k for i, _, size in matcher.get_matching_blocks() for k in range(size)}
     return render("marked_differences", words=list(enumerate(written)), shared=shared)

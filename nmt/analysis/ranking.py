@@ -176,7 +176,7 @@ def _spread(metric: str, row: Configuration) -> str:
 
 
 def _minutes(row: Configuration) -> str:
-    seconds = statistics.fmean(run.seconds for run in row.runs)
+    seconds = statistics.fmean(run.seconds for run in row.runs)  # 0 for files of other tools
     return f"{seconds / 60:.1f}" if seconds else "–"
 
 
@@ -231,5 +231,5 @@ def metric_of(run: RunResult) -> Metric:
     """Returns the metric of a run, reconstructed from the signature of its scores."""
     entries = run.signatures.get("bleu", "").split("|")
     options = dict(entry.split(":", 1) for entry in entries if ":" in entry)
-    tokenize: Any = options.get("tok", "13a")
+    tokenize: Any = options.get("tok", "13a")  # the default of sacreBLEU
     return Metric(tokenize=tokenize, lowercase=options.get("case") == "lc")

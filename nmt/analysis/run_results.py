@@ -246,7 +246,7 @@ def result_of_file(file: Path, runs: Sequence[RunResult], metric: Metric) -> Run
         updates=0,
         parameters=None,
         memory=None,
-        answers=file,
+        answers=file,  # its lines replace those of the run
     )
 
 
@@ -322,6 +322,6 @@ def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
         division = tuple(values.index(value) for value in values)
         if len({*values}) > 1 and not (is_option and division in divisions):
             columns.append(key)
-        divisions.add(division)
+        divisions.add(division)  # also of columns that are left out
     first = {key: place for place, key in enumerate(FIRST_COLUMNS)}
     return sorted(columns, key=lambda key: first.get(key, len(first)))

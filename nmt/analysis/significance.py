@@ -67,7 +67,7 @@ def over_sentences(
     scorer: Any = CHRF(char_order=metric.char_order, lowercase=metric.lowercase)
     if name == "bleu":
         scorer = BLEU(tokenize=metric.tokenize, lowercase=metric.lowercase, force=True)
-    tested = list(systems.items())
+    tested = list(systems.items())  # the first one is the baseline
     if len(tested) == 1:
         # A single system is compared with itself, for the confidence interval of its score.
         tested *= 2
@@ -155,6 +155,7 @@ def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
         ]
     from scipy.stats import tukey_hsd
 
+    # of the comparisons with the first
     p_values = tukey_hsd(*(scores[i] for i in several)).pvalue[0]
     chances: list[float | None] = [None] * len(scores)
     for i, p_value in zip(several[1:], p_values[1:], strict=True):

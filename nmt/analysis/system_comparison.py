@@ -238,7 +238,7 @@ def _warn_of_tokenised_text(systems: Sequence[System], metric: Metric) -> None:
     """Logs a single warning for tokenised translations, instead of sacreBLEU's warning at each
     score.
     """
-    logging.getLogger("sacrebleu").setLevel(logging.ERROR)
+    logging.getLogger("sacrebleu").setLevel(logging.ERROR)  # its warning does not name the system
     for system in systems:
         count = sum(line.endswith(" .") for line in system.lines)
         if count >= TOKENISED_LINES and metric.tokenize != "none":

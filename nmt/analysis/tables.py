@@ -140,7 +140,7 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
     # Without a width, rich uses 80 columns for a pipe or a file.
     if width is None and not sys.stdout.isatty():
         width = TERMINAL_WIDTH
-    output = io.StringIO()
+    output = io.StringIO()  # rich prints to a file only
     Console(file=output, width=width, highlight=False).print(drawn)
     return output.getvalue()
 
@@ -188,7 +188,7 @@ def latex(table: ReportTable) -> str:
     head = " & ".join(name.translate(TEX) for name in table.head)
     rows = _rows(table, lambda cell: cell.translate(TEX), r"\textbf{{{}}}")
     caption = f"{table.title}. {table.note}".strip().translate(TEX)
-    label = re.sub(r"\W+", "-", table.title.lower())
+    label = re.sub(r"\W+", "-", table.title.lower())  # LaTeX labels contain no spaces
     lines = [
         r"\begin{table}",
         r"\centering",

@@ -246,7 +246,7 @@ def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Seq2Label:
     Raises ValueError if the components are incompatible.
     """
     encoder = make(config, "encoder", embedding_size=config["network"]["embedding_size"])
-    pooling = make(config, "pooling", memory_size=encoder.memory_size)
+    pooling = make(config, "pooling", memory_size=encoder.memory_size)  # drawn after the encoder
     return make(
         config, "network", vocabulary=vocabulary, labels=labels, encoder=encoder, pooling=pooling
     )

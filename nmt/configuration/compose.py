@@ -243,7 +243,7 @@ def _recipe_by_size(command: str, typed: Typed) -> str | None:
     keys = {override.key_or_group.partition(".")[0] for override in typed.values}
     if "data" not in typed.choices or keys & {*WITHOUT_RECIPE}:
         return None
-    config, _ = _composed(command, {**typed.choices, RECIPE: None})
+    config, _ = _composed(command, {**typed.choices, RECIPE: None})  # the data without a recipe
     apply(config, [value for value in typed.values if value.key_or_group.startswith("data.")])
     return recipe_of_data(resolve(config)["data"])
 

@@ -71,7 +71,7 @@ class Settings:
         """Returns the errors of single keys and values."""
         groups = cls.groups()
         top = {key: value for key, value in values.items() if key not in groups}
-        keys = {field.name for field in dataclasses.fields(cls)}
+        keys = {field.name for field in dataclasses.fields(cls)}  # for suggestions
         # A top-level mapping that is not a group of this command.
         errors = [unknown(key, keys) for key in top if isinstance(top[key], Mapping)]
         plain = {key: value for key, value in top.items() if not isinstance(value, Mapping)}

@@ -196,7 +196,7 @@ def picture_rows(rows: Sequence[PictureRow]) -> Figure:
     The drawing follows figure 3 of Xu et al. (2015).
     """
     columns = max(len(row.words) for row in rows) + 1
-    heights = [1.1 * row.shape[0] / row.shape[1] for row in rows]
+    heights = [1.1 * row.shape[0] / row.shape[1] for row in rows]  # inches, by the aspect ratio
     with fonts_for(word for row in rows for word in row.words):
         size = (1.18 * columns, sum(heights) + 0.42 * len(rows))
         figure = Figure(figsize=size, layout="constrained")
@@ -212,7 +212,7 @@ def picture_rows(rows: Sequence[PictureRow]) -> Figure:
 
 def _draw_picture(axes: Any, row: PictureRow, title: str, weights: np.ndarray | None) -> None:
     image = np.full((*row.shape, 3), 255, np.uint8) if row.image is None else row.image
-    extent = (0, row.shape[1], row.shape[0], 0)
+    extent = (0, row.shape[1], row.shape[0], 0)  # image and weights cover the same area
     axes.imshow(image, interpolation="nearest", extent=extent)
     if weights is not None:
         axes.imshow(attention_overlay(weights), interpolation="bicubic", extent=extent)
@@ -315,7 +315,7 @@ def fonts_for(words: Iterable[str]) -> Any:
     fonts.sort(key=lambda font: (font.style != "normal", font.weight != 400))
     for font in fonts if missing else []:
         if missing & font_characters(font.fname):
-            families.append(font.name)
+            families.append(font.name)  # after the usual font, as a fallback
             missing -= font_characters(font.fname)
     if missing:
         scripts = {unicodedata.name(c, "UNKNOWN").split()[0].title() for c in missing}

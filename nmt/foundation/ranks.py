@@ -145,6 +145,7 @@ class Ranks:
         with _exchange() as distributed:
             for place, shape in enumerate(like):
                 turn, owner = divmod(place, self.count)
+                # filled by the broadcast
                 tensors.append(own[turn] if owner == self.number else torch.empty_like(shape))
                 distributed.broadcast(tensors[-1], src=owner)
         return tensors

@@ -96,7 +96,7 @@ class PartsSink(StreamSink):
         for block in self._ranks.claimed(self._missing):
             first = block * self._block_size - position
             yield from itertools.islice(chunks, first, first + self._block_size)
-            position = (block + 1) * self._block_size
+            position = (block + 1) * self._block_size  # chunks that are read or skipped
             # The caller has written all chunks of the block when it asks for the next one.
             self._save(self.parts[block])
 

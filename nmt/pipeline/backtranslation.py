@@ -367,7 +367,7 @@ class Backtranslation:
         scores = np.fromiter(
             (pair.score for pair in read_translations(self.folder / "translations")), float
         )
-        usable = scores[scores > -np.inf]
+        usable = scores[scores > -np.inf]  # without empty translations
         if not usable.size:
             raise UserError(f"{self._text}: all translations are empty; check synthetic.model")
         # Keeps the fraction `keep` of the lines with the highest log-probability per token.
@@ -398,6 +398,7 @@ class Backtranslation:
         files: output files for the source and the target language
         threshold: minimum log-probability per token, in nats
         """
+        # renamed when complete
         partial = [file.with_name(f"{file.name}.partial") for file in files]
         count = 0
         with contextlib.ExitStack() as stack:

@@ -98,7 +98,7 @@ def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[st
     epochs: epoch after which the runs stop; 0 trains each run to its end
     settings: Hydra settings, such as hydra/launcher=workers
     """
-    folder = folder.resolve()
+    folder = folder.resolve()  # a launcher may change the working directory
     (folder / NOTES).mkdir(parents=True, exist_ok=True)
     # Hydra's grammar interprets escapes in quoted strings.
     quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")

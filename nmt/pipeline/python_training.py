@@ -110,7 +110,7 @@ def _process_unchanged() -> Iterator[None]:
     finally:
         for handler in logger.handlers:
             handler.close()
-        logger.handlers[:] = handlers
+        logger.handlers[:] = handlers  # those of the caller
         logger.setLevel(level)
         logger.propagate = propagate
         torch.set_num_threads(threads)

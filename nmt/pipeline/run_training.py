@@ -146,7 +146,7 @@ def resume(
         saved = ckpt.read(folder / ckpt.LAST)
         ranks.agree("checkpoint", saved.meta, f"all machines must see the same folder {folder}")
         if ranks.first:
-            note_folder(path)
+            note_folder(path)  # torchrun may restart the processes
             remove_unfinished(folder)
             set_up_logging(folder / "train.log")
         saved = _for_validation(settings, saved)
@@ -194,7 +194,7 @@ def _for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint
     _progress(saved)
     before = saved.meta["config"]
     after = settings.values
-    keys = ("metric", "choose_by", "max_validation")
+    keys = ("metric", "choose_by", "max_validation")  # scores depend on these settings
     changed = [key for key in keys if before.get(key) != after.get(key)]
     if not changed:
         return saved
@@ -272,7 +272,7 @@ def _run(
     if ranks.first:
         _check_space(folder, parts)
         if update is not None:
-            files.drop_records_after(update)
+            files.drop_records_after(update)  # these updates are repeated
         files.describe(config, hashes)
     tracking = Tracking(
         parts.trackers,
@@ -406,7 +406,7 @@ def _check_space(folder: Path, parts: Parts) -> None:
     """
     trainer = parts.trainer
     weights = sum(parameter.nbytes for parameter in parts.task.network.parameters())
-    needed = weights * (4 * (trainer.keep + 1) + 2 + trainer.average)
+    needed = weights * (4 * (trainer.keep + 1) + 2 + trainer.average)  # bytes
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(

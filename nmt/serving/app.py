@@ -129,7 +129,7 @@ class Server:
         """Checks for newer checkpoints every `reload` seconds while the context is active."""
         watcher = asyncio.create_task(self.models.watch(reload))
         yield
-        watcher.cancel()
+        watcher.cancel()  # the server ends
 
     async def _measured(self, respond: Responder, request: Request) -> Response:
         """Returns the response to a request, with errors in LibreTranslate's form.
@@ -180,7 +180,7 @@ class Server:
             # Invalid values and unsatisfiable constraints are errors of the request.
             raise Refused(400, str(error)) from error
         finally:
-            self._open -= 1
+            self._open -= 1  # also after an error
 
     def _check_sizes(self, fields: Fields) -> None:
         """Counts the texts of q for the metrics. Raises Refused if any field exceeds the limits."""

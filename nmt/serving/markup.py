@@ -154,7 +154,7 @@ def _element(start_tag: re.Match[str], name: str) -> str:
     text = start_tag.string
     tags = re.compile(rf"<(/?){re.escape(name)}\b[^<>]*(?<!/)>", re.IGNORECASE)
     # Elements of the same name may be nested, except raw text elements.
-    depth = 1
+    depth = 1  # the start tag itself
     for tag in tags.finditer(text, start_tag.end()):
         depth += -1 if tag[1] else name not in RAW_TEXT
         if depth == 0:

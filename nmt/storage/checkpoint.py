@@ -91,6 +91,7 @@ def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
 
     Raises UserError if the file cannot be written; an existing file is then unchanged.
     """
+    # for safetensors
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps({"format": FORMAT, **meta}, ensure_ascii=False)
     # A single header entry, because safetensors does not preserve the order of several entries.
@@ -160,7 +161,7 @@ def read(path: Path, key: str = "") -> Checkpoint:
     try:
         data = path.read_bytes()
         tensors = load(data)
-        length = int.from_bytes(data[:8], "little")
+        length = int.from_bytes(data[:8], "little")  # of the JSON header, as safetensors defines it
         header = json.loads(data[8 : 8 + length]).get("__metadata__", {})
     except Exception as error:  # a damaged file raises many types of errors
         raise UserError(f"{place}: not a checkpoint, or damaged ({error})") from error

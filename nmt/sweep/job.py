@@ -69,7 +69,7 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
         # Only the output of this attempt.
         printed = (run.folder / OUTPUT).read_bytes()[start:].decode("utf-8", "replace")
         failure = reason(status, printed)
-    run.note(failure=failure, seconds=seconds)
+    run.note(failure=failure, seconds=seconds)  # seconds of all attempts
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:

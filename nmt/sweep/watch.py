@@ -130,7 +130,7 @@ def time_left(runs: Sequence[Run], states: Mapping[str, RunState]) -> float | No
     # A running run counts as the fraction of its remaining updates.
     for run in running:
         training = run.latest().get("train", {})
-        remaining += 1 - training.get("update", 0) / max(1, training.get("total", 1))
+        remaining += 1 - training.get("update", 0) / max(1, training.get("total", 1))  # in runs
     return statistics.mean(durations) * remaining / max(1, len(running))
 
 

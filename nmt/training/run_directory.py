@@ -216,7 +216,7 @@ class RunDirectory(Callback):
             "commands": [*commands, sys.argv],
             "started_in": started_in(self.path) or str(Path.cwd()),
             "versions": versions(),
-            "commit": git_commit(),
+            "commit": git_commit(),  # results can be traced to the code
             "threads": torch.get_num_threads(),
             "data": dict(fingerprints),
         }

@@ -323,8 +323,10 @@ class TrainingLoop:
 
         Returns the gradient norm before clipping, or None if the state was rolled back instead.
         """
+        # without dummy batches
         counted = sum(batch.num_tokens for planned, batch in share if planned.weight)
         [tokens] = self.ranks.sums(counted)  # of all ranks
+        # of all batches of this rank
         loss = torch.zeros((), device=self.state.parameters[0].device)
         for place, (planned, batch) in enumerate(share, 1):
             # Ranks exchange gradients only after the last batch.

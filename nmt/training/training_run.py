@@ -110,7 +110,7 @@ class TrainingRun:
         task.ranks.wait()  # until rank 0 has written the best weights
         best = ckpt.read(self.folder / ckpt.BEST)
         ckpt.load_weights(task.network, best.part("model"), best.path)
-        task.network.eval()
+        task.network.eval()  # no dropout in the test
         final = task.test(self._write_answers) if self.tests else _not_tested(best)
         scores = {name: result["score"] for name, result in final.results["scores"].items()}
         if task.ranks.first:

@@ -188,8 +188,8 @@ class TranslationTask(Task):
         answers = self._share_translated(Greedy(), part.source[:count], interrupted)
         if self.ranks.any(interrupted()):
             raise ValidationStopped
-        loss, tokens = self.ranks.sums(loss, tokens)
-        answers = self.ranks.whole(answers)
+        loss, tokens = self.ranks.sums(loss, tokens)  # of all ranks
+        answers = self.ranks.whole(answers)  # in the order of the sentences
         others = [other[:count] for other in part.more_references]
         scores = self.judge.score(answers, part.target[:count], others=others)
         metrics = {name: result.score for name, result in scores.items()}
