@@ -8,7 +8,7 @@ from builders import choices, compose
 
 from nmt.configuration import build
 from nmt.foundation.interfaces import Encoded, Prepared
-from nmt.model.attention import Attention, average
+from nmt.model.attention import Attention, Score, average, check_score
 
 SCORES = [name for name in choices("attention") if name != "none"]
 B, T, S, SIZE = 2, 3, 4, 6
@@ -79,6 +79,29 @@ def test_vectors_start_as_short_as_their_size_asks(name):
             limit = len(vector) ** -0.5
             assert limit / 8 < vector.max() <= limit
             assert limit / 8 < -vector.min() <= limit
+
+
+class Transposed(Score):
+    def forward(self, query, keys, *_):
+        return torch.bmm(keys, query.transpose(1, 2))  # [B, S, T]
+
+
+class Halved(Score):
+    def keys(self, values):
+        return values[..., ::2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Transposed, r"attention=Transposed: forward returned the shape \[2, 4, 3\].*\[2, 3, 4\]"),
+        (Halved, "attention=Halved: fails on a tiny example"),
+    ],
+)
+def test_scores_of_plugins_with_wrong_shapes_are_named(kind, message):
+    with pytest.raises(ValueError, match=message):
+        check_score(kind(), query_size=6, memory_size=6)
+    check_score(Score(), query_size=6, memory_size=6)
 
 
 def test_sizes_that_dot_cannot_use_are_refused_with_a_remedy():

@@ -137,6 +137,10 @@ def test_a_permission_covers_only_what_the_package_defines():
                 configure("train", ["attention=cosine", f"attention._target_={target}"])
         with pytest.raises(ConfigErrors, match=r"must be a subclass of nmt\.metric\.Metric"):
             configure("train", ["metric=length", "metric._target_=mynmt.score.Cosine"])
+        with pytest.raises(
+            ConfigErrors, match=r"must be a subclass of nmt\.model\.decoder\.Decoder"
+        ):
+            configure("train", ["decoder=scaled", "decoder._target_=mynmt.score.Cosine"])
 
 
 @pytest.mark.usefixtures("findable")

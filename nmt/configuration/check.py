@@ -35,7 +35,7 @@ def locate(target: str, package: str, key: str, base: type | None = None) -> Cal
     package: package that must define the class; permitted plugins may define it too, but no other
         module, since configurations of downloaded checkpoints are not trusted
     key: configuration group, for messages
-    base: required base class; None accepts any class
+    base: required base class; None: the package's BASE if it has one, otherwise any class
 
     Raises ConfigErrors if neither the package nor a permitted plugin defines the class.
     """
@@ -49,6 +49,7 @@ def locate(target: str, package: str, key: str, base: type | None = None) -> Cal
     try:
         if home is not None:
             target_class = getattr(importlib.import_module(module_name), name)
+            base = base or getattr(importlib.import_module(package), "BASE", None)
     except Exception as error:  # importing a plugin may raise any exception
         problem += f": {type(error).__name__}: {error}"
     # A name imported by a plugin module, such as torch, is not defined by the plugin.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nmt.model.attention import Attention, check_unused
+from nmt.model.attention import Attention, check_score, check_unused
 from nmt.model.encoder.multi_source import MultiSource
 from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns
@@ -61,6 +61,8 @@ def _attention(make: Make, config: Mapping[str, Any], memory_size: int) -> Atten
     score = None
     if "_target_" in config["attention"]:  # before the window: fixes the order of random draws
         score = make("attention", query_size=query_size, memory_size=memory_size)
+        if not type(score).__module__.startswith("nmt."):
+            check_score(score, query_size, memory_size)
     window = make("window", query_size=query_size) if config.get("window") else None
     normalizer = make("normalizer") if config.get("normalizer") else None
     if score is None:

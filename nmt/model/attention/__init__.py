@@ -111,6 +111,37 @@ class Score(nn.Module):
         return None
 
 
+BASE = Score
+"""Base class of all scores, checked by the configuration."""
+
+
+def check_score(score: Score, query_size: int, memory_size: int) -> None:
+    """Calls the score of a plugin on a tiny example.
+
+    score: score to call
+    query_size: Q, features of a query
+    memory_size: M, features of an annotation
+
+    Raises ValueError if the call fails or returns scores of another shape.
+    """
+    if score.recurs:
+        return
+    query = torch.zeros(2, 3, query_size)  # [B, T, Q]
+    try:
+        with torch.random.fork_rng(), torch.no_grad():
+            keys = score.keys(torch.zeros(2, 4, memory_size))  # [B, S, K]
+            scores = score(query if score.query_layer is None else score.query_layer(query), keys)
+    except RuntimeError as error:
+        name = type(score).__name__
+        raise ValueError(f"attention={name}: fails on a tiny example: {error}") from error
+    shape = [2, 3, 4 * score.heads]
+    if list(scores.shape) != shape:
+        raise ValueError(
+            f"attention={type(score).__name__}: forward returned the shape {list(scores.shape)}, "
+            f"expected [sentences, queries, positions × heads], here {shape}"
+        )
+
+
 class ProjectedQuery(NamedTuple):
     """Components of a projected query [N, T, P]: inputs of score, window and gate."""
 

@@ -246,3 +246,7 @@ class Decoder(nn.Module):
             state=state,
             heads=self.attention.by_head(weights),
         )
+
+
+BASE = Decoder
+"""Base class of all decoders, checked by the configuration."""

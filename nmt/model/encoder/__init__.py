@@ -93,3 +93,7 @@ class Encoder(nn.Module):
         pictures: images of the sources, if the encoder reads images
         """
         raise NotImplementedError
+
+
+BASE = Encoder
+"""Base class of all encoders, checked by the configuration."""

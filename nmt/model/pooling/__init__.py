@@ -77,6 +77,10 @@ class Pooling(nn.Module):
         return Pooled(gather(weights, memory), weights)
 
 
+BASE = Pooling
+"""Base class of all poolings, checked by the configuration."""
+
+
 def gather(weights: Float[Tensor, "N H S"], memory: Encoded) -> Float[Tensor, "N HM"]:
     """Returns the weighted sums of the annotations, with the sums of all hops concatenated.
 

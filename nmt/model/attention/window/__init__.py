@@ -95,6 +95,10 @@ class Window(nn.Module):
         raise NotImplementedError
 
 
+BASE = Window
+"""Base class of all windows, checked by the configuration."""
+
+
 def source_lengths(scores: Float[Tensor, "N T S"]) -> Int[Tensor, "N 1"]:
     """Returns the number of source positions of each row, padding excluded.
 
