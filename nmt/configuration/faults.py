@@ -16,7 +16,7 @@ MOST = 3
 
 
 class ConfigErrors(UserError):
-    """Raised with all errors of a configuration.
+    """Exception that contains all errors of a configuration.
 
     faults: the errors
     """

@@ -79,7 +79,7 @@ class StoredText(View):
 
 @dataclass(frozen=True)
 class Storing:
-    """Keeps pairs in memory or in an on-disk store; implements `nmt.data.parts.Keep`.
+    """Storage of pairs in memory or on disk; implements `nmt.data.parts.Keep`.
 
     where: auto, memory or disk; auto uses the disk for training files above AUTO bytes
     filters: filters of the training pairs

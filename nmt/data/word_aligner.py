@@ -52,7 +52,7 @@ class Group:
 
 
 class WordAligner:
-    """Trains translation probabilities p(y | x) on a parallel corpus and aligns its sentence pairs.
+    """Statistical word aligner: trains p(y | x) on a parallel corpus and aligns its pairs.
 
     sources: words of each source sentence; any hashable tokens, such as strings or ids
     targets: words of each target sentence

@@ -15,7 +15,7 @@ class UserError(ValueError):
 
 
 class Stopped(Exception):
-    """Raised when training stops early and its state is saved.
+    """Exception for a training that stops early, after its state is saved.
 
     planned: True if `trainer.stop_after` stopped the training, False for a signal
 

@@ -35,7 +35,7 @@ FOLDER_KEY = "nmt/folder"
 
 
 class Lost(Exception):
-    """Raised when a collective operation fails because another rank has ended."""
+    """Exception for a failed collective operation after another rank has ended."""
 
 
 class Silent(UserError):

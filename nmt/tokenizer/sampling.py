@@ -48,7 +48,7 @@ class Draws:
 
 
 class Sampler:
-    """Samples random segmentations with a trained SentencePiece model.
+    """Sampler of random segmentations, with the scores of a SentencePiece model.
 
     model: the trained model
     alpha: smoothing exponent of unigram, or dropout rate of BPE, as in SentencePiece
