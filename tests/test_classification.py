@@ -711,7 +711,7 @@ def test_faults_are_reported(trained):
         ([model, "optimizer.lr=1"], "optimizer: no such key (available: device, errors, explain"),
         ([model, "explain=page.pdf"], "must end in .html, .png or .json"),
         ([model, "input=nowhere.txt"], "no such file"),
-        ([f"model={folder}"], "no best.safetensors or last.safetensors"),
+        ([f"model={folder}"], "has neither best.safetensors nor last.safetensors"),
         ([*arguments, "explain=page.html"], "explain: no such key"),
         ([*arguments, "pooling=wordcontext"], "pooling=wordcontext: unknown choice"),
         ([*arguments, "pooling=structured", "pooling.hops=0"], "pooling.hops=0: out of range"),
