@@ -1,16 +1,22 @@
 """Checks of attention code: a verdict for each known mistake, none for correct code in other conventions."""
 
 import re
+from dataclasses import replace
 
 import pytest
+import torch
 from attention_gallery import BROKEN, CORRECT
 from builders import choices, compose
 from commands import ROOT, run
 
 from nmt import check_attention
 from nmt.analysis.attention_laws import LAWS
+from nmt.analysis.decoder_laws import LAWS as DECODER_LAWS
 from nmt.configuration import build
+from nmt.foundation.errors import UserError
 from nmt.model.attention import Attention
+from nmt.model.decoder.fixed import Fixed
+from nmt.model.decoder.luong import Luong
 
 GALLERY = ROOT / "tests" / "attention_gallery.py"
 
@@ -58,6 +64,80 @@ def test_scores_of_this_package(score, normalizer):
         },
     }
     assert set(verdict.broken) == by_design.get(score, set()), verdict.text
+
+
+class Forgetful(Luong):
+    """Returns the state before its steps."""
+
+    def forward(self, embedded, state, memory, layout=None):
+        return replace(super().forward(embedded, state, memory, layout), state=state)
+
+
+class Seer(Luong):
+    """Reads the mean of all target tokens."""
+
+    def forward(self, embedded, state, memory, layout=None):
+        blurred = embedded + embedded.mean(1, keepdim=True)
+        return super().forward(blurred, state, memory, layout)
+
+
+class Unmasked(Fixed):
+    """Adds the mean of all annotations, padding included."""
+
+    def forward(self, embedded, state, memory, layout=None):
+        output = super().forward(embedded, state, memory, layout)
+        mean = memory.encoded.values.mean((1, 2))  # [B]
+        return replace(output, readout=output.readout + mean[:, None, None])
+
+
+class Mixed(Luong):
+    """Subtracts the mean over the sentences of a batch."""
+
+    def forward(self, embedded, state, memory, layout=None):
+        output = super().forward(embedded, state, memory, layout)
+        return replace(output, readout=output.readout - output.readout.mean(0))
+
+
+class Deaf(Luong):
+    """Decodes without the source."""
+
+    def forward(self, embedded, state, memory, layout=None):
+        hidden, cells = self.layers(embedded, state.cells, state.masks)  # [N, T, Q]
+        context = torch.zeros(*hidden.shape[:2], self.memory_size, dtype=hidden.dtype)
+        readout = self.combine(torch.cat([context, hidden], -1))  # [N, T, D]
+        return self.output(readout, replace(state, cells=cells))
+
+    def initial(self, memory):
+        state = super().initial(memory)
+        cells = tuple(tuple(0 * part for part in layer) for layer in state.cells)
+        return replace(state, cells=cells)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "law"),
+    [*zip([Forgetful, Seer, Unmasked, Mixed, Deaf], DECODER_LAWS, strict=True)],
+)
+def test_each_mistake_of_a_decoder_is_found(decoder, law):
+    verdict = check_attention(decoder)
+    assert law in verdict.broken, verdict.text
+    assert re.search(r"\d|does not read the source", verdict.broken[law])
+
+
+@pytest.mark.parametrize("name", choices("decoder"))
+def test_decoders_of_this_package_keep_all_laws(name):
+    decoder = build.class_of("decoder", compose(f"decoder={name}")["decoder"])
+    verdict = check_attention(decoder)
+    assert not verdict.broken, verdict.text
+    assert "keeps all 5 laws" in verdict.text
+
+
+def test_a_decoder_that_cannot_be_built_is_named():
+    class Demanding(Luong):
+        def __init__(self, *, style, **settings):
+            super().__init__(**settings)
+
+    with pytest.raises(UserError, match=r"Demanding: cannot be built.*'style'"):
+        check_attention(Demanding)
 
 
 def test_a_file_is_checked_on_the_command_line():

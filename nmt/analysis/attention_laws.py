@@ -17,8 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nmt.analysis import decoder_laws
 from nmt.analysis.attention_probe import LENGTHS, Answer, AttentionExample, Probe, probe_of
+from nmt.analysis.decoder_laws import check_decoder
 from nmt.foundation.errors import UserError
+from nmt.model.decoder import Decoder
 
 TOLERANCE = 1e-9
 """Largest difference between values that count as equal, in float64."""
@@ -33,18 +36,20 @@ class Verdict:
     name: name of the tested code
     called: sentence with the parameters of the code and the layouts of their tensors
     broken: observed weights or contexts with the probable cause, by name of the broken law
+    tried: number of laws that were tried
     """
 
     name: str
     called: str
     broken: Mapping[str, str]
+    tried: int
 
     @property
     def text(self) -> str:
         """Result as text: a summary paragraph, and a paragraph for each broken law."""
         if not self.broken:
-            return f"{self.name}: keeps all {len(LAWS)} laws. {self.called}"
-        count = f"breaks {len(self.broken)} of {len(LAWS)} laws"
+            return f"{self.name}: keeps all {self.tried} laws. {self.called}"
+        count = f"breaks {len(self.broken)} of {self.tried} laws"
         paragraphs = [f"{law}: {text}" for law, text in self.broken.items()]
         return "\n\n".join([f"{self.name}: {count}. {self.called}", *paragraphs])
 
@@ -57,18 +62,23 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
     weights [B, S], the context [B, M], or both. B is the number of sentences, S of source
     positions, P and M are the sizes of query and memory.
 
-    target: function, module, module class, attention score or attention
+    target: function, module, module class, attention score, attention, or a subclass of `Decoder`,
+        which is tested for the laws of decoders
     name: name of the code in messages (default: its Python name)
 
     Raises UserError if the code cannot be called.
     """
     if name is None:
         name = str(getattr(target, "__name__", type(target).__name__))
+    if isinstance(target, type) and issubclass(target, Decoder):
+        score = " and attention=general" if target.attends else ""
+        called = f"It was built with small sizes{score}."
+        return Verdict(name, called, check_decoder(target), len(decoder_laws.LAWS))
     probe = probe_of(target, name)
     problems = {law: check(probe) for law, check in LAWS.items()}
     broken = {law: problem for law, problem in problems.items() if problem is not None}
     layouts = [f"{parameter} {probe.layouts[role]}" for parameter, role in probe.roles.items()]
-    return Verdict(name, f"It was called with {', '.join(layouts)}.", broken)
+    return Verdict(name, f"It was called with {', '.join(layouts)}.", broken, len(LAWS))
 
 
 def print_verdicts(functions: Sequence[str]) -> None:

@@ -1,0 +1,167 @@
+"""Laws of decoders, for classes derived from `nmt.model.decoder.Decoder`.
+
+Training passes all T target tokens to a decoder at once, and the search passes one token at a time
+with the state of the previous step. A decoder that keeps a wrong state still trains to a low loss,
+and translates badly. Each law is tried in float64 with random weights, without dropout.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import DecoderOutput, Encoded, Prepared
+from nmt.model.attention import Attention
+from nmt.model.attention.general import General
+from nmt.model.decoder import Decoder
+
+LENGTHS = (5, 3, 4)
+"""Source lengths of the example, in positions."""
+STEPS = 4
+"""T, target tokens of each sentence of the example."""
+TOLERANCE = 1e-9
+"""Largest difference between values that count as equal, in float64."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Tiny example with which a decoder is called.
+
+    decoder: decoder with random weights
+    embedded: embeddings of the target tokens [B, T, E]
+    encoded: annotations of the source
+    """
+
+    decoder: Decoder
+    embedded: Tensor
+    encoded: Encoded
+
+    @classmethod
+    def of(cls, kind: type[Decoder]) -> "Example":
+        """Builds the decoder and random sentences.
+
+        kind: class of the decoder
+        """
+        torch.manual_seed(0)
+        attention = Attention(General(query_size=6, memory_size=8)) if kind.attends else None
+        decoder = kind(
+            attention=attention, embedding_size=5, memory_size=8, hidden_size=6, readout_size=7
+        )
+        lengths = torch.tensor(LENGTHS)  # [B]
+        mask = torch.arange(max(LENGTHS)) < lengths.unsqueeze(1)  # [B, S]
+        values = torch.randn(*mask.shape, 8, dtype=torch.float64)
+        encoded = Encoded(values=values, mask=mask, final_state=values[:, 0])
+        embedded = torch.randn(len(LENGTHS), STEPS, 5, dtype=torch.float64)
+        return cls(decoder.double().eval(), embedded, encoded)
+
+    @property
+    def memory(self) -> Prepared:
+        """The source as the decoder reads it."""
+        return self.decoder.prepare(self.encoded)
+
+    def decode(self) -> DecoderOutput:
+        """Passes all tokens at once."""
+        memory = self.memory
+        return self.decoder(self.embedded, self.decoder.initial(memory), memory)
+
+
+def agrees_step_by_step(example: Example) -> str | None:
+    """Compares the readouts of all tokens at once with those of single steps."""
+    whole = example.decode().readout  # [B, T, D]
+    memory = example.memory
+    state = example.decoder.initial(memory)
+    for t in range(STEPS):
+        step = example.decoder(example.embedded[:, t : t + 1], state, memory)
+        state = step.state
+        difference = _difference(step.readout[:, 0], whole[:, t])
+        if difference > TOLERANCE:
+            return (
+                f"step {t + 1} differs by {difference:.2g} from the readout of all tokens at once. "
+                "Check that `forward` returns the state after its last step, and reads all that a "
+                "step needs from `state`."
+            )
+    return None
+
+
+def ignores_later_tokens(example: Example) -> str | None:
+    """Changes the last token and compares the readouts before it."""
+    changed = example.embedded.clone()
+    changed[:, -1] += 1.0
+    readout = replace(example, embedded=changed).decode().readout
+    difference = _difference(readout[:, :-1], example.decode().readout[:, :-1])
+    if difference <= TOLERANCE:
+        return None
+    return (
+        f"another last token changes earlier readouts by {difference:.2g}, so the decoder sees in "
+        "training what it has to predict."
+    )
+
+
+def ignores_padding(example: Example) -> str | None:
+    """Changes the annotations of padding and compares the readouts."""
+    padding = ~example.encoded.mask.unsqueeze(-1)  # [B, S, 1]
+    changed = replace(example.encoded, values=example.encoded.values.masked_fill(padding, 100.0))
+    readout = replace(example, encoded=changed).decode().readout
+    difference = _difference(readout, example.decode().readout)
+    if difference <= TOLERANCE:
+        return None
+    return f"other values in the padding of the source change readouts by {difference:.2g}."
+
+
+def separates_sentences(example: Example) -> str | None:
+    """Decodes the first sentence alone and compares its readouts."""
+    encoded = example.encoded
+    alone = Encoded(
+        values=encoded.values[:1], mask=encoded.mask[:1], final_state=encoded.final_state[:1]
+    )
+    readout = replace(example, embedded=example.embedded[:1], encoded=alone).decode().readout
+    difference = _difference(readout, example.decode().readout[:1])
+    if difference <= TOLERANCE:
+        return None
+    return f"a sentence alone has other readouts than in a batch; they differ by {difference:.2g}."
+
+
+def depends_on_source(example: Example) -> str | None:
+    """Changes the source and compares the readouts."""
+    encoded = example.encoded
+    changed = replace(encoded, values=-encoded.values, final_state=-encoded.final_state)
+    readout = replace(example, encoded=changed).decode().readout
+    if _difference(readout, example.decode().readout) > TOLERANCE:
+        return None
+    return "another source gives the same readouts, so the decoder does not read the source."
+
+
+def _difference(actual: Tensor, expected: Tensor) -> float:
+    if actual.shape != expected.shape:
+        return float("inf")
+    return float((actual - expected).abs().max())
+
+
+LAWS: dict[str, Callable[[Example], str | None]] = {
+    "single steps give the readouts of all tokens at once": agrees_step_by_step,
+    "later tokens have no influence": ignores_later_tokens,
+    "the content of padding has no influence": ignores_padding,
+    "sentences do not influence each other": separates_sentences,
+    "the source has an influence": depends_on_source,
+}
+"""Laws of decoders by name; each function returns None, or what was observed."""
+
+
+@torch.no_grad()
+def check_decoder(kind: type[Decoder]) -> dict[str, str]:
+    """Tests a decoder for all laws.
+
+    kind: class of the decoder; its own arguments need defaults
+
+    Returns the observations by name of the broken law. Raises UserError if the decoder cannot be
+    built.
+    """
+    try:
+        with torch.random.fork_rng():
+            example = Example.of(kind)
+    except TypeError as error:
+        raise UserError(f"{kind.__name__}: cannot be built, as {error}") from error
+    problems = {law: check(example) for law, check in LAWS.items()}
+    return {law: problem for law, problem in problems.items() if problem is not None}
