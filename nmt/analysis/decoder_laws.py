@@ -26,7 +26,7 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class Example:
+class DecoderExample:
     """Tiny example with which a decoder is called.
 
     decoder: decoder with random weights
@@ -39,7 +39,7 @@ class Example:
     encoded: Encoded
 
     @classmethod
-    def of(cls, kind: type[Decoder]) -> "Example":
+    def of(cls, kind: type[Decoder]) -> "DecoderExample":
         """Builds the decoder and random sentences.
 
         kind: class of the decoder
@@ -67,7 +67,7 @@ class Example:
         return self.decoder(self.embedded, self.decoder.initial(memory), memory)
 
 
-def agrees_step_by_step(example: Example) -> str | None:
+def agrees_step_by_step(example: DecoderExample) -> str | None:
     """Compares the readouts of all tokens at once with those of single steps."""
     whole = example.decode().readout  # [B, T, D]
     memory = example.memory
@@ -85,7 +85,7 @@ def agrees_step_by_step(example: Example) -> str | None:
     return None
 
 
-def ignores_later_tokens(example: Example) -> str | None:
+def ignores_later_tokens(example: DecoderExample) -> str | None:
     """Changes the last token and compares the readouts before it."""
     changed = example.embedded.clone()
     changed[:, -1] += 1.0
@@ -99,7 +99,7 @@ def ignores_later_tokens(example: Example) -> str | None:
     )
 
 
-def ignores_padding(example: Example) -> str | None:
+def ignores_padding(example: DecoderExample) -> str | None:
     """Changes the annotations of padding and compares the readouts."""
     padding = ~example.encoded.mask.unsqueeze(-1)  # [B, S, 1]
     changed = replace(example.encoded, values=example.encoded.values.masked_fill(padding, 100.0))
@@ -110,7 +110,7 @@ def ignores_padding(example: Example) -> str | None:
     return f"other values in the padding of the source change readouts by {difference:.2g}."
 
 
-def separates_sentences(example: Example) -> str | None:
+def separates_sentences(example: DecoderExample) -> str | None:
     """Decodes the first sentence alone and compares its readouts."""
     encoded = example.encoded
     alone = Encoded(
@@ -123,7 +123,7 @@ def separates_sentences(example: Example) -> str | None:
     return f"a sentence alone has other readouts than in a batch; they differ by {difference:.2g}."
 
 
-def depends_on_source(example: Example) -> str | None:
+def depends_on_source(example: DecoderExample) -> str | None:
     """Changes the source and compares the readouts."""
     encoded = example.encoded
     changed = replace(encoded, values=-encoded.values, final_state=-encoded.final_state)
@@ -139,7 +139,7 @@ def _difference(actual: Tensor, expected: Tensor) -> float:
     return float((actual - expected).abs().max())
 
 
-LAWS: dict[str, Callable[[Example], str | None]] = {
+LAWS: dict[str, Callable[[DecoderExample], str | None]] = {
     "single steps give the readouts of all tokens at once": agrees_step_by_step,
     "later tokens have no influence": ignores_later_tokens,
     "the content of padding has no influence": ignores_padding,
@@ -160,7 +160,7 @@ def check_decoder(kind: type[Decoder]) -> dict[str, str]:
     """
     try:
         with torch.random.fork_rng():
-            example = Example.of(kind)
+            example = DecoderExample.of(kind)
     except TypeError as error:
         raise UserError(f"{kind.__name__}: cannot be built, as {error}") from error
     problems = {law: check(example) for law, check in LAWS.items()}
