@@ -1,5 +1,6 @@
 """nmt.train: training from Python."""
 
+import json
 import logging
 import subprocess
 import sys
@@ -52,8 +53,14 @@ def test_a_data_set_of_python_is_trained_and_gives_a_run(tmp_path, monkeypatch):
     assert seen.losses == updates
     assert seen.epochs == [1, 2]
     assert len(run.translator.translate(["ein Hund"])) == 1
+    assert nmt.train(f"resume={tmp_path}/run").score == run.score
+    results = run.results
+    results["scores"]["bleu"]["score"] = 12.5  # unlike the validation score
+    (tmp_path / "run/results.json").write_text(json.dumps(results))
+    assert nmt.train(f"resume={tmp_path}/run").score == 12.5
     again = nmt.train(f"resume={tmp_path}/run", "trainer.max_epochs=3", callbacks=[seen])
     assert again.folder == run.folder
+    assert again.score == again.results["scores"]["bleu"]["score"] == seen.results["bleu"]
     assert seen.epochs == [1, 2, 3]
 
 

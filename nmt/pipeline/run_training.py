@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 import random
 import shutil
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 import yaml
 
+from nmt.configuration import build
 from nmt.configuration.saved_runs import read_initial
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.foundation import plugins
@@ -28,7 +30,7 @@ from nmt.pipeline.assembly import Beginning, Fresh, FromCheckpoint, Parts, Resum
 from nmt.pipeline.recipe_advice import advise_recipe
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
-from nmt.storage.files import remove_unfinished
+from nmt.storage.files import read_json_object, remove_unfinished
 from nmt.storage.lock import Lock
 from nmt.training.callback import Callback
 from nmt.training.memory import Trimming, keep_few_products
@@ -151,9 +153,10 @@ def resume(
             set_up_logging(folder / "train.log")
         saved = _for_validation(settings, saved)
         progress = _progress(saved)
-        if _is_finished(settings, progress) and (folder / "results.json").is_file():
+        results = read_json_object(folder / "results.json")
+        if _is_finished(settings, progress) and results:
             _log_finished(settings, saved, folder)
-            return Trained(folder, float("nan") if progress.best is None else progress.best)
+            return Trained(folder, _final_score(settings, results))
         log.info("resuming the run in %s at update %s", folder, f"{progress.update:,}")
         # With a different number of ranks, the order of sums differs regardless of threads.
         if saved.meta.get("ranks", 1) == ranks.count:
@@ -165,6 +168,16 @@ def resume(
 def _is_finished(settings: TrainingSettings, progress: TrainingProgress) -> bool:
     is_at_last_update = 0 < settings.trainer["max_updates"] <= progress.update
     return progress.epoch >= settings.trainer["max_epochs"] or is_at_last_update
+
+
+def _final_score(settings: TrainingSettings, results: Mapping[str, Any]) -> float:
+    """The score of a finished run in the chosen metric, on the test set if the run was tested.
+
+    results: content of results.json
+    """
+    metric = settings.values.get("choose_by") or build.make(settings.values, "metric").name
+    scores = {name: entry["score"] for name, entry in results["scores"].items()}
+    return float(scores.get(metric, results["validation"].get(metric, math.nan)))
 
 
 def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -> None:
