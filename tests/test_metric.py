@@ -2,10 +2,14 @@
 
 import itertools
 import logging
+from types import SimpleNamespace
 
 import pytest
 
+from nmt.analysis.evaluation import evaluate_file
+from nmt.data import Pairs
 from nmt.metric import Metric, script_tokenizer
+from nmt.pipeline.assembly import warn_of_equal_sides
 
 CHINESE = ["一只狗在草地上奔跑。", "两个孩子在海边玩耍。"]
 
@@ -85,3 +89,31 @@ def test_the_script_of_the_references_decides_if_the_name_does_not(caplog):
 )
 def test_scripts_are_recognised(text, tokenize):
     assert script_tokenizer([text]) == tokenize
+
+
+def test_files_in_the_wrong_language_are_reported(tmp_path, caplog):
+    for language in ("de", "en"):
+        (tmp_path / f"train.{language}").write_text("a dog runs\n")
+    translator = SimpleNamespace(
+        languages=("en", "de"),
+        translate=lambda lines, step: list(lines),
+        tokenizer=SimpleNamespace(columns=SimpleNamespace(picture=False)),
+    )
+    german, english = map(str, (tmp_path / "train.de", tmp_path / "train.en"))
+    with caplog.at_level("WARNING", "nmt"):
+        for source, reference in ((english, german), (german, english)):
+            evaluate_file(
+                lambda: translator, Metric(), source=source, references=[reference], output=None
+            )
+    assert caplog.messages == [
+        f"{file}: wrong language; the model translates from en to de" for file in (german, english)
+    ]
+
+
+def test_equal_source_and_target_are_reported(caplog):
+    with caplog.at_level("WARNING", "nmt"):
+        warn_of_equal_sides(Pairs(["a dog"], ["ein Hund"], "v.en, v.de"))
+        warn_of_equal_sides(Pairs(["a dog"], ["a dog"], "v.en, v.en"))
+    assert caplog.messages == [
+        "v.en, v.en: source and target are equal; check data.source and data.target"
+    ]

@@ -1,5 +1,6 @@
 """Evaluation of a model on a test set (nmt.evaluate)."""
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from nmt.inference.output_formats import one_line
 from nmt.inference.translator import Translator
 from nmt.metric import Metric, Result
 from nmt.storage.files import write_atomically
+
+log = logging.getLogger(__name__)
 
 
 def evaluate_file(
@@ -40,13 +43,28 @@ def evaluate_file(
     sentences, *reference_lines = read_aligned(source, *references)
     if not sentences:
         raise UserError(f"{source}: the file is empty")
-    hypotheses, scores = scores_of(load(), metric, sentences, reference_lines)
+    translator = load()
+    _warn_of_languages(translator.languages, source, references)
+    hypotheses, scores = scores_of(translator, metric, sentences, reference_lines)
     if output:
         text = "".join(f"{line}\n" for line in hypotheses)
         write_atomically(Path(output), text.encode())
     for name, result in scores.items():
         print(f"{name:6}{result.score:7.2f}   {result.signature}")
     return scores[metric.name].score
+
+
+def _warn_of_languages(languages: Sequence[str], source: str, references: Sequence[str]) -> None:
+    """Logs a warning for each file whose ending is the model's other language.
+
+    languages: source and target language of the model
+    source: file of source sentences
+    references: files of references
+    """
+    opposites = {source: languages[1], **dict.fromkeys(references, languages[0])}
+    for file, language in opposites.items():
+        if f".{language}" in Path(file).suffixes and languages[0] != languages[1]:
+            log.warning("%s: wrong language; the model translates from %s to %s", file, *languages)
 
 
 def scores_of(

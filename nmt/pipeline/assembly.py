@@ -11,7 +11,7 @@ import torch
 from nmt.configuration import build
 from nmt.configuration.faults import broken, refuse
 from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
-from nmt.data import LabelledSplits, Splits, as_list
+from nmt.data import LabelledSplits, Pairs, Splits, as_list
 from nmt.data.filters import Filters
 from nmt.data.labels import LabelSet
 from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_once
@@ -179,6 +179,7 @@ def _translation(
     teachers = _Teachers.of(config, device)
     filters = filters_of(config)
     splits = loaded(config, filters)
+    warn_of_equal_sides(splits.validation)
     tokenizer = _tokenizer(settings, beginning, teachers, filters, splits, ranks)
     data = prepare(splits, filters, tokenizer, ranks)
     metric = build.make(config, "metric").of(splits.languages[1], splits.validation.target)
@@ -199,6 +200,14 @@ def _translation(
         ranks=ranks,
         samples=samples,
     )
+
+
+def warn_of_equal_sides(pairs: Pairs) -> None:
+    """Logs a warning if source and target are the same text."""
+    if list(pairs.source) == list(pairs.target):
+        log.warning(
+            "%s: source and target are equal; check data.source and data.target", pairs.name
+        )
 
 
 def _tokenizer(
