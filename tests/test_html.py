@@ -9,6 +9,7 @@ from builders import choices, network
 from commands import failed, run
 
 import nmt
+from nmt.exporting.export_model import example_of
 from nmt.exporting.html import rounded, write_html
 from nmt.inference.explanations.explanation import explain
 from nmt.inference.explanations.occlusion import influence
@@ -155,8 +156,10 @@ def test_text_becomes_the_same_pieces(options, browser, tmp_path):
         "luong", "dot", vocabulary=max(tokenizer.source_size, tokenizer.target_size)
     ).float()
     translator = Translator(model, tokenizer, Beam(width=2), languages=("de", "en"))
-    write_html(translator, "tiny", tmp_path / "page.html")
+    write_html(translator, "tiny", tmp_path / "page.html", example="haus <hund>")
     page, _ = opened(browser, tmp_path / "page.html")
+    page.click("text=Example: haus <hund>")
+    assert page.input_value("#text") == "haus <hund>"
     draw = random.Random(5)
     letters = "abe hausktzß \u00a0\t 4² ΩЖ漢字 é\u0301 👍🏽 İ ▁ …,.-"
     lines = ["", " ", "haus", " haus  katze ", "ZZZ qqq", "Haus\tBlau", "▁haus", "👍 haus 👍👍"]
@@ -262,6 +265,12 @@ def test_a_normalising_tokenizer_is_refused_by_name(tmp_path):
     model = network("luong", "dot", vocabulary=tokenizer.target_size).float()
     with pytest.raises(nmt.UserError, match=r"tokenizer\.normalization"):
         write_html(Translator(model, tokenizer, Greedy()), "tiny", tmp_path / "page.html")
+
+
+def test_the_example_is_a_sentence_of_the_run(tmp_path):
+    assert example_of(tmp_path) == ""
+    (tmp_path / "test.source.txt").write_text(f"haus\n{'hund ' * 12}\n{'ball ' * 90}\n")
+    assert example_of(tmp_path) == "hund " * 12
 
 
 def test_files_are_named(small_run, tmp_path):

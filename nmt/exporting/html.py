@@ -38,16 +38,17 @@ TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "defined", 5: "unused", 6: 
 """Names of SentencePiece's token types by their numbers."""
 
 
-def write_html(translator: Translator, name: str, file: Path) -> None:
+def write_html(translator: Translator, name: str, file: Path, example: str = "") -> None:
     """Writes the HTML file of a model.
 
     translator: translator with the model
     name: name of the model on the page
     file: path of the HTML file
+    example: source text that a button on the page translates; "" for no button
 
     Raises UserError if the model cannot be exported.
     """
-    settings = _settings(translator, name)
+    settings = {**_settings(translator, name), "example": example}
     settings["weights"], weights = _packed(translator.models[0])
     # Escape "<", because "</script>" would end the element.
     text = json.dumps(settings, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

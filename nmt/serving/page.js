@@ -701,6 +701,10 @@ $("text").addEventListener("input", () => {
     }
   }, 250)
 })
+$("example").addEventListener("click", () => {
+  state.text = $("text").value = settings.example
+  textChanged()
+})
 $("model").addEventListener("change", () => {
   state.model = $("model").value
   textChanged()
@@ -728,6 +732,8 @@ const fetched = async (path) =>
 models = await fetched("/models")
 settings = await fetched("/frontend/settings")
 $("key").hidden = !settings.keyRequired
+$("example").hidden = !settings.example
+$("example").textContent = `Example: ${settings.example}`
 $("model").append(
   ...models.map(
     (model) =>

@@ -214,7 +214,11 @@ globalThis.answering = async (path, fields) => {
         attention: model.score !== "none",
       },
     ],
-    "/frontend/settings": () => ({ keyRequired: false, neighbors: false }),
+    "/frontend/settings": () => ({
+      keyRequired: false,
+      neighbors: false,
+      example: model.example,
+    }),
     "/explain": () => explained(fields),
     "/contrast": () => contrasted(fields),
     "/pieces": () => fields.q.map((line) => [source.encode(line), target.encode(line)]),
