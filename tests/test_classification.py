@@ -709,7 +709,7 @@ def test_faults_are_reported(trained):
     model = f"model={folder}/run"
     for wrong, message in [
         ([model, "optimizer.lr=1"], "optimizer: no such key (available: device, errors, explain"),
-        ([model, "explain=page.pdf"], "must end in .html, .png or .json"),
+        ([model, "explain=page.gif"], "must end in .html, .png, .pdf, .svg or .json"),
         ([model, "input=nowhere.txt"], "no such file"),
         ([f"model={folder}"], "has neither best.safetensors nor last.safetensors"),
         ([*arguments, "explain=page.html"], "explain: no such key"),

@@ -528,7 +528,7 @@ def test_bad_input_to_translation(trained, tmp_path):
     )
     failed(
         run("translate", f"model={trained}", "attention_map=map.gif"),
-        "must end in .html, .png or .json",
+        "must end in .html, .png, .pdf, .svg or .json",
     )
     failed(
         run("translate", f"model={trained}", "search.width=0", "precision=x", "search.n_best=2"),

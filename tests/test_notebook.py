@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
@@ -13,9 +14,11 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 import nmt
+from nmt.data import Pairs
 from nmt.drawing import plots
 from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.drawing.word_importance import Classified, write_explanations
+from nmt.training.task.translation_task import TranslationTask
 
 MAP = AttentionMap(
     ["a", "<b>", "</s>"], ["ü", "</s>"], {"": np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]])}
@@ -60,6 +63,24 @@ def test_nothing_of_matplotlib_changes(small_run, tmp_path, monkeypatch):
     finally:
         matplotlib.use(usual)
     assert (tmp_path / "x.png").stat().st_size > 1000
+
+
+def test_attention_maps_of_a_run_prefer_several_target_words():
+    pairs = Pairs(["a", "b c d", "c d", "d e"], ["x", "one", "x y", "y z"], "validation")
+    task = SimpleNamespace(data=SimpleNamespace(splits=SimpleNamespace(pictures=False)))
+    shown_of = TranslationTask._shown_of
+    assert shown_of(task, pairs, 2) == ["c d", "d e"]
+    assert len(shown_of(task, pairs, 3)) == 3  # too few pairs with several words
+
+
+def test_attention_maps_for_papers_keep_their_text(tmp_path):
+    for ending in ("pdf", "svg"):
+        write_map([MAP], tmp_path / f"map.{ending}")
+        write_explanations([ANSWER], tmp_path / f"words.{ending}")
+    assert ">attention weight</text>" in (tmp_path / "map.svg").read_text()
+    for name in ("map", "words"):
+        content = (tmp_path / f"{name}.pdf").read_bytes()
+        assert b"/FontFile2" in content and b"/Type3" not in content  # embedded TrueType
 
 
 def test_values_are_shown_in_notebooks():

@@ -12,6 +12,7 @@ from nmt.configuration.settings import Settings
 from nmt.data import as_list
 from nmt.data.lines import Errors
 from nmt.data.word_aligner import AlignerName
+from nmt.drawing import FIGURES
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Count, NonNegative, Positive, Range, Size
 from nmt.inference.model_step import Averaging
@@ -22,7 +23,7 @@ from nmt.tokenizer.words import Units
 
 Models = str | list[str]
 """Run folder or checkpoint file, or a list of several for an ensemble."""
-ENDINGS = (".html", ".png", ".json")
+ENDINGS = (".html", *FIGURES, ".json")
 """File extensions of attention maps."""
 MOST_COMPARED = 3
 """Maximum number of models compared with the translating model, limited by the width of the HTML
@@ -455,9 +456,9 @@ def ending(output: str, suffix: str) -> Iterable[ConfigError]:
 def map_name(key: str, name: str | None) -> Iterable[ConfigError]:
     """Yields an error if an attention map cannot be written to the named file."""
     file = name or ENDINGS[0]
-    missing = file.endswith(".png") and not installed("matplotlib")
+    missing = file.endswith(FIGURES) and not installed("matplotlib")
     return broken(
-        (not file.endswith(ENDINGS), key, "must end in .html, .png or .json", name),
+        (not file.endswith(ENDINGS), key, "must end in .html, .png, .pdf, .svg or .json", name),
         (missing, key, f"{advice('matplotlib')}, or write a .html file", name),
     )
 

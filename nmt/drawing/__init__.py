@@ -2,3 +2,6 @@
 
 Reading order: pages, attention_map, plots, the rest in any order.
 """
+
+FIGURES = (".png", ".pdf", ".svg")
+"""Endings of image files, which matplotlib writes."""

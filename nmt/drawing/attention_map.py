@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nmt.drawing import FIGURES
 from nmt.drawing.pages import page, render
 from nmt.drawing.picture_overlay import attention_overlay, data_url, source_picture
 from nmt.foundation.progress import Progress, waiting
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURES = 8
-"""Largest number of sentences in a .png file; .html and .json files contain all sentences."""
+"""Largest number of sentences in an image file; .html and .json files contain all sentences."""
 LONGEST = 60
-"""Largest number of words per sentence in .html and .png files; .json files contain all words."""
+"""Largest number of words per sentence in .html and image files; .json files contain all words."""
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,8 @@ def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
     """Writes attention maps to a file, without empty sentences.
 
     maps: one attention map per sentence
-    path: output file; .png writes an image, .json all values, another ending an HTML page
+    path: output file; an ending of FIGURES writes an image, .json all values, another ending an
+        HTML page
     """
     maps = [m for m in maps if m.places or (m.weights and len(m.source) > m.ends)]
     if not maps:
@@ -93,7 +95,7 @@ def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
     elif path.suffix == ".json":
         text = json.dumps([_as_json(m) for m in maps], ensure_ascii=False)
         write_atomically(path, f"{text}\n".encode())
-    elif path.suffix == ".png":
+    elif path.suffix in FIGURES:
         with waiting(f"drawing {path.name}"):
             from nmt.drawing.plots import save
 

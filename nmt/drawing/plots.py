@@ -284,7 +284,9 @@ def svg(figure: Figure) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    with _no_glyph_warnings():
+    # Text stays text in .pdf files, with embedded TrueType fonts, and in .svg files.
+    settings: Any = {"pdf.fonttype": 42, "svg.fonttype": "none"}
+    with _no_glyph_warnings(), matplotlib.rc_context(settings):
         figure.savefig(path, dpi=130)
 
 

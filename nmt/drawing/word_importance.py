@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nmt.drawing import FIGURES
 from nmt.drawing.pages import page, render
 from nmt.foundation.progress import waiting
 from nmt.storage.files import write_atomically
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURES = 12
-"""Largest number of texts in a .png file; .html and .json files contain all texts."""
+"""Largest number of texts in an image file; .html and .json files contain all texts."""
 NOTE = (
     "A stronger colour means a larger attention weight, relative to the most important word of the "
     "text. Hover, tap or press Tab to see the weight. The weights of a text sum to 1."
@@ -68,8 +69,8 @@ def write_explanations(
     """Writes classified texts to a file.
 
     answers: classified texts
-    path: output file; .json writes every text, .png an image and another ending an HTML page of the
-        texts with word importances
+    path: output file; .json writes every text, an ending of FIGURES an image and another ending an
+        HTML page of the texts with word importances
     gold: correct labels of each text, shown on an HTML page (None: unknown)
     """
     if path.suffix == ".json":
@@ -80,7 +81,7 @@ def write_explanations(
     numbers = [i for i, answer in enumerate(answers) if answer.importances is not None]
     if not numbers:
         log.warning("%s: not written, because no text has word importances", path)
-    elif path.suffix == ".png":
+    elif path.suffix in FIGURES:
         from nmt.drawing.plots import save
 
         with waiting(f"drawing {path.name}"):

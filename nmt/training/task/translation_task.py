@@ -32,6 +32,7 @@ from nmt.model import Objective
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.greedy import Greedy
 from nmt.storage.checkpoint import tokenizer_parts
+from nmt.tokenizer.words import words
 from nmt.training.task import FinalResult, Task, Validation, ValidationStopped, never
 
 log = logging.getLogger(__name__)
@@ -243,13 +244,17 @@ class TranslationTask(Task):
         """Returns `count` source lines for attention maps.
 
         For text, the lines are chosen evenly among the longest sentences below 80 characters,
-        which fit on a readable map. For images, the first lines are chosen.
+        which fit on a readable map. Sentences with several target words are preferred. For images,
+        the first lines are chosen.
         """
         if self.data.splits.pictures:
             return list(part.source[:count])
-        lines = [line for line in part.source if line.strip()]
-        fitting = sorted((line for line in lines if len(line) < 80), key=len)[-200:]
-        return fitting[:: max(1, len(fitting) // count)][:count] or lines[:1]
+        pairs = [pair for pair in zip(part.source, part.target, strict=True) if pair[0].strip()]
+        short = [pair for pair in pairs if len(pair[0]) < 80]
+        several = [pair for pair in short if len(words(pair[1])) > 1]
+        candidates = several if len(several) >= count else short
+        fitting = sorted((line for line, _ in candidates), key=len)[-200:]
+        return fitting[:: max(1, len(fitting) // count)][:count] or [line for line, _ in pairs[:1]]
 
     def _translator(self, search: Search) -> Translator:
         return Translator(self.network, self.data.tokenizer, search, **self.options)
