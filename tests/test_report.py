@@ -25,6 +25,7 @@ from nmt.analysis.significance import (
     over_sentences,
 )
 from nmt.analysis.tables import ReportTable
+from nmt.foundation.configurations import class_label
 from nmt.metric import Metric
 
 SENTENCES = 60
@@ -158,6 +159,45 @@ def test_runs_of_other_text_are_no_seeds_of_one_configuration(tmp_path):
     assert [*result[0].values] == ["data.content"]
 
 
+def configure_run(folder, target, command=()):
+    """Gives a run folder an own decoder, and the command line that started the run."""
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["decoder"]["_target_"] = target
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "run.json").write_text(json.dumps({"commands": [["train.py", *command]]}))
+
+
+def test_classes_of_one_module_are_different_configurations(tmp_path):
+    targets = {"simple": "Simple", "tanh": "TanhReadout"}
+    for seed, name in ((1, "simple"), (2, "tanh"), (3, "tanh")):
+        make_run(tmp_path / f"{name}{seed}", name, seed, 0.9)
+        command = [] if seed == 3 else [f"decoder={name}"]  # seed 3 as by --from
+        configure_run(tmp_path / f"{name}{seed}", f"mine.decoder.{targets[name]}", command)
+    rows = configurations(collect([str(tmp_path)]).finished, "bleu")
+    assert {row.label: len(row.runs) for row in rows} == {"simple": 1, "tanh": 2}
+
+
+def test_classes_without_a_recorded_choice_are_named_by_their_class(tmp_path):
+    for seed, name in ((1, "score.Cosine"), (2, "score.TanhReadout"), (3, "other.Cosine")):
+        make_run(tmp_path / name, "luong", seed, 0.9)
+        configure_run(tmp_path / name, f"mine.{name}")
+    rows = configurations(collect([str(tmp_path)]).finished, "bleu")
+    assert sorted(row.label for row in rows) == [
+        "cosine, mine.other.Cosine",
+        "cosine, mine.score.Cosine",
+        "tanh_readout, mine.score.TanhReadout",
+    ]
+    assert class_label("nmt.training.optimizer.NAdam", "optimizer") == "nadam"
+
+
+def test_repeats_of_a_seed_are_not_counted(tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        make_run(tmp_path / name, "luong", seed, 0.9)
+    [table] = Report.of(collect([str(tmp_path)]).finished, [], None, samples=50).tables()
+    assert dict(zip(table.head, table.rows[0], strict=True))["n"] == "2"
+    assert f"same configuration and seed: {tmp_path}/b." in table.note
+
+
 def test_equal_systems_do_not_differ_and_are_bold_together(tmp_path):
     for decoder in ("luong", "fixed", "bahdanau"):
         make_run(tmp_path / decoder, decoder, 1, 1.0)
@@ -234,6 +274,16 @@ def test_a_report_is_written_in_every_form(sweep, tmp_path):
         == json.loads((sweep / "luong-seed1/results.json").read_text())["scores"]["bleu"]["score"]
     )
     assert (tmp_path / "out.png").stat().st_size > 1000
+    assert (tmp_path / "out.curves.png").stat().st_size > 1000
+
+
+def test_learning_curves_are_a_figure_with_text(sweep, tmp_path):
+    pytest.importorskip("matplotlib")
+    report = Report.of(collect([str(sweep)]).finished, [], None, samples=10)
+    *_, scores, curves = write(report, report.tables(), tmp_path / "x", "svg")
+    assert (scores.name, curves.name) == ("x.svg", "x.curves.svg")
+    assert re.search(r"<text.*>validation loss", curves.read_text())
+    assert "bahdanau</text>" in curves.read_text()
 
 
 def test_bad_folders_are_reported(sweep, tmp_path):
@@ -299,7 +349,13 @@ def test_keys_of_a_choice_are_columns_only_where_it_is_chosen():
             "seed": 3,
         }
     )
-    assert one == {"decoder": "luong", "decoder.a": "1", "attention": "none", "x": "true"}
+    assert one == {
+        "decoder": "luong",
+        "decoder._target_": "nmt.model.decoder.luong.L",
+        "decoder.a": "1",
+        "attention": "none",
+        "x": "true",
+    }
     rows = [{"d": "l", "d.a": "1"}, {"d": "l", "d.a": "2"}, {"d": "b", "d.h": "8"}]
     assert differing(rows) == ["d", "d.a"]
     assert differing([{"d": "l", "d.a": "1"}, {"d": "b", "d.h": "8"}]) == ["d"]

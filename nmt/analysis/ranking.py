@@ -141,6 +141,12 @@ class Ranking:
             )
         if any(len(row.runs) > 1 for row in self.rows):
             notes.append("Scores are means ± sample standard deviations over n seeds.")
+        repeats = [str(run.folder) for row in self.rows for run in row.repeats]
+        if repeats:
+            notes.append(
+                f"Repeats are left out, because another run has the same configuration and seed: "
+                f"{', '.join(repeats)}."
+            )
         if len(self.rows) > 1 and self.metric in columns:
             notes.append(
                 "Bold (or *) marks the best configuration, and configurations that no test "

@@ -15,6 +15,7 @@ from nmt.analysis.ranking import Ranking, metric_of
 from nmt.analysis.run_results import RunResult, collect, differing, result_of_file
 from nmt.analysis.significance import as_spread
 from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal
+from nmt.data import unique_suffixes
 from nmt.drawing.pages import page, render
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
@@ -136,9 +137,16 @@ def csv_text(report: Report) -> str:
     return written.getvalue()
 
 
-def write(report: Report, tables: Sequence[ReportTable], base: Path) -> list[Path]:
-    """Writes a report as BASE.md, .csv, .tex and .html, and .png with matplotlib. Returns the
-    paths.
+def write(
+    report: Report, tables: Sequence[ReportTable], base: Path, figures: str = "png"
+) -> list[Path]:
+    """Writes a report as BASE.md, .csv, .tex and .html, and with matplotlib as figures of the
+    scores, BASE.png, and of the learning curves, BASE.curves.png. Returns the paths.
+
+    report: report to write
+    tables: tables of the report
+    base: path of the files without suffix
+    figures: file format of the figures, png, pdf or svg
     """
     state = [f"The sweep is not finished: {report.state}.", ""] if report.is_unfinished else []
     contents: dict[str, Callable[[], bytes]] = {
@@ -147,17 +155,19 @@ def write(report: Report, tables: Sequence[ReportTable], base: Path) -> list[Pat
         ".tex": lambda: "\n".join(map(latex, tables)).encode(),
         ".html": lambda: _page(report, tables),
     }
-    files = {ending: base.with_name(base.name + ending) for ending in (*contents, ".png")}
+    files = {ending: base.with_name(base.name + ending) for ending in contents}
     with waiting(f"drawing {files['.html'].name}"):
         for ending, content in contents.items():
             write_atomically(files[ending], content())
         if not (installed("matplotlib") and report.rankings):
-            return [files[ending] for ending in contents]
-        from nmt.analysis.charts import bars
+            return list(files.values())
+        from nmt.analysis.charts import bars, learning_curves
         from nmt.drawing.plots import save
 
-        save(bars(report.rankings[0]), files[".png"])
-    return list(files.values())
+        images = [base.with_name(f"{base.name}{kind}.{figures}") for kind in ("", ".curves")]
+        for draw, image in zip((bars, learning_curves), images, strict=True):
+            save(draw(report.rankings[0]), image)
+    return [*files.values(), *images]
 
 
 def _page(report: Report, tables: Sequence[ReportTable]) -> bytes:
@@ -215,6 +225,7 @@ def report_folders(
     *,
     systems: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
+    figures: str = "png",
     different_data: bool = False,
     samples: int = 1000,
     trials: int = 1000,
@@ -226,6 +237,7 @@ def report_folders(
     output: path of the files without suffix (None: `report` in the first folder)
     systems: files with translations of the test set by other tools, added as rows
     columns: columns of the tables, in this order (None: all columns)
+    figures: file format of the figures, png, pdf or svg
     different_data: whether to accept runs with different data
     samples: number of bootstrap samples of the significance tests
     trials: number of randomisation trials of the significance tests
@@ -242,14 +254,15 @@ def report_folders(
         )
     finished = list(runs.finished)
     if systems:
-        judging_metric = metric_of(runs.finished[0])
         finished = [replace(run, settings={"system": "nmt", **run.settings}) for run in finished]
-        finished += [result_of_file(Path(name), runs.finished, judging_metric) for name in systems]
+        metric_of_runs = metric_of(runs.finished[0])
+        for file, name in zip(systems, unique_suffixes(systems), strict=True):
+            finished.append(result_of_file(Path(file), name, runs.finished, metric_of_runs))
     report = Report.of(finished, runs.swept, metric, samples=samples, trials=trials)
     tables = report.tables(columns)
     if report.state:
         log.info("sweep: %s", report.state)
-    written = write(report, tables, Path(output) if output else Path(folders[0], "report"))
+    written = write(report, tables, Path(output) if output else Path(folders[0], "report"), figures)
     # Print after writing the files, because a reader may close the pipe early.
     for table in tables:
         sys.stdout.write(terminal(table))

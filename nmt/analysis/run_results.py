@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ import yaml
 
 from nmt.analysis.significance import SignificanceResult
 from nmt.data.lines import check_aligned, find_file, read_lines
-from nmt.foundation.configurations import digest, flat, learnt_settings
+from nmt.foundation.configurations import class_label, digest, flat, learnt_settings
 from nmt.foundation.errors import UserError
 from nmt.metric import LOWER_IS_BETTER, Metric
+from nmt.storage.files import read_json_object
 from nmt.storage.metrics_file import read_metrics
 from nmt.storage.upgrade import with_renamed_targets
 from nmt.sweep.run_status import RECORD, Run, find
@@ -46,6 +47,7 @@ class RunResult:
     parameters: number of model parameters (None: unknown)
     memory: peak memory in megabytes (None: unknown)
     answers: file with translations of another tool (None: the translations of the run)
+    typed: values of the command line that started the run, by key
     """
 
     folder: Path
@@ -63,6 +65,7 @@ class RunResult:
     parameters: int | None = None
     memory: float | None = None
     answers: Path | None = None
+    typed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def speed(self) -> float | None:
@@ -90,15 +93,17 @@ class Configuration:
     """Group of runs that differ only in their seeds.
 
     values: settings that distinguish the configuration from others
-    runs: results of the runs
+    runs: results of the runs, one per seed
     over_sentences: paired test against the best configuration over test sentences (None: untested)
     over_seeds: p-value of the test against the best configuration over seeds (None: untested)
+    repeats: further runs with the seed of one of `runs`
     """
 
     values: Mapping[str, str]
     runs: Sequence[RunResult]
     over_sentences: SignificanceResult | None = None
     over_seeds: float | None = None
+    repeats: Sequence[RunResult] = ()
 
     @property
     def sentence_chances(self) -> list[float]:
@@ -174,7 +179,38 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
             f"{differing_folders} were trained or validated on different data, so their scores "
             "cannot be compared. Give runs with the same data, or add different_data=true"
         )
-    return CollectedRuns(results, list(swept.values()), problems)
+    return CollectedRuns(_with_choices(results), list(swept.values()), problems)
+
+
+def _with_choices(results: Sequence[RunResult]) -> list[RunResult]:
+    """Returns results whose settings name classes outside nmt by their choice, such as `mine`.
+
+    A class has the name of its choice if all command lines with the class have the same choice.
+    """
+    choices: dict[str, set[str]] = {}
+    for result in results:
+        for key, choice in result.typed.items():
+            choices.setdefault(_class_of(result, key), set()).add(choice)
+    names = {
+        target: min(typed)
+        for target, typed in choices.items()
+        if len(typed) == 1 and not target.startswith("nmt.")
+    }
+    return [
+        replace(
+            result,
+            settings={
+                key: names.get(_class_of(result, key), value)
+                for key, value in result.settings.items()
+            },
+        )
+        for result in results
+    ]
+
+
+def _class_of(result: RunResult, key: str) -> str:
+    """Returns the path of the class of a group; "nmt." if the key is not a group with a class."""
+    return result.settings.get(f"{key}._target_", "nmt.")
 
 
 def _with_subfolders(folder: Path) -> list[Path]:
@@ -196,6 +232,7 @@ def read_result(folder: Path) -> RunResult:
     text = (folder / "config.yaml").read_text(encoding="utf-8")
     config = with_renamed_targets(yaml.safe_load(text))
     scores = results["scores"]
+    commands = read_json_object(folder / "run.json").get("commands") or [[]]
     return RunResult(
         folder=folder,
         seed=int(config.get("seed", 0)),
@@ -211,13 +248,16 @@ def read_result(folder: Path) -> RunResult:
         updates=int(results.get("updates", 0)),
         parameters=results.get("parameters"),
         memory=results.get("peak_memory_mb"),
+        # The first command starts the run; others resume it.
+        typed=dict(word.partition("=")[::2] for word in commands[0]),
     )
 
 
-def result_of_file(file: Path, runs: Sequence[RunResult], metric: Metric) -> RunResult:
+def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Metric) -> RunResult:
     """Returns the result of another tool, from its translations of the runs' test set.
 
     file: file of translations, one per line
+    name: name of the tool in the tables
     runs: results of the runs
     metric: metric of the runs
 
@@ -237,7 +277,7 @@ def result_of_file(file: Path, runs: Sequence[RunResult], metric: Metric) -> Run
     common = {key: value for key, value in runs[0].settings.items() if key not in unequal}
     return replace(
         tested[0],
-        settings={"system": file.name, **common},
+        settings={"system": name, **common},
         scores={name: result.score for name, result in scores.items()},
         signatures={name: result.signature for name, result in scores.items()},
         validation={},
@@ -253,8 +293,8 @@ def result_of_file(file: Path, runs: Sequence[RunResult], metric: Metric) -> Run
 def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """Returns the settings that affect training, by full key and as text, without the seed.
 
-    `decoder: {_target_: nmt.model.decoder.luong.Luong, hidden_size: 9}` becomes decoder=luong and
-    decoder.hidden_size=9.
+    `decoder: {_target_: nmt.model.decoder.luong.Luong, hidden_size: 9}` becomes decoder=luong,
+    decoder._target_=nmt.model.decoder.luong.Luong and decoder.hidden_size=9.
     """
     settings = {}
     for key, value in learnt_settings(config).items():
@@ -263,9 +303,8 @@ def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
             continue
         for name, option in flat(value).items():
             if name == "_target_":
-                settings[key] = NAMES.get(option, str(option).split(".")[-2])
-            else:
-                settings[f"{key}.{name}"] = _as_text(option)
+                settings[key] = NAMES.get(option) or class_label(option, key)
+            settings[f"{key}.{name}"] = _as_text(option)
     settings.pop("seed", None)  # runs that differ in it are one configuration
     return settings
 
@@ -284,12 +323,17 @@ def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration
     # The data hash distinguishes runs whose data files have the same names but other content.
     settings = [{**run.settings, "data.content": digest(run.data)[:6]} for run in by_seed]
     columns = differing(settings)
-    groups: dict[tuple[str, ...], list[RunResult]] = {}
+    groups: dict[tuple[str, ...], dict[int, list[RunResult]]] = {}
     for run, of_run in zip(by_seed, settings, strict=True):
-        groups.setdefault(tuple(of_run.get(key, "") for key in columns), []).append(run)
+        seeds = groups.setdefault(tuple(of_run.get(key, "") for key in columns), {})
+        seeds.setdefault(run.seed, []).append(run)
     grouped = [
-        Configuration(dict(zip(columns, values, strict=True)), group)
-        for values, group in groups.items()
+        Configuration(
+            dict(zip(columns, values, strict=True)),
+            [runs_of_seed[0] for runs_of_seed in seeds.values()],
+            repeats=[run for runs_of_seed in seeds.values() for run in runs_of_seed[1:]],
+        )
+        for values, seeds in groups.items()
     ]
     sign = 1 if metric in LOWER_IS_BETTER else -1
     # Configurations without a score come last.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from nmt.configuration.build import Group
 from nmt.configuration.faults import ConfigError, broken
@@ -18,6 +19,7 @@ class ReportSettings(Settings):
     output: str | None = None
     systems: list[str] | None = None
     columns: list[str] | None = None
+    figures: Literal["png", "pdf", "svg"] = "png"
     different_data: bool = False
     samples: Size = 1000
     trials: Count = 1000

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from nmt.exporting import write_tokenizer
-from nmt.foundation.configurations import NOT_LEARNT
+from nmt.foundation.configurations import NOT_LEARNT, class_label
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import write_atomically
@@ -80,7 +80,7 @@ def card_text(
     is_classifier = meta.get("command") == "classify"
     languages = [str(language) for language in meta.get("languages") or []]
     config: Mapping[str, Any] = meta["config"]
-    choices = {name: _choice(config.get(name)) for name in PARTS}
+    choices = {name: _choice(config, name) for name in PARTS}
     scores = {
         name: entry
         for name, entry in (results.get("scores") or {}).items()
@@ -165,10 +165,10 @@ def _yaml(values: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 
-def _choice(group: Any) -> str:
-    """Returns the module name of a group's class, or an empty string without a class."""
-    target = group.get("_target_") if isinstance(group, Mapping) else None
-    return str(target).split(".")[-2] if target else ""
+def _choice(config: Mapping[str, Any], key: str) -> str:
+    """Returns the short name of a group's class, or an empty string without a class."""
+    target = (config.get(key) or {}).get("_target_")
+    return class_label(target, key) if target else ""
 
 
 def _attends(config: Mapping[str, Any]) -> bool:
@@ -177,7 +177,7 @@ def _attends(config: Mapping[str, Any]) -> bool:
     # The configuration comes from a file, so only modules of the package are imported.
     if module.startswith("nmt.model.pooling."):
         return bool(getattr(getattr(importlib.import_module(module), name), "attends", False))
-    return bool(_choice(config.get("attention")))
+    return bool(_choice(config, "attention"))
 
 
 def _portable(value: Any) -> Any:

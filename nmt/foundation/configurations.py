@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,21 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         elif value is not None:
             values[prefix + key] = value
     return values
+
+
+def class_label(target: str, group: str) -> str:
+    """Returns a short name of a class for tables.
+
+    A class of nmt is named by its module, unless all classes of the group share the module. Another
+    class is named by its own name in snake case.
+
+    target: path of the class
+    group: group of the configuration that chooses the class
+    """
+    [*_, module, name] = target.split(".")
+    if target.startswith("nmt.") and module != group:
+        return module
+    return re.sub(r"(?<=[a-z\d])(?=[A-Z])", "_", name).lower()
 
 
 def digest(value: Any) -> str:
