@@ -292,7 +292,7 @@ def test_ensembles_and_searches_from_the_command_line(trained, corpus):
         assert result.stdout.count(b"\n") == alone.stdout.count(b"\n")
     failed(
         run("translate", f"model=[{trained}]", "shares=[1,1]", stdin="a"),
-        "one positive number for each of 1 models",
+        "one positive number for each of the 1 models",
     )
     failed(
         run("translate", f"model={trained}", "format=html"),
@@ -590,7 +590,7 @@ def test_scripts_name_their_requirements():
     ],
 )
 def test_flags_that_there_are_not(typed, meant):
-    failed(run("train", *typed), f"no such flag. Write {meant}, without dashes")
+    failed(run("train", *typed), f"no such flag. Write keys without dashes, as {meant}")
 
 
 def test_what_was_tested_is_kept_beside_the_answers(trained, corpus):

@@ -170,7 +170,7 @@ def test_encoders_are_nested_in_any_combination():
         "encoder.places.channels=-1": "encoder.places.channels=-1: out of range",
         "encoder.words=3": "encoder.words=3: must have a _target_",
         "encoder.words._target_=nmt.model.encoder.grid.Grid": "must be a subclass of nmt.model.encoder.rnn_encoder.RNNEncoder",
-        "encoder.words.residual=true": "encoder.words.residual=true: has no effect in this configuration (needs several layers)",
+        "encoder.words.residual=true": "encoder.words.residual=true: has no effect in this configuration (needs several layers",
     }.items():
         with pytest.raises(ConfigErrors) as caught:
             configure("train", [*typed, wrong])

@@ -234,7 +234,7 @@ def test_constraints_from_files(small_run, tmp_path):
             small_run, source, tmp_path / "o3", f"constraints={constraints}", "search=greedy"
         )
     assert not (tmp_path / "o3").exists()
-    with pytest.raises(UserError, match="is read as input= too"):
+    with pytest.raises(UserError, match="is also read by input"):
         translated(small_run, source, source)
     with pytest.raises(UserError, match=r"model=\[\]"):
         translated([], source, tmp_path / "o3")

@@ -445,7 +445,9 @@ def test_gpus_are_those_of_the_variable_or_of_the_driver(monkeypatch, tmp_path):
 
 def test_a_launcher_that_is_not_installed_is_refused_with_its_package(monkeypatch):
     monkeypatch.setattr(launchers, "is_installed", lambda package: False)
-    with pytest.raises(UserError, match=r"needs hydra-joblib-launcher: pip install '.\[sweep\]'"):
+    with pytest.raises(
+        UserError, match=r"needs hydra-joblib-launcher; run pip install '.\[sweep\]'"
+    ):
         launchers.check(["hydra/launcher=workers"], ["basic"])
 
 

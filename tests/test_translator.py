@@ -227,7 +227,7 @@ def test_penalties_of_attention_need_attention(small_run):
     tokenizer = nmt.load(small_run).tokenizer
     model = network("fixed", "none")
     for search in (Beam(width=2, coverage=0.2), Diverse(width=4, groups=2, coverage=0.2)):
-        with pytest.raises(UserError, match=r"search\.coverage: needs a model with attention"):
+        with pytest.raises(UserError, match=r"search\.coverage: needs attention"):
             Translator(model, tokenizer, search)
 
 

@@ -41,7 +41,7 @@ def advice(*packages: str) -> str:
     extras = ",".join(EXTRAS[package][0] for package in packages)
     purposes = " and ".join(EXTRAS[package][1] for package in packages)
     names = " and ".join(INSTALLED_AS.get(package, package) for package in packages)
-    # `pip install nmt[…]` would be wrong: `nmt` on PyPI is another project.
+    # The extras of a package called `nmt` would be wrong: `nmt` on PyPI is another project.
     return f"{purposes} need {names}: pip install '.[{extras}]' in a checkout of nmt"
 
 
