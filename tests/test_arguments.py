@@ -79,6 +79,7 @@ def test_every_call_has_its_answer(said, call):
             "Translator",
             "UserError",
             "__version__",
+            "check_attention",
             "evaluate",
             "load",
             "train",

@@ -201,7 +201,7 @@ def test_the_number_of_pairs_selects_a_recipe(tmp_path, caplog):
         log_recipe.cache_clear()
         caplog.clear()
         assert compose(*keys) == compose(f"experiment={recipe}", *keys)
-        assert f"experiment={recipe} applies" in caplog.text
+        assert f"using the recipe experiment={recipe};" in caplog.text
     assert compose(*keys, "trainer.max_epochs=3")["trainer"]["max_epochs"] == 3
     assert compose(*keys, "decoder=luong")["decoder"]["_target_"].endswith("Luong")
     shorter = ["data=tsv", f"data.train={file}@:2000", *columns]
