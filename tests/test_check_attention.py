@@ -6,6 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 from attention_gallery import BROKEN, CORRECT
+from attention_public import (
+    VERDICTS,
+    AllenNLPAttention,
+    DiveIntoDeepLearningAttention,
+    JoeyNMTAttention,
+)
 from builders import choices, compose
 from commands import ROOT, run
 
@@ -38,6 +44,35 @@ def test_the_gallery_breaks_every_law():
 def test_correct_code_keeps_all_laws(example):
     verdict = check_attention(example)
     assert not verdict.broken, verdict.text
+
+
+@pytest.mark.parametrize("example", VERDICTS, ids=lambda example: example.__name__)
+def test_attention_of_public_tutorials_and_toolkits(example):
+    verdict = check_attention(example)
+    assert [*verdict.broken] == VERDICTS[example], verdict.text
+
+
+def test_weights_kept_in_an_attribute_are_checked(monkeypatch):
+    """DiveIntoDeepLearningAttention returns only the context."""
+    monkeypatch.setattr("attention_public.softmax", lambda scores, dim: scores.sigmoid())
+    assert "weights are a distribution" in check_attention(DiveIntoDeepLearningAttention).broken
+
+
+def test_scores_far_below_the_masked_zero_lose_all_weight():
+    """The hand check of AllenNLPAttention, in float32."""
+    attention = AllenNLPAttention(2, 2)
+    with torch.no_grad():
+        attention.u.weight.copy_(torch.eye(2))
+        attention.w.weight.zero_()
+        attention.v.weight.fill_(-20.0)
+    mask = torch.tensor([[True, True, False]])
+    weights = attention(torch.zeros(1, 2), torch.full((1, 3, 2), 5.0), mask)
+    assert weights.sum() < 1e-3  # both words have the score -40, so that 1/2 each is right
+
+
+def test_a_failing_call_is_quoted():
+    with pytest.raises(ValueError, match="failed with: keys must be projected before the call"):
+        check_attention(JoeyNMTAttention(8, 8, 8))
 
 
 @pytest.mark.parametrize("normalizer", choices("normalizer"))

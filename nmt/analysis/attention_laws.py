@@ -145,7 +145,7 @@ def sums_to_one(probe: Probe) -> str | None:
         return None
     sums = weights.sum(1)  # [B]
     if (weights >= 0).all() and (sums - 1).abs().max() <= TOLERANCE:
-        return None
+        return _large_scores_sum_to_one(probe)
     worst = int((sums - 1).abs().argmax())
     text = (
         f"the weights of the sentence of length {LENGTHS[worst]}, {_row(weights[worst])}, sum to "
@@ -167,6 +167,25 @@ def sums_to_one(probe: Probe) -> str | None:
     return (
         text + "The weights change after the softmax, for example by an epsilon in the denominator."
     )
+
+
+def _large_scores_sum_to_one(probe: Probe) -> str | None:
+    """Returns an error text unless the weights of scores far from 0 sum to 1."""
+    example = probe.example()
+    for query_factor in (1.0, -1.0, SCALE, -SCALE):
+        weights = _weights_of_scaled(probe, example, query_factor, 1.0)
+        assert weights is not None
+        sums = weights.sum(1)  # [B]
+        worst = int((sums - 1).abs().argmax())
+        # can_choose_one_word reports NaN.
+        if sums.isfinite().all() and (sums[worst] - 1).abs() > TOLERANCE:
+            return (
+                f"if query and parameters are {SCALE:g} times as large, the weights of the "
+                f"sentence of length {LENGTHS[worst]}, {_row(weights[worst])}, sum to "
+                f"{sums[worst]:.6g} instead of 1. Masked scores of 0 cause this beside large "
+                "negative scores: use -inf."
+            )
+    return None
 
 
 def ignores_padding(probe: Probe) -> str | None:
@@ -253,7 +272,10 @@ def depends_on_memory(probe: Probe) -> str | None:
     )
     if torch.allclose(after, before):
         return text + "The weights depend only on positions, not on the words."
-    return text + "The score depends on positions, for example by a layer with an output for each."
+    return (
+        text + "The score depends on positions, for example by a layer with an output for each or "
+        "a convolution over the weights of the previous step."
+    )
 
 
 def all_sizes_work(probe: Probe) -> str | None:
@@ -302,13 +324,30 @@ def _part(example: AttentionExample, sentences: int, positions: int) -> Attentio
     )
 
 
+def calls_are_independent(probe: Probe) -> str | None:
+    """Returns an error text unless a call with other sentences leaves the next call unchanged."""
+    example = probe.example()
+    other = replace(example, query=-example.query, memory=-example.memory)
+    with torch.no_grad():
+        first = _output(probe(example))
+        second = _output(probe(example, earlier=[other]))
+    change = float((second - first).abs().max())
+    if change <= TOLERANCE:
+        return None
+    return (
+        f"after a call with other sentences, the result differs by up to {change:.3g}: the code "
+        "keeps keys, mask or weights of earlier calls. Reset them between batches."
+    )
+
+
 def can_choose_one_word(probe: Probe) -> str | None:
     """Returns an error text unless large parameters give a position of each head nearly all weight."""
     example = probe.example()
     largest = 0.0
-    # A large query alone saturates the tanh of an additive score at all positions.
-    for factor in (1.0, SCALE):
-        weights = _weights_of_scaled(probe, replace(example, query=factor * example.query))
+    # A large query alone saturates the tanh of an additive score at all positions, and so do
+    # large parameters if the memory is projected outside the code.
+    for query_factor, memory_factor in ((1.0, 1.0), (SCALE, 1.0), (1.0, SCALE**2)):
+        weights = _weights_of_scaled(probe, example, query_factor, memory_factor)
         if weights is None:
             return None
         if not weights.isfinite().all():
@@ -322,14 +361,18 @@ def can_choose_one_word(probe: Probe) -> str | None:
         if not blurred.any():
             return None
     return (
-        f"if query and parameters are {SCALE:g} times as large, the largest of {LENGTHS[0]} "
-        f"weights is only {largest:.3f}. The scores are bounded, for example by tanh or a sigmoid "
+        f"if query, memory or parameters are {SCALE:g} times as large or more, the largest of "
+        f"{LENGTHS[0]} weights is only {largest:.3f}. The scores are bounded, for example by tanh or a sigmoid "
         "after the last layer, so training cannot make the weights sharp."
     )
 
 
-def _weights_of_scaled(probe: Probe, example: AttentionExample) -> Tensor | None:
-    """Returns the weights of the code with its parameters multiplied by SCALE."""
+def _weights_of_scaled(
+    probe: Probe, example: AttentionExample, query_factor: float, memory_factor: float
+) -> Tensor | None:
+    """Returns weights of a scaled example by the code with its parameters multiplied by SCALE."""
+    query = query_factor * example.query
+    memory = memory_factor * example.memory
     module = probe.function
     parameters = list(module.parameters()) if isinstance(module, nn.Module) else []
     values = [parameter.detach().clone() for parameter in parameters]
@@ -337,7 +380,7 @@ def _weights_of_scaled(probe: Probe, example: AttentionExample) -> Tensor | None
         for parameter in parameters:
             parameter.mul_(SCALE)
         try:
-            return probe(example).weights
+            return probe(replace(example, query=query, memory=memory)).weights
         finally:
             for parameter, value in zip(parameters, values, strict=True):
                 parameter.copy_(value)
@@ -359,8 +402,8 @@ def gradients_arrive(probe: Probe) -> str | None:
     for tensor, name in zip(gradients, ("query", "memory"), strict=True):
         if tensor is None or not tensor.any():
             return (
-                f"no gradient reaches the {name}: remove detach(), .data or argmax between the "
-                f"{name} and the result."
+                f"no gradient of the weights reaches the {name}: either they do not depend on it, "
+                "or detach(), .data or argmax cut the gradient."
             )
         if not tensor.isfinite().all():
             return (
@@ -396,6 +439,7 @@ LAWS: dict[str, Callable[[Probe], str | None]] = {
     "weights move with the words": depends_on_memory,
     "all sizes can be computed": all_sizes_work,
     "sentences do not influence each other": sentences_are_independent,
+    "calls do not influence each other": calls_are_independent,
     "one word can get all weight": can_choose_one_word,
     "gradients reach query and memory": gradients_arrive,
     "the context is the weighted sum": context_is_weighted_sum,

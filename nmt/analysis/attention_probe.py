@@ -7,16 +7,18 @@ In shapes, B is the number of sentences, S of source positions, P the size of th
 size of the memory.
 """
 
-import contextlib
+import copy
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Encoded
@@ -33,18 +35,21 @@ MASKED = 0.01
 """Largest weight of padding for which a layout of the mask is accepted."""
 ROLES = {
     "lengths": r"len",
-    "mask": r"mask|pad",
-    "memory": r"memor|^[kv]$|key|value|encoder|enc_|annotation|^hs$|source|src|context",
-    "query": r"quer|^q$|hidden|state|decoder|dec_|rnn|^[sh](_?t|_prev)?$",
+    "mask": r"mask|(?<!hs_)pad",
+    "previous": r"weights|align|coverage|att\w*prev|prev\w*att",
+    "memory": r"memor|^[kv]$|key|value|encoder|enc_|annotation|^hs$|source|src|context|matrix",
+    "query": r"quer|^q$|hidden|state|decoder|dec_|rnn|vector|^output$|^[sh](_?t|_prev)?$",
     "tokens": r"input|token|^y|word|trg|tgt|target|^x$",
 }
 """Patterns of parameter names for each role; the first matching role is used."""
+KEPT = r"weights|alpha|attn|align"
+"""Pattern of attribute names that may hold the weights of the last call."""
 CONSTRUCTOR_VALUES = (
     (r"head", 2),
     (r"drop", 0.0),
     (r"vocab|out", VOCABULARY),
     (r"max_?len", max(LENGTHS)),
-    (r"size|dim|hid|feat|unit|emb|^d|^n", SIZE),
+    (r"size|dim|hid|feat|unit|emb|proj|filt|chan|^d|^n", SIZE),
 )
 """Values for constructor parameters without a default, by patterns of their names."""
 
@@ -84,6 +89,7 @@ LAYOUTS: Mapping[str, Mapping[str, Callable[[Tensor], Tensor]]] = {
     "memory": {
         "[B, S, M]": lambda memory: memory,
         "[S, B, M]": lambda memory: memory.transpose(0, 1),
+        "[S, M]": lambda memory: memory.squeeze(0),
     },
     "mask": {
         "[B, S], true for words": lambda mask: mask,
@@ -95,6 +101,11 @@ LAYOUTS: Mapping[str, Mapping[str, Callable[[Tensor], Tensor]]] = {
         "[B, 1, 1, S], true for words": lambda mask: mask[:, None, None],
     },
     "lengths": {"[B]": lambda mask: mask.sum(1)},
+    "previous": {
+        "None": lambda mask: None,
+        "[B, S]": lambda mask: _uniform(mask),
+        "[B, 2, S]": lambda mask: torch.stack([_uniform(mask)] * 2, 1),
+    },
     "tokens": {
         "[B]": lambda mask: torch.ones(len(mask), dtype=torch.long),
         "[B, 1]": lambda mask: torch.ones(len(mask), 1, dtype=torch.long),
@@ -119,16 +130,23 @@ class Probe:
         self.memory_size = memory_size
         self.roles = _roles(function, name)
         self.lengths: tuple[int, ...] = LENGTHS
+        self.errors: Counter[str] = Counter()
         self.layouts = self._find_layouts()
         if not self.layouts:
             self.lengths = LENGTHS[:1]  # the code may support only one sentence at a time
             self.layouts = self._find_layouts()
         if not self.layouts:
+            [(error, _)] = self.errors.most_common(1)
             raise UserError(
                 f"{name}: no call returned weights of {len(LENGTHS)} sentences and "
-                f"{max(LENGTHS)} source positions. Wrap the code in a function of query [B, P], "
-                "memory [B, S, M] and mask [B, S] that returns the weights [B, S]"
+                f"{max(LENGTHS)} source positions; most calls failed with: {error}. Wrap the "
+                "code in a function of query [B, P], memory [B, S, M] and mask [B, S] that returns "
+                "the weights [B, S]"
             )
+        parameters = function.parameters() if isinstance(function, nn.Module) else []
+        if any(isinstance(parameter, UninitializedParameter) for parameter in parameters):
+            with torch.no_grad():  # the first call of a lazy module creates its parameters
+                self._called(function, self.example(), self.layouts)
 
     def example(self) -> AttentionExample:
         """Returns an example with random query and memory; the padding of the memory is not 0."""
@@ -140,43 +158,63 @@ class Probe:
         query = torch.randn(len(mask), SIZE, generator=generator, dtype=torch.float64)  # [B, P]
         return AttentionExample(query, memory, mask)
 
-    def __call__(self, example: AttentionExample) -> Answer:
-        """Returns the weights and context of an example."""
-        return self._called(example, self.layouts)
+    def __call__(
+        self, example: AttentionExample, earlier: Sequence[AttentionExample] = ()
+    ) -> Answer:
+        """Returns the weights and context of an example, after calls with earlier examples."""
+        function = _fresh(self.function)
+        for earlier_example in earlier:
+            self._called(function, earlier_example, self.layouts)
+        return self._called(function, example, self.layouts)
 
     @property
     def has_mask(self) -> bool:
         """Whether the code has a parameter for the mask or the lengths."""
         return bool({"mask", "lengths"} & set(self.roles.values()))
 
-    def _called(self, example: AttentionExample, layouts: Mapping[str, str]) -> Answer:
+    def _called(
+        self, function: Callable[..., Any], example: AttentionExample, layouts: Mapping[str, str]
+    ) -> Answer:
         tensors = {"query": example.query, "memory": example.memory}
         arguments = {
             parameter: LAYOUTS[role][layouts[role]](tensors.get(role, example.mask))
             for parameter, role in self.roles.items()
         }
-        return _answer(self.function(**arguments), example)
+        return _answer(function(**arguments), _kept_weights(function), example)
 
     def _find_layouts(self) -> Mapping[str, str]:
-        """Returns the first layouts with a result, and the mask layout with the least weight of
-        padding.
-        """
+        """Returns the first layouts with weights that sum to 1, or else the first with a result."""
         example = self.example()
-        masks = LAYOUTS["mask"] if "mask" in self.roles.values() else [""]
+        first: Mapping[str, str] = {}
         roles = sorted({*self.roles.values()} - {"mask"})
         for combination in itertools.product(*(LAYOUTS[role] for role in roles)):
-            layouts = dict(zip(roles, combination, strict=True))
-            on_padding = {}
-            for mask in masks:
-                # Wrong layouts may raise any error.
-                with contextlib.suppress(Exception):
-                    answer = self._called(example, {**layouts, "mask": mask})
-                    on_padding[mask] = _weight_of_padding(answer, example)
-            if on_padding:
-                best = min(on_padding, key=lambda mask: on_padding[mask])
-                is_understood = on_padding[best] < MASKED
-                return {**layouts, "mask": best if is_understood else next(iter(on_padding))}
-        return {}
+            best = self._with_mask(dict(zip(roles, combination, strict=True)), example)
+            if best and _sums_to_one(self._called(_fresh(self.function), example, best)):
+                return best
+            first = first or best
+        return first
+
+    def _with_mask(
+        self, layouts: Mapping[str, str], example: AttentionExample
+    ) -> Mapping[str, str]:
+        """Returns the layouts with the mask layout of the least weight of padding.
+
+        The result is empty if all calls fail.
+        """
+        on_padding = {}
+        for mask in LAYOUTS["mask"] if "mask" in self.roles.values() else [""]:
+            try:
+                function = _fresh(self.function)
+                answer = self._called(function, example, {**layouts, "mask": mask})
+            except Exception as error:  # wrong layouts may raise any error
+                self.errors[(str(error) or repr(error)).splitlines()[0]] += 1
+            else:
+                on_padding[mask] = _weight_of_padding(answer, example)
+        if not on_padding:
+            return {}
+        best = min(on_padding, key=lambda mask: on_padding[mask])
+        is_understood = on_padding[best] < MASKED
+        return {**layouts, "mask": best if is_understood else next(iter(on_padding))}
 
 
 class _OfThisPackage(nn.Module):
@@ -214,14 +252,15 @@ def probe_of(target: Any, name: str) -> Probe:
 def _constructed(cls: type, memory_size: int, name: str) -> Any:
     """Returns an instance of a class, with small sizes for the required parameters."""
     arguments = {}
-    for parameter in _required(cls):
+    lengths = [name for name in inspect.signature(cls).parameters if re.search("max_?len", name)]
+    for parameter in {*_required(cls), *lengths}:
         value = next((v for words, v in CONSTRUCTOR_VALUES if re.search(words, parameter)), None)
         if value is None:
             raise UserError(
                 f"{name}: the constructor parameter {parameter} is unknown; give an instance "
                 "instead of the class"
             )
-        of_memory = value == SIZE and re.search(r"enc|memor|key|annot", parameter)
+        of_memory = value == SIZE and re.search(r"enc|memor|key|annot|matrix|eproj", parameter)
         arguments[parameter] = memory_size if of_memory else value
     torch.manual_seed(0)  # the same verdict in every call
     try:
@@ -256,7 +295,8 @@ def _roles(function: Callable[..., Any], name: str) -> Mapping[str, str]:
                 "memory, keys, values, mask, lengths or tokens"
             )
         # Optional tokens are omitted: the decoder then continues its own output.
-        if role is not None and (role != "tokens" or parameter in required):
+        is_omitted = role in ("tokens", "previous") and parameter not in required
+        if role is not None and not is_omitted:
             roles[parameter] = role
     if "query" not in roles.values():
         roles |= dict.fromkeys(_likely_queries(roles)[:1], "query")
@@ -280,6 +320,16 @@ def _likely_queries(roles: Mapping[str, str]) -> list[str]:
     return [*hidden, *tokens, *memories]
 
 
+def _uniform(mask: Tensor) -> Tensor:
+    """Returns equal weights of all words [B, S]."""
+    return mask.double() / mask.sum(1, keepdim=True)
+
+
+def _sums_to_one(answer: Answer) -> bool:
+    """Returns whether the weights of the first sentence sum to 1, or no weights were returned."""
+    return answer.weights is None or abs(float(answer.weights[0].detach().sum()) - 1) < MASKED
+
+
 def _weight_of_padding(answer: Answer, example: AttentionExample) -> float:
     if answer.weights is None:
         return 0.0
@@ -287,11 +337,41 @@ def _weight_of_padding(answer: Answer, example: AttentionExample) -> float:
     return float(weights.masked_fill(example.mask, 0.0).abs().sum().nan_to_num(torch.inf))
 
 
-def _answer(result: Any, example: AttentionExample) -> Answer:
+def _fresh(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a copy without state of later calls, or the original if it cannot be copied."""
+    try:
+        return copy.deepcopy(function)
+    except RuntimeError:  # an attribute is a tensor with a gradient history
+        return function
+
+
+def _kept_weights(function: Callable[..., Any]) -> list[Any]:
+    """Returns attributes of modules that may hold the weights of the last call."""
+    modules = function.modules() if isinstance(function, nn.Module) else []
+    attributes = [attribute for module in modules for attribute in vars(module).items()]
+    return [value for name, value in attributes if re.search(KEPT, name)]
+
+
+def _answer(result: Any, kept: Any, example: AttentionExample) -> Answer:
     """Returns the weights and context of a result, identified by their shapes.
 
-    Raises ValueError if the result has neither.
+    result: return value of the call
+    kept: attributes that may hold the weights if the call does not return them
+
+    Raises ValueError if there are neither weights nor a context.
     """
+    weights, contexts = _by_shape(result, example)
+    weights = weights or _by_shape(kept, example)[0]
+    if not weights and not contexts:
+        raise ValueError("the result contains neither weights nor a context")
+    sums = [float((tensor.detach().sum(1) - 1).abs().max()) for tensor in weights]
+    # The result may contain scores besides the weights, which sum to 1.
+    chosen = weights[sums.index(min(sums))] if weights else None
+    return Answer(chosen, contexts[0] if contexts else None)
+
+
+def _by_shape(result: Any, example: AttentionExample) -> tuple[list[Tensor], list[Tensor]]:
+    """Returns the tensors that may be weights [B, S], and those that may be contexts [B, M]."""
     sentences, positions, features = example.memory.shape
     weights = []
     contexts = []
@@ -310,12 +390,7 @@ def _answer(result: Any, example: AttentionExample) -> Answer:
             weights.append(tensor.reshape(positions, sentences).transpose(0, 1))  # [B, S]
         elif shape == context_shape:
             contexts.append(tensor.reshape(sentences, features))  # [B, M]
-    if not weights and not contexts:
-        raise ValueError("the result contains neither weights nor a context")
-    sums = [float((tensor.detach().sum(1) - 1).abs().max()) for tensor in weights]
-    # The result may contain scores besides the weights, which sum to 1.
-    chosen = weights[sums.index(min(sums))] if weights else None
-    return Answer(chosen, contexts[0] if contexts else None)
+    return weights, contexts
 
 
 def _tensors(result: Any) -> Iterator[Tensor]:
