@@ -135,7 +135,7 @@ def test_files_that_a_page_names_are_there(page):
     text = re.sub(
         r"```python.*?```|```yaml.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
     )
-    links = re.findall(r"\]\(([^)#]+?)\)", text)
+    links = re.findall(r"\]\((?!https?:)([^)#]+?)\)", text)
     paths = re.findall(r"`((?:nmt|conf|scripts|tests|training|task|search|decoder|network|layers|inference|configuration|foundation|corpus|objective|attention|encoder)/[\w/.]+\.(?:py|yaml|md|txt))`", text)  # fmt: skip
     assert [link for link in links if not (page.parent / link).exists()] == []
     missing = [
