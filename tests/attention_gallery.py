@@ -127,21 +127,6 @@ class SqueezeWithoutDimension(nn.Module):
         return softmax(scores.masked_fill(~mask, -math.inf), dim=1)
 
 
-class CachedKeys(nn.Module):
-    """Keys of the first call, used for every later batch."""
-
-    def __init__(self, hidden_size):
-        super().__init__()
-        self.key_layer = nn.Linear(hidden_size, hidden_size)
-        self.cache = None
-
-    def forward(self, query, keys, mask):
-        if self.cache is None:
-            self.cache = self.key_layer(keys)
-        scores = torch.einsum("bp,bsp->bs", query, self.cache)
-        return softmax(scores.masked_fill(~mask, -math.inf), dim=1)
-
-
 class Additive(nn.Module):
     """Bahdanau's score with a bidirectional encoder, time first, and a mask that is 0 for padding."""
 
@@ -270,7 +255,6 @@ BROKEN = {
     TanhOnTheScore: ["one word can get all weight"],
     WeightPerPosition: ["weights move with the words", "gradients reach query and memory"],
     BiasPerPosition: ["weights move with the words"],
-    CachedKeys: ["calls do not influence each other"],
     SqueezeWithoutDimension: ["all sizes can be computed"],
     DecoderWithoutMask: UNMASKED,
     LoopingDecoder: UNMASKED,

@@ -70,8 +70,9 @@ def test_scores_far_below_the_masked_zero_lose_all_weight():
     assert weights.sum() < 1e-3  # both words have the score -40, so that 1/2 each is right
 
 
-def test_a_failing_call_is_quoted():
-    with pytest.raises(ValueError, match="failed with: keys must be projected before the call"):
+def test_keys_projected_before_the_call_need_a_wrapper():
+    """JoeyNMTStep is the wrapper."""
+    with pytest.raises(ValueError, match="no call returned weights"):
         check_attention(JoeyNMTAttention(8, 8, 8))
 
 

@@ -7,18 +7,17 @@ In shapes, B is the number of sentences, S of source positions, P the size of th
 size of the memory.
 """
 
+import contextlib
 import copy
 import inspect
 import itertools
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Encoded
@@ -42,8 +41,6 @@ ROLES = {
     "tokens": r"input|token|^y|word|trg|tgt|target|^x$",
 }
 """Patterns of parameter names for each role; the first matching role is used."""
-KEPT = r"weights|alpha|attn|align"
-"""Pattern of attribute names that may hold the weights of the last call."""
 CONSTRUCTOR_VALUES = (
     (r"head", 2),
     (r"drop", 0.0),
@@ -103,8 +100,10 @@ LAYOUTS: Mapping[str, Mapping[str, Callable[[Tensor], Tensor]]] = {
     "lengths": {"[B]": lambda mask: mask.sum(1)},
     "previous": {
         "None": lambda mask: None,
-        "[B, S]": lambda mask: _uniform(mask),
-        "[B, 2, S]": lambda mask: torch.stack([_uniform(mask)] * 2, 1),
+        "[B, S], uniform": lambda mask: mask.double() / mask.sum(1, keepdim=True),
+        "[B, 2, S], uniform": lambda mask: (
+            (mask.double() / mask.sum(1, keepdim=True)).unsqueeze(1).expand(-1, 2, -1)
+        ),
     },
     "tokens": {
         "[B]": lambda mask: torch.ones(len(mask), dtype=torch.long),
@@ -130,23 +129,16 @@ class Probe:
         self.memory_size = memory_size
         self.roles = _roles(function, name)
         self.lengths: tuple[int, ...] = LENGTHS
-        self.errors: Counter[str] = Counter()
         self.layouts = self._find_layouts()
         if not self.layouts:
             self.lengths = LENGTHS[:1]  # the code may support only one sentence at a time
             self.layouts = self._find_layouts()
         if not self.layouts:
-            [(error, _)] = self.errors.most_common(1)
             raise UserError(
                 f"{name}: no call returned weights of {len(LENGTHS)} sentences and "
-                f"{max(LENGTHS)} source positions; most calls failed with: {error}. Wrap the "
-                "code in a function of query [B, P], memory [B, S, M] and mask [B, S] that returns "
-                "the weights [B, S]"
+                f"{max(LENGTHS)} source positions. Wrap the code in a function of query [B, P], "
+                "memory [B, S, M] and mask [B, S] that returns the weights [B, S]"
             )
-        parameters = function.parameters() if isinstance(function, nn.Module) else []
-        if any(isinstance(parameter, UninitializedParameter) for parameter in parameters):
-            with torch.no_grad():  # the first call of a lazy module creates its parameters
-                self._called(function, self.example(), self.layouts)
 
     def example(self) -> AttentionExample:
         """Returns an example with random query and memory; the padding of the memory is not 0."""
@@ -158,63 +150,49 @@ class Probe:
         query = torch.randn(len(mask), SIZE, generator=generator, dtype=torch.float64)  # [B, P]
         return AttentionExample(query, memory, mask)
 
-    def __call__(
-        self, example: AttentionExample, earlier: Sequence[AttentionExample] = ()
-    ) -> Answer:
-        """Returns the weights and context of an example, after calls with earlier examples."""
-        function = _fresh(self.function)
-        for earlier_example in earlier:
-            self._called(function, earlier_example, self.layouts)
-        return self._called(function, example, self.layouts)
+    def __call__(self, example: AttentionExample) -> Answer:
+        """Returns the weights and context of an example."""
+        return self._called(example, self.layouts)
 
     @property
     def has_mask(self) -> bool:
         """Whether the code has a parameter for the mask or the lengths."""
         return bool({"mask", "lengths"} & set(self.roles.values()))
 
-    def _called(
-        self, function: Callable[..., Any], example: AttentionExample, layouts: Mapping[str, str]
-    ) -> Answer:
+    def _called(self, example: AttentionExample, layouts: Mapping[str, str]) -> Answer:
         tensors = {"query": example.query, "memory": example.memory}
         arguments = {
             parameter: LAYOUTS[role][layouts[role]](tensors.get(role, example.mask))
             for parameter, role in self.roles.items()
         }
-        return _answer(function(**arguments), _kept_weights(function), example)
+        function = copy.copy(self.function)  # state of earlier calls has no influence
+        # An attribute may hold the weights if the call returns only the context.
+        return _answer(
+            [function(**arguments), getattr(function, "attention_weights", None)], example
+        )
 
     def _find_layouts(self) -> Mapping[str, str]:
-        """Returns the first layouts with weights that sum to 1, or else the first with a result."""
+        """Returns the first layouts with a result, and the mask layout with the least weight of
+        padding.
+        """
         example = self.example()
-        first: Mapping[str, str] = {}
+        masks = LAYOUTS["mask"] if "mask" in self.roles.values() else [""]
         roles = sorted({*self.roles.values()} - {"mask"})
         for combination in itertools.product(*(LAYOUTS[role] for role in roles)):
-            best = self._with_mask(dict(zip(roles, combination, strict=True)), example)
-            if best and _sums_to_one(self._called(_fresh(self.function), example, best)):
-                return best
-            first = first or best
-        return first
-
-    def _with_mask(
-        self, layouts: Mapping[str, str], example: AttentionExample
-    ) -> Mapping[str, str]:
-        """Returns the layouts with the mask layout of the least weight of padding.
-
-        The result is empty if all calls fail.
-        """
-        on_padding = {}
-        for mask in LAYOUTS["mask"] if "mask" in self.roles.values() else [""]:
-            try:
-                function = _fresh(self.function)
-                answer = self._called(function, example, {**layouts, "mask": mask})
-            except Exception as error:  # wrong layouts may raise any error
-                self.errors[(str(error) or repr(error)).splitlines()[0]] += 1
-            else:
-                on_padding[mask] = _weight_of_padding(answer, example)
-        if not on_padding:
-            return {}
-        best = min(on_padding, key=lambda mask: on_padding[mask])
-        is_understood = on_padding[best] < MASKED
-        return {**layouts, "mask": best if is_understood else next(iter(on_padding))}
+            layouts = dict(zip(roles, combination, strict=True))
+            on_padding = {}
+            for mask in masks:
+                # Wrong layouts may raise any error.
+                with contextlib.suppress(Exception):
+                    answer = self._called(example, {**layouts, "mask": mask})
+                    on_padding[mask] = _weight_of_padding(answer, example)
+            if on_padding:
+                best = min(on_padding, key=lambda mask: on_padding[mask])
+                return {
+                    **layouts,
+                    "mask": best if on_padding[best] < MASKED else next(iter(on_padding)),
+                }
+        return {}
 
 
 class _OfThisPackage(nn.Module):
@@ -252,8 +230,7 @@ def probe_of(target: Any, name: str) -> Probe:
 def _constructed(cls: type, memory_size: int, name: str) -> Any:
     """Returns an instance of a class, with small sizes for the required parameters."""
     arguments = {}
-    lengths = [name for name in inspect.signature(cls).parameters if re.search("max_?len", name)]
-    for parameter in {*_required(cls), *lengths}:
+    for parameter in _required(cls, r"max_?len"):
         value = next((v for words, v in CONSTRUCTOR_VALUES if re.search(words, parameter)), None)
         if value is None:
             raise UserError(
@@ -269,13 +246,14 @@ def _constructed(cls: type, memory_size: int, name: str) -> Any:
         raise UserError(f"{name}: the constructor fails with {arguments}: {error}") from error
 
 
-def _required(function: Callable[..., Any]) -> list[str]:
-    """Returns the names of the parameters without a default."""
+def _required(function: Callable[..., Any], pattern: str = "$^") -> list[str]:
+    """Returns the names of the parameters without a default, and of those with a pattern."""
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [
         parameter.name
         for parameter in inspect.signature(function).parameters.values()
-        if parameter.default is parameter.empty and parameter.kind not in variadic
+        if (parameter.default is parameter.empty and parameter.kind not in variadic)
+        or re.search(pattern, parameter.name)
     ]
 
 
@@ -295,8 +273,7 @@ def _roles(function: Callable[..., Any], name: str) -> Mapping[str, str]:
                 "memory, keys, values, mask, lengths or tokens"
             )
         # Optional tokens are omitted: the decoder then continues its own output.
-        is_omitted = role in ("tokens", "previous") and parameter not in required
-        if role is not None and not is_omitted:
+        if role is not None and (role not in ("tokens", "previous") or parameter in required):
             roles[parameter] = role
     if "query" not in roles.values():
         roles |= dict.fromkeys(_likely_queries(roles)[:1], "query")
@@ -320,16 +297,6 @@ def _likely_queries(roles: Mapping[str, str]) -> list[str]:
     return [*hidden, *tokens, *memories]
 
 
-def _uniform(mask: Tensor) -> Tensor:
-    """Returns equal weights of all words [B, S]."""
-    return mask.double() / mask.sum(1, keepdim=True)
-
-
-def _sums_to_one(answer: Answer) -> bool:
-    """Returns whether the weights of the first sentence sum to 1, or no weights were returned."""
-    return answer.weights is None or abs(float(answer.weights[0].detach().sum()) - 1) < MASKED
-
-
 def _weight_of_padding(answer: Answer, example: AttentionExample) -> float:
     if answer.weights is None:
         return 0.0
@@ -337,49 +304,21 @@ def _weight_of_padding(answer: Answer, example: AttentionExample) -> float:
     return float(weights.masked_fill(example.mask, 0.0).abs().sum().nan_to_num(torch.inf))
 
 
-def _fresh(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a copy without state of later calls, or the original if it cannot be copied."""
-    try:
-        return copy.deepcopy(function)
-    except RuntimeError:  # an attribute is a tensor with a gradient history
-        return function
-
-
-def _kept_weights(function: Callable[..., Any]) -> list[Any]:
-    """Returns attributes of modules that may hold the weights of the last call."""
-    modules = function.modules() if isinstance(function, nn.Module) else []
-    attributes = [attribute for module in modules for attribute in vars(module).items()]
-    return [value for name, value in attributes if re.search(KEPT, name)]
-
-
-def _answer(result: Any, kept: Any, example: AttentionExample) -> Answer:
+def _answer(result: Any, example: AttentionExample) -> Answer:
     """Returns the weights and context of a result, identified by their shapes.
 
-    result: return value of the call
-    kept: attributes that may hold the weights if the call does not return them
-
-    Raises ValueError if there are neither weights nor a context.
+    Raises ValueError if the result has neither.
     """
-    weights, contexts = _by_shape(result, example)
-    weights = weights or _by_shape(kept, example)[0]
-    if not weights and not contexts:
-        raise ValueError("the result contains neither weights nor a context")
-    sums = [float((tensor.detach().sum(1) - 1).abs().max()) for tensor in weights]
-    # The result may contain scores besides the weights, which sum to 1.
-    chosen = weights[sums.index(min(sums))] if weights else None
-    return Answer(chosen, contexts[0] if contexts else None)
-
-
-def _by_shape(result: Any, example: AttentionExample) -> tuple[list[Tensor], list[Tensor]]:
-    """Returns the tensors that may be weights [B, S], and those that may be contexts [B, M]."""
     sentences, positions, features = example.memory.shape
     weights = []
     contexts = []
     weight_shape = [size for size in (sentences, positions) if size != 1]
     context_shape = [size for size in (sentences, features) if size != 1]
-    last_sizes = (positions, features)
     for tensor in _tensors(result):
-        if tensor.dim() == 3 and tensor.size(0) == sentences and tensor.size(2) in last_sizes:
+        if tensor.dim() == 3 and tensor.shape[::2] in (
+            (sentences, positions),
+            (sentences, features),
+        ):
             if tensor.size(1) == sentences > 1:
                 continue  # a wrong layout was broadcast to two batch dimensions
             tensor = tensor[:, 0]  # keep the first decoder step
@@ -390,7 +329,12 @@ def _by_shape(result: Any, example: AttentionExample) -> tuple[list[Tensor], lis
             weights.append(tensor.reshape(positions, sentences).transpose(0, 1))  # [B, S]
         elif shape == context_shape:
             contexts.append(tensor.reshape(sentences, features))  # [B, M]
-    return weights, contexts
+    if not weights and not contexts:
+        raise ValueError("the result contains neither weights nor a context")
+    sums = [float((tensor.detach().sum(1) - 1).abs().max()) for tensor in weights]
+    # The result may contain scores besides the weights, which sum to 1.
+    chosen = weights[sums.index(min(sums))] if weights else None
+    return Answer(chosen, contexts[0] if contexts else None)
 
 
 def _tensors(result: Any) -> Iterator[Tensor]:
