@@ -168,7 +168,7 @@ class DiveIntoDeepLearningAttention(nn.Module):
 
 
 class AnnotatedEncoderDecoderAttention(nn.Module):
-    """The Annotated Encoder-Decoder, first version: padding is where `mask & 0`, and that is nowhere; keys are projected outside."""
+    """The Annotated Encoder-Decoder, an earlier version: padding is where `mask & 0`, and that is nowhere; keys are projected outside."""
 
     def __init__(self, hidden_size, key_size=None, query_size=None):
         super().__init__()

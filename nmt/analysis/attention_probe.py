@@ -77,7 +77,7 @@ class Answer:
     context: Tensor | None
 
 
-LAYOUTS: Mapping[str, Mapping[str, Callable[[Tensor], Tensor]]] = {
+LAYOUTS: Mapping[str, Mapping[str, Callable[[Tensor], Tensor | None]]] = {
     "query": {
         "[B, P]": lambda query: query,
         "[B, 1, P]": lambda query: query.unsqueeze(1),
