@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -71,6 +72,12 @@ def test_attention_maps_of_a_run_prefer_several_target_words():
     shown_of = TranslationTask._shown_of
     assert shown_of(task, pairs, 2) == ["c d", "d e"]
     assert len(shown_of(task, pairs, 3)) == 3  # too few pairs with several words
+
+
+def test_a_reference_is_below_its_attention_map():
+    with_reference = replace(MAP, reference="reference: ü $5")
+    titles = [axes.get_title() for axes in with_reference.plot().axes if axes.get_title()]
+    assert titles == [r"reference: ü \$5"]
 
 
 def test_attention_maps_for_papers_keep_their_text(tmp_path):

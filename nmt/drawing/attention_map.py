@@ -39,6 +39,7 @@ class AttentionMap:
     picture: file name of the source image (empty: no image)
     places: attention weights [target, rows, columns] of the grid cells of the image, by name of the
         model; for each target word, `weights` and `places` together sum to 1
+    reference: reference of the translation, shown below an image of a single map ("" for none)
     """
 
     source: list[str]
@@ -47,6 +48,7 @@ class AttentionMap:
     ends: bool = True
     picture: str = ""
     places: dict[str, np.ndarray] = field(default_factory=dict)
+    reference: str = ""
 
     @property
     def total(self) -> np.ndarray:
@@ -132,13 +134,13 @@ def _figure(maps: Sequence[AttentionMap]) -> Figure:
 
     if maps[0].places:
         rows = [
-            plots.PictureRow(source_picture(m.picture), m.target, places, name)
+            plots.PictureRow(source_picture(m.picture), m.target, places, name or m.reference)
             for m in maps
             for name, places in m.places.items()
         ]
         return plots.picture_rows(rows)
     panels = [
-        plots.Panel(m.source, m.target, weights, name)
+        plots.Panel(m.source, m.target, weights, name or m.reference)
         for m in maps
         for name, weights in m.weights.items()
     ]

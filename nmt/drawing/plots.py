@@ -9,6 +9,7 @@ import functools
 import io
 import logging
 import re
+import textwrap
 import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,6 +41,8 @@ SHADE = (0.12, 0.38, 0.63)
 """Red, green and blue of the background of highlighted words, from 0 to 1."""
 LONGEST = 28
 """Largest number of characters of a word in the labels of a heat map."""
+CAPTION_CHARACTERS = 60
+"""Largest number of characters in a line below a heat map."""
 TEXT_WIDTH = 9.0
 """Width of a figure of highlighted texts, in inches."""
 MARGIN = 0.2
@@ -131,7 +134,7 @@ def heat_maps(panels: Sequence[Panel], columns: int) -> Figure:
     # Size: space for the labels, and 0.27 inches per word.
     width = 1.2 + _label_inches(targets) + 0.27 * max(len(panel.source) for panel in panels)
     height = 1.0 + _label_inches(sources) + 0.27 * max(len(panel.target) for panel in panels)
-    with fonts_for([*sources, *targets]):
+    with fonts_for([*sources, *targets, *(panel.caption for panel in panels)]):
         figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
         for panel, axes in zip(panels, grid.flat, strict=False):
@@ -164,7 +167,8 @@ def _draw_heat_map(axes: Any, panel: Panel) -> Any:
     axes.xaxis.set_label_position("top")
     axes.set_xlabel("source", fontsize=8, color="#666666")
     axes.set_ylabel("translation", fontsize=8, color="#666666")
-    axes.set_title(literal(panel.caption), y=0, pad=-12, fontsize=8, color="#666666")
+    caption = textwrap.fill(literal(panel.caption), CAPTION_CHARACTERS)
+    axes.set_title(caption, y=0, pad=-6, va="top", fontsize=8, color="#666666")
     return image
 
 

@@ -299,10 +299,19 @@ class TranslationTask(Task):
         translator = self._translator(self.search)
         if not translator.attends:
             return
-        lines = self._shown_of(self.data.splits.validation, 4)
+        part = self.data.splits.validation
+        lines = self._shown_of(part, 4)
         result = translator.translations(lines, details_of=1)
         file = folder / ("attention.png" if installed("matplotlib") else "attention.html")
-        write_map(translator.attention_maps(lines, result, units="word"), file)
+        maps = translator.attention_maps(lines, result, units="word")
+        # Sentences without a translation have no map.
+        drawn = [line for line, answer in zip(lines, result, strict=True) if answer.hypotheses]
+        references = dict(zip(part.source, part.target, strict=True))
+        maps = [
+            replace(attention, reference=f"reference: {references[line]}")
+            for line, attention in zip(drawn, maps, strict=True)
+        ]
+        write_map(maps, file)
 
     def next_commands(self, folder: Path) -> list[str]:
         model = typed(model=folder)
