@@ -170,6 +170,7 @@ def test_a_card_describes_the_model(small_run, tmp_path):
 
     metadata, text = written()
     assert metadata["tags"] == ["recurrent", "attention", "gru"]
+    assert f"# {' → '.join(saved.meta['languages'])}\n" in text
     assert metadata["model-index"][0]["results"][0]["dataset"]["type"] == "validation"
     assert "- validation bleu: 1.00 (`s`)" in text
     assert "decoder bahdanau, attention concat), trained with nmt 0.0.9." in text

@@ -141,6 +141,12 @@ def test_the_whole_space_has_the_gradient_of_the_expected_cost():
     torch.testing.assert_close(result.total, data.num_tokens * sum(costs) / 3)
 
 
+def test_risks_are_compared_between_two_candidates_at_least():
+    assert MinimumRisk(candidates=2).candidates == 2
+    with pytest.raises(ValueError, match="objective.candidates=1 must be at least 2"):
+        MinimumRisk(candidates=1)
+
+
 def test_validation_is_the_cross_entropy():
     model, data = network("bahdanau", "concat").eval(), batch()
     truth = CrossEntropy()(model, data, 0)

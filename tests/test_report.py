@@ -8,6 +8,7 @@ import shutil
 import statistics
 import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,14 @@ from commands import failed, run
 
 from nmt.analysis import tables
 from nmt.analysis.run_report import Report, csv_text, write
-from nmt.analysis.run_results import RunResult, collect, configurations, differing, flat_settings
+from nmt.analysis.run_results import (
+    Configuration,
+    RunResult,
+    collect,
+    configurations,
+    differing,
+    flat_settings,
+)
 from nmt.analysis.significance import (
     agreement,
     as_spread,
@@ -511,3 +519,11 @@ def test_tables_compile(small_run, tmp_path):
         ["pdflatex", "-halt-on-error", "page.tex"], cwd=tmp_path, capture_output=True
     )
     assert done.returncode == 0, done.stdout.decode()
+
+
+@pytest.mark.parametrize(("metric", "best"), [("bleu", 2.0), ("ter", 1.0)])
+def test_the_best_run_has_the_best_validation(metric, best):
+    scores = [{metric: 1.0}, {}, {metric: 2.0}]
+    runs = [SimpleNamespace(metric=metric, validation=validation) for validation in scores]
+    chosen = Configuration({}, runs).best_by_validation()
+    assert chosen.validation == {metric: best}
