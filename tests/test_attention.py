@@ -9,6 +9,7 @@ from builders import choices, compose
 from nmt.configuration import build
 from nmt.foundation.interfaces import Encoded, Prepared
 from nmt.model.attention import Attention, Score, average, check_score
+from nmt.model.attention.multi_head import MultiHead
 
 SCORES = [name for name in choices("attention") if name != "none"]
 B, T, S, SIZE = 2, 3, 4, 6
@@ -109,3 +110,9 @@ def test_sizes_that_dot_cannot_use_are_refused_with_a_remedy():
 
     with pytest.raises(ValueError, match=r"decoder.hidden_size=8.*attention=general"):
         Dot(query_size=6, memory_size=8)
+
+
+def test_the_projections_of_heads_have_no_bias():
+    """Vaswani et al. 2017, section 3.2.2: W^Q, W^K, W^V and W^O."""
+    names = {name for name, _ in MultiHead(query_size=8, memory_size=6, heads=2).named_parameters()}
+    assert names == {f"{key}_layer.weight" for key in ("query", "key", "value", "output")}

@@ -60,7 +60,7 @@ def test_words_and_marks_are_distinguished():
 
 @pytest.mark.parametrize(
     ("word", "group"),
-    [("haus", "lower case"), ("Haus", "Capitalised"), ("USA", "UPPER CASE"), ("iPhone", "miXed"), ("3.", "with digits"), ("!", "marks"), ("A", "Capitalised")],
+    [("haus", "lower case"), ("Haus", "Capitalised"), ("USA", "UPPER CASE"), ("iPhone", "miXed"), ("3.", "with digits"), ("!", "marks"), ("A", "Capitalised"), ("EU", "UPPER CASE")],
 )  # fmt: skip
 def test_case(word, group):
     assert case_class(word) == group

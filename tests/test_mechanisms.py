@@ -209,6 +209,22 @@ def test_hard_attention_takes_one_position_and_passes_the_gradient_through():
     torch.testing.assert_close(through, soft)
 
 
+def test_the_first_reward_is_compared_with_the_mean_of_its_batch():
+    """b is not known yet; then it is the decayed mean: Xu et al. 2015, below eq. 11."""
+    window = Hard(query_size=SIZE, estimator="reinforce", reward=2.0, entropy=0.0, decay=0.5)
+    log_probs = torch.randn(3, 2, dtype=DOUBLE)  # [N, T]
+    state = (torch.zeros(3), log_probs, torch.zeros(3, 2))
+    real = torch.tensor([[True, True], [True, False], [True, True]])
+    usual = None
+    for rewards in ([-1.0, -2.0, -6.0], [-4.0, -4.0, -1.0]):
+        likelihood = torch.tensor(rewards, dtype=DOUBLE)
+        mean = float(likelihood.mean())
+        baseline = mean if usual is None else usual
+        expected = -2.0 * float(((likelihood - baseline) * (log_probs * real).sum(1)).sum())
+        assert float(window.reinforce_loss(state, likelihood, real)) == pytest.approx(expected)
+        usual = mean if usual is None else 0.5 * usual + 0.5 * mean
+
+
 @pytest.mark.parametrize("saturated", [False, True])
 def test_monotonic_expectation_is_the_sum_over_all_paths(saturated):
     """Three steps over four positions: every way to go right and stop, with its probability."""

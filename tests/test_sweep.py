@@ -15,9 +15,11 @@ from commands import ROOT, failed, run
 from safetensors.torch import load_file
 
 from nmt.configuration.configure import configure
+from nmt.configuration.faults import ConfigErrors
 from nmt.foundation.errors import UserError
 from nmt.foundation.processes import is_running
 from nmt.pipeline import launchers
+from nmt.pipeline.one_after_another import first_valid
 from nmt.pipeline.sweep_command import TrainingJob
 from nmt.sweep import job
 from nmt.sweep.names import name_of
@@ -412,6 +414,16 @@ def test_launchers(tmp_path, name, needs):
     assert len(results(tmp_path / "sweep")) == 1
 
 
+def test_errors_that_all_combinations_share_are_reported_alone():
+    shared, first, second = "trainer.clip_norm=-1", "seed=-1", "decoder.hidden_size=0"
+    with pytest.raises(ConfigErrors) as caught:
+        first_valid("train", [[shared, first], [shared, second]])
+    assert [error.key for error in caught.value.faults] == ["trainer.clip_norm"]
+    with pytest.raises(ConfigErrors) as caught:
+        first_valid("train", [[first], [second]])
+    assert {error.key for error in caught.value.faults} >= {"seed", "decoder.hidden_size"}
+
+
 def test_workers_share_threads_and_gpus(monkeypatch, tmp_path):
     monkeypatch.setattr(job, "available_cores", lambda: 8)
     assert job.threads_of({"n_jobs": 2}) == 4
@@ -469,6 +481,11 @@ def test_how_far_a_sweep_is(tmp_path):
     states = {each.name: each.state for each in runs}
     assert overall(runs, states) == "1 of 3 runs finished, 1 failed, 1 waiting, about 2 min left"
     assert time_left(runs, states) == 100
+    (tmp_path / "b").mkdir(exist_ok=True)
+    record = {"kind": "train", "update": 30, "total": 40}
+    (tmp_path / "b/metrics.jsonl").write_text(json.dumps(record) + "\n")
+    states["b"] = RunState.RUNNING
+    assert time_left(runs, states) == pytest.approx(100 * (1 + 10 / 40))  # c, and the rest of b
     assert [duration(s) for s in (5, 99.4, 130, 7300)] == ["5 s", "99 s", "2 min", "2 h 2 min"]
 
 
