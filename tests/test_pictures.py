@@ -177,6 +177,18 @@ def test_encoders_are_nested_in_any_combination():
         assert message in str(caught.value)
 
 
+def test_windows_over_positions_need_a_single_source():
+    typed = [
+        "data=captions",
+        "data.train=a.csv",
+        "data.split=0.1",
+        "data.source=x",
+        "window=local_m",
+    ]
+    with pytest.raises(ConfigErrors, match="window=local_m: "):
+        configure("train", [*typed, "encoder=bidirectional+grid"])
+
+
 def test_single_keys_of_nested_encoders_change_in_a_saved_configuration():
     config = compose("data=captions", "encoder=bidirectional+grid")
     errors = saved_runs.set_keys(config, ["encoder.words.dropout=0.5", "encoder.word.dropout=1"], lambda *_: None)  # fmt: skip
