@@ -1,4 +1,4 @@
-"""Builds objects with matching sizes from the groups of a configuration."""
+"""Builds objects with matching sizes from configuration groups."""
 
 import inspect
 from collections.abc import Callable, Mapping, Set
@@ -49,7 +49,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Configured:
-    """Class configured by a group.
+    """Description of the class that a configuration group selects.
 
     by: package from which `_target_` selects the class; or the class itself, and then `_target_`
         may name a subclass
@@ -98,7 +98,7 @@ GROUPS = {
         Translator, ("precision", "averaging", "shares", "languages", "lexicon")
     ),
 }
-"""Class or package of each configuration group of all commands."""
+"""Class or package that each configuration group selects from, for the groups of all commands."""
 NETWORK = frozenset(
     {
         "cell",
@@ -112,11 +112,11 @@ NETWORK = frozenset(
         "pooling",
     }
 )
-"""Groups and keys from which a network is built."""
+"""Configuration groups and keys that determine the network."""
 
 
 def class_of(group: str, node: Group) -> Callable[..., Any]:
-    """Returns the class of a group.
+    """Returns the class that a configuration group selects.
 
     Raises ConfigErrors if the class is not in the group's package or in a permitted plugin.
     """
@@ -128,7 +128,7 @@ def class_of(group: str, node: Group) -> Callable[..., Any]:
 
 
 def make(config: Config, group: str, **supplied: Any) -> Any:
-    """Builds the object of a group.
+    """Builds the object that a configuration group describes.
 
     config: valid configuration
     group: name of the group
@@ -168,7 +168,8 @@ def parameters(group: str, node: Group) -> dict[str, Any]:
 
 
 def faults_of_building(group: str, node: Group, **supplied: Any) -> list[ConfigError]:
-    """Returns the error that the constructor of a group's object raises.
+    """Returns the configuration errors for an exception raised by the constructor of a group's
+    class.
 
     group: name of the group
     node: keys and values of the group; if one is invalid, the object is not built

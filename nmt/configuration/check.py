@@ -116,7 +116,7 @@ def nested_part(node: Mapping[str, Any], nested: Nested, path: str) -> Callable[
 def signature(
     target: Callable[..., Any], given: Collection[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the annotations and the defaults of the keyword parameters, by name.
+    """Returns the annotations and defaults of a callable's keyword parameters, each by name.
 
     target: class or function
     given: parameters left out of the defaults
@@ -135,7 +135,7 @@ def signature(
 
 
 def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
-    """Returns the problem of a value for an annotated parameter; None if the value is valid.
+    """Describes why a value is invalid for an annotated parameter; returns None if it is valid.
 
     value: value to check
     hint: annotation of the parameter
@@ -155,7 +155,7 @@ def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
 
 
 def in_list(text: str) -> str:
-    """Returns the list in configuration syntax that a string was probably meant to be.
+    """Returns a comma-separated string as a list in configuration syntax, for suggestions.
 
     Items that are not plain words are quoted.
     """
@@ -245,7 +245,7 @@ def _nested(hint: Any) -> Nested | None:
 
 
 def _parts(hint: Any) -> tuple[Any, list[Range]]:
-    """Returns the type and the ranges of an annotation."""
+    """Splits an annotation into its type and its ranges."""
     if typing.get_origin(hint) is not Annotated:
         return hint, []
     base, *extras = typing.get_args(hint)

@@ -40,7 +40,7 @@ FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
     ("--shell-completion", "-sc"): SWITCH,
     ("--version",): SWITCH,
 }
-"""Names of each command-line flag and its argparse options."""
+"""Names of each command-line flag, and the flag's argparse options."""
 
 
 def command(
@@ -158,7 +158,7 @@ def _run_all(
 
 
 def _no_such_flag(flag: str) -> UserError:
-    """Returns the error for an unknown flag, with a suggested flag or key."""
+    """Returns the error for an unknown command-line flag, with a suggested flag or key."""
     name, equals, value = flag.partition("=")
     near = difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7)
     if near:
@@ -219,7 +219,7 @@ def _run(
     command: name of the command
     run: function of the settings
     overrides: command-line overrides
-    again: config.yaml of a run to repeat (--from); None for a new run
+    again: config.yaml of the run to repeat (--from); None composes a new configuration
 
     Raises UserError if the settings are invalid.
     """

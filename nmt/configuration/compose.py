@@ -42,14 +42,14 @@ CONF = str(_package / "conf" if (_package / "conf").is_dir() else _package.paren
 checkout."""
 
 RECIPE = "experiment"
-"""Group whose choices are recipes."""
+"""Name of the configuration group whose choices are recipes."""
 WITHOUT_RECIPE = ("sizes", "init")
 """Keys that, if set on the command line, disable the selection of a recipe by data size."""
 
 
 @dataclass
 class Typed:
-    """Parsed command line.
+    """Parsed configuration overrides from a command line.
 
     choices: chosen file of each group, by group name
     values: Hydra overrides of single keys, in order
@@ -239,11 +239,12 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
 
 
 def _recipe_by_size(command: str, typed: Typed) -> str | None:
-    """Returns the recipe for the number of training pairs; None if the user gives no data files."""
+    """Returns the recipe for the number of training pairs; None if no data files are given."""
     keys = {override.key_or_group.partition(".")[0] for override in typed.values}
     if "data" not in typed.choices or keys & {*WITHOUT_RECIPE}:
         return None
-    config, _ = _composed(command, {**typed.choices, RECIPE: None})  # the data without a recipe
+    # the data settings, composed without a recipe
+    config, _ = _composed(command, {**typed.choices, RECIPE: None})
     apply(config, [value for value in typed.values if value.key_or_group.startswith("data.")])
     return recipe_of_data(resolve(config)["data"])
 
@@ -327,7 +328,7 @@ def by_hydra(command: str | None, overrides: Sequence[str]) -> Any:
 
 
 def options(group: str) -> list[str]:
-    """All choices of a group."""
+    """Returns the names of all choices in a configuration group."""
     return _options(group, folders())
 
 
@@ -339,7 +340,7 @@ def _options(group: str, folders: tuple[str, ...]) -> list[str]:
 
 
 added_folders: list[str] = []
-"""Folders of --config-dir."""
+"""Folders given with --config-dir."""
 
 
 def search_beside(folder: str) -> None:
@@ -356,7 +357,7 @@ def forget() -> None:
 
 
 def config_dirs() -> tuple[str, ...]:
-    """Returns the absolute paths of the folders given by --config-dir."""
+    """Returns the absolute paths of the folders given with --config-dir."""
     return tuple(added_folders)
 
 
@@ -372,7 +373,7 @@ def search_path() -> list[str]:
 
 @contextmanager
 def _sources() -> Iterator[Any]:
-    """Provides Hydra's configuration loader for conf/, also while Hydra is running."""
+    """Yields Hydra's configuration loader for conf/ in a `with` block, even while Hydra runs."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
@@ -387,7 +388,7 @@ def _sources() -> Iterator[Any]:
 
 
 def hydra_main(command: str | None, *packages: str) -> Callable[..., Callable[[], Any]]:
-    """Returns Hydra's decorator for a function of the configuration of a command.
+    """Returns Hydra's decorator for a function that receives a command's configuration.
 
     command: name of the YAML file in conf/
     packages: modules that the configuration may name, such as nmt.*

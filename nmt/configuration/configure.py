@@ -22,8 +22,7 @@ from nmt.foundation.errors import UserError
 from nmt.storage import checkpoint as ckpt
 
 AUTO = "auto"
-"""Value of `resume` that resumes the run in `run_dir` if it has a checkpoint, and starts it
-otherwise."""
+"""Value of `resume` that resumes the run in `run_dir` if it has a checkpoint, or else starts it."""
 
 
 def configure(command: str, overrides: Sequence[str], again: str | None = None) -> Settings:
@@ -42,7 +41,7 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
 
 
 def _as_typed(errors: Sequence[ConfigError], overrides: Sequence[str]) -> list[ConfigError]:
-    """Returns the errors with numbers as typed by the user, such as 2026_11_24 or 1.10."""
+    """Returns the errors with numbers as typed by the user, such as 1.10 instead of 1.1."""
     typed = {
         override.key_or_group: str(override.input_line).partition("=")[2]
         for override in parse(overrides)[0]
@@ -73,7 +72,7 @@ def _configured(command: str, overrides: Sequence[str], again: str | None) -> Se
     if issubclass(kind, TrainingSettings) and not issubclass(kind, BacktranslateSettings):
         resumes = [text for text in overrides if text.startswith("resume=")]
         changes = [text for text in overrides if text not in resumes]
-        # As with every key, the last value takes precedence.
+        # If `resume` occurs several times, the last value takes precedence, as for every key.
         [*_, value] = [None, *(override.value() for override in parse(resumes)[0])]
         path = _path("resume", value)
         if path == AUTO:
@@ -117,7 +116,8 @@ def _path(key: str, value: Any) -> str | None:
 
 
 def _usual_data(faults: Sequence[ConfigError], overrides: Sequence[str]) -> Iterator[ConfigError]:
-    """Yields an explanation for errors in data keys if the command line chooses no data set."""
+    """Yields an error that explains the errors in data keys, if the command line chooses no
+    data."""
     keys = {override.key_or_group for override in parse(overrides)[0]}
     missing = any(fault.key.startswith("data.") for fault in faults)
     return broken(

@@ -1,4 +1,4 @@
-"""Collects the errors of a configuration and raises them together."""
+"""Collects all errors of a configuration and raises them as a single exception."""
 
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -24,7 +24,7 @@ from nmt.tokenizer.words import Units
 Models = str | list[str]
 """Run folder or checkpoint file, or a list of several for an ensemble."""
 ENDINGS = (".html", *FIGURES, ".json")
-"""File extensions of attention maps."""
+"""File extensions that a file with attention maps may have."""
 MOST_COMPARED = 3
 """Maximum number of models compared with the translating model, limited by the width of the HTML
 page."""
@@ -44,7 +44,7 @@ class ModelSettings(Settings):
         return [*super().conflicts(), *broken((self.model == [], "model", empty, []))]
 
     def _search(self, search: Group, one_best: str | None) -> Iterable[ConfigError]:
-        """Returns the errors of the search settings.
+        """Returns errors for search settings that a command does not support.
 
         search: configuration group of the search
         one_best: reason why the search must return a single hypothesis; None if it may return
@@ -66,7 +66,7 @@ class EnsembleSettings(ModelSettings):
 
     def conflicts(self) -> Iterable[ConfigError]:
         count = len(models(self.model))
-        lexicon = getattr(self, "lexicon", None)  # not a key of every command
+        lexicon = getattr(self, "lexicon", None)  # only some commands have this key
         return [
             *super().conflicts(),
             *broken(
@@ -189,7 +189,7 @@ class ServeSettings(ModelSettings):
 
     @property
     def called(self) -> dict[str, str]:
-        """Path of each served model, by its name."""
+        """Paths of the served models, by model name."""
         return dict(zip(self._names, models(self.model), strict=True))
 
     @property
@@ -276,7 +276,7 @@ class ScoreSettings(EnsembleSettings):
 
 
 MODEL_KEYS = ("device", "precision", "averaging", "shares", "translation.max_source")
-"""Keys of nmt.align that have no effect without a model."""
+"""Keys of nmt.align that only apply to alignment with a model."""
 
 
 @dataclass(frozen=True, kw_only=True)

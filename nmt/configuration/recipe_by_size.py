@@ -14,12 +14,12 @@ LARGEST_RECIPE = "low_resource_30k"
 
 
 def recipe_for(num_pairs: int) -> str:
-    """Returns the experiment for a number of sentence pairs."""
+    """Returns the name of the experiment recommended for a number of sentence pairs."""
     return next((name for most, name in RECIPES.items() if num_pairs <= most), LARGEST_RECIPE)
 
 
 def recipe_of_data(data: Mapping[str, Any]) -> str | None:
-    """Returns the experiment for the training data of a `data` group, and logs it.
+    """Returns the name of the experiment recommended for some training data, and logs it.
 
     Returns None for generated data, data of the Hugging Face Hub, and data that cannot be read.
     Errors are ignored, because loading the data raises them again.

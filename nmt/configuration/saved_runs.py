@@ -18,19 +18,19 @@ from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.upgrade import with_renamed_targets
 
 FIXED = ("trainer.ema", "optimizer._target_", "objective._target_", "search._target_")
-"""Keys that must not change on resume, although their group is in CHANGEABLE."""
+"""Keys that must not change on resume, although other keys of their groups may change."""
 CHOSEN_ANEW = ("search", "metric")
 """Groups whose choice may change on resume, because training does not depend on them."""
 CHANGEABLE = (
     "trainer", "optimizer", "objective", "search", "metric", "choose_by", "translation", "device",
     "max_validation", "threads", "final_test",
 )  # fmt: skip
-"""Keys and groups that may change on resume; all others determine the weights or the data."""
+"""Keys and groups that may change on resume; all other keys determine the weights or the data."""
 NETWORK = (
     "cell", "sizes", "model", "encoder", "decoder", "attention", "window", "normalizer",
     "tokenizer",
 )  # fmt: skip
-"""Keys and groups that are taken from the initial model."""
+"""Keys and groups that a run with init= takes from the initial model."""
 SHAPING = ("model.copy", "model.lexical")
 """Keys that add or remove network parameters."""
 

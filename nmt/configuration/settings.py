@@ -68,10 +68,11 @@ class Settings:
 
     @classmethod
     def _wrong_values(cls, values: Mapping[str, Any]) -> list[ConfigError]:
-        """Returns the errors of single keys and values."""
+        """Returns errors for unknown keys and invalid values, each checked on its own."""
         groups = cls.groups()
         top = {key: value for key, value in values.items() if key not in groups}
-        keys = {field.name for field in dataclasses.fields(cls)}  # for suggestions
+        # all dotted keys, from which messages suggest similar ones
+        keys = {field.name for field in dataclasses.fields(cls)}
         # A top-level mapping that is not a group of this command.
         errors = [unknown(key, keys) for key in top if isinstance(top[key], Mapping)]
         plain = {key: value for key, value in top.items() if not isinstance(value, Mapping)}
@@ -95,7 +96,7 @@ class Settings:
         return {f.name: f.default is dataclasses.MISSING for f in fields}
 
     def conflicts(self) -> Iterable[ConfigError]:
-        """Yields the errors of invalid combinations of values.
+        """Yields an error for each invalid combination of values.
 
         The base class checks that an output file is neither an input nor another output.
         """

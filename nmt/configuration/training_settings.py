@@ -53,14 +53,15 @@ class TrainingSettings(Settings):
 
     @property
     def parts(self) -> list[Any]:
-        """Classes of all groups and recurrent cells, without duplicates."""
+        """Classes selected by the configuration groups, and recurrent cells, without duplicates."""
         # Encoder, decoder and pooling may have different cells.
         keys = flat(self.values).items()
         cells = [cell_class(value) for key, value in keys if key.rpartition(".")[2] == "cell"]
         return list(dict.fromkeys([*self.view.parts.values(), *cells]))
 
     def conflicts(self) -> Iterable[ConfigError]:
-        """Yields errors of combinations that the settings or a component do not allow."""
+        """Yields an error for each combination of values that the command or a component
+        rejects."""
         yield from super().conflicts()
         for limited in self.parts:
             if hasattr(limited, "conflicts"):
@@ -98,7 +99,7 @@ class TrainSettings(TrainingSettings):
 
     @property
     def columns(self) -> Columns:
-        """Columns of a source line; each factor has a single placeholder value."""
+        """Column layout of the source lines; each factor has a single placeholder value."""
         run = self.view
         factors = (("",),) * len(run.value("data.factors") or ())
         return Columns(run.sources, factors, picture=run.pictures)

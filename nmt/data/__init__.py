@@ -27,11 +27,11 @@ Text = Sequence[str]
 Box = tuple[float, float, float, float]
 """Image region as (top, left, bottom, right), in fractions of the image height and width."""
 Region = tuple[int, int, Box]
-"""Caption span (first character, end character) and the image region that it describes."""
+"""Caption span (first character, character after the last) and the image region it describes."""
 
 
 class View(Text):
-    """Base class of lazily read lines; subclasses define `__len__` and `line`."""
+    """Base class for sequences of lazily read lines; subclasses define `__len__` and `line`."""
 
     def line(self, i: int) -> str:
         """Returns line `i`, counted from 0."""
@@ -47,7 +47,7 @@ class View(Text):
 
 
 class Selection(View):
-    """View of selected lines of a text.
+    """View of some lines of a text, selected by their indices.
 
     text: all lines
     indices: index of each selected line
@@ -89,11 +89,14 @@ class Pairs:
     source: source lines, which may have several columns (nmt/tokenizer/columns.py)
     target: target lines
     name: origin of the pairs, for messages
-    links: word alignments such as 0-0 1-2, of space-separated words; None for no alignments
-    more_references: second, third … references of each line; "" where a line has fewer
+    links: word alignment of each pair, such as 0-0 1-2, with space-separated words counted from 0;
+        None without alignments
+    more_references: one list of lines for the second references, one for the third, and so on; ""
+        if a pair has fewer references
     regions: image regions described by target words, for each pair
-    content: digest of images, which the source lines only name
-    store: folder of the filtered pairs (nmt/data/store.py), whose name identifies the content
+    content: digest of the images that the source lines name; "" without images
+    store: folder with the filtered pairs on disk (nmt/data/store.py), whose name identifies the
+        content
     """
 
     source: Text
@@ -110,7 +113,7 @@ class Pairs:
 
     @property
     def columns(self) -> dict[str, Text]:
-        """Lines by column name: source, target and, if available, links."""
+        """Lines of each column by column name: source, target and, if available, links."""
         # The column order is part of the run's data fingerprint.
         columns = {"source": self.source, "target": self.target, "links": self.links}
         return {name: text for name, text in columns.items() if text is not None}
@@ -124,7 +127,8 @@ class Pairs:
             links=None if self.links is None else Selection(self.links, indices),
             more_references=[Selection(lines, indices) for lines in self.more_references],
             regions=None if self.regions is None else [self.regions[i] for i in indices],
-            store=None,  # the store's name identifies the complete set of pairs
+            # a selection has no store, since the store's name identifies the complete set of pairs
+            store=None,
         )
 
 

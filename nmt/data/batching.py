@@ -1,4 +1,4 @@
-"""Batches of sentence pairs with similar lengths, shuffled as a pure function of (seed, epoch).
+"""Batches of sentence pairs with similar lengths, shuffled as a pure function of seed and epoch.
 
 Pairs are shuffled, divided into pools of many batches, sorted by length within each pool, and cut
 into batches, which are shuffled. The result has little padding and different batches in each epoch.
@@ -75,7 +75,7 @@ class Batching:
     def _cut(self, order: np.ndarray, source: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
         if self.sentences:
             return [order[i : i + self.sentences] for i in range(0, len(order), self.sentences)]
-        lengths = np.maximum(source, target)[order] + 1  # EOS included
+        lengths = np.maximum(source, target)[order] + 1  # sentence lengths, including EOS
         batches = []
         start = 0
         longest = 0
@@ -127,7 +127,7 @@ def collate(corpus: Corpus, rows: Rows, read_pictures: ReadPictures | None = Non
 
 
 def _link_matrices(links: Ragged, targets: int, sources: int) -> torch.Tensor:
-    """Returns alignment links as matrices [B, T, S]; each row with links sums to 1.
+    """Returns alignment links as matrices [B, T, S]; a row sums to 1, or to 0 without links.
 
     links: flat positions s₁ t₁ s₂ t₂ … of each pair
     targets, sources: padded target length T and source length S

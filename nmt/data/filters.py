@@ -43,14 +43,14 @@ class Filters:
 
     @property
     def key(self) -> str:
-        """Filter settings as a string, part of the name of stored data."""
+        """Filter settings as a string, which is part of the cache key of stored pairs."""
         # An empty `tags` is left out, so that stores of older versions are still used.
         settings = {name: value for name, value in vars(self).items() if name != "tags" or value}
         return str(sorted(settings.items()))
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns `max_ratio` as a key without effect if the source is an image only."""
+        """Returns `max_ratio` and why it has no effect, if the source is only an image."""
         return {} if run.sources else {"filters.max_ratio": "an image has no length in tokens"}
 
     def text(self, pairs: Pairs) -> Pairs:

@@ -16,7 +16,7 @@ from nmt.data.links import Links, parse_links
 from nmt.foundation.errors import UserError
 
 NAACL_LINK = re.compile(r"\s*(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})(?:\s+([SP]))?(?:\s+[\d.]+)?\s*")
-"""NAACL line: pair, source word, target word, S (sure) or P (possible), confidence."""
+"""Pattern of a NAACL line: pair, source word, target word, S (sure) or P (possible), confidence."""
 
 
 @dataclass(frozen=True)

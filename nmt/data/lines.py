@@ -300,7 +300,7 @@ def read_aligned(*names: str) -> list[list[str]]:
 
 
 def check_lines(lines: Any) -> list[str]:
-    """Returns lines passed by a Python program as a list.
+    """Checks lines passed by a Python program, and returns them as a list.
 
     Raises TypeError if `lines` is not an iterable of strings, and UserError for invalid Unicode.
     """

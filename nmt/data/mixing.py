@@ -1,7 +1,7 @@
 """Selects the sentence pairs of each epoch from a data mixture (nmt/data/sources/mix.py).
 
 The pairs are a pure function of (corpora, stages, seed, epoch). The mixture is an infinite sequence
-of pairs, divided into stages. Among the first x pairs of a stage, ⌊w x⌋ come from a corpus of
+of pairs, divided into stages. Among the first x pairs of a stage, ⌊w x⌋ come from a corpus with
 weight w. Each pass over a corpus has a new random order and continues across stage boundaries. An
 epoch has as many pairs as all corpora together; stages may begin and end within an epoch.
 """
@@ -103,7 +103,7 @@ class Mixing:
         return [(stage, rows) for stage, rows in segments if len(rows)]
 
     def _rows_of(self, corpus: str, start: int, stop: int) -> np.ndarray:
-        """Returns positions [start, stop) of a corpus's infinite pair sequence."""
+        """Returns the pair indices at positions [start, stop) of a corpus's infinite sequence."""
         rows = self.rows[corpus]
         number = list(self.rows).index(corpus)
         parts = [np.empty(0, np.uint32)]  # np.concatenate needs at least one array

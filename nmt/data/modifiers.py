@@ -17,7 +17,7 @@ from nmt.foundation.errors import UserError
 Pair = tuple[str, str]
 """Source and target sentence."""
 Modify = Callable[[Pair, random.Random], list[Pair]]
-"""Function that returns the pairs that replace a pair."""
+"""Function that returns the sentence pairs by which a given pair is replaced."""
 Change = Callable[[str, random.Random], str]
 """Function that returns a text with one typo."""
 UNSUPPORTED = {
@@ -87,7 +87,7 @@ def noise(
     max_word_length: int = 5,
     max_words: int = 6,
 ) -> list[Pair]:
-    """Adds a pair of equal sides with random words, which teaches the model to copy.
+    """Adds a pair whose source and target are the same random words, to train the model to copy.
 
     min_word_length, max_word_length: number of letters of a word
     max_words: maximum number of words

@@ -164,7 +164,8 @@ def _hash(file: Path) -> str:
 
 
 Keep = Callable[[Stream[Pairs], bool], Pairs]
-"""Stores the pairs of a stream in memory or on disk; the second argument is True for training."""
+"""Function that stores a stream's pairs in memory or on disk; the second argument is True for
+training pairs"""
 ReadPart = Callable[[str, bool], Stream[Pairs]]
 """Function that opens a part by name; its second argument is True to read word alignments too."""
 
@@ -252,7 +253,7 @@ def _split_off(stream: Stream[Pairs], share: float, part: int) -> Stream[Pairs]:
 
 
 def part_of(share: float, *texts: str) -> int:
-    """Returns the index into PARTS of a row, determined by a hash of its texts.
+    """Returns the index into PARTS for a row, determined by a hash of the row's texts.
 
     share: fraction of the rows for validation, and again for the test
     texts: texts of the row

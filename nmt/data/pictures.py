@@ -42,7 +42,7 @@ _CELL = re.compile(r"(.+\.parquet)#(.+)@(\d+)", re.DOTALL)
 _LUMA = np.array([299, 587, 114])
 """Weights of red, green and blue in a grey value, in thousandths (ITU-R BT.601)."""
 Read = Callable[..., np.ndarray]
-"""Function that reads an image [rows, columns, channels] by name, channels and settings."""
+"""Function that reads an image [rows, columns, channels], given its name, channels and settings."""
 
 
 def read_image(name: str, channels: int, longest: int) -> np.ndarray:
@@ -102,7 +102,7 @@ class Reader:
         )
 
     def __call__(self, names: Sequence[str]) -> Pictures:
-        """Reads images by name; "" gives an image of size 0.
+        """Returns a zero-padded batch of the named images; the name "" gives an image of size 0.
 
         Raises UserError if an image cannot be read.
         """

@@ -1,4 +1,4 @@
-"""Encoded sentences in flat arrays: a corpus is two NumPy arrays instead of millions of objects."""
+"""Encoded sentences in flat arrays: two NumPy arrays per corpus instead of millions of objects."""
 
 from __future__ import annotations
 

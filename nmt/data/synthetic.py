@@ -74,7 +74,7 @@ class Synthetic:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns keys without effect for the chosen search or direction."""
+        """Returns settings that the search or the direction does not use, each with the reason."""
         reasons = {}
         search = run.value("synthetic.search")
         if search != "beam":

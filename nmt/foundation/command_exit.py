@@ -13,7 +13,7 @@ from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.ranks import Silent, connected, of_torchrun
 
 FIRST_TELLS = 5.0
-"""Seconds that other ranks wait before they report an error, so that rank 0 reports it first."""
+"""Seconds that ranks other than 0 wait before they report an error, so that rank 0 is first."""
 
 
 def with_exit_status(action: Callable[[], Any]) -> Any:
@@ -51,7 +51,7 @@ def _tell(error: UserError) -> None:
     logger = logging.getLogger("nmt")
     ranks = of_torchrun()
     if not ranks.first and not connected(ranks):
-        # If rank 0 has the same error, it reports the error and torchrun ends this process.
+        # If rank 0 has the same error, rank 0 reports the error and torchrun ends this process.
         time.sleep(FIRST_TELLS)
     if ranks.first and logger.handlers:
         logger.error("%s", error)

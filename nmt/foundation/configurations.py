@@ -1,4 +1,4 @@
-"""Run configurations as plain dictionaries: flat keys, digests, settings that affect training."""
+"""Functions for run configurations: flat keys, digests, and settings that affect training."""
 
 import hashlib
 import json
@@ -40,8 +40,8 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def class_label(target: str, group: str) -> str:
     """Returns a short name of a class for tables.
 
-    A class of nmt is named by its module, unless all classes of the group share the module. Another
-    class is named by its own name in snake case.
+    A class of nmt is named after its module, unless all classes of the group share the module. Any
+    other class is named by its class name in snake case.
 
     target: path of the class
     group: group of the configuration that chooses the class
@@ -55,5 +55,5 @@ def class_label(target: str, group: str) -> str:
 def digest(value: Any) -> str:
     """Returns the SHA-256 digest of nested dictionaries and lists; the order of keys has no
     effect."""
-    # default=str: paths and NumPy scalars are hashed by their string form.
+    # With default=str, paths and NumPy scalars are hashed by their string form.
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()

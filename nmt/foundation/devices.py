@@ -46,7 +46,7 @@ def find_device(name: str) -> torch.device:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        # For an unknown name, PyTorch's message lists every backend; it is replaced by ours.
+        # For an unknown name, PyTorch's message lists every backend, so nmt raises its own message.
         reason = first_line(error)
         why = "" if reason.startswith("Expected one of") else f" ({reason})"
         raise UserError(

@@ -1,10 +1,10 @@
-"""Exceptions for users, and settings quoted for the command line."""
+"""Exceptions with messages for users, and functions that quote settings for the command line."""
 
 import re
 import shlex
 
 PLAIN = re.compile(r"[A-Za-z0-9_./:@%+*?|\-]+")
-"""Values that need no quotes in a configuration override."""
+"""Pattern of values that need no quotes in a configuration override."""
 
 
 class UserError(ValueError):

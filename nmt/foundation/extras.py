@@ -21,7 +21,7 @@ EXTRAS = {
     "prometheus_client": ("serve", "servers"),
     "datasets": ("hub", "data of the hub and parquet files"),
 }
-"""Maps each optional package to the extra of nmt that installs it and its purpose."""
+"""Maps each optional package to its purpose and to the extra of nmt that installs it."""
 INSTALLED_AS = {
     "PIL": "pillow",
     "sklearn": "scikit-learn",

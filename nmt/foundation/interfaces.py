@@ -201,7 +201,7 @@ class Encoded:
 
     values: annotation vector of each source position
     mask: True for real positions
-    final_state: summary vector of each source
+    final_state: vector that summarises each source, from the final encoder states
     grids: rows and columns of each image, whose positions follow the words row by row (None: no
         images)
     """
@@ -258,7 +258,8 @@ class Prepared:
         return self.values.size(-1) // self.encoded.values.size(-1)
 
     def by_head(self, values: Float[Tensor, "B S HX"]) -> Float[Tensor, "B HS X"]:
-        """Returns the heads as extra positions for a single batched matrix multiplication."""
+        """Turns the heads into extra positions, so that one batched matrix multiplication
+        suffices."""
         if self.heads == 1:
             return values
         # [B, S, H·X] → [B, S, H, X] → [B, H, S, X] → [B, H·S, X]

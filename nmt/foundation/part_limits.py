@@ -22,7 +22,7 @@ class ConfigError:
     """One error of a configuration.
 
     key: wrong key or group; "" if the problem names it
-    problem: the problem and the remedy
+    problem: description of the problem, with the remedy
     value: value of the key in command-line syntax; None if the value does not matter
     choices: all valid values or keys
     nearest: valid keys or choices similar to the wrong one
@@ -103,8 +103,7 @@ class RunView:
         return self.value("tokenizer.target") is None if joint is None else joint
 
     def needing_attention(self, *keys: str) -> Iterator[ConfigError]:
-        """Yields an error for each of the keys that is set although the decoder has no
-        attention."""
+        """Yields an error for each given key that is set although the decoder has no attention."""
         for key in keys:
             if self.value(key) and not self.attends:
                 why = "needs attention, but attention=none; leave it out or choose an attention"

@@ -1,6 +1,6 @@
 """Plugins: packages outside nmt whose classes a configuration may name in `_target_`.
 
-The user permits a plugin, never a model file. There are three ways:
+A plugin must be permitted by the user; a model file cannot permit it. There are three ways:
 
 - install a package with an entry point in the group `nmt.plugins`;
 - name the package on the command line: --plugins PACKAGE[,…];
@@ -23,7 +23,7 @@ from nmt.foundation.configurations import flat
 from nmt.foundation.errors import UserError
 
 ENTRY_POINTS = "nmt.plugins"
-"""Entry point group that declares an installed package as a plugin."""
+"""Name of the entry point group with which an installed package declares itself a plugin."""
 _of_process: list[str] = []
 _of_context: ContextVar[tuple[str, ...]] = ContextVar("plugins", default=())
 

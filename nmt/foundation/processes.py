@@ -12,7 +12,7 @@ def available_cores() -> int:
 
 
 def is_running(process: int) -> bool:
-    """Returns whether a local process is running; a zombie process is not.
+    """Returns whether a local process is running; a zombie process counts as ended.
 
     process: process id
     """

@@ -110,7 +110,7 @@ class Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
-        _working.remove(self)  # tasks of several threads may end in any order
+        _working.remove(self)  # tasks in different threads may end in any order
         if self._lines is not None:
             self._lines.close()
 
@@ -141,14 +141,14 @@ _working: list[Progress] = []
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Shows elapsed seconds for a task whose progress is unknown."""
+    """Context manager that shows the elapsed seconds of a task whose progress is unknown."""
     with Progress(what, None, "seconds so far") as step, repeating(1.0, step):
         yield
 
 
 @contextmanager
 def repeating(seconds: float, action: Callable[[], object]) -> Iterator[None]:
-    """Calls a function repeatedly in a background thread while a `with` block runs.
+    """Context manager that calls a function repeatedly in a background thread.
 
     seconds: time between two calls
     action: function to call

@@ -1,4 +1,4 @@
-"""Annotated types for constructor signatures, against which configurations are checked.
+"""Types with value ranges, for annotating constructor parameters that are configuration keys.
 
     def __init__(self, *, dropout: Fraction = 0.0, num_layers: Size = 1)
 
@@ -82,5 +82,5 @@ NonNegative = Annotated[float, Range(0)]
 Fraction = Annotated[float, Range(0, 1, open_high=True)]
 """Fraction with 0 ≤ value < 1, such as a dropout probability or label smoothing."""
 Share = Annotated[float, Range(0, 0.5, open_high=True)]
-"""Fraction with 0 ≤ value < 0.5 of a data set, taken once for validation and once for the test."""
+"""Fraction of a data set, 0 ≤ value < 0.5, taken once for validation and once for the test."""
 Ratio = Annotated[float, Range(0, 1)]

@@ -19,19 +19,19 @@ from nmt.foundation.errors import Stopped, UserError, first_line, typed
 
 Item = TypeVar("Item")
 EXCHANGE_TIMEOUT = datetime.timedelta(hours=12)
-"""Time limit of a collective operation; closed connections reveal a crashed rank earlier."""
+"""Time limit for a collective operation; a crashed rank is detected earlier."""
 MEETING_TIMEOUT = datetime.timedelta(minutes=10)
-"""Time that the first ranks wait for all other ranks to start."""
+"""Maximum time that a started rank waits for all other ranks to start."""
 ROLL_CALL_SECONDS = 3.0
 """Seconds that surviving ranks have to report after another rank is lost."""
 CONNECTION_ERRORS = ("gloo", "Gloo", "NCCL", "Connection", "connection", "peer")
 """Substrings of PyTorch's messages about lost connections, which gloo raises as RuntimeError."""
 CLAIMS = "claims"
-"""Key of the number of claimed items in torchrun's key-value store."""
+"""Key in torchrun's key-value store under which the number of claimed items is stored."""
 NO_MORE = 1 << 40
 """Value added to the claim counter to mark all items as claimed; above any number of items."""
 FOLDER_KEY = "nmt/folder"
-"""Key of the run folder in torchrun's key-value store."""
+"""Key in torchrun's key-value store under which the run folder is stored."""
 
 
 class Lost(Exception):
@@ -44,8 +44,7 @@ class Silent(UserError):
 
 @contextlib.contextmanager
 def _exchange() -> Iterator[Any]:
-    """Provides torch.distributed for one collective operation; raises Lost if another rank has
-    ended."""
+    """Context manager that yields torch.distributed, and raises Lost if another rank has ended."""
     import torch.distributed
 
     try:
@@ -114,7 +113,7 @@ class Ranks:
         return values
 
     def of_first(self, value: Item) -> Item:
-        """Returns the first rank's value on every rank."""
+        """Broadcasts the first rank's value, and returns it on every rank."""
         if not self.several:
             return value
         values = [value]
@@ -157,7 +156,7 @@ class Ranks:
         return items[self.number :: self.count]
 
     def whole(self, part: Iterable[Item]) -> list[Item]:
-        """Returns the results of all ranks in the order of the items before `share`."""
+        """Gathers the results of all ranks, in the order of the items before `share`."""
         parts = self.gather(list(part))
         items: list[Any] = [None] * sum(map(len, parts))
         for number, its_items in enumerate(parts):
@@ -308,7 +307,7 @@ def _store_of_torchrun() -> Any:
 
 @contextlib.contextmanager
 def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
-    """Connects the ranks of a command with gloo, and additionally with NCCL for GPUs.
+    """Context manager that connects the ranks of a command with gloo, and with NCCL for GPUs.
 
     cuda: whether the ranks compute on GPUs
     remedy: advice in messages about lost ranks; None uses the advice for resuming a training
@@ -347,7 +346,7 @@ def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
         with contextlib.suppress(RuntimeError):
             store.set(f"error/{ranks.number}", str(error))
         raise error if ranks.first else Silent(str(error)) from error
-    except Stopped as stopped:  # raised on all ranks
+    except Stopped as stopped:  # a UserError raised on all ranks
         traceback.clear_frames(stopped.__traceback__)
         _disconnect()
         raise
@@ -388,7 +387,7 @@ def _reason(ranks: Ranks, store: Any, lost: Lost, remedy: str | None) -> UserErr
                 f"is down). {remedy or _remedy(noted_folder())}"
             )
             is_reported = False
-    except RuntimeError:  # the store cannot be reached either
+    except RuntimeError:  # the key-value store cannot be reached either
         return UserError(
             f"rank {ranks.number}: the other ranks cannot be reached ({lost}). "
             f"{remedy or _remedy(None)}"

@@ -31,7 +31,7 @@ def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
         log_file = logging.FileHandler(file, encoding="utf-8")
         log_file.setFormatter(plain)
         handlers.append(log_file)
-    # A rank silenced by `hush` stays silent.
+    # `hush` has silenced this rank, which stays silent.
     if console.quiet:
         return
     root = logging.getLogger("nmt")

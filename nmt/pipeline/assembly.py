@@ -51,19 +51,19 @@ SAMPLES = 5
 
 @dataclass(frozen=True)
 class Fresh:
-    """Start of a new run with random weights."""
+    """Beginning of a new run with random weights."""
 
 
 @dataclass(frozen=True)
 class FromCheckpoint:
-    """Start of a new run with the weights and vocabulary of a trained model (init=)."""
+    """Beginning of a new run with the weights and vocabulary of a trained model (init=)."""
 
     checkpoint: Checkpoint
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """Start of a run that continues from its last checkpoint (resume=)."""
+    """Beginning of a resumed run, which continues from its last checkpoint (resume=)."""
 
     checkpoint: Checkpoint
 
@@ -80,7 +80,7 @@ class Parts:
     optimizer: optimizer of the trainable weights
     schedule: learning rate schedule
     trackers: experiment trackers; empty on all ranks except rank 0
-    callbacks: callbacks of the configuration, at most one
+    callbacks: the callback that the configuration selects, if any
     """
 
     task: Task
@@ -97,7 +97,7 @@ def parts_of(
     """Builds all components of a run.
 
     settings: validated settings of nmt.train or nmt.classify
-    beginning: start of the run: new, from a trained model, or resumed
+    beginning: beginning of the run, either new, from a trained model, or resumed
     device: device of the network
     ranks: all processes of the training, started by torchrun
 
@@ -146,7 +146,7 @@ def trackers_of(config: Config) -> list[Tracker]:
 
 
 def fingerprints(command: str, config: Config) -> Mapping[str, str]:
-    """Returns digests of the data in a configuration.
+    """Returns SHA-256 digests of the data sets that a configuration names.
 
     Raises UserError if the data cannot be read.
     """
@@ -156,7 +156,7 @@ def fingerprints(command: str, config: Config) -> Mapping[str, str]:
 
 
 def filters_of(config: Config) -> Filters:
-    """Returns the filters of a configuration, with the tags of its data source."""
+    """Returns the configured filters, with the tags that the data source adds to source lines."""
     tags = config["data"].get("tags") or {}
     return build.make(config, "filters", tags=tuple(tags.values()))
 
@@ -266,7 +266,7 @@ def _objective(
 
 
 def _arguments(config: Config) -> Mapping[str, Any]:
-    """Returns the constructor parameters of the configured objective."""
+    """Returns the names of the constructor parameters of the configured objective."""
     return inspect.signature(build.class_of("objective", config["objective"])).parameters
 
 
@@ -343,7 +343,7 @@ class _Teachers:
             f"reads {theirs.columns.described}, but the student reads {ours.columns.described}"
         )
         joint = "needs one vocabulary for both languages, but the teacher has two; set {}"
-        reader = str(network.encoder.reader)  # "None" without images
+        reader = str(network.encoder.reader)  # models without images all give "None"
         readers = [str(teacher.encoder.reader) for teacher in self.translator.models]
         refuse(
             broken(

@@ -49,7 +49,7 @@ from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 RECORD = "backtranslation.json"
-"""File that describes the real pairs and the settings of the command."""
+"""Name of the file that records the real pairs and settings, to check a repeated command."""
 OTHER_SIDE = {"source_embedding": "target_embedding", "target_embedding": "source_embedding"}
 """Maps a network component of one language to its counterpart in the other language."""
 
@@ -100,12 +100,13 @@ def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> N
 
 @dataclass(frozen=True)
 class RealPairs:
-    """Record of the real pairs and of the inputs of the command.
+    """Record of the real pairs and the command's inputs, against which a repeated command is
+    checked.
 
     languages: source and target language
     pairs: number of training pairs
     test: whether there is a test set
-    beside: paths of further validation sets
+    beside: paths of the further validation sets in corpus/
     settings: settings of the command, by dotted key
     text: digest of the monolingual text file; None without a file
     files: names of the files in corpus/
@@ -121,7 +122,7 @@ class RealPairs:
 
 
 def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path) -> RealPairs:
-    """Writes the real pairs to files, unless the files exist.
+    """Writes the real pairs to files unless the files exist, and returns their record.
 
     Raises UserError if the folder has other content or was created with other settings.
     """
@@ -215,7 +216,7 @@ def _check_text(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
 
 
 def _check_number(pairs: int, key: str, settings: BacktranslateSettings) -> None:
-    """Raises UserError if the number of pairs is less than a batch."""
+    """Raises UserError if there are fewer pairs than one batch needs."""
     batch = settings.batching.get("sentences") or 1
     if pairs < batch:
         raise UserError(
@@ -294,12 +295,12 @@ class Backtranslation:
 
     @property
     def _training_values(self) -> dict[str, Any]:
-        """Settings for nmt.train, without the group `synthetic`."""
+        """Settings for nmt.train: all settings of this command except the group `synthetic`."""
         return {key: value for key, value in self.settings.values.items() if key != "synthetic"}
 
     @property
     def _evaluation_data(self) -> dict[str, Any]:
-        """Data settings of the validation and test sets, used by both training runs."""
+        """Data settings for the validation and test sets, used by the reverse and the final run."""
         corpus = self.folder / "corpus"
         return {
             "validation": [str(corpus / "validation"), *self.corpus.beside],
@@ -367,7 +368,7 @@ class Backtranslation:
         scores = np.fromiter(
             (pair.score for pair in read_translations(self.folder / "translations")), float
         )
-        usable = scores[scores > -np.inf]  # without empty translations
+        usable = scores[scores > -np.inf]  # log-probabilities of the non-empty translations
         if not usable.size:
             raise UserError(f"{self._text}: all translations are empty; check synthetic.model")
         # Keeps the fraction `keep` of the lines with the highest log-probability per token.

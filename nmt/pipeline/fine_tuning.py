@@ -10,7 +10,7 @@ VOCABULARY = (
     "source_embedding.weight", "target_embedding.weight", "output.weight", "output.bias",
     "lexical.output.weight",
 )  # fmt: skip
-"""Names of parameters that have one row per subword."""
+"""Names of network parameters with one row per subword."""
 
 
 def take_weights(network: Seq2Seq, saved: Checkpoint) -> None:

@@ -1,4 +1,4 @@
-"""Digests of all inputs that determine an output: models, files and settings."""
+"""Digests of all inputs that determine a command's output: models, files and settings."""
 
 import hashlib
 from pathlib import Path
@@ -12,9 +12,9 @@ from nmt.foundation.configurations import digest
 from nmt.storage.checkpoint import find_checkpoint
 
 MODELS = ("model", "reverse", "compare")
-"""Settings that name models."""
+"""Names of the settings whose values are paths of models."""
 FREE = ("output", "resume", "device", "threads")
-"""Settings that do not affect the output."""
+"""Names of the settings that do not affect the output."""
 
 
 def fingerprint(settings: Settings) -> dict[str, str]:

@@ -28,7 +28,7 @@ NOTES = ".sweep"
 PACKAGES = {"workers": "joblib", "slurm": "submitit", "slurm_here": "submitit", "ray_here": "ray"}
 """Python package required by each launcher in conf/hydra/launcher."""
 EXTRAS = {"joblib": "sweep", "submitit": "sweep", "ray": "ray"}
-"""Extra of nmt that installs the Hydra plugin for a package."""
+"""Maps a package to the extra of nmt that installs its Hydra launcher plugin."""
 CHOICE = "hydra/launcher="
 SETTING = "hydra.launcher."
 ACCEPTED = (
@@ -39,7 +39,7 @@ ACCEPTED = (
 
 
 def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
-    """Checks the Hydra settings of a sweep: the name of a launcher, and the launcher's keys.
+    """Checks the Hydra settings of a sweep, which may only select a launcher and set its keys.
 
     overrides: Hydra settings on the command line
     choices: names of the installed launchers
@@ -125,7 +125,7 @@ def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[st
 
 
 def train(config: Any) -> None:
-    """Trains one run; called by a launcher for each run."""
+    """Trains one run of a sweep; Hydra's launcher calls this function for each run."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 

@@ -46,7 +46,7 @@ Placed = TypeVar("Placed", bound=ModelSettings)
 
 @contextlib.contextmanager
 def _ranks(settings: Placed) -> Iterator[tuple[Ranks, Placed]]:
-    """Provides the distributed ranks, and the settings with the device of this rank."""
+    """Sets up the process group; yields the ranks, and settings with `device` set for this rank."""
     if not of_torchrun().several:
         yield ALONE, settings
         return
@@ -109,7 +109,7 @@ def evaluate(settings: EvaluateSettings) -> float:
 
 
 def align(settings: AlignSettings) -> float | None:
-    """Aligns words, and returns the alignment error rate if gold alignments are given."""
+    """Writes word alignments, and returns the alignment error rate if gold alignments are given."""
     if settings.links and settings.gold:
         return compare_files(settings.links, settings.gold, settings.source)
     backward = None
@@ -144,7 +144,7 @@ def align(settings: AlignSettings) -> float | None:
 
 
 def label(settings: LabelSettings) -> None:
-    """Labels the lines of a file or of stdin."""
+    """Writes the predicted labels for each line of a file or of stdin."""
     label_file(
         partial(text_classifier, settings.model, settings.device),
         InputLines(settings.input, settings.errors),
@@ -178,7 +178,7 @@ def export(settings: ExportSettings) -> None:
 
 
 def compare(settings: CompareSettings) -> None:
-    """Compares several translations of the same source."""
+    """Compares several systems' translations of the same source with significance tests."""
     compare_systems(
         partial(translator, device=settings.device),
         build.make(settings.values, "metric"),

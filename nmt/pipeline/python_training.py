@@ -38,7 +38,7 @@ class TrainedRun:
 
     @property
     def results(self) -> dict[str, Any]:
-        """Content of results.json: final scores with signatures, updates, seconds, versions."""
+        """Content of results.json: final scores with signatures, updates, seconds and versions."""
         return json.loads((self.folder / "results.json").read_text(encoding="utf-8"))
 
     @property
@@ -110,7 +110,7 @@ def _process_unchanged() -> Iterator[None]:
     finally:
         for handler in logger.handlers:
             handler.close()
-        logger.handlers[:] = handlers  # those of the caller
+        logger.handlers[:] = handlers  # log handlers of the caller
         logger.setLevel(level)
         logger.propagate = propagate
         torch.set_num_threads(threads)

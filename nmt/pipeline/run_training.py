@@ -49,7 +49,7 @@ from nmt.training.training_run import TrainingRun
 
 log = logging.getLogger(__name__)
 TRIAL_UPDATES = 100
-"""Minimum number of updates for which final_test=auto evaluates the test set."""
+"""Number of updates below which final_test=auto skips the evaluation on the test set."""
 
 
 class Trained(NamedTuple):
@@ -85,7 +85,7 @@ def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Tra
 
 
 def _saved_folder(settings: TrainingSettings, ranks: Ranks) -> str | None:
-    """Returns the folder of a run that torchrun has restarted; None if there is no checkpoint."""
+    """Returns the folder of a run that torchrun has restarted; None if it has no checkpoint."""
     folder = settings.run_dir or (noted_folder() if ranks.first else None)
     return folder if folder and (Path(folder) / ckpt.LAST).exists() else None
 
@@ -120,12 +120,12 @@ def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback
 
 
 def _give_up(folder: Path, lock: Lock) -> None:
-    """Removes the folder of a run that has no update."""
+    """Removes the folder of a run that ended before its first update."""
     set_up_logging()
     clear(folder)
     lock.release()
     with contextlib.suppress(OSError):
-        folder.rmdir()  # fails if something else is in it
+        folder.rmdir()  # fails if the folder contains any other file
 
 
 def _has_updates(folder: Path) -> bool:
@@ -171,7 +171,7 @@ def _is_finished(settings: TrainingSettings, progress: TrainingProgress) -> bool
 
 
 def _final_score(settings: TrainingSettings, results: Mapping[str, Any]) -> float:
-    """The score of a finished run in the chosen metric, on the test set if the run was tested.
+    """Returns a finished run's score in the chosen metric, on the test set if the run was tested.
 
     results: content of results.json
     """
@@ -181,7 +181,7 @@ def _final_score(settings: TrainingSettings, results: Mapping[str, Any]) -> floa
 
 
 def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -> None:
-    """Logs that a run is finished, and names changed settings, which have no effect."""
+    """Logs that a run is already finished; changed settings without effect are listed."""
     before = flat(saved.meta["config"])
     after = flat(settings.values)
     changed = sorted(
@@ -263,7 +263,7 @@ def _run(
     callbacks: Sequence[Callback],
     saved: Checkpoint | None = None,
 ) -> TrainingRun:
-    """Assembles a training run and writes its description to the run folder.
+    """Returns an assembled training run, after writing its description to the run folder.
 
     settings: validated settings
     folder: run folder
@@ -285,7 +285,7 @@ def _run(
     if ranks.first:
         _check_space(folder, parts)
         if update is not None:
-            files.drop_records_after(update)  # these updates are repeated
+            files.drop_records_after(update)  # the updates after the last checkpoint are repeated
         files.describe(config, hashes)
     tracking = Tracking(
         parts.trackers,

@@ -39,7 +39,8 @@ def server_of(settings: ServeSettings) -> Server:
         settings.max_seconds,
         settings.max_open,
         settings.per_minute,
-        _read_keys(settings.keys) if settings.keys else [],  # without keys, the server is open
+        # without keys, any client may use the server
+        _read_keys(settings.keys) if settings.keys else [],
     )
     # A single worker, since one batch uses all CPU threads.
     pool = ThreadPoolExecutor(1, "model")

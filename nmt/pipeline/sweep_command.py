@@ -42,13 +42,13 @@ from nmt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 OF_THE_SWEEP = re.compile(r"[+~]*(run_dir|sweep(\..*)?)(=|$)")
-"""Pattern of overrides that belong to the sweep and are not passed to its runs."""
+"""Pattern of overrides that control the sweep itself and are not passed to its runs."""
 FINGERPRINTED = ("train", "validation", "config")
-"""Data keys that name files whose content is part of the data fingerprint."""
+"""Data keys naming files whose content, instead of the path, is part of the data fingerprint."""
 WITH_FILES = {"init", "vectors", "objective", "tokenizer"}
 """Keys and groups that may name files or runs."""
 END_SECONDS = 60
-"""Seconds in which the runs of a killed sweep save their state and stop (sweep/child.py)."""
+"""Seconds that the runs of a killed sweep have to save their state and stop (sweep/child.py)."""
 
 
 def sweep(
@@ -83,7 +83,7 @@ def sweep(
 
 @dataclass(frozen=True)
 class RunDescription:
-    """Identity of a run and the components of its name.
+    """Identity of a run in a sweep, and the settings from which the run's name is formed.
 
     key: digest of the settings and data
     config: configuration of the run, with the choice of each group
@@ -129,7 +129,8 @@ class TrainingJob:
         recipe = choices.get("experiment") or choices.get("data")
         usual_folder = f"runs/{choices.get('sweep')}-{recipe}-{digest(data_hashes)[:6]}"
         self.folder = Path(self._config.get("run_dir") or usual_folder)
-        self._known |= {run.key: run for run in find(self.folder)}  # runs of earlier command lines
+        # runs from earlier command lines in the same sweep folder
+        self._known |= {run.key: run for run in find(self.folder)}
 
     def _sweeper(self) -> Any:
         node = self._config.get("sweep")
@@ -266,7 +267,7 @@ class TrainingJob:
         try:
             config = compose(self.command, overrides)
             choices = choices_of(self.command, overrides)
-        except ConfigErrors:  # the run itself fails with these errors
+        except ConfigErrors:  # an invalid configuration fails when the run itself is started
             return RunDescription(digest([self.command, *overrides]), {}, typed)
         view = RunView(config, {})
         values = {key: choices[key] if key in choices else shown(view.value(key)) for key in typed}
@@ -348,7 +349,7 @@ def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
 
 
 def conclude(job: TrainingJob, runs: Sequence[Run]) -> None:
-    """Logs and reports the results of a sweep.
+    """Logs the results of a sweep and writes its report.
 
     Raises SystemExit if a run failed or was interrupted.
     """
@@ -366,12 +367,12 @@ def conclude(job: TrainingJob, runs: Sequence[Run]) -> None:
 
 
 def _of_a_run(overrides: Sequence[str]) -> list[str]:
-    """Returns the overrides of a sweep that are passed to its runs."""
+    """Returns the overrides of a sweep's command line that apply to the runs themselves."""
     return [*(text for text in overrides if not OF_THE_SWEEP.match(text)), "sweep=grid"]
 
 
 def _first_value(override: Any) -> str:
-    """Returns an override of several values reduced to its first value."""
+    """Returns an override with only the first of its values."""
     value = override.value()
     first = value.start if hasattr(value, "end") else next(iter(override.sweep_string_iterator()))
     return f"{override.get_key_element()}={first}"

@@ -28,11 +28,11 @@ from nmt.tokenizer.tokenizer import Tokenizer, prepared
 __all__ = ["SentencePiece", "SentencePieceFile", "Tokenizer", "Untrained"]
 log = logging.getLogger(__name__)
 Shared = Callable[[str, Callable[[], bytes]], bytes]
-"""Returns the tokenizer model for a cache key; the second argument trains a missing model."""
+"""Function that returns the model cached for a key; its second argument trains a missing model."""
 MEASURED = 10_000
 """Number of lines sampled to estimate the mean line length."""
 LONGEST = 10_000
-"""Maximum characters per training line; SentencePiece's time grows with the square of the
+"""Maximum characters per training line; SentencePiece's training time is quadratic in the
 length."""
 
 
@@ -90,7 +90,7 @@ class SentencePiece:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns `split_digits` as a key without effect if every character is a token."""
+        """Returns `split_digits` and why it has no effect, if every character is a token."""
         if run.value("tokenizer.split_digits") and run.value("tokenizer.model") == "char":
             return {"tokenizer.split_digits": "every character is already a token of its own"}
         return {}
@@ -153,7 +153,7 @@ class SentencePiece:
         return model
 
     def _fit(self, texts: list[str], shared: Shared | None) -> bytes:
-        """Returns a SentencePiece model of the lines, trained or taken from the cache `shared`."""
+        """Returns a SentencePiece model for the lines, newly trained or from the cache `shared`."""
         if shared is None:
             return self._fitted(texts)
         # The model is a function of the settings and the lines, which form the cache key.
@@ -203,7 +203,7 @@ def _drawn(lines: Sequence[str], num_characters: int, name: str) -> Sequence[str
 
 
 class SentencePieceFile:
-    """Settings for loading trained SentencePiece model files.
+    """Settings for loading SentencePiece model files that have been trained elsewhere.
 
     model: file for both languages, or for the source if `target` is set
     target: file for the target language; None uses `model`
@@ -227,13 +227,13 @@ class SentencePieceFile:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns `sizes.vocabulary` as a key without effect; the files define the vocabulary."""
+        """Returns `sizes.vocabulary` and why it has no effect: the files define the vocabulary."""
         return {"sizes.vocabulary": "the file tokenizer.model determines the vocabulary"}
 
     def train(
         self, source: Sequence[str], target: Sequence[str], shared: Shared | None = None
     ) -> Tokenizer:
-        """Loads the model files and ignores the arguments.
+        """Trains nothing: loads the existing model files, and ignores the arguments.
 
         Raises UserError if a file cannot be used.
         """

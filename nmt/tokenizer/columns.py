@@ -25,14 +25,15 @@ from nmt.foundation.interfaces import EOS
 
 TAB = "\t"
 PICTURE = 32
-"""Number of tokens that an image counts as, in the length limit and in the batch size."""
+"""Number of tokens for which an image counts in length limits and batch sizes."""
 LARGEST = 2**32
 """Number of ids that fit into unsigned 32-bit integers."""
 
 
 @dataclass(frozen=True)
 class Pictured(Sequence[int]):
-    """Token ids of a line with an image; false only if both the text and the image name are empty.
+    """Token ids and image of a line; Boolean value False only if both text and image name are
+    empty.
 
     ids: token ids of the text
     picture: file name of the image; "" for no image
@@ -204,7 +205,7 @@ class Columns:
         return [list(ids[begin + 1 : end]) for begin, end in itertools.pairwise(ends)]
 
     def shortened(self, ids: Sequence[int], most: int) -> Sequence[int]:
-        """Truncates the ids of a line to `most` ids, divided equally among several texts."""
+        """Truncates a source line to `most` ids in total; several texts share the limit equally."""
         if isinstance(ids, Pictured):  # an image has no ids
             return replace(ids, ids=ids.ids[:most])
         if len(ids) <= most or self.sources == 1:

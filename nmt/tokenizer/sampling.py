@@ -25,12 +25,12 @@ from nmt.foundation.interfaces import EOS, UNK
 from nmt.tokenizer.words import SPACE
 
 MAX_CUTS = 512
-"""Maximum number of enumerated segmentations per word; above, dynamic programming is used."""
+"""Maximum number of segmentations enumerated per word; if exceeded, dynamic programming is used."""
 UNKNOWN_PENALTY = 10.0
 """Lowest subword score minus the score of an unknown character, as in SentencePiece."""
 _MASK = 2**64 - 1
 Arc = tuple[int, float, list[int]]
-"""Subword that ends at a position of a word: start position, α times its score, ids."""
+"""Subword that ends at a given position of a word, as (start, α times its score, token ids)."""
 
 
 class Draws:
@@ -92,7 +92,7 @@ class Sampler:
         return ids_by_line
 
     def _ids(self, symbol: str) -> list[int]:
-        """Returns the id of a subword, or the byte ids or UNK of an unknown character."""
+        """Returns the id of a subword as a list; for an unknown character, its byte ids or UNK."""
         if symbol in self._scores:
             return [self._scores[symbol][1]]
         if self._bytes:
@@ -163,11 +163,11 @@ class Sampler:
         usual, num_merges = self._usual(word)
         drawn = [draws() for _ in range(num_merges)]
         if all(number >= self.alpha for number in drawn):
-            return usual  # no merge is skipped
+            return usual  # sampling that skips no merge gives this segmentation
         return self._merge(word, itertools.chain(drawn, iter(draws, None)).__next__)
 
     def _usual_merges(self, word: str) -> tuple[list[int], int]:
-        """Returns the ids of a word with all merges applied, and the number of merges."""
+        """Returns the token ids of a word with all BPE merges applied, and the number of merges."""
         turns = itertools.count(1)  # never below α ≤ 1, so no merge is skipped
         ids = self._merge(word, turns.__next__)
         return ids, next(turns) - 1

@@ -24,7 +24,7 @@ ReadTable = Callable[..., "Iterator[Rows]"]
 LINE_BREAK = re.compile(r"\r\n|\r|\n")
 """Line break inside a table cell; replaced by a space, since a line of text contains none."""
 TRANSLATION = "translation"
-"""Column name in Hugging Face data sets whose cells map languages to texts."""
+"""Name of the Hugging Face data set column whose cells map language codes to texts."""
 
 
 @dataclass(frozen=True)

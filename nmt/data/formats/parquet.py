@@ -24,7 +24,8 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
 def _features(schema: Any) -> Mapping[str, Any]:
     if b"huggingface" not in (schema.metadata or {}):
         return {}
-    import datasets  # imported only for files written by it, since the import takes a second
+    # `datasets` is imported only for files that it wrote, since the import takes a second
+    import datasets
 
     features: Mapping[str, Any] = datasets.Features.from_arrow_schema(schema)
     return features

@@ -28,7 +28,7 @@ from nmt.foundation.ranges import Share
 log = logging.getLogger(__name__)
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
 FILE_NAME = "file_name"
-"""Image column of an imagefolder table."""
+"""Name of the image column in an imagefolder table."""
 NO_PICTURE = PictureInfo(stamp=0, channels=None)
 SHOWN_FAULTS = 5
 """Maximum number of invalid rows listed in a message."""

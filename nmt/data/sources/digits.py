@@ -40,7 +40,7 @@ BELOW = {
 """Words between two numbers of a caption, by language; other languages use only a comma."""
 _NUMBER = re.compile(r"/(\d+(?:,\d+)*)@(\d+),(\d+)")
 _PAGE = re.compile(PREFIX + r"(\d{1,4})x(\d{1,4})((?:/\d+(?:,\d+)*@\d+,\d+)+)")
-"""Image name: rows and columns, then each number after a slash."""
+"""Pattern of an image name: rows and columns, then each number after a slash."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Digits:
             ) from None
 
     def _page(self, rng: random.Random, by_digit: Sequence[Sequence[int]]) -> list[PlacedNumber]:
-        """Draws random numbers at random positions.
+        """Returns random numbers at random, non-overlapping positions of an image.
 
         rng: random number generator
         by_digit: scan indices of each digit

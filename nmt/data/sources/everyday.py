@@ -113,7 +113,8 @@ class Everyday:
             return self._sample(self._kinds(), step)
 
     def _kinds(self) -> list[Kind]:
-        """Returns the kinds of meanings that both languages can write, common kinds repeated."""
+        """Returns the kinds of meanings that both languages can write; common kinds are
+        repeated."""
         kinds: list[Kind] = [_time, _amount]
         if all(map(_has_dates, self.languages)):
             kinds = [_date, _date, *kinds]

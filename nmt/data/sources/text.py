@@ -16,8 +16,8 @@ from nmt.foundation.ranges import Share
 class TextFiles:
     """Data source of aligned text files `{train,validation,test}.{source,target}`.
 
-    A part is a path prefix, a language is a suffix. If `{prefix}.{suffix}` does not exist, the same
-    name with .gz, .xz, .bz2 or .zst is read.
+    A part is a path prefix, and a language is a suffix. If `{prefix}.{suffix}` does not exist, the
+    same name with .gz, .xz, .bz2 or .zst is read.
 
     train: prefix, {prefix}@START:STOP for some of the lines, or a list of files (sources, factors,
         target, alignment)
