@@ -23,7 +23,7 @@ from nmt.inference.translation import Constraint
 CHUNK = 2000
 """Lines per chunk; enough for batches of similar lengths, few enough for frequent output."""
 READ_BYTES = 1 << 16
-"""Largest number of bytes that one read of stdin returns."""
+"""Maximum number of bytes that one read of stdin returns."""
 
 LineCheck = Callable[[str], object]
 """Function that raises UserError for a line that the model cannot read."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 
 MAX_WORKERS = 4
-"""Largest number of batches decoded at the same time; more threads wait for Python's global lock.
+"""Maximum number of batches decoded at the same time; more threads wait for Python's global lock.
 """
 
 Item = TypeVar("Item")
@@ -64,7 +64,7 @@ def length_batches(
 
     indices: items to batch
     lengths: length of every item
-    max_positions: largest number of positions in a batch, padding included; a longer item forms a
+    max_positions: maximum number of positions in a batch, padding included; a longer item forms a
         batch alone
     """
     batches: list[list[int]] = []

@@ -16,7 +16,7 @@ Type a sentence to translate it. Commands about the last translation:
   :attention   source words with the greatest attention weights for each translated word
 Arrow keys recall lines. Ctrl-D quits. Put a space before a sentence that begins with a colon."""
 MAX_ATTENDED = 3
-"""Largest number of source words that `:attention` shows for a target word."""
+"""Maximum number of source words that `:attention` shows for a target word."""
 MIN_WEIGHT = 0.05
 """Smallest attention weight that `:attention` shows, from 0 to 1."""
 

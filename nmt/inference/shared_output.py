@@ -30,7 +30,7 @@ Chunk = TypeVar("Chunk")
 BLOCKS = 100
 """Number of blocks of an input with small blocks; enough to balance ranks of different speed."""
 MOST_CHUNKS = 10
-"""Largest number of chunks in a block; about two minutes of work, which are lost if a rank is
+"""Maximum number of chunks in a block; about two minutes of work, which are lost if a rank is
 killed.
 """
 MANIFEST = "manifest.json"

@@ -19,7 +19,7 @@ from nmt.tokenizer.words import Units
 
 log = logging.getLogger(__name__)
 BATCH_TOKENS = 8000
-"""Largest number of token positions in a batch, padding included."""
+"""Maximum number of token positions in a batch, padding included."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TextClassifier:
 
     model: classification network
     tokenizer: tokenizer of the network
-    max_tokens: largest number of tokens of a text; longer texts are cut, with a warning
+    max_tokens: maximum number of tokens of a text; longer texts are cut, with a warning
     """
 
     def __init__(self, model: Seq2Label, tokenizer: Tokenizer, *, max_tokens: int) -> None:

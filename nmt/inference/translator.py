@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 ProgressCallback = Callable[[int], object]
 """Progress callback; its argument is the number of newly finished lines."""
 FORCED_TOKENS = 4000
-"""Largest number of target positions, padding included, in a batch of forced decoding."""
+"""Maximum number of target positions, padding included, in a batch of forced decoding."""
 
 
 def no_progress(lines: int) -> None:
@@ -60,10 +60,10 @@ class Translator:
     models: a model, or the members of an ensemble
     tokenizer: tokenizer of the models
     search: search algorithm, such as beam search
-    batch_tokens: largest number of source positions in a batch, padding included
+    batch_tokens: maximum number of source positions in a batch, padding included
     max_length_factor, max_length_offset: a translation has at most
         factor · source tokens + offset tokens
-    max_source: largest number of source tokens of a line; longer lines are cut, with a warning
+    max_source: maximum number of source tokens of a line; longer lines are cut, with a warning
     unknown: treatment of unknown words: `mark`, `drop` or `copy` (nmt/inference/unknown_words.py)
     lexicon: translations of source words that replace unknown words, for unknown="copy"
     precision: number format of the weights

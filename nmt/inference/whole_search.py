@@ -21,7 +21,7 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.search.penalty import Penalty, PenaltyName
 
 TABLE = 2**24
-"""Largest number of float32 entries in the precomputed table of GRU gates; 64 MB."""
+"""Maximum number of float32 entries in the precomputed table of GRU gates; 64 MB."""
 LOGITS = 2**19
 """Number of logits ranked at a time; 2 MB of float32, which fit in the processor's cache."""
 

@@ -1,4 +1,4 @@
-"""Construction of a translation model from its components, with matching layer sizes."""
+"""Construction of a translation model from a configuration, with matching layer sizes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,8 +9,8 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns
 
 Make = Callable[..., Any]
-"""Type of factory functions, which build the component of a configuration group, such as
-`encoder`, from the name of the group and arguments that are not configuration keys."""
+"""Type of factory functions that build a component of a network. The arguments are the name of a
+configuration group, such as "encoder", and keyword arguments that are not configuration keys."""
 
 
 def translation_model(
@@ -22,11 +22,11 @@ def translation_model(
 ) -> Seq2Seq:
     """Builds a translation model with initial weights.
 
-    make: function that builds a component, given the name of its configuration group
+    make: factory function of the components
     config: validated configuration of all components
     source_vocabulary: number of source subwords
     target_vocabulary: number of target subwords
-    columns: columns of a source line, with their factors
+    columns: description of the columns of a source line: sources and factors
 
     Raises ValueError if the components do not fit together.
     """
@@ -54,12 +54,14 @@ def translation_model(
 
 
 def _attention(make: Make, config: Mapping[str, Any], memory_size: int) -> Attention | None:
-    """Builds the attention of a decoder from its score, window and normaliser; returns None if the
-    configuration has no score."""
+    """Builds the attention of a decoder from the configured score, window and normaliser; returns
+    None if the configuration has no score."""
     query_size = config["decoder"]["hidden_size"]
     gate_size = query_size if config["decoder"].get("context_gate") else None
     score = None
-    if "_target_" in config["attention"]:  # before the window: fixes the order of random draws
+    if (
+        "_target_" in config["attention"]
+    ):  # the score is built before the window, which fixes the order of random draws
         score = make("attention", query_size=query_size, memory_size=memory_size)
         if not type(score).__module__.startswith("nmt."):
             check_score(score, query_size, memory_size)

@@ -1,4 +1,5 @@
-"""Copying of source tokens by a pointer-generator (See et al. 2017, section 2.2; Gu et al. 2016).
+"""Copying of source tokens with a pointer-generator network (See et al. 2017, section 2.2; Gu et
+al. 2016).
 
     g_t = σ(w · readout_t + b)        p(y) = g_t p_vocabulary(y) + (1 − g_t) Σ_{s: x_s = y} α_ts
 
@@ -20,7 +21,8 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Copying(nn.Module):
-    """Mixture of the vocabulary distribution with the attention over source tokens.
+    """Copy mechanism: mixes the vocabulary distribution with the attention weights of source
+    tokens.
 
     readout_size: length of the feature vector from which the generation probability g is computed
     """
@@ -29,10 +31,13 @@ class Copying(nn.Module):
         super().__init__()
         self.gate = PackableLinear(readout_size, 1)
         nn.init.xavier_uniform_(self.gate.weight)
-        nn.init.constant_(self.gate.bias, 2.0)  # attention is uninformative at first
+        nn.init.constant_(
+            self.gate.bias, 2.0
+        )  # g starts near 1, because attention is uninformative at first
 
     def generated(self, readout: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows 1"]:
-        """Returns the probability g of generating, not copying, each token.
+        """Returns the probability g that each token is generated from the vocabulary instead of
+        copied.
 
         readout: input features of the output layer
         """
@@ -46,13 +51,13 @@ class Copying(nn.Module):
         words: Int[Tensor, "N T"],
         layout: Layout | None = None,
     ) -> Float[Tensor, "N T"]:
-        """Returns the probability of each given token under copying: the total attention to its
-        occurrences in the source.
+        """Returns the copy probability of each target token: the total attention weight of the
+        token's occurrences in the source.
 
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with source token ids
-        words: target tokens whose copy probability is computed
-        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
+        words: target token ids whose copy probability is computed
+        layout: beam slot of each row in a search; None if all sentences have equally many rows
         """
         assert output.weights is not None
         assert memory.source_words is not None
@@ -77,14 +82,14 @@ class Copying(nn.Module):
         logits: logits of the target vocabulary
         output: output of the decoder, with readout features and attention weights
         memory: prepared encoder memory, with source token ids
-        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
+        layout: beam slot of each row in a search; None if all sentences have equally many rows
         """
         assert output.weights is not None
         assert memory.source_words is not None
         ids = memory.source_words.ids  # [B, S]
         weights = scatter_rows(output.weights.to(logits.dtype), ids.size(0), layout)  # [B, n, S]
         source = ids.unsqueeze(1).expand(-1, weights.size(1), -1)  # [B, n, S]
-        # [B, n, V]; sums over occurrences of a token
+        # [B, n, V]; summed over the occurrences of a token
         mass = weights.new_zeros(*weights.shape[:2], logits.size(-1)).scatter_add_(
             2, source, weights
         )

@@ -11,8 +11,8 @@ TABLES = ("source_embedding", "target_embedding", "output")
 
 
 def frozen_tables(network: nn.Module) -> list[str]:
-    """Returns the names of the embeddings and output layers that are not trained. A matrix that
-    several modules share is listed under each of their names.
+    """Returns the names of the embeddings and output layers that are not trained. A matrix shared
+    by several modules is listed under the name of each of these modules.
 
     network: network after `freeze`
     """
@@ -25,7 +25,8 @@ def frozen_tables(network: nn.Module) -> list[str]:
 
 
 def freeze(network: nn.Module, names: Sequence[str]) -> None:
-    """Excludes parameters from training. A shared weight matrix is frozen under any of its names.
+    """Excludes parameters from training. A weight matrix shared by several modules can be given by
+    the name of any of them.
 
     network: network whose parameters are changed in place
     names: names of modules or of single parameters
@@ -50,8 +51,8 @@ def freeze(network: nn.Module, names: Sequence[str]) -> None:
 
 
 def shared_tables(network: nn.Module, names: Sequence[str]) -> list[str]:
-    """Returns the names of the matrices that are frozen only because they share weights with a
-    module in `names`.
+    """Returns the names of the embeddings and output layers that are frozen only because they share
+    weights with a module in `names`.
 
     network: network after `freeze`
     names: names of the modules that the user has frozen

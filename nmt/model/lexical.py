@@ -19,7 +19,8 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Lexical(nn.Module):
-    """Lexical features of the attended source tokens, and their output weights.
+    """Lexical model: feature vectors computed from the attended source embeddings, and their output
+    weights.
 
     embedding_size: E, length of a source embedding
     vocabulary: V, number of target subwords

@@ -23,16 +23,17 @@ from nmt.model.layers.packed import PackableLinear
 from nmt.model.lexical import Lexical
 
 LOGITS = 2**23
-"""Number of logits in memory at a time when reference tokens are scored; 32 MB in float32."""
+"""Number of logits computed at a time when given tokens are scored; 32 MB in float32."""
 
 
 @dataclass(frozen=True)
 class OutputLayer:
-    """Output distribution and loss of a network. The network registers the modules as submodules.
+    """Output distribution and loss of a network. The network, not this class, registers the layers
+    as submodules.
 
-    linear: linear layer from features to logits
-    lexical: lexical model; None if not used
-    copying: copy mechanism; None if not used
+    linear: linear layer that maps features to logits
+    lexical: lexical model; None for a network without one
+    copying: copy mechanism; None for a network without one
     """
 
     linear: PackableLinear
@@ -46,7 +47,7 @@ class OutputLayer:
 
         output: output of the decoder, with readout and attention weights
         memory: prepared encoder memory of the sentences
-        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
+        layout: beam slot of each row in a search; None if all sentences have equally many rows
         """
         if self.lexical is None or output.weights is None:
             return output.readout
@@ -55,7 +56,7 @@ class OutputLayer:
     def logits(self, features: Float[Tensor, "N T F"]) -> Float[Tensor, "N T V"]:
         """Returns the logits (unnormalised log-probabilities) of all target tokens.
 
-        features: result of `features`
+        features: input features, computed by the method `features`
         """
         if self.lexical is None:
             return to_float(self.linear(features))
@@ -68,9 +69,10 @@ class OutputLayer:
     ) -> Float[Tensor, "N T V"]:
         """Returns the log-probabilities of the next token at each position.
 
-        output: output of `Seq2Seq.decode`; its `readout` contains the result of `features`
+        output: decoder output from `Seq2Seq.decode`, whose `readout` is the input of the output
+            layer
         memory: prepared encoder memory of the sentences
-        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
+        layout: beam slot of each row in a search; None if all sentences have equally many rows
         """
         logits = self.logits(output.readout)  # [N, T, V]
         if self.copying is None:
@@ -81,12 +83,13 @@ class OutputLayer:
     def log_probs_of(
         self, output: DecoderOutput, memory: Prepared, words: Int[Tensor, "N T"]
     ) -> Float[Tensor, "N T"]:
-        """Returns the log-probabilities of given tokens, computed for a slice of positions at a
-        time.
+        """Returns the log-probabilities of given target tokens, computed for a slice of positions
+        at a time to limit memory.
 
-        output: output of `Seq2Seq.decode`; its `readout` contains the result of `features`
+        output: decoder output from `Seq2Seq.decode`, whose `readout` is the input of the output
+            layer
         memory: prepared encoder memory of the sentences
-        words: target token at each position
+        words: target token id at each position
         """
         steps = max(1, LOGITS // (self.linear.out_features * len(words)))
         slices = []
@@ -109,15 +112,17 @@ class OutputLayer:
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Computes the cross-entropy of the target tokens, padding excluded.
 
-        output: output of `Seq2Seq.decode`; its `readout` contains the result of `features`
+        output: decoder output from `Seq2Seq.decode`, whose `readout` is the input of the output
+            layer
         memory: prepared encoder memory of the sentences
         targets: reference tokens, padded with PAD
         smoothing: label smoothing, 0 to 1
-        weights: factor of each token's smoothed loss; tokens of weight 0 are in neither loss
-        agreement: factor of the divergence between rows 2i and 2i + 1, two passes over one
-            sentence (fused_cross_entropy.py); 0 if every row is a sentence of its own
+        weights: factor of each token's smoothed loss; tokens of weight 0 count in neither loss
+        agreement: weight of the divergence between rows 2i and 2i + 1, two passes over one sentence
+            (fused_cross_entropy.py); 0 if every row is a separate sentence
 
-        Returns the smoothed and the plain loss, sums in nats. Only the first has a gradient.
+        Returns the smoothed and the plain loss, in nats, summed over the tokens. Only the smoothed
+        loss has a gradient.
         """
         is_counted = targets != PAD  # [N, T]
         if weights is not None:
@@ -126,7 +131,9 @@ class OutputLayer:
         is_counted = _passes_last(is_counted, passes)  # [N / passes, T, passes]
 
         def counted(values: Tensor) -> Tensor:
-            return _passes_last(values, passes)[is_counted]  # [n …], passes of a word adjacent
+            return _passes_last(values, passes)[
+                is_counted
+            ]  # [n …]; the passes of a token are adjacent
 
         features = counted(output.readout)  # [n, F]
         generated = None
@@ -151,5 +158,6 @@ class OutputLayer:
 
 
 def _passes_last(x: Shaped[Tensor, "N T *X"], passes: int) -> Shaped[Tensor, "n T P *X"]:
-    """Groups the passes over each sentence: [N, T, …] → [N/P, T, P, …] for P passes."""
+    """Returns a tensor [N/P, T, P, …] in which the P passes over each sentence, rows of a tensor
+    [N, T, …], are adjacent."""
     return x.unflatten(0, (-1, passes)).transpose(1, 2)

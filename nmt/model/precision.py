@@ -1,4 +1,4 @@
-"""Choice of the matrix multiplication precision: the configured one if the processor supports it."""
+"""Choice of the matrix multiplication precision, depending on the processor."""
 
 import logging
 from typing import TypeVar

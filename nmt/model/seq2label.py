@@ -1,5 +1,4 @@
-"""The classification network: embedding → encoder → pooling → optional hidden layer → linear
-layer."""
+"""Classification network: embedding → encoder → pooling → optional hidden layer → linear layer."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -20,17 +19,17 @@ from nmt.model.layers.numeric import to_float
 from nmt.model.pooling import Pooled, Pooling
 
 Hidden = Annotated[int, Range(0, 100_000)]
-"""Number of hidden units; 0 disables the hidden layer."""
+"""Type of the number of hidden units; 0 disables the hidden layer."""
 
 
 class Seq2Label(Network):
-    """Network that maps a text to its labels.
+    """Classification network, which maps a text to one or several labels.
 
     vocabulary: number of subwords
-    labels: names of the labels, and whether a text may have several
+    labels: set of labels; defines whether a text may have several labels
     embedding_size: E, length of an embedding vector
     encoder: encoder of the subword embeddings
-    pooling: reduction of a text's encoder outputs to one vector
+    pooling: module that reduces the encoder outputs of a text to one vector
     dropout: dropout probability of embedding features
     word_dropout: probability of dropping a whole embedding vector
     feature_dropout: dropout probability before the last layer
@@ -69,7 +68,8 @@ class Seq2Label(Network):
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error for data without labels, an encoder of images, or a second language."""
+        """Yields an error for data without labels, an encoder that reads images, or separate
+        vocabularies for two languages."""
         if not hasattr(run.parts["data"], "labelled"):
             yield ConfigError(
                 "data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub"
@@ -90,7 +90,7 @@ class Seq2Label(Network):
 
         batch: B texts
 
-        Returns the logits and the output of the pooling.
+        Returns the logits, and the output of the pooling.
         """
         # features [B, F]
         pooled = self.pooling(self.encoder(batch.tokens, batch.lengths), batch.counts)
@@ -105,11 +105,11 @@ def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int
     """Returns the classification loss of a batch: the negative log-likelihood of the gold labels,
     plus the penalty of the pooling.
 
-    network: the classifier
+    network: classification network
     batch: texts with labels
-    update, total: not used; arguments of every objective
+    update, total: ignored; arguments of every objective
 
-    The result is in nats and summed over the texts. Its `nll` excludes the penalty.
+    The losses are in nats, summed over the texts. `nll` excludes the penalty.
     """
     assert batch.labels is not None
     logits, pooled = network.read(batch)

@@ -1,4 +1,4 @@
-"""The translation network: source → encoder → memory → decoder → readout → logits."""
+"""Translation network: source → encoder → memory → decoder → readout → logits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,22 +29,23 @@ from nmt.model.lexical import Lexical
 from nmt.model.output import OutputLayer
 
 Tying = Literal["none", "output", "all"]
-"""Choice of the embeddings that share one weight matrix: none; the target embedding and the output
-layer ("output"); or also the source embedding ("all")."""
+"""Choice of the layers that share one weight matrix. "none" shares nothing, "output" the matrix of
+target embedding and output layer, and "all" also that of the source embedding."""
 
 
 class Seq2Seq(Network):
     """Translation network: embeddings, encoder, decoder and output layer. The caller must pass
     components of matching sizes.
 
-    source_vocabulary: number of source subwords, factors not counted
+    source_vocabulary: number of source subwords, without factors
     target_vocabulary: number of target subwords
     embedding_size: E, length of an embedding vector
-    encoder: encoder of the source; if it reads images only, the network has no source embedding
+    encoder: encoder of the source; with an encoder of images alone, the network has no source
+        embedding
     decoder: decoder of the target sentence
-    tying: embeddings that share weights
+    tying: layers that share one weight matrix: none, output or all
     dropout: dropout probability of embedding features
-    variational_dropout: whether one dropout mask is used at all positions of a sentence
+    variational_dropout: whether all positions of a sentence share one dropout mask
     word_dropout: probability of dropping a whole embedding vector
     readout_dropout: dropout probability of readout features
     copy: whether target tokens may be copied from the source (copying.py)
@@ -112,8 +113,8 @@ class Seq2Seq(Network):
 
     @staticmethod
     def needs_joint(options: Mapping[str, Any]) -> dict[str, str]:
-        """Returns the options that need one vocabulary for both languages, each with a setting
-        that does not.
+        """Returns the options that need one vocabulary for both languages, each with a setting that
+        works with separate vocabularies.
 
         options: keyword arguments of a translation model
         """
@@ -124,8 +125,8 @@ class Seq2Seq(Network):
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error for each option that needs one vocabulary for both languages, if there
-        are two."""
+        """Yields an error for each option that needs one vocabulary for both languages, if the
+        languages have separate vocabularies."""
         if run.joint:
             return
         for key, instead in cls.needs_joint(run.value("model")).items():
@@ -136,7 +137,8 @@ class Seq2Seq(Network):
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the keys of dropout and factors that have no effect, each with the reason."""
+        """Returns the settings for dropout and source factors that have no effect, each with the
+        reason."""
         reasons = {}
         if not run.value("model.dropout") and not run.value("model.readout_dropout"):
             reasons["model.variational_dropout"] = (
@@ -155,8 +157,8 @@ class Seq2Seq(Network):
         """Returns the encoder memory of B sources, prepared for the decoder. The memory includes
         the source tokens if the output layer reads them (copying or lexical model).
 
-        source: token ids padded with PAD; with factors, numbers whose digits are subword and
-            factors
+        source: token ids padded with PAD; with factors, an id encodes a subword and its factors
+            (nmt/tokenizer/columns.py)
         lengths: number of tokens of each source, EOS included
         pictures: images of the sources, if the encoder reads images
         """
@@ -193,13 +195,13 @@ class Seq2Seq(Network):
     ) -> DecoderOutput:
         """Runs the decoder over T input tokens and applies all dropout.
 
-        inputs: input token of each step; BOS comes first
+        inputs: input token of each decoder step; BOS is the first input of a sentence
         state: decoder state before the first step
         memory: prepared encoder memory of the sentences
-        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
+        layout: beam slot of each row in a search; None if all sentences have equally many rows
 
-        Returns the input features of the output layer, attention weights and the state after the
-        last step.
+        Returns the decoder output: input features of the output layer, attention weights, and the
+        state after the last step.
         """
         embedded = self.words(inputs, state.masks.get("words"))  # [N, T, E]
         # readout [N, T, D], weights [N, T, S]
@@ -228,7 +230,8 @@ def _check(
     copy: bool,
     lexical: bool,
 ) -> None:
-    """Raises ValueError if the encoder or decoder does not fit the options of the output layer."""
+    """Raises ValueError if the encoder or decoder does not support the options of the output
+    layer."""
     for key, is_on, uses in (("copy", copy, "copies"), ("lexical", lexical, "translates")):
         if is_on and not decoder.attends:
             raise ValueError(

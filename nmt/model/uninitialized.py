@@ -20,5 +20,5 @@ class Uninitialized(TorchFunctionMode):
         if name == "linalg_qr":
             return args[0], args[0]
         if name.endswith("_") and not name.endswith("__") and name != "requires_grad_":
-            return args[0] if args else kwargs["tensor"]  # changes a tensor in place
+            return args[0] if args else kwargs["tensor"]  # the function changes a tensor in place
         return func(*args, **(kwargs or {}))

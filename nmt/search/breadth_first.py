@@ -71,7 +71,7 @@ class BeamState:
     """Unfinished hypotheses of b sentences. Each sentence has W slots; an empty slot has no row.
 
     sentences: index of each sentence in the batch at the start of the search
-    limits: largest number of tokens of each sentence, EOS not counted
+    limits: maximum number of tokens of each sentence, EOS not counted
     totals: log-probability of the hypothesis in each slot; -inf for an empty slot
     slots: slot of each row among all b·W slots, ascending
     prefixes: tokens of each row, BOS first
@@ -318,7 +318,7 @@ def breadth_first_search(
     extend: function that chooses the next hypotheses
     width: slots per sentence
     starts: slots of each sentence that contain an empty hypothesis at the start
-    n_best: largest number of hypotheses to return per sentence
+    n_best: maximum number of hypotheses to return per sentence
     penalty: score of finished hypotheses
 
     Raises ValueError if the penalty needs coverage, but the model has no attention.

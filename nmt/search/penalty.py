@@ -76,7 +76,7 @@ class Penalty:
         the largest length.
 
         log_prob: log-probability of the unfinished hypothesis
-        shortest, longest: smallest and largest number of tokens of a finished hypothesis, EOS
+        shortest, longest: smallest and maximum number of tokens of a finished hypothesis, EOS
             included
         """
         return max(self.score(log_prob, shortest), self.score(log_prob, longest))

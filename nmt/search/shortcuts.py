@@ -61,7 +61,8 @@ def ranked(
 
 
 def best_tokens(prediction: Prediction, count: int) -> RankedPrediction:
-    """Returns the `count` most probable tokens of a prediction, or all tokens if there are fewer."""
+    """Returns the `count` most probable tokens of a prediction, or all tokens if there are
+    fewer."""
     log_probs = prediction.log_probs  # [N, V]
     best = top_k(log_probs, min(count, log_probs.size(1)))  # [N, k], [N, k]
     return RankedPrediction(*best, log_probs[:, EOS], prediction.state, prediction.weights)

@@ -17,7 +17,7 @@ class Update:
     """Training metrics, logged every `trainer.log_every` updates.
 
     update: number of the update, from 1
-    total: largest number of updates in the training
+    total: maximum number of updates in the training
     epoch: number of epochs done, as a fraction
     loss: mean training loss since the last report, in nats per token, with label smoothing and
         dropout

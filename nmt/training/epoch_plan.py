@@ -29,7 +29,7 @@ class EpochPlan:
     updates_before: number of updates in earlier epochs
     epochs: length of the training in epochs; the last epoch of a mixture may be shorter
     epochs_of_data: number of epochs after which the data ends
-    max_updates: largest number of updates in the training; 0 for no limit
+    max_updates: maximum number of updates in the training; 0 for no limit
     """
 
     epoch: int

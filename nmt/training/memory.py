@@ -45,7 +45,8 @@ def keep_freed_memory() -> None:
 
 
 def peak_memory() -> float | None:
-    """Returns the peak memory of the process so far, in MB; None if the system does not report it."""
+    """Returns the peak memory of the process so far, in MB; None if the system does not report
+    it."""
     try:
         import resource
     except ImportError:

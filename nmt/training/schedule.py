@@ -23,7 +23,7 @@ class Schedule:
         """Returns the factor of the learning rate.
 
         step: number of the update, from 0
-        total: largest number of updates in the training
+        total: maximum number of updates in the training
         epoch: number of epochs done, as a fraction
         """
         warm = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
@@ -62,7 +62,8 @@ class LinearDecay(Schedule):
     final: Ratio = 0.0
 
     def progress(self, step: int, total: int) -> float:
-        """Returns the progress of the decay, from 0 after the warm-up to 1 after the last update."""
+        """Returns the progress of the decay, from 0 after the warm-up to 1 after the last
+        update."""
         return min(1.0, max(0, step - self.warmup) / max(1, total - self.warmup))
 
     def decay(self, step: int, total: int, epoch: float) -> float:

@@ -127,7 +127,7 @@ class TrainingState:
     def set_rate(self, total: int, epoch: float) -> None:
         """Sets the learning rates for the next update.
 
-        total: largest number of updates in the training
+        total: maximum number of updates in the training
         epoch: number of epochs done, as a fraction
         """
         factor = self.schedule.factor(self.progress.update, total, epoch)
@@ -138,7 +138,7 @@ class TrainingState:
     def gradient_norm(self, clip_norm: float, clip_value: float) -> Tensor:
         """Clips the gradient by value, then by norm.
 
-        clip_norm: largest norm; 0 disables clipping by norm
+        clip_norm: maximum norm; 0 disables clipping by norm
         clip_value: largest absolute value; 0 disables clipping by value
 
         Returns the norm after clipping by value and before clipping by norm.

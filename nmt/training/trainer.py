@@ -42,7 +42,8 @@ AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float1
 
 @runtime_checkable
 class Store(Protocol):
-    """Storage of checkpoints. States are JSON mappings; tensors and weights are mappings by name."""
+    """Storage of checkpoints. States are JSON mappings; tensors and weights are mappings by
+    name."""
 
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None: ...
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]: ...
@@ -60,14 +61,14 @@ class Trainer:
     max_epochs: Size = 10
     """Number of epochs to train."""
     max_updates: Count = 0
-    """Largest number of updates to train; 0 for no limit."""
+    """Maximum number of updates to train; 0 for no limit."""
     stop_after: Count = 0
     """Number of epochs after which training stops with a checkpoint to resume from; 0 disables the
     stop."""
     accumulate: Size = 1
     """Batches per update and rank, whose gradients are accumulated."""
     clip_norm: NonNegative = 1.0
-    """Largest norm of the gradient; 0 disables clipping by norm."""
+    """Maximum norm of the gradient; 0 disables clipping by norm."""
     clip_value: NonNegative = 0.0
     """Largest absolute value in the gradient; 0 disables clipping by value."""
     precision: Precision = "float32"
@@ -102,7 +103,8 @@ class Trainer:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the keys of averaging and validation that have no effect, each with the reason."""
+        """Returns the keys of averaging and validation that have no effect, each with the
+        reason."""
         average = run.value("trainer.average")
         updates = run.value("trainer.validate_every_updates")
         interval = run.value("trainer.validate_every") or cls.validate_every

@@ -1,4 +1,5 @@
-"""One training run: trains, tests the best weights, draws figures and suggests the next commands."""
+"""One training run: trains, tests the best weights, draws figures and suggests the next
+commands."""
 
 import json
 import logging

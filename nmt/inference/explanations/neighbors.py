@@ -40,7 +40,7 @@ class Index:
         """Returns the sentences most similar to an encoder state, each distinct text once.
 
         vector: [M] final state of the encoder, normalised to length 1
-        count: largest number of sentences to return
+        count: maximum number of sentences to return
 
         Each result is a sentence number and the cosine similarity; the most similar comes first.
         """

@@ -6,9 +6,9 @@ al. 2015, eq. 7).
 q_t is the decoder state of step t, h_s the annotation of source position s, and c_t the context.
 β_t is 1, or the gate σ(f(q_t)) of Xu et al. 2015 (section 4.2.1), which scales the context.
 
-Score, window and normaliser can be combined freely. A score is a file in this folder, a window a
-file in window/, and a normaliser a file in normalizer/; each has a YAML file in conf/. With H
-heads, a row of weights has H·S entries, head by head.
+Every score can be combined with every window and normaliser, with few exceptions. A score is a file
+in this folder, a window a file in window/, and a normaliser a file in normalizer/; each has a YAML
+file in conf/. With H heads, a row of weights has H·S entries, head by head.
 
 nmt/analysis/attention_laws.py defines the properties that every attention satisfies.
 
@@ -39,10 +39,11 @@ from nmt.model.native.kernel_library import usable
 from nmt.model.native.native_functions import Form, NativeMemory
 
 AttentionState = tuple[tuple[Tensor, ...], ...]
-"""State of the attention between decoder steps: a tuple for the score and one for the window.
+"""State of the attention between decoder steps: (score state, window state), two tuples of tensors
+whose first dimension is the row.
 
-The first tuple holds the total weights of earlier steps [N, S], or is empty if the score does not
-depend on them. All tensors have rows first.
+The score state contains the total weights of earlier steps [N, S]. It is empty if the score does
+not depend on earlier weights.
 """
 
 
@@ -50,15 +51,15 @@ class Score(nn.Module):
     """Base class of attention scores, which measure how well each query matches each memory
     position. The default is the dot product.
 
-    `forward` receives two precomputed inputs: `keys`, computed once per sentence, and the output
+    `forward` receives two precomputed inputs: the keys, computed once per sentence, and the output
     of `query_layer`. Decoders that attend inside their recurrence fuse `query_layer` with their
-    own recurrent weights.
+    recurrent weights.
 
-    Every constructor has the arguments `query_size` (Q, features of a query) and `memory_size` (M,
-    features of an annotation).
+    The constructor of every score has the arguments `query_size` (Q, features of a query) and
+    `memory_size` (M, features of an annotation).
 
     query_layer: linear map of the query; None if the query is used unchanged
-    heads: H, number of heads; each has its own scores and optionally its own values
+    heads: H, number of heads; each head has separate scores and, optionally, separate values
     recurs: whether the score depends on the weights of earlier steps; if so, `forward` is called
         once per decoder step
     """
@@ -72,16 +73,17 @@ class Score(nn.Module):
         self.query_layer = None
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
-        """Returns the keys: annotations in the form that is compared with queries.
+        """Returns the attention keys: annotations projected for the comparison with queries.
 
-        values: annotations of B sources
+        values: annotations of B sources, the encoder outputs
         """
         return values
 
     def values(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S HM"]:
-        """Returns the values: annotations in the form that is summed, with all heads concatenated.
+        """Returns the attention values: annotations projected for the weighted sum, with all heads
+        concatenated.
 
-        values: annotations of B sources
+        values: annotations of B sources, the encoder outputs
         """
         return values
 
@@ -91,38 +93,40 @@ class Score(nn.Module):
         keys: Float[Tensor, "B S K"],
         *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T HS"]:
-        """Returns unnormalised scores.
+        """Returns the unnormalised attention scores of all positions for each query.
 
         query: outputs of `query_layer`
-        keys: results of the method `keys`
-        attended: total weight of each position in earlier steps; only if `recurs` is set
+        keys: projected annotations, computed by the method `keys`
+        attended: total weight of each position in earlier decoder steps; None unless `recurs` is
+            set
         """
         return torch.bmm(query, keys.transpose(1, 2))
 
     @property
     def native_form(self) -> Form | None:
-        """Name of the equation that `forward` computes, if the C++ extension supports it; else
-        None."""
+        """Name of the score equation in the C++ extension; None if the extension does not support
+        the score."""
         return "product" if type(self).forward is Score.forward else None
 
     @property
     def direction(self) -> Float[Tensor, " K"] | None:
-        """Vector v of an additive score vᵀ tanh(…); None for dot products."""
+        """Vector v of an additive attention score, vᵀ tanh(W q + U h + b); None for dot
+        products."""
         return None
 
 
 BASE = Score
-"""Base class of all scores, checked by the configuration."""
+"""Base class that every attention score in a configuration must extend."""
 
 
 def check_score(score: Score, query_size: int, memory_size: int) -> None:
-    """Calls the score of a plugin on a tiny example.
+    """Checks a user-defined attention score with a small example.
 
-    score: score to call
+    score: attention score to check
     query_size: Q, features of a query
     memory_size: M, features of an annotation
 
-    Raises ValueError if the call fails or returns scores of another shape.
+    Raises ValueError if the call fails or the shape of the result is wrong.
     """
     if score.recurs:
         return
@@ -143,7 +147,7 @@ def check_score(score: Score, query_size: int, memory_size: int) -> None:
 
 
 class ProjectedQuery(NamedTuple):
-    """Components of a projected query [N, T, P]: inputs of score, window and gate."""
+    """Components of projected queries [N, T, P]: the inputs of score, window and gate."""
 
     score: Tensor
     window: Tensor | None
@@ -153,16 +157,16 @@ class ProjectedQuery(NamedTuple):
 class Attention(nn.Module):
     """Attention weights of queries over the memory positions of their sentence, padding excluded.
 
-    The module has no state between calls. All rows of a sentence (the hypotheses of a beam) share
-    one memory without copies.
+    The module has no state between calls. In a search, all hypotheses of a sentence share one
+    memory without copies.
 
-    score: match between queries and memory positions
+    score: function that scores memory positions for each query
     window: restriction of the positions that each query may attend to; None for no restriction
     normalizer: function from scores to weights; None for softmax
-    gate_size: features of a decoder state, for the gate β of the context; None for no gate
+    gate_size: features of a decoder state, the input of the gate β of the context; None for no gate
 
-    Raises ValueError for several heads with a window, or for a normaliser with a window that does
-    not use it.
+    Raises ValueError if a window is combined with several heads, or a normaliser with a window that
+    does not use one.
     """
 
     def __init__(
@@ -187,11 +191,11 @@ class Attention(nn.Module):
 
     @property
     def recurs(self) -> bool:
-        """Whether the weights of a decoder step depend on those of earlier steps."""
+        """Whether attention weights depend on the weights of earlier decoder steps."""
         return self.score.recurs or self.window.recurs
 
     def prepare(self, encoded: Encoded) -> Prepared:
-        """Computes the keys and values of B sources.
+        """Computes the attention keys and values of B sources, once per source.
 
         encoded: output of an encoder
         """
@@ -218,7 +222,7 @@ class Attention(nn.Module):
 
     @property
     def reads_rows(self) -> bool:
-        """Whether the C++ extension can compute a search step of this attention row by row."""
+        """Whether the C++ extension can compute this attention in a search, one row at a time."""
         return (
             self.score.native_form is not None
             and type(self.window) is Window
@@ -228,7 +232,8 @@ class Attention(nn.Module):
 
     @property
     def _query_layers(self) -> list[nn.Linear]:
-        """Linear maps of the query that are present, in the order score, window, gate."""
+        """Linear layers applied to the query: those of score, window and gate, in this order, as
+        far as present."""
         layers = (self.score.query_layer, self.window.query_layer, self.gate)
         return [layer for layer in layers if layer is not None]
 
@@ -238,16 +243,17 @@ class Attention(nn.Module):
         return [(layer.weight, layer.bias) for layer in self._query_layers]
 
     def query(self, query: Float[Tensor, "*rows Q"], *products: Tensor) -> Float[Tensor, "*rows P"]:
-        """Returns the inputs of score, window and gate, concatenated.
+        """Returns the inputs of score, window and gate, concatenated along the features.
 
         query: decoder states
-        products: decoder states multiplied by each weight in `query_blocks`
+        products: decoder states multiplied by each weight block in `query_blocks`
         """
         parts = products if self.score.query_layer is not None else (query, *products)
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def project(self, query: Float[Tensor, "N T Q"]) -> Float[Tensor, "N T P"]:
-        """Projects decoder states to the inputs of score, window and gate, concatenated.
+        """Projects decoder states to the inputs of score, window and gate, concatenated along the
+        features.
 
         query: decoder states
         """
@@ -257,7 +263,7 @@ class Attention(nn.Module):
         gate = None
         window = None
         if self.gate is not None:
-            # Splits from the end, in the reverse order of `_query_layers`.
+            # Splits the features from the end, in the reverse order of `_query_layers`.
             query, gate = query.split([query.size(-1) - 1, 1], -1)  # gate [N, T, 1]
         if self.window.query_layer is not None:
             size = self.window.query_layer.out_features
@@ -271,13 +277,14 @@ class Attention(nn.Module):
         state: AttentionState,
         layout: Layout | None = None,
     ) -> tuple[Float[Tensor, "N T HS"], AttentionState]:
-        """Returns the attention weights, and the attention state after the last step. Each row of
-        weights sums to 1, or to the gate β if there is one. Padding has weight 0.
+        """Returns the attention weights, and the attention state after the last decoder step. The
+        weights of a query sum to 1, or to the gate β if the context has a gate. Padding has
+        weight 0.
 
         query: projected queries
         memory: prepared encoder memory of the sentences
         state: attention state before the first step
-        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
+        layout: beam slot of each row in a search; None if all sentences have equally many rows
         """
         if not self.recurs or query.size(1) == 1:
             return self._attend(query, memory, state, layout)
@@ -290,8 +297,8 @@ class Attention(nn.Module):
     def native_memory(
         self, memory: Prepared, values: Float[Tensor, "B S X"], layout: Layout | None
     ) -> NativeMemory | None:
-        """Returns the memory in the form that the C++ extension reads; None if the extension does
-        not support this attention, device or dtype.
+        """Returns the encoder memory in the form that the C++ extension reads; None if the
+        extension does not support this attention, device or dtype.
 
         memory: prepared encoder memory of the sentences
         values: vectors to sum, one per source position
@@ -318,12 +325,12 @@ class Attention(nn.Module):
         layout: Layout | None = None,
     ) -> tuple[Float[Tensor, "N T HS"], Float[Tensor, "N T M"], AttentionState]:
         """Returns the attention weights, the contexts, and the attention state after the last
-        step.
+        decoder step.
 
         query: projected queries
         memory: prepared encoder memory of the sentences
         state: attention state before the first step
-        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
+        layout: beam slot of each row in a search; None if all sentences have equally many rows
         """
         native = self.native_memory(memory, memory.values, layout)
         if native is not None:
@@ -358,7 +365,7 @@ class Attention(nn.Module):
             weights, window_state = self.window(scores, parts.window, window_state, self.normalizer)
         else:
             by_head = self.normalizer(scores.unflatten(-1, (heads, -1)))  # [N, T, H, S]
-            # The weights of all heads together sum to 1.
+            # The weights of a query, over all heads together, sum to 1.
             weights = by_head.flatten(-2) / heads
         state = tuple(total + weights.squeeze(1) for total in attended), window_state
         if parts.gate is not None:
@@ -366,8 +373,8 @@ class Attention(nn.Module):
         return weights, state
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Prepared) -> Float[Tensor, "N T S"]:
-        """Returns the attention weights of all decoder steps, as the mean over the heads before
-        the gate. The first step starts from the initial attention state.
+        """Returns the attention weights of all decoder steps, averaged over the heads, without the
+        gate of the context. The first step starts from the initial attention state.
 
         query: projected queries
         memory: prepared encoder memory of the sentences
@@ -377,10 +384,10 @@ class Attention(nn.Module):
         return self.mean_over_heads(weights)
 
     def mean_over_heads(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N T S"]:
-        """Returns the weight of each position as the mean over the heads, before the gate. Each
-        row sums to 1.
+        """Returns the weight of each source position, averaged over the heads, without the gate of
+        the context. The weights of a query sum to 1.
 
-        weights: weights of all heads, result of `attend`
+        weights: attention weights of all heads, computed by `attend`
         """
         weights = self._without_gate(weights)
         if self.score.heads == 1:
@@ -388,10 +395,10 @@ class Attention(nn.Module):
         return weights.unflatten(-1, (self.score.heads, -1)).sum(-2)  # [N, T, H, S] → [N, T, S]
 
     def by_head(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N H T S"] | None:
-        """Returns the weights of each head before the gate; None for a single head. Each row sums
-        to 1.
+        """Returns the attention weights of each head, without the gate of the context; None for a
+        single head. The weights of a query in one head sum to 1.
 
-        weights: weights of all heads, result of `attend`
+        weights: attention weights of all heads, computed by `attend`
         """
         heads = self.score.heads
         if heads == 1:
@@ -405,8 +412,8 @@ class Attention(nn.Module):
 
 
 def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
-    """Raises ValueError if a network without attention has a window or normaliser other than the
-    default.
+    """Raises ValueError if a network without attention has a window or normaliser that differs from
+    the default.
 
     window: configured window; None for the default
     normalizer: configured normaliser; None for the default
@@ -420,11 +427,12 @@ def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
 def average(
     weights: Float[Tensor, "N T HS"], memory: Prepared, layout: Layout | None = None
 ) -> Float[Tensor, "N T M"]:
-    """Returns the contexts: weighted sums of the memory values, one for each row and decoder step.
+    """Returns the contexts, i.e. the weighted sums of the memory values, for each row and decoder
+    step.
 
-    weights: attention weights, result of `Attention.attend`
+    weights: attention weights, computed by `Attention.attend`
     memory: prepared encoder memory of the sentences
-    layout: slots of the hypotheses in a search; None if all sentences have equally many rows
+    layout: beam slot of each row in a search; None if all sentences have equally many rows
     """
     return sums(weights, memory.values, memory, layout)
 
@@ -435,12 +443,13 @@ def sums(
     memory: Prepared,
     layout: Layout | None = None,
 ) -> Float[Tensor, "N T X"]:
-    """Returns the weighted sums of one vector per source position, for each row and decoder step.
+    """Returns the attention-weighted sums of vectors over the source positions, for each row and
+    decoder step.
 
-    weights: attention weights, result of `Attention.attend`
-    values: vectors to sum, with all heads concatenated
+    weights: attention weights, computed by `Attention.attend`
+    values: one vector per source position, with all heads concatenated
     memory: prepared encoder memory of the sentences
-    layout: slots of the hypotheses in a search; None if all sentences have equally many rows
+    layout: beam slot of each row in a search; None if all sentences have equally many rows
     """
     if weights.size(1) == 1 and memory.heads == 1 and native(weights):
         sentences = sentences_of_rows(len(weights), memory, layout)  # [N], sentence of each row

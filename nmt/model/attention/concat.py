@@ -17,12 +17,12 @@ from nmt.model.layers.packed import PackableLinear
 from nmt.model.native.native_functions import Form
 
 CACHED = 2**18
-"""Number of hidden values computed at a time without gradients: 1 MB, which fits in the
-processor's cache."""
+"""Number of hidden values per slice when attention is computed without gradients. A slice takes 1
+MB, which fits in the processor's cache."""
 
 
 class Concat(Score):
-    """Additive attention score.
+    """Additive attention score (Bahdanau et al. 2015).
 
     size: number of hidden units
     """
@@ -38,7 +38,8 @@ class Concat(Score):
 
     @property
     def direction(self) -> Float[Tensor, " K"]:
-        """Vector v, which maps the hidden units to the score."""
+        """Vector v [K] of the score vᵀ tanh(W q + U h + b), which maps K hidden units to the
+        score."""
         return self.v
 
     @property
@@ -60,7 +61,7 @@ class Concat(Score):
         return torch.cat([self._score(q, k) for q, k in slices])
 
     def _score(self, query: Tensor, keys: Tensor) -> Tensor:
-        # The factors 2 scale small tensors, because `hidden` is the largest tensor.
+        # The factors 2 are applied to the small tensors, because `hidden` is the largest one.
         hidden = torch.sigmoid((2 * query).unsqueeze(2) + keys.unsqueeze(1))  # [B, T, S, K]
         # [B·T·S]
         scores = torch.mv(hidden.flatten(0, 2), 2 * self.direction) - self.direction.sum()

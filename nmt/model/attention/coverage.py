@@ -1,5 +1,5 @@
-"""Additive attention with coverage: total past attention is an input of the score (Tu et al. 2016,
-eq. 8; linguistic coverage, eq. 6 and 7).
+"""Additive attention with coverage: the total attention of earlier steps is an input of the score
+(Tu et al. 2016, eq. 8; linguistic coverage, eq. 6 and 7).
 
     score(q_t, h_s) = vᵀ tanh(W q_t + U h_s + V C_{t−1,s} + b)
     C_{t,s} = Σ_{i≤t} α_is / Φ_s        Φ_s = N σ(U_f h_s)
@@ -19,10 +19,10 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Coverage(Score):
-    """Additive attention score with coverage.
+    """Additive attention score with coverage (Tu et al. 2016).
 
     size: number of hidden units
-    fertility: largest number of target tokens for one source position
+    fertility: maximum number of target tokens for one source position
     """
 
     recurs = True
@@ -39,7 +39,8 @@ class Coverage(Score):
         self.coverage = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)  # [size]
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
-        """Returns the projected annotations, with their fertility appended as the last feature."""
+        """Returns the attention keys: projected annotations, with the fertility of each position as
+        the last feature."""
         hidden = self.key_layer(values)  # [B, S, size]
         fertility = self.fertility * torch.sigmoid(self.fertility_layer(values))  # [B, S, 1]
         return torch.cat([hidden, fertility], -1)  # [B, S, size + 1]

@@ -9,8 +9,8 @@ from nmt.model.attention import Score
 
 
 class Dot(Score):
-    """Dot product of query and annotation, without parameters. Raises ValueError if query and
-    annotation differ in size."""
+    """Dot-product attention score, without parameters. The constructor raises ValueError if query
+    and annotation differ in size."""
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
         super().__init__()

@@ -13,7 +13,8 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class General(Score):
-    """Bilinear score of query and annotation. W is applied to the annotations, once per sentence."""
+    """Bilinear attention score qᵀ W h of query q and annotation h. W h is computed once per
+    sentence."""
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
         super().__init__()

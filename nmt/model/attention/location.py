@@ -17,9 +17,9 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Location(Score):
-    """Location-based scores of source positions.
+    """Location-based attention score, computed from the decoder state alone.
 
-    longest: number of positions with a score of their own; all later positions get the last score
+    longest: number of positions with separate parameters; later positions get the score of the last
     """
 
     def __init__(self, *, query_size: int, memory_size: int, longest: Width) -> None:

@@ -17,7 +17,7 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class MultiHead(Score):
-    """Scaled dot-product score with several heads.
+    """Scaled dot-product attention score with several heads.
 
     heads: H, number of heads; each has size query_size / H
 

@@ -14,15 +14,15 @@ from nmt.model.attention.concat import Concat
 
 
 class NormedConcat(Concat):
-    """Additive attention score that learns the length and the direction of the vector v
-    separately.
+    """Additive attention score that learns the norm and the direction of the output vector v
+    separately (weight normalisation).
 
     size: number of hidden units
     """
 
     def __init__(self, *, query_size: int, memory_size: int, size: Width) -> None:
         super().__init__(query_size=query_size, memory_size=memory_size, size=size)
-        self.scale = nn.Parameter(self.v.detach().norm().clone())  # g
+        self.scale = nn.Parameter(self.v.detach().norm().clone())  # g, the norm of v
 
     @property
     def direction(self) -> Float[Tensor, " K"]:

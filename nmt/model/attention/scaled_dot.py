@@ -12,8 +12,8 @@ from nmt.model.attention.dot import Dot
 
 
 class ScaledDot(Dot):
-    """Dot product divided by √K. The score has variance 1 if all entries are independent and have
-    variance 1."""
+    """Dot-product attention score divided by √K for vectors of size K. If all entries are
+    independent with mean 0 and variance 1, the score has variance 1."""
 
     def forward(
         self,

@@ -13,11 +13,11 @@ from nmt.model.attention.general import General
 
 
 class ScaledGeneral(General):
-    """Bilinear attention score with a learnt scalar factor g, initialised to 1."""
+    """Bilinear attention score multiplied by a learnt scalar g, initialised to 1."""
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
         super().__init__(query_size=query_size, memory_size=memory_size)
-        self.scale = nn.Parameter(torch.ones(()))  # g
+        self.scale = nn.Parameter(torch.ones(()))  # g, the scale
 
     def forward(
         self,

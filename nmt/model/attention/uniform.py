@@ -1,5 +1,5 @@
-"""Uniform attention: equal weights for all positions, as a baseline. The gain of another attention
-over this baseline is due to its weights.
+"""Uniform attention: equal weights for all positions. As a baseline, uniform attention shows how
+much learnt attention weights contribute.
 
     score(q, h) = 0
 
@@ -13,7 +13,7 @@ from nmt.model.attention import Score
 
 
 class Uniform(Score):
-    """Equal scores for all positions, without parameters."""
+    """Uniform attention score: equal scores for all positions, without parameters."""
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
 """Decoders: recurrent networks over the target tokens that read the encoder memory. Each decoder
 is one file in this folder and one YAML file in conf/decoder.
 
-`forward` serves training (the whole sentence at once) and generation (T = 1, with the state of the
-previous step). A decoder that attends within its recurrence has a loop over time. The loop
-contains only the recurrent computation; the rest is computed outside of it, for all T steps at
+`forward` computes T decoder steps: all steps of a sentence in training, a single step in
+generation. A decoder that attends within its recurrence has a loop over time. The loop contains
+only the recurrent computation; everything else is computed outside of the loop, for all T steps at
 once.
 
 Reading order: this file, bridge, luong, attention_step, attending, bahdanau, conditional,
@@ -30,7 +30,7 @@ from nmt.model.layers.recurrence import DropoutOf, Recurrent
 
 
 class Decoder(nn.Module):
-    """Base class of decoders: layer sizes, the bridge from the encoder, dropout.
+    """Base class of decoders, with their layer sizes, bridge and dropout.
 
     attention: attention over the encoder memory; None for decoders without attention
     embedding_size: E, length of a target embedding
@@ -38,22 +38,22 @@ class Decoder(nn.Module):
     hidden_size: Q, units of each layer
     readout_size: D, features of the readout
     num_layers: number of stacked layers
-    cell: recurrent cell, see nmt/model/layers/cells
+    cell: name of the recurrent cell: gru, lstm, norm_gru or norm_lstm
     transition_depth: number of consecutive cells in each time step
     residual: whether each layer except the first adds its input to its output
     bridge: computation of the initial state, see bridge.py
     dropout: dropout probability between layers
-    variational_dropout: whether one dropout mask is used at all time steps of a sentence
+    variational_dropout: whether all time steps of a sentence share one dropout mask
     recurrent_dropout, recurrent_dropout_of: probability and target of dropout inside the layers,
         see `Recurrent`
-    layer_norm: whether the readout is normalised
+    layer_norm: whether layer normalisation is applied to the readout
     context_gate: whether a gate scales the context, see nmt/model/attention
 
-    Raises ValueError if an attention score is missing or superfluous.
+    Raises ValueError if the decoder needs attention and has none, or has attention and uses none.
     """
 
     attends: ClassVar[bool] = True
-    """Whether the decoder has attention."""
+    """Whether the decoder uses attention."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class Decoder(nn.Module):
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the keys that have no effect without several layers or without dropout, each
-        with the reason."""
+        """Returns the configuration keys that have no effect with a single layer or without
+        dropout, each with the reason."""
         return idle_layers(run, "decoder")
 
     @classmethod
@@ -140,7 +140,7 @@ class Decoder(nn.Module):
     def stack(self, input_size: int, first: int = 0) -> Stack:
         """Creates stacked recurrent layers.
 
-        input_size: input features of the decoder's layer 0
+        input_size: input features of layer 0 of the decoder
         first: index of the lowest layer to create; lower layers are left out
         """
         sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)
@@ -148,7 +148,8 @@ class Decoder(nn.Module):
         return Stack(layers, self.dropout, self.residual, first)
 
     def prepare(self, encoded: Encoded) -> Prepared:
-        """Returns the memory of B sources, with everything that is computed once per source.
+        """Returns the prepared memory of B sources, with everything that is computed once per
+        source.
 
         encoded: output of the encoder
         """
@@ -164,7 +165,8 @@ class Decoder(nn.Module):
 
     def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:
         """Returns the memory values, multiplied by the matrix that the decoder applies to the
-        context inside its loop. Decoders without such a loop return the values unchanged.
+        context inside its loop over time. Decoders without a loop over time return the values
+        unchanged.
 
         memory: prepared encoder memory of the sentences
         """
@@ -176,7 +178,7 @@ class Decoder(nn.Module):
         """Multiplies the memory values of each head by a matrix.
 
         memory: prepared encoder memory of the sentences
-        weight: the matrix
+        weight: matrix to multiply by
         """
         by_head = memory.values.unflatten(-1, (memory.heads, -1))  # [B, S, H, M]
         return to_float(linear(self, "inputs", by_head, (weight, None)).flatten(-2))
@@ -196,7 +198,7 @@ class Decoder(nn.Module):
 
     def masks(self, like: Float[Tensor, "N Q"]) -> Mapping[str, Tensor]:
         """Returns new dropout masks by name: "between i" for the input of layer i, "inside i" for
-        its recurrent dropout.
+        the recurrent dropout of layer i.
 
         like: tensor with the rows, dtype and device of the masks
         """
@@ -214,13 +216,13 @@ class Decoder(nn.Module):
         memory: Prepared,
         layout: Layout | None = None,
     ) -> DecoderOutput:
-        """Computes the readouts of T decoder steps. Step t depends on embedded[:, :t+1], the
-        initial state and the memory.
+        """Computes the readouts of T decoder steps. The readout of step t depends on the inputs up
+        to step t, the initial state and the memory.
 
         embedded: embeddings of the input tokens, which precede the tokens to predict
         state: decoder state before the first step
         memory: prepared encoder memory of the sentences
-        layout: slots of the hypotheses in a search; None if all sentences have equally many rows
+        layout: beam slot of each row in a search; None if all sentences have equally many rows
         """
         raise NotImplementedError
 
@@ -230,10 +232,10 @@ class Decoder(nn.Module):
         state: State,
         weights: Float[Tensor, "N T HS"] | None = None,
     ) -> DecoderOutput:
-        """Builds the decoder output: normalises the readout, and splits the attention weights by
-        head.
+        """Returns the decoder output, with layer-normalised readouts and the attention weights
+        split by head.
 
-        readout: readouts of the steps
+        readout: readouts of the decoder steps
         state: decoder state after the last step
         weights: attention weights of all heads; None without attention
         """
@@ -249,4 +251,4 @@ class Decoder(nn.Module):
 
 
 BASE = Decoder
-"""Base class of all decoders, checked by the configuration."""
+"""Base class that every decoder in a configuration must extend."""

@@ -1,4 +1,4 @@
-"""Base class of decoders whose lowest layer attends within its recurrence, with their loop over
+"""Base class of decoders whose lowest layer attends within its recurrence, including the loop over
 time."""
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from nmt.model.decoder.stack import Stack
 from nmt.model.layers.recurrence import CellState, Recurrent
 
 Update = Callable[[Tensor, CellState, AttentionState], tuple[CellState, Attended]]
-"""Type of the function that one decoder step calls: (input gates from the embedding [N, G], layer
+"""Type of functions that compute one decoder step: (input gates from the embedding [N, G], layer
 state, attention state) → (new layer state, attention result)."""
 
 
@@ -24,23 +24,23 @@ class AttendingDecoder(Decoder):
     """Base class of decoders whose lowest layer attends within its recurrence.
 
     upper: recurrent layers above the lowest one, without attention
-    readout: layer from [state of the top layer; embedding; context] to the readout
+    readout: layer that maps [state of the top layer; embedding; context] to the readout
     """
 
     upper: Stack
     readout: nn.Module
 
     def embedded_gates(self, embedded: Float[Tensor, "N T E"]) -> Float[Tensor, "N T G"]:
-        """Returns the share of the lowest layer's input gates that depends only on the embeddings.
+        """Returns the part of the lowest layer's input gates that depends only on the embeddings.
 
         embedded: embeddings of the input tokens
         """
         raise NotImplementedError
 
     def update(self, attend: AttentionStep, mask: Tensor | None) -> Update:
-        """Returns the function that the loop calls at every decoder step.
+        """Returns the function that the loop over time calls at every decoder step.
 
-        attend: attention step
+        attend: attention, called once per decoder step
         mask: recurrent dropout mask of the lowest layer; None for no dropout
         """
         raise NotImplementedError
@@ -48,11 +48,11 @@ class AttendingDecoder(Decoder):
     def attend_then_update(
         self, layer: Recurrent, attend: AttentionStep, mask: Tensor | None
     ) -> Update:
-        """Returns a function for one decoder step, which attends with the state of a layer and
+        """Returns a function that computes one decoder step: attends with the state of a layer,
         then updates the layer with the context.
 
-        layer: the recurrent layer
-        attend: attention step
+        layer: recurrent layer
+        attend: attention, called once per decoder step
         mask: recurrent dropout mask of the layer; None for no dropout
         """
         loop = layer.loop(*self.attention.query_blocks(), mask=mask)
@@ -60,7 +60,7 @@ class AttendingDecoder(Decoder):
         def update(
             a: Tensor, cell: CellState, attention_state: AttentionState
         ) -> tuple[CellState, Attended]:
-            u, *query = loop.products(cell[0])  # [N, G], then the projections of the query
+            u, *query = loop.products(cell[0])  # [N, G], followed by the projections of the query
             attended = attend(cell[0], query, attention_state)
             gates = layer.input_norm(a + attended.projected_context)  # [N, G]
             return loop.step(gates, u, cell), attended
@@ -68,7 +68,7 @@ class AttendingDecoder(Decoder):
         return update
 
     def predict(self, features: Float[Tensor, "N T F"]) -> Float[Tensor, "N T D"]:
-        """Returns the readouts of the decoder steps.
+        """Computes the readouts of all decoder steps.
 
         features: concatenation [state of the top layer; embedding; context]
         """

@@ -1,4 +1,4 @@
-"""Attention for one step of a decoder's loop over time.
+"""Attention at one step of a decoder's loop over time.
 
 A plain loop would multiply each context c_t by a decoder matrix W. Since W c_t = Σ_s α_ts (W h_s)
 for weights α_ts and memory values h_s, `Decoder.project` computes W h_s once per sentence, outside
@@ -20,8 +20,8 @@ from nmt.model.layers.loop_products import LoopProduct
 class Attended(NamedTuple):
     """Result of one attention step.
 
-    weights: attention weights [N, 1, HS]
-    projected_context: context multiplied by the decoder matrix, W c_t [N, G]
+    weights: attention weights [N, 1, H·S] of H heads and S positions
+    projected_context: context c_t multiplied by the decoder matrix W, [N, G]
     state: attention state after the step
     """
 
@@ -31,11 +31,11 @@ class Attended(NamedTuple):
 
 
 class AttentionStep:
-    """Attention with one decoder state per row as the query.
+    """Attention at one decoder step, with the decoder state of each row as the query.
 
     attention: attention module
     memory: prepared encoder memory, with projected values
-    layout: slots of the hypotheses in a search; None if all sentences have equally many rows
+    layout: beam slot of each row in a search; None if all sentences have equally many rows
     """
 
     def __init__(self, attention: Attention, memory: Prepared, layout: Layout | None) -> None:
@@ -52,7 +52,7 @@ class AttentionStep:
         """Returns the attention weights and the projected context of each row.
 
         h: decoder states
-        products: h multiplied by the weights in `Attention.query_blocks`
+        products: h multiplied by each weight block in `Attention.query_blocks`
         state: attention state before the step
         """
         query = self.attention.query(h, *products).unsqueeze(1)  # [N, 1, P]

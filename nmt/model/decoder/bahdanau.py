@@ -24,8 +24,8 @@ from nmt.model.layers.packed import linear
 
 
 class Bahdanau(AttendingDecoder):
-    """Decoder that attends with its previous state, then updates the state with embedding and
-    context. The readout is maxout."""
+    """Decoder that attends with its previous state, then updates the state with the embedding and
+    the context. The readout is a maxout layer."""
 
     def make_layers(self) -> None:
         inputs = self.embedding_size + self.memory_size

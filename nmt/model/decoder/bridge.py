@@ -6,9 +6,9 @@
     last      s_0 = [→h_S; ←h_1]                  Luong et al. 2015; needs Q = M
     none      s_0 = 0
 
-h_s is the annotation of source position s, of S, and [→h_S; ←h_1] the encoder's final state. W and
-b are parameters, Q is the decoder state size, and M the memory size. Every layer has an initial
-state of its own. An LSTM's c_0 is computed in the same way, except that `last` sets c_0 to 0.
+h_s is the annotation of source position s (1 to S), and [→h_S; ←h_1] the encoder's final state. W
+and b are parameters, Q is the decoder state size, and M the memory size. Every layer has separate
+parameters. An LSTM's c_0 is computed in the same way, except that `last` sets c_0 to 0.
 """
 
 from typing import Literal
@@ -22,13 +22,14 @@ from nmt.model.layers.packed import linear
 from nmt.model.layers.recurrence import CellState
 
 BridgeName = Literal["tanh", "linear", "mean", "last", "none"]
-"""Name of the equation for the initial decoder state, see `Bridge`."""
+"""Name of the equation for the initial decoder state: tanh, linear, mean, last or none
+(bridge.py)."""
 
 
 class Bridge(nn.Module):
-    """Initial states of the decoder's layers.
+    """Layer that computes the initial states of the decoder's layers from the encoder output.
 
-    kind: equation for the initial state, listed in bridge.py
+    kind: name of the equation for the initial state (bridge.py)
     memory_size: M, features of an annotation
     hidden_size: Q, units of each decoder layer
     num_layers: number of decoder layers
@@ -57,7 +58,7 @@ class Bridge(nn.Module):
             self.bias = layer.bias
 
     def input(self, encoded: Encoded) -> Float[Tensor, "B M"]:
-        """Returns a summary vector of each source, from which the initial states are computed.
+        """Returns one summary vector per source, from which the initial states are computed.
 
         encoded: output of the encoder
         """
@@ -67,9 +68,9 @@ class Bridge(nn.Module):
         return (encoded.values * real).sum(1) / real.sum(1)  # mean annotation [B, M]
 
     def states(self, summary: Float[Tensor, "B M"]) -> tuple[CellState, ...]:
-        """Returns the initial state of each layer as tensors [B, Q].
+        """Returns the initial state of each decoder layer, as tensors [B, Q].
 
-        summary: result of `input`
+        summary: summary vectors of the sources, computed by `input`
         """
         if self.kind in ("last", "none"):
             summary = to_float(summary)  # dtype of all later states
@@ -80,5 +81,5 @@ class Bridge(nn.Module):
         states = to_float(linear(self, "states", summary, (self.weight, self.bias)))
         if self.kind != "linear":
             states = tanh(states)  # [B, layers · parts · Q]
-        parts = states.split(self.hidden_size, -1)  # layers · parts of [B, Q]
+        parts = states.split(self.hidden_size, -1)  # layers · parts tensors [B, Q]
         return tuple(tuple(parts[i : i + self.parts]) for i in range(0, len(parts), self.parts))

@@ -26,7 +26,7 @@ from nmt.model.layers.recurrence import CellState
 
 
 class Conditional(AttendingDecoder):
-    """Decoder with two recurrent updates per step and attention between them."""
+    """Decoder with two recurrent updates per decoder step, and attention between both updates."""
 
     def make_layers(self) -> None:
         self.before = self.recurrent(self.embedding_size, depth=1)

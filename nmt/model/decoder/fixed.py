@@ -21,8 +21,8 @@ from nmt.model.decoder.readout import Maxout
 
 
 class Fixed(Decoder):
-    """Decoder that reads the encoder's final state at every step. All T steps are computed at
-    once."""
+    """Decoder without attention, which reads the encoder's final state at every decoder step. All T
+    steps are computed at once."""
 
     attends: ClassVar[bool] = False
 
@@ -34,7 +34,7 @@ class Fixed(Decoder):
     def prepare(self, encoded: Encoded) -> Prepared:
         return Prepared(
             encoded=encoded,
-            keys=encoded.values[..., :0],  # no keys without attention
+            keys=encoded.values[..., :0],  # without attention, no keys are needed
             values=encoded.values,
             projected_values=encoded.values,
             decoder_init=self.bridge.input(encoded),

@@ -21,8 +21,8 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Luong(Decoder):
-    """Decoder that updates its state, then attends. The readout is the attentional vector,
-    computed from context and state."""
+    """Decoder that updates its state, then attends. The readout is the attentional vector
+    h̃ = tanh(W_c [context; state])."""
 
     def make_layers(self) -> None:
         self.layers = self.stack(self.embedding_size)

@@ -8,7 +8,7 @@ h_t is the decoder state of step t, c_t the context, and E y_{t-1} the embedding
 token; W_c is a parameter. h_t and h̃_t recur. Multiplications of the embeddings and the memory are
 computed outside of the loop over time. Inside the loop remain:
 
-    h̃_{t-1}  by its part of W_ih        input gates
+    h̃_{t-1}  by the right part of W_ih  input gates
     h_t      by W_hh                    state gates at t + 1
     h_t      by the right half of W_c   readout
     h_t      by W_query                 attention query
@@ -34,13 +34,13 @@ from nmt.model.layers.recurrence import Loop, Recurrent
 
 @dataclass(frozen=True, kw_only=True)
 class FeedState(State):
-    """Decoder state with the attentional vector of the previous step; zeros before the first step."""
+    """Decoder state with the attentional vector of the previous step, zeros at first."""
 
     feed: Float[Tensor, "N D"]
 
 
 class LuongFeed(Decoder):
-    """Luong's decoder with input feeding."""
+    """Decoder of Luong et al. 2015 with input feeding."""
 
     def make_layers(self) -> None:
         inputs = self.embedding_size + self.readout_size
@@ -107,16 +107,16 @@ class LuongFeed(Decoder):
     def project_top(
         self, top: Recurrent, mask: Tensor | None, fuse: bool = True
     ) -> tuple[Loop, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]:
-        """Returns the loop of the top layer, and a function that computes the matrix
-        multiplications of a step.
+        """Returns the loop of the top layer, and a function for the matrix multiplications of one
+        decoder step.
 
         The function maps the state h and the layer output x to the state gates, the readout
         projection and the attention query. Without residual connections and recurrent dropout, x
         is h, and the multiplications are fused.
 
-        top: the top layer
+        top: top recurrent layer of the decoder
         mask: mask of recurrent dropout; None for no dropout
-        fuse: False computes separate multiplications in any case
+        fuse: whether the multiplications may be fused
         """
         combine = (self.combine.weight[:, self.memory_size :], self.combine.bias)  # [D, Q], [D]
         blocks = [combine, *self.attention.query_blocks()]

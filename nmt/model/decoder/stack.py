@@ -14,9 +14,9 @@ class Stack(nn.Module):
     layers, the module is the identity.
 
     layers: recurrent layers, lowest first
-    dropout: dropout of the input of every layer except layer 0 of the decoder
+    dropout: dropout applied to the input of every layer except layer 0 of the decoder
     residual: whether each layer except layer 0 adds its input to its output
-    first: index of the lowest layer of the stack in the whole decoder
+    first: index, within the decoder, of the lowest layer of the stack
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Stack(nn.Module):
 
         x: inputs of the lowest layer
         cells: initial state of each layer
-        masks: dropout masks by name, see `Decoder.masks`
+        masks: dropout masks by name, from `Decoder.masks`
         """
         final_cells = []
         for i, (layer, cell) in enumerate(zip(self.layers, cells, strict=True), self.first):

@@ -1,5 +1,5 @@
-"""Encoders: map a source to the memory that the decoder attends to. Each encoder is one file in
-this folder and one YAML file in conf/encoder.
+"""Encoders: networks that map a source to the memory that the decoder attends to. Each encoder is
+one file in this folder and one YAML file in conf/encoder.
 
 Reading order: this file, rnn_encoder, bidirectional, unidirectional, alternating, multi_source,
 grid, convolution, multi_modal.
@@ -18,19 +18,19 @@ from nmt.model.layers.cells import CellName
 from nmt.model.layers.dropout import idle_layers
 
 BOTH = "bidirectional+grid or bidirectional+convolution"
-"""Encoders that read both text and images, for error messages."""
+"""Names of the encoders that read both text and images; quoted in error messages."""
 
 
 class Encoder(nn.Module):
-    """Base class of encoders. An encoder owns its input layer, so no other component depends on
-    the kind of source.
+    """Base class of encoders. An encoder owns its input layer, so no other component depends on the
+    type of source (text or images).
 
     reads_words: whether the encoder reads text; the network supplies the embedding, which the
         decoder may share
     reads_pictures: whether the encoder reads images
     reader: loader of the image files; None if the encoder reads no images
     memory_size: M, features of each memory position
-    cell_name: recurrent cell of an encoder that reads text
+    cell_name: name of the recurrent cell of an encoder that reads text
     input: module that maps a source to vectors [B, S, E]
     """
 
@@ -43,7 +43,8 @@ class Encoder(nn.Module):
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error if the encoder and the data disagree on text or images."""
+        """Yields an error if the encoder does not read the type of source in the data: text, images
+        or both."""
         problem = None
         if cls.reads_pictures and not run.pictures:
             problem = (
@@ -65,8 +66,8 @@ class Encoder(nn.Module):
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the keys that have no effect without several layers or without dropout, each
-        with the reason."""
+        """Returns the configuration keys that have no effect with a single layer or without
+        dropout, each with the reason."""
         return idle_layers(run, "encoder")
 
     def take_words(self, words: nn.Module) -> None:
@@ -86,7 +87,7 @@ class Encoder(nn.Module):
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
     ) -> Encoded:
-        """Returns the memory of B sources.
+        """Computes the encoder memory of B sources.
 
         source: token ids, padded with PAD
         lengths: number of tokens of each source, EOS included
@@ -96,4 +97,4 @@ class Encoder(nn.Module):
 
 
 BASE = Encoder
-"""Base class of all encoders, checked by the configuration."""
+"""Base class that every encoder in a configuration must extend."""

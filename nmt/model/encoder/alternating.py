@@ -14,8 +14,8 @@ from nmt.model.layers.recurrence import reversal, take
 
 
 class Alternating(RNNEncoder):
-    """Encoder with layers of alternating direction: even layers, from 0, read from left to right,
-    odd layers from right to left.
+    """Encoder whose layers alternate in direction. Layers 0, 2, 4, … read from left to right,
+    layers 1, 3, 5, … from right to left.
 
     The memory size is hidden_size. The final state is the last state of the top layer.
     """

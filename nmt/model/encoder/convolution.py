@@ -23,17 +23,17 @@ from nmt.model.encoder.grid import Grid, Positions, inside
 class Convolution(Grid):
     """Convolutional encoder of images.
 
-    embedding_size: not used
+    embedding_size: ignored; argument of every encoder
     hidden_size: M, features of each annotation
     channels: 1 for grey images, 3 for colour images
     longest: longest side in pixels; larger images are scaled down
-    widths: features of each layer
+    widths: number of output features of each layer
     halvings: number of layers that halve the number of rows and columns
-    norm: whether layer normalisation follows the last layer
-    positions: position encoding that is added to each annotation, see `Grid`
-    feature_dropout: dropout probability of the annotations
+    norm: whether the last layer is followed by layer normalisation
+    positions: position encoding added to each annotation: sinusoidal, learnt or none
+    feature_dropout: dropout probability of annotation features
 
-    Raises ValueError if there are more halvings than layers.
+    Raises ValueError if `halvings` exceeds the number of layers.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Convolution(Grid):
         self, pictures: Pictures
     ) -> tuple[Float[Tensor, "B rows columns C"], Int[Tensor, "B 2"]]:
         sizes = pictures.sizes
-        x = 1 - pictures.values.permute(0, 3, 1, 2)  # [B, C, rows, columns], white paper is 0
+        x = 1 - pictures.values.permute(0, 3, 1, 2)  # [B, C, rows, columns], white is 0
         if x.size(2) == 0:
             return x.new_zeros(len(x), 0, 0, self.input.in_features), sizes
         x = _cleared(x, sizes, pictures.even)
@@ -89,5 +89,5 @@ class Convolution(Grid):
 
 
 def _cleared(x: Float[Tensor, "B C rows columns"], sizes: Int[Tensor, "B 2"], even: bool) -> Tensor:
-    """Returns x with zeros outside of each image."""
+    """Returns a feature map with zeros outside of each image."""
     return x if even else x * inside(sizes, *x.shape[2:]).unsqueeze(1).to(x.dtype)

@@ -1,5 +1,5 @@
-"""Encoder of feature grids (Xu et al. 2015, section 3.1.1). The annotations of an image are
-features of its positions, such as the last convolutional layer of a network trained for object
+"""Encoder of feature grids (Xu et al. 2015, section 3.1.1). A grid contains the features of each
+image position, such as the output of the last convolutional layer of a network trained for object
 recognition.
 
     h_p = W x_p + b + position(row, column)        final state = mean_p h_p
@@ -27,19 +27,19 @@ from nmt.model.layers.numeric import xavier
 from nmt.model.layers.packed import PackableLinear
 
 LEARNT_POSITIONS = 64
-"""Largest number of rows and of columns with learnt position vectors."""
+"""Maximum number of rows, and of columns, for which position vectors are learnt."""
 Positions = Literal["none", "learnt", "sinusoidal"]
-"""Position encoding that is added to the annotations of an image."""
+"""Name of the position encoding added to the annotations of an image."""
 
 
 class Grid(Encoder):
-    """Encoder of feature grids.
+    """Encoder of feature grids of images.
 
-    embedding_size: not used
+    embedding_size: ignored; argument of every encoder
     hidden_size: M, features of each annotation
     channels: C, input features of each image position
-    positions: position encoding that is added to each annotation
-    feature_dropout: dropout probability of the annotations
+    positions: position encoding added to each annotation: sinusoidal, learnt or none
+    feature_dropout: dropout probability of annotation features
 
     Raises ValueError for sinusoidal positions if hidden_size is not a multiple of 4.
     """
@@ -77,7 +77,7 @@ class Grid(Encoder):
     def features(
         self, pictures: Pictures
     ) -> tuple[Float[Tensor, "B rows columns C"], Int[Tensor, "B 2"]]:
-        """Returns the features of each position, and the numbers of rows and columns of each
+        """Returns the features of each image position, and the numbers of rows and columns of each
         image.
 
         pictures: B images
@@ -90,12 +90,13 @@ class Grid(Encoder):
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
     ) -> Encoded:
-        """Returns the memory of B images.
+        """Computes the encoder memory of B images.
 
-        source, lengths: not used
+        source, lengths: ignored; arguments of every encoder
         pictures: B images
 
-        Raises ValueError for images with more rows or columns than learnt position vectors.
+        Raises ValueError if an image has more rows or columns than there are learnt position
+        vectors.
         """
         assert pictures is not None, "an encoder of images needs data with images"
         features, sizes = self.features(pictures)  # [B, rows, columns, C], [B, 2]
@@ -105,7 +106,7 @@ class Grid(Encoder):
         values = self.input(features) + self.position(rows, columns, features)
         values = self.dropout((values * is_real.unsqueeze(-1)).flatten(1, 2))  # [B, P, M]
         mask = is_real.flatten(1)  # [B, P]
-        # An image may be empty.
+        # An image may have no position.
         summary = values.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)  # [B, M]
         if not pictures.even:
             values, mask = real_first(values, mask)
@@ -114,10 +115,9 @@ class Grid(Encoder):
     def position(
         self, rows: int, columns: int, like: Tensor
     ) -> Float[Tensor, "rows columns M"] | Float[Tensor, ""]:
-        """Returns the vectors that are added to the annotations of each position; 0 for
-        positions=none.
+        """Returns the position vectors that are added to the annotations; 0 for positions=none.
 
-        rows, columns: size of the grid
+        rows, columns: numbers of rows and columns of the grid
         like: tensor with the dtype and device of the result
 
         Raises ValueError if there are more rows or columns than learnt position vectors.
@@ -140,8 +140,8 @@ class Grid(Encoder):
 def inside(sizes: Int[Tensor, "B 2"], rows: int, columns: int) -> Bool[Tensor, "B rows columns"]:
     """Returns a mask that is True for the positions of a grid that lie inside each image.
 
-    sizes: rows and columns of each image
-    rows, columns: size of the grid
+    sizes: numbers of rows and columns of each image
+    rows, columns: numbers of rows and columns of the grid
     """
     in_row = torch.arange(rows, device=sizes.device) < sizes[:, :1]  # [B, rows]
     in_column = torch.arange(columns, device=sizes.device) < sizes[:, 1:]  # [B, columns]
@@ -149,10 +149,10 @@ def inside(sizes: Int[Tensor, "B 2"], rows: int, columns: int) -> Bool[Tensor, "
 
 
 def real_first(values: Float[Tensor, "B P M"], mask: Bool[Tensor, "B P"]) -> tuple[Tensor, Tensor]:
-    """Moves the padding of values and mask to the end, and keeps the order of all other positions.
+    """Moves padding to the end of values and mask, and keeps the order of all other positions.
     Scores and windows that count positions then give the same result in every batch.
 
-    values: annotations
+    values: annotations of the positions
     mask: True for positions inside the image
     """
     order = (~mask).long().sort(stable=True, dim=1).indices  # [B, P]
@@ -160,9 +160,10 @@ def real_first(values: Float[Tensor, "B P M"], mask: Bool[Tensor, "B P"]) -> tup
 
 
 def waves(count: int, size: int, like: Tensor) -> Float[Tensor, "count size"]:
-    """Returns sines and cosines of the positions 0, 1, 2, … at size / 2 frequencies.
+    """Returns sinusoidal position vectors: sines and cosines of the positions at size / 2
+    frequencies.
 
-    count: number of positions
+    count: number of positions, counted from 0
     size: features of each position
     like: tensor with the dtype and device of the result
     """

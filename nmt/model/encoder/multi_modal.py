@@ -1,5 +1,5 @@
-"""Encoder of text and image together (Multi30k's task; Caglayan et al. 2016; Libovický & Helcl
-2017). The decoder attends to both in one distribution ("flat").
+"""Encoder of a text together with an image (Caglayan et al. 2016; Libovický & Helcl 2017). One
+attention distribution covers the positions of text and image ("flat" combination).
 
     h = [text annotations; image annotations], concatenated along the positions
     final state = text final state + W image final state
@@ -23,10 +23,11 @@ from nmt.model.encoder.rnn_encoder import RNNEncoder
 from nmt.model.layers.dropout import idle_layers
 
 Words = Annotated[Callable[..., RNNEncoder], Nested(RNNEncoder, ("embedding_size",))]
-"""Factory of the text encoder; the configuration sets all arguments but `embedding_size`."""
+"""Type of factories of text encoders: functions of `embedding_size`; the configuration sets all
+other arguments."""
 Places = Annotated[Callable[..., Grid], Nested(Grid, ("embedding_size", "hidden_size"))]
-"""Factory of the image encoder; the configuration sets all arguments but `embedding_size` and
-`hidden_size`."""
+"""Type of factories of image encoders: functions of `embedding_size` and `hidden_size`; the
+configuration sets all other arguments."""
 
 
 class MultiModal(Encoder):

@@ -1,5 +1,5 @@
-"""Separate encoders for several sources with the same meaning (Zoph & Knight 2016). The decoder
-attends to all sources in one distribution (Libovický & Helcl 2017, section 3.2, "flat").
+"""Separate encoders for several sources with the same meaning (Zoph & Knight 2016). One attention
+distribution covers the positions of all sources (Libovický & Helcl 2017, section 3.2, "flat").
 
     h = [h^1; h^2; …], concatenated along the positions
     final state = tanh(W [final state^1; final state^2; …])
@@ -21,7 +21,8 @@ from nmt.model.layers.numeric import tanh, to_float, xavier
 
 
 class MultiSource(Encoder):
-    """Encoder of several concatenated sources, each of which ends with EOS.
+    """Encoder of several concatenated sources. Each source ends with EOS and has a separate
+    encoder.
 
     The memory has one annotation per token, in the order of the concatenated sources. The encoders
     share no weights except the `input` layer.

@@ -2,7 +2,7 @@
 
     h^l_s = RNN^l(h^{l-1}_s, h^l_{s-1})        final state = h_S of the top layer
 
-h^l_s is the output of layer l at source position s, of S; h^0_s is the embedding.
+h^l_s is the output of layer l at source position s (1 to S); h^0_s is the embedding.
 """
 
 from typing import ClassVar
@@ -26,14 +26,14 @@ class RNNEncoder(Encoder):
     embedding_size: E, length of an embedding vector
     hidden_size: units per direction
     num_layers: number of stacked layers
-    cell: recurrent cell, see nmt/model/layers/cells
+    cell: name of the recurrent cell: gru, lstm, norm_gru or norm_lstm
     transition_depth: number of consecutive cells in each time step
     residual: whether each layer except the first adds its input to its output
     dropout: dropout probability between layers
-    variational_dropout: whether one dropout mask is used at all positions of a sentence
+    variational_dropout: whether all positions of a sentence share one dropout mask
     recurrent_dropout, recurrent_dropout_of: probability and target of dropout inside the layers,
         see `Recurrent`
-    layer_norm: whether the output of each layer is normalised
+    layer_norm: whether layer normalisation is applied to the output of each layer
     """
 
     directions: ClassVar[int] = 1
@@ -78,7 +78,7 @@ class RNNEncoder(Encoder):
     def run(
         self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
-        """Returns the outputs of layer i at each position, and its final state.
+        """Returns the outputs of layer i at each position, and the final state of the layer.
 
         i: index of the layer, from 0
         x: inputs of the layer
@@ -88,9 +88,9 @@ class RNNEncoder(Encoder):
         return outputs, at_end(outputs, lengths)
 
     def encode(self, x: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Encoded:
-        """Returns the memory of B sources.
+        """Computes the encoder memory of B sources.
 
-        x: input vectors
+        x: input vectors of the tokens
         lengths: number of tokens of each source
         """
         for i, norm in enumerate(self.norms):

@@ -3,7 +3,7 @@ Sutskever et al. 2014).
 
     h_s = RNN(x_s, h_{s-1})        final state = h_S
 
-x_s is the embedding and h_s the annotation of source position s, of S.
+x_s is the embedding and h_s the annotation of source position s (1 to S).
 """
 
 from nmt.model.encoder.rnn_encoder import RNNEncoder

@@ -10,12 +10,12 @@ from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Fraction
 
 STEPS = 2**16
-"""Number of dropout probabilities that the function `dropout` can represent; probabilities are
-multiples of 1 / STEPS."""
+"""Resolution of dropout probabilities: the function `dropout` rounds them to multiples of 1 /
+STEPS."""
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Returns x after dropout; a faster version of torch.nn.functional.dropout on CPUs.
+    """Applies dropout to x, faster on CPUs than torch.nn.functional.dropout.
 
     PyTorch spends most of the time drawing one 32-bit random number per feature. This function
     uses each 64-bit random number for four features.
@@ -34,11 +34,11 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 class Dropout(nn.Module):
     """Dropout layer, which zeroes features in training and scales the remaining ones by 1/(1-p).
-    Callers that process one time step at a time draw a `mask` per sentence first and pass it to
-    every call.
+    Callers that process one time step at a time first draw a mask per sentence with the method
+    `mask`, then pass the mask to every call.
 
     p: dropout probability
-    variational: whether the same features are zeroed at all time steps
+    variational: whether the same features are zeroed at all time steps of a sentence
     """
 
     def __init__(self, p: Fraction, variational: bool = False) -> None:
@@ -84,10 +84,10 @@ class WordDropout(nn.Module):
 
 
 def idle_layers(run: RunView, group: str) -> dict[str, str]:
-    """Returns the configured keys of stacked layers that have no effect with a single layer or
+    """Returns the configuration keys of stacked layers that have no effect with a single layer or
     without dropout, each with the reason.
 
-    run: settings of the run
+    run: settings of the training run
     group: configuration group of the layers, such as `encoder`
     """
     single = (run.value(f"{group}.num_layers") or 1) == 1

@@ -11,7 +11,7 @@ from nmt.model.layers.dropout import Dropout, WordDropout
 
 
 def embedding(vocabulary: int, size: int) -> nn.Embedding:
-    """Returns an embedding table for `draw` to initialise; the vector of PAD is zeros.
+    """Returns an uninitialised embedding table; `draw` initialises it. The vector of PAD is zero.
 
     vocabulary: V, number of subwords
     size: E, length of an embedding vector
@@ -20,7 +20,7 @@ def embedding(vocabulary: int, size: int) -> nn.Embedding:
 
 
 def draw(table: nn.Embedding) -> None:
-    """Initialises an embedding table with random vectors of length about 1, and zeros for PAD."""
+    """Initialises an embedding table with random vectors of norm about 1, and zeros for PAD."""
     nn.init.normal_(table.weight, std=table.embedding_dim**-0.5)
     nn.init.zeros_(table.weight[PAD])
 
@@ -29,7 +29,7 @@ class Factored(nn.Module):
     """Embedding of subwords with factors (Sennrich & Haddow 2016, eq. 3): the concatenated
     embeddings of the subword and of each factor.
 
-    An id is a number whose digits are the subword and its factors (nmt/tokenizer/columns.py).
+    An id encodes a subword and its factors as the digits of one number (nmt/tokenizer/columns.py).
 
     table: embedding of the subwords
     radices: number of values of each factor
@@ -54,11 +54,11 @@ class Factored(nn.Module):
 
 
 class Words(nn.Module):
-    """Input layer of a network: embedding, dropout of whole vectors, dropout of features.
+    """Input layer of a network: embedding, dropout of whole embedding vectors, dropout of features.
 
     table: embedding of the tokens
-    word_dropout: dropout of whole embedding vectors
-    dropout: dropout of single features
+    word_dropout: layer that drops whole embedding vectors
+    dropout: layer that drops single features
     """
 
     def __init__(

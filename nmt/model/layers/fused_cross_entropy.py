@@ -13,7 +13,7 @@ if it is copied:
     ∂loss/∂l = ((1−ε) w + ε) p − (1−ε) w 1_y − ε/V
     ∂loss/∂g = (1−ε) (c − p_y) / m        ∂loss/∂c = −(1−ε) (1−g) / m
 
-With an agreement factor λ (Liang et al. 2021, eq. 2), tokens come in pairs from two passes over
+With an agreement weight λ (Liang et al. 2021, eq. 2), tokens come in pairs from two passes over
 the same sentence. With their distributions p and q, each pair adds half the sum of both
 Kullback-Leibler divergences:
 
@@ -35,7 +35,7 @@ from nmt.model.native.kernel_library import usable
 from nmt.model.native.native_functions import LOGITS, NativeCrossEntropy
 
 SLICE = 2**23
-"""Number of logits in memory at a time; 32 MB in float32."""
+"""Number of logits computed at a time, to limit memory; 32 MB in float32."""
 
 
 class _LinearCrossEntropy(Function):
@@ -102,9 +102,10 @@ class _LinearCrossEntropy(Function):
 def _linear(
     x: Tensor, weight: Tensor, bias: Tensor, buffer: Tensor, low_buffer: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Computes x Wᵀ + b [n, V] and the product x Wᵀ in the dtype of `low_buffer`.
+    """Computes x Wᵀ + b [n, V], and x Wᵀ in the dtype of `low_buffer`.
 
-    buffer, low_buffer: memory of the two results; one tensor if their dtypes are equal
+    buffer, low_buffer: preallocated memory of the two results; the same tensor if the dtypes are
+        equal
     """
     logits = buffer[: len(x)]  # [n, V]
     product = low_buffer[: len(x)]  # [n, V]
@@ -115,7 +116,7 @@ def _linear(
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Adds the matrix product a b to `total`, whose dtype may be wider."""
+    """Adds the matrix product of a and b to `total` in place; the dtype of `total` may be wider."""
     if total.dtype == a.dtype:
         total.addmm_(a, b)
     else:
@@ -127,7 +128,7 @@ class _Losses(NamedTuple):
 
     loss: sum of the smoothed losses
     nll: sum of the negative log-likelihoods of the gold tokens
-    d_logits: gradient of the loss for the logits [n, V], in the memory of the logits
+    d_logits: gradient of the loss for the logits [n, V]; shares memory with the logits
     d_copying: gradients for the generation and copy probabilities, each [n]; empty without copying
     """
 
@@ -138,11 +139,11 @@ class _Losses(NamedTuple):
 
 
 class _CopyingTerms(NamedTuple):
-    """Terms of the loss with copying, each [n, 1].
+    """Terms of the loss with copying, tensors [n, 1].
 
     log_m: log-probability of the gold token under the mixture of generating and copying
-    share: share of generating in that probability
-    d_generated, d_copied: gradients of −log_m for the generation and copy probabilities
+    share: fraction of the mixture probability that is due to generating, 0 to 1
+    d_generated, d_copied: gradients of −log_m for the probabilities of generating and copying
     """
 
     log_m: Tensor
@@ -160,7 +161,8 @@ def _losses(
     copied: Tensor | None,
     weights: Tensor | None,
 ) -> _Losses:
-    """Computes losses and gradients of n rows of logits [n, V], and overwrites the logits."""
+    """Returns the losses of n rows of logits [n, V] and their gradients, and overwrites the
+    logits."""
     sums = logits.sum(-1, keepdim=True)  # [n, 1]
     gold_logits = logits.gather(1, gold)  # [n, 1]
     largest = logits.amax(-1, keepdim=True)  # [n, 1]
@@ -196,7 +198,7 @@ def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
     """Returns the terms of the loss with copying.
 
     log_p: log-probability of the gold token if it is generated
-    g: probability of generating
+    g: probability that the token is generated, not copied
     c: probability of the gold token if it is copied
     """
     log_m = torch.logaddexp(g.log() + log_p, torch.log1p(-g) + c.log())  # [n, 1]
@@ -210,11 +212,11 @@ def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
 
 
 def _divergence(p: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns half of both Kullback-Leibler divergences between paired rows, summed over the
-    pairs, and its gradient for the logits.
+    """Returns half the sum of both Kullback-Leibler divergences between paired rows, summed over
+    the pairs, and the gradient of the result for the logits.
 
     p: distributions [n, V]; rows 2i and 2i + 1 are a pair
-    apart: difference of the log-distributions of each pair [n/2, V]
+    apart: difference between the log-probabilities of each pair [n/2, V]
     """
     between = p[0::2] - p[1::2]  # p − q, [n/2, V]
     pull = torch.empty_like(p)  # [n, V]
@@ -236,8 +238,9 @@ def linear_cross_entropy(
     weights: Float[Tensor, " n"] | None = None,
     agreement: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Computes the cross-entropy of n tokens from the input features of the output layer. Under
-    autocast, matrix multiplications use the autocast dtype, and sums use float32.
+    """Computes the cross-entropy of n tokens from the input features of the output layer, without
+    storing all logits. Under autocast, matrix multiplications use the autocast dtype, and sums
+    use float32.
 
     x: input features
     weight, bias: parameters of the output layer
@@ -245,11 +248,11 @@ def linear_cross_entropy(
     smoothing: ε, label smoothing
     generated: probability of generating (not copying) each token; None without copying
     copied: probability of each gold token under copying; None without copying
-    weights: factors of the smoothed losses; None for 1
-    agreement: λ, factor of the divergence between rows 2i and 2i + 1; 0 if rows are not pairs
+    weights: factor of each token's smoothed loss; None means 1
+    agreement: λ, weight of the divergence between rows 2i and 2i + 1; 0 if rows are not pairs
 
-    Returns the smoothed loss and the negative log-likelihood, sums in nats; only the first has a
-    gradient. Raises ValueError for an agreement factor with copying.
+    Returns the smoothed loss and the negative log-likelihood, in nats, summed over the tokens. Only
+    the smoothed loss has a gradient. Raises ValueError if `agreement` is combined with copying.
     """
     if agreement and generated is not None:
         raise ValueError(

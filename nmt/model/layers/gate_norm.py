@@ -9,15 +9,14 @@ from nmt.model.layers.numeric import to_float
 
 
 class GateNorm(nn.Module):
-    """Layer normalisation of each of several gates over its units, with a gain and a bias per
-    unit.
+    """Layer normalisation of each gate over its units, with a gain and a bias per unit.
 
     The last dimension of input and output has G·Q entries. With two directions, the shape is [2,
     B, G·Q].
 
     gates: G, number of gates
     size: Q, units per gate
-    directions: 1 or 2
+    directions: number of directions, 1 or 2
     """
 
     def __init__(self, gates: int, size: int, directions: int = 1) -> None:

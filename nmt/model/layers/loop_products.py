@@ -1,5 +1,5 @@
-"""Matrix multiplications inside a loop over time, with a single one for the gradient of their
-shared matrix.
+"""Matrix multiplications inside a loop over time; one single multiplication computes the gradient
+of their shared matrix.
 
 A recurrent layer spends most of its time multiplying a small state by a constant matrix, step
 after step:
@@ -13,9 +13,9 @@ them can be joined into one. With d_t = ∂L/∂y_t for the loss L:
     ∂L/∂W   = Σ_t x_tᵀ d_t      not needed inside the loop
 
 With the x_t and the d_t stacked over time, ∂L/∂W is one large multiplication, [x_1; …; x_T]ᵀ [d_1;
-…; d_T], instead of T small ones that each read and write all of ∂L/∂W. `LoopProduct` does so for
-any loop in plain PyTorch. W is a weight matrix [K, M] shared by all rows, or a memory [B, S, M]
-with one matrix per sentence; for a memory, x_t are attention weights.
+…; d_T], instead of T small ones that each read and write all of ∂L/∂W. `LoopProduct` implements
+this for any loop, in plain PyTorch. W is a weight matrix [K, M] shared by all rows, or a memory [B,
+S, M] with one matrix per sentence; for a memory, x_t are attention weights.
 """
 
 from collections.abc import Callable
@@ -28,14 +28,14 @@ from torch.autograd import Function
 from nmt.model.layers.packed import WeightBlock, join, packed
 
 Tape = list[tuple[Tensor, Tensor]]
-"""Pairs (x_t, d_t) of input and output gradient of each step whose backward pass is done."""
+"""Type of tapes: pairs (input, output gradient), one for each step whose backward pass is done."""
 Products = Callable[[Tensor], tuple[Tensor, ...]]
-"""Type of functions that multiply an input by several matrices: x → tuple of results."""
+"""Type of functions that multiply an input by several matrices: input → tuple of results."""
 
 
 class _CollectGradient(Function):
-    """Autograd function: identity of a matrix. Its backward pass runs after the backward passes of
-    all steps and computes the matrix gradient in one multiplication."""
+    """Autograd function: returns a matrix unchanged. Its backward pass runs after the backward
+    passes of all steps and computes the gradient of the matrix in one multiplication."""
 
     @staticmethod
     def forward(ctx: Any, operand: Tensor, bias: Tensor | None, tape: Tape) -> Any:
@@ -89,7 +89,7 @@ class LoopProduct:
     """Matrix multiplication x @ operand + bias for every step of a loop. The gradient of the
     operand is computed in one multiplication.
 
-    Under autocast, the operand is converted once, and the results have the autocast type.
+    Under autocast, the operand is converted once, and the results have the autocast dtype.
 
     operand: matrix [K, M] for x [N, K], or [B, S, M] for x [B, n, S]
     bias: vector [M] or [B, 1, M]; None for no bias
@@ -118,7 +118,7 @@ def fused_linear(owner: nn.Module, name: str, *blocks: WeightBlock) -> Products:
     matrix multiplication.
 
     owner: module that owns the weights
-    name: name that is unique among the owner's packed weights
+    name: key of the packed weights, unique within the owner
     blocks: weights [M, K] and biases [M]
     """
     packed_product = packed(owner, name, *blocks)

@@ -1,4 +1,4 @@
-"""Numerical helper functions: conversion to float32, hyperbolic tangent, weight initialisation."""
+"""Numerical helper functions: conversion to float32, fast tanh, weight initialisation."""
 
 from typing import TypeVar
 
@@ -25,8 +25,8 @@ def tanh(x: Tensor) -> Tensor:
 
 
 def xavier(layer: Layer) -> Layer:
-    """Initialises a linear layer with Xavier-uniform weights and zero biases, and returns the
-    layer."""
+    """Initialises a linear layer in place with Xavier-uniform weights and zero biases, and returns
+    it."""
     nn.init.xavier_uniform_(layer.weight)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)

@@ -2,7 +2,7 @@
 rows by constant weights.
 
 Weight blocks that multiply the same rows are concatenated, packed once in the requested precision,
-and cached. Input and output rows are float32; the bias is added in float32.
+and cached for all later steps. Input and output rows are float32; the bias is added in float32.
 
     float32     the concatenated matrix, unchanged
     bfloat16    rows and matrix rounded to 8 bits of mantissa, accumulation in float32
@@ -29,7 +29,8 @@ from nmt.model.native.kernel_library import library
 
 GenerationPrecision = Literal["float32", "bfloat16", "int8"]
 WeightBlock = tuple[Tensor, Tensor | None]
-"""A weight matrix [M, K] in the layout of torch.nn.Linear, and its bias [M] or None."""
+"""Type of weight blocks: a matrix [M, K] in the layout of torch.nn.Linear, and a bias [M] or
+None."""
 
 
 Kept = TypeVar("Kept")
@@ -39,7 +40,7 @@ class PackedWeights:
     """Cache of a model's packed weights, filled on first use. The model's weights must not change
     while the cache is in use.
 
-    precision: precision of the matrix multiplications
+    precision: precision of the matrix multiplications: float32, bfloat16 or int8
     """
 
     def __init__(self, precision: GenerationPrecision) -> None:
@@ -49,12 +50,13 @@ class PackedWeights:
 
     def get(self, owner: nn.Module, name: str, blocks: tuple[WeightBlock, ...]) -> Packed:
         """Returns the packed form of weight blocks that multiply the same input, and packs them on
-        the first call. `name` must be unique among the owner's packed weights."""
+        the first call. `name` is the key of the packed weights and must be unique within the
+        owner."""
         return self.keep(owner, name, lambda: Packed(blocks, self.precision))
 
     def keep(self, owner: nn.Module, name: str, make: Callable[[], Kept]) -> Kept:
-        """Returns an object derived from the owner's weights, which `make` creates on the first
-        call. `name` must be unique among the owner's cached objects."""
+        """Returns a cached object computed from the owner's weights. `make` creates it on the first
+        call. `name` is its key and must be unique within the owner."""
         if (owner, name) not in self.made_weights:
             self.made_weights[owner, name] = make()
         return cast(Kept, self.made_weights[owner, name])
@@ -67,7 +69,7 @@ _current: contextvars.ContextVar[PackedWeights | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def generating(packs: PackedWeights) -> Iterator[None]:
-    """Context manager in which linear layers without gradients use packed weights."""
+    """Context manager inside which linear layers use packed weights if gradients are disabled."""
     token = _current.set(packs)
     try:
         yield
@@ -81,8 +83,8 @@ def current_weights() -> PackedWeights | None:
 
 
 def native(x: Tensor) -> bool:
-    """Returns whether the C++ extension computes with this tensor: inside `generating`, without
-    gradients, for float32 tensors on a CPU."""
+    """Returns whether the C++ extension is used for a tensor: inside `generating`, with gradients
+    disabled, for float32 tensors on a CPU."""
     packs = _current.get()
     if packs is None or torch.is_grad_enabled() or x.dtype != torch.float32 or not x.is_cpu:
         return False
@@ -111,7 +113,8 @@ class Packed:
 
 
 def join(*blocks: WeightBlock) -> tuple[Tensor, Tensor]:
-    """Concatenates weight blocks to one weight and one bias; a missing bias is zeros."""
+    """Concatenates weight blocks into one weight and one bias; a missing bias is replaced by
+    zeros."""
     biases = [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in blocks]
     return torch.cat([weight for weight, _ in blocks]), torch.cat(biases)  # [ΣM, K], [ΣM]
 
@@ -130,7 +133,7 @@ def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
     whole = (weight / scales.unsqueeze(1)).round().to(torch.int8)  # [outputs, K]
     prepacked = torch.ops.onednn.qlinear_prepack(whole, None)  # in the layout of the kernel
-    scales = scales / 127  # `multiply` scales the largest absolute value of each row to 127
+    scales = scales / 127  # `multiply` maps the largest absolute value of each row to 127
     zeros = torch.zeros_like(scales, dtype=torch.int32)
     rounding = torch.tensor(128.5)  # 128 + 0.5, because the conversion to uint8 truncates
 
@@ -167,8 +170,8 @@ def int8_is_native() -> bool:
 def linear(
     owner: nn.Module, name: str, x: Float[Tensor, "*rows K"], block: WeightBlock
 ) -> Float[Tensor, "*rows M"]:
-    """Returns x Wᵀ + b for a block (W, b), computed with packed weights during generation. `name`
-    must be unique among the owner's packed weights."""
+    """Returns x Wᵀ + b for a weight block (W, b), computed with packed weights during generation.
+    `name` is the key of the packed weights and must be unique within the owner."""
     product = packed(owner, name, block)
     return F.linear(x, *block) if product is None else product(x)[0]
 

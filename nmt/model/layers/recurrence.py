@@ -25,18 +25,19 @@ from nmt.model.layers.loop_products import LoopProduct, Products, fused_linear
 from nmt.model.layers.packed import WeightBlock, linear
 
 CellState = tuple[Tensor, ...]
-"""State of one layer: (h,) for a GRU, (h, c) for an LSTM."""
+"""Type of states of a recurrent layer: (h,) for a GRU, (h, c) for an LSTM."""
 DropoutOf = Literal["state", "update"]
-"""Target of recurrent dropout: features of the state that enter the recurrent matrix
-multiplication ("state"), or the new part of the state ("update"; n of a GRU, g of an LSTM)."""
+"""Target of recurrent dropout: the state before the recurrent matrix multiplication ("state"), or
+the candidate state that each step adds ("update"; n of a GRU, g of an LSTM)."""
 
 
 @dataclass(frozen=True)
 class Loop:
     """Functions that a loop over time calls at each step.
 
-    products: maps the state to the state gates, and to its products with further weight blocks
-    step: maps input gates, state gates and state to the next state
+    products: function from the state to the state gates, and to the state multiplied by further
+        weight blocks
+    step: function from input gates, state gates and state to the next state
     """
 
     products: Products
@@ -44,12 +45,12 @@ class Loop:
 
 
 class RecurrentWeights(nn.Module):
-    """Parameters of a recurrent layer, named as in torch.nn.GRU, for cells that PyTorch lacks.
+    """Parameters of a recurrent layer whose cell PyTorch lacks, named as in torch.nn.GRU.
 
     gates: G, number of gates of the cell
     input_size: features of the input
     size: Q, units per direction
-    directions: 1 or 2
+    directions: number of directions, 1 or 2
     """
 
     def __init__(self, gates: int, input_size: int, size: int, directions: int) -> None:
@@ -66,12 +67,13 @@ class RecurrentWeights(nn.Module):
 
 
 class Transition(nn.Module):
-    """Additional cell in each time step, without an input: its input gates are a learnt bias.
+    """Additional recurrent cell within a time step. It has no input; its input gates are a learnt
+    bias.
 
     gates: G, number of gates of the cell
     size: Q, units per direction
-    directions: 1 or 2
-    norm: normalisation of the state gates
+    directions: number of directions, 1 or 2
+    norm: layer that normalises the state gates
     """
 
     def __init__(self, gates: int, size: int, directions: int, norm: nn.Module) -> None:
@@ -86,7 +88,7 @@ class Transition(nn.Module):
 
     @property
     def inputs(self) -> Tensor:
-        """Input gates: [G·Q], or [2, 1, G·Q] with two directions."""
+        """Input gates of the additional cell: [G·Q], or [2, 1, G·Q] with two directions."""
         return self.input_bias[0] if len(self.input_bias) == 1 else self.input_bias.unsqueeze(1)
 
 
@@ -94,16 +96,16 @@ class Recurrent(nn.Module):
     """Base class of recurrent layers. Each subclass defines one cell: its number of gates and the
     method `cell`.
 
-    On GPUs, PyTorch's layer for the cell, if there is one, runs the whole sequence (cuDNN). On
-    CPUs, and with normalised gates, depth or dropout, a Python loop computes both directions in
-    the same step.
+    On GPUs, PyTorch's layer for the cell, if there is one, computes the whole sequence (cuDNN). On
+    CPUs, and with normalised gates, several cells per step or recurrent dropout, a Python loop
+    computes one time step of both directions at once.
 
     input_size: features of the input
     hidden_size: Q, units per direction
-    directions: 1 or 2
+    directions: number of directions, 1 or 2
     depth: number of consecutive cells in each time step; only the first reads the input (deep
         transition, Pascanu et al. 2014; Miceli Barone et al. 2017)
-    dropout: probability of recurrent dropout; one mask serves all time steps of a sentence
+    dropout: probability of recurrent dropout; all time steps of a sentence share one mask
     dropout_of: target of recurrent dropout, state (Gal & Ghahramani 2016) or update (Semeniuta et
         al. 2016)
     """
@@ -115,7 +117,8 @@ class Recurrent(nn.Module):
     normalized: ClassVar[bool] = False
     """Whether the input gates and state gates are normalised."""
     torch_layer: ClassVar[type[nn.GRU] | type[nn.LSTM] | None] = None
-    """PyTorch class of the layer, which owns the parameters; None if PyTorch lacks the cell."""
+    """PyTorch class of the recurrent layer that owns the parameters; None if PyTorch lacks the
+    cell."""
     torch_function: ClassVar[Callable[..., Any] | None] = None
     """PyTorch function that runs the layer over a sequence; None if PyTorch lacks the cell."""
 
@@ -152,18 +155,18 @@ class Recurrent(nn.Module):
     def cell(
         self, a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None
     ) -> CellState:
-        """Returns the state after one time step.
+        """Returns the state of the cell after one time step.
 
         a: input gates [… G·Q]
         u: state gates [… G·Q]
         state: state before the step, tensors [… Q], h first
-        update_mask: dropout mask of the new part of the state [… Q]; None for no dropout
+        update_mask: dropout mask of the candidate state [… Q]; None for no dropout
         """
         raise NotImplementedError
 
     def initialize(self) -> None:
-        """Initialises the weights gate by gate: orthogonal for the state, Xavier-uniform for the
-        input; zero biases."""
+        """Initialises the weights gate by gate: orthogonal matrices for the state, Xavier-uniform
+        ones for the input, and zero biases."""
         for name, parameter in self.rnn.named_parameters():
             for gate in parameter.data.split(self.size):
                 if name.startswith("weight_hh"):
@@ -182,10 +185,10 @@ class Recurrent(nn.Module):
     def weight_block(
         self, name: str, columns: slice = slice(None), direction: int = 0
     ) -> WeightBlock:
-        """Returns a weight and its bias.
+        """Returns a weight matrix of the layer and its bias.
 
         name: "ih" for the input gates, "hh" for the state gates
-        columns: columns of the weight to return
+        columns: range of the weight's columns to return
         direction: 0 for forwards, 1 for backwards
         """
         suffix = f"{name}_l0{('', '_reverse')[direction]}"
@@ -194,14 +197,14 @@ class Recurrent(nn.Module):
         return weight[:, columns], bias
 
     def _both_directions(self, name: str) -> tuple[Tensor, Tensor]:
-        """Returns the weights [2, K, M] and biases [2, 1, M] of both directions."""
+        """Returns the weights [2, K, M] and biases [2, 1, M] of both directions, stacked."""
         weight, bias = self.weight_block(name)
         weight_back, bias_back = self.weight_block(name, direction=1)
         biases = torch.stack([bias, bias_back])  # type: ignore[list-item]
         return torch.stack([weight, weight_back]).transpose(1, 2), biases.unsqueeze(1)
 
     def mask(self, *rows: int) -> Tensor | None:
-        """Returns a new mask of recurrent dropout [*rows, Q]; None without dropout."""
+        """Returns a new mask of recurrent dropout [*rows, Q]; None if the layer has no dropout."""
         return self.dropout.mask(self.rnn.weight_hh_l0, *rows, self.size)  # type: ignore[arg-type]
 
     def loop(self, *blocks: WeightBlock, mask: Tensor | None = None) -> Loop:
@@ -249,8 +252,8 @@ class Recurrent(nn.Module):
     ) -> tuple[Float[Tensor, "B T H"], CellState]:
         """Runs the layer over the sentences of a batch.
 
-        x: inputs
-        state: initial state; None for zeros
+        x: input vectors
+            state: initial state; None for zeros
         lengths: number of tokens of each sentence, at least 1; None if there is no padding, for
             one direction only
         mask: mask of recurrent dropout; None to draw a new one if the layer has dropout
@@ -295,8 +298,8 @@ class Recurrent(nn.Module):
         return torch.cat([forward, take(backward, order)], -1), (final,)
 
     def _forward_onnx(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, CellState]:
-        """Runs each direction as one ONNX operation for sequences of any length. Returns the
-        outputs, and the last state h; an LSTM's c is left out."""
+        """Runs each direction as one ONNX operator, for sequences of any length. Returns the
+        outputs and the last state h, without the c of an LSTM."""
         assert self.torch_function is not None, "ONNX export supports only cells of PyTorch"
         if lengths is None:
             lengths = x.new_full((x.size(0),), x.size(1), dtype=torch.int64)
@@ -312,12 +315,12 @@ class Recurrent(nn.Module):
                 take(x, order) if direction else x,
                 zeros if len(zeros) == 2 else zeros[0],
                 weights,
-                True,  # has biases
-                1,  # layers
-                0.0,  # dropout
-                False,  # training
-                False,  # bidirectional
-                True,  # batch first
+                True,  # argument: has biases
+                1,  # argument: number of layers
+                0.0,  # argument: dropout probability
+                False,  # argument: training mode
+                False,  # argument: bidirectional
+                True,  # argument: batch first
             )[0]  # [B, T, Q]
             finals.append(at_end(y, lengths))  # [B, Q]
             outputs.append(take(y, order) if direction else y)  # [B, T, Q]
@@ -337,7 +340,7 @@ class Recurrent(nn.Module):
         if lengths is None:
             outputs, final = self.rnn(x, initial)  # [B, T, directions · Q]
         else:
-            # PyTorch requires these lengths on the CPU.
+            # PyTorch requires the lengths on the CPU.
             packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
             packed, final = self.rnn(packed, initial)
             outputs, _ = pad_packed_sequence(packed, batch_first=True, total_length=x.size(1))
@@ -346,10 +349,10 @@ class Recurrent(nn.Module):
 
 
 def reversal(lengths: Int[Tensor, " B"], size: int) -> Int[Tensor, "B T"]:
-    """Returns the positions that reverse each sentence and leave its padding in place.
+    """Returns the indices that reverse the tokens of each sentence and keep its padding in place.
 
     lengths: number of tokens of each sentence
-    size: T, length of the sequences with padding
+    size: T, number of positions, padding included
     """
     positions = torch.arange(size, device=lengths.device)  # [T]
     reversed_positions = lengths.unsqueeze(1) - 1 - positions  # [B, T], negative at padding
@@ -357,9 +360,9 @@ def reversal(lengths: Int[Tensor, " B"], size: int) -> Int[Tensor, "B T"]:
 
 
 def take(x: Float[Tensor, "B T H"], order: Int[Tensor, "B T"]) -> Float[Tensor, "B T H"]:
-    """Reorders the vectors of each sentence.
+    """Reorders the vectors of each sentence by position.
 
-    x: vectors
+    x: vectors at the positions of each sentence
     order: index in x of the vector at each position of the result
     """
     return x.gather(1, order.unsqueeze(-1).expand(-1, -1, x.size(-1)))
@@ -368,7 +371,7 @@ def take(x: Float[Tensor, "B T H"], order: Int[Tensor, "B T"]) -> Float[Tensor, 
 def at_end(x: Float[Tensor, "B T H"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H"]:
     """Returns the vector at the last token of each sentence.
 
-    x: vectors
+    x: vectors at the positions of each sentence
     lengths: number of tokens of each sentence
     """
     last = (lengths - 1).view(-1, 1, 1)  # [B, 1, 1]
@@ -380,9 +383,9 @@ def _alone(product: Callable[[Tensor], Tensor]) -> Products:
 
 
 def _run(loop: Loop, a: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-    """Runs a loop over time from the input gates [T, …, G·Q]; returns the outputs [T, …, Q] and
-    the last state."""
-    if len(a) == 1:  # one step of a search
+    """Runs a recurrent layer's loop over time, given the input gates [T, …, G·Q]. Returns the
+    outputs [T, …, Q] and the last state."""
+    if len(a) == 1:  # a single decoder step, as in a search
         state = loop.step(a[0], loop.products(state[0])[0], state)
         return state[0].unsqueeze(0), state
     outputs = []

@@ -21,7 +21,7 @@ from nmt.storage.cache import cache_folder
 
 log = logging.getLogger(__name__)
 SWITCH = "NMT_NATIVE"
-"""Environment variable that disables the C++ extension if it is 0."""
+"""Environment variable that disables the C++ extension if set to 0."""
 FLAGS = [
     *("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared"),
     *("-fno-math-errno", "-fno-trapping-math"),
@@ -30,7 +30,7 @@ FLAGS = [
 """Compiler options. Vectorisation needs -fno-math-errno and -fno-trapping-math, which keep the
 meaning of NaN and infinity."""
 TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-"""Supported data types, with the suffixes of the C++ functions for them."""
+"""Supported data types, each with the suffix of the names of its C++ functions."""
 
 
 def usable(*tensors: Tensor) -> bool:
@@ -64,8 +64,8 @@ _CONVERTED: dict[type, Any] = {
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Returns the loaded library; None, with one log line, if it is disabled or cannot be
-    compiled."""
+    """Returns the loaded C++ library. If the library is disabled or cannot be compiled, logs the
+    reason once and returns None."""
     if os.environ.get(SWITCH) == "0":
         log.info("%s=0: training runs without the C++ extension", SWITCH)
         return None
@@ -78,8 +78,8 @@ def library() -> ctypes.CDLL | None:
 
 
 def _compiled(compiler: str) -> Path:
-    """Returns the path of the library, and compiles it if it is missing for these sources,
-    compiler and processor."""
+    """Returns the path of the compiled library. Compiles the library if the cache has none for the
+    current sources, compiler and processor."""
     folder = Path(__file__).parent
     sources = [str(path) for path in sorted(folder.glob("*.cpp"))]
     contents = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.[ch]*"))]
@@ -106,6 +106,6 @@ def _openmp() -> list[str]:
 
 
 def _output(*command: str) -> str:
-    """Runs a command and returns its output. Raises OSError if it cannot be started, or
-    SubprocessError with its messages if it fails."""
+    """Runs a command and returns its output (stdout). Raises OSError if the command cannot be
+    started, or SubprocessError with its error output (stderr) if it fails."""
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout

@@ -1,4 +1,5 @@
-"""Operations of search steps in C++ (decoding.cpp), except the matrix multiplications.
+"""Python interface of decoding.cpp: operations of search steps in C++, except most matrix
+multiplications.
 
 decoding.cpp names the PyTorch equivalent of every function. All tensors are float32, on a CPU, and
 without gradients.
@@ -23,12 +24,12 @@ def attention(
     sentences: Int[Tensor, " N"],
     direction: Float[Tensor, " K"] | None,
 ) -> Float[Tensor, "N S"]:
-    """Returns the attention weights; padding has weight 0.
+    """Returns the attention weights of each row; padding has weight 0.
 
     query: projected queries
     keys: keys of the memory
     mask: True for source positions that are not padding
-    sentences: index of each row's sentence
+    sentences: sentence index of each row
     direction: v of additive scores vᵀ tanh(q + k / 2); None for scores qᵀ k
     """
     keys = keys.contiguous()
@@ -51,8 +52,8 @@ def attention(
 def weighted_sum(
     weights: Float[Tensor, "N S"], values: Float[Tensor, "B S M"], sentences: Int[Tensor, " N"]
 ) -> Float[Tensor, "N M"]:
-    """Returns the weighted sum of the values of each row's sentence; `sentences` holds the index
-    of each row's sentence."""
+    """Returns the weighted sum of memory values for each row; `sentences` contains the sentence
+    index of each row."""
     values = values.contiguous()
     sums = torch.empty(len(weights), values.size(2))  # [N, M]
     sizes = (*weights.shape, values.size(2))
@@ -61,8 +62,8 @@ def weighted_sum(
 
 
 def quantize(x: Float[Tensor, "N K"]) -> tuple[UInt8[Tensor, "N K"], Float[Tensor, " N"]]:
-    """Quantizes each row to 8 bits. Returns the quantized rows, and the largest absolute value of
-    each row. 0 becomes 128, and the largest value lies 127 steps away from it."""
+    """Quantizes each row to unsigned 8-bit integers. Returns the quantized rows, and the largest
+    absolute value of each row. 0 becomes 128; the largest absolute value becomes 128 ± 127."""
     low = torch.empty(x.shape, dtype=torch.uint8)  # [N, K]
     largest = torch.empty(len(x))  # [N]
     call("search_quantize", *x.shape, x.contiguous(), low, largest)
@@ -78,7 +79,7 @@ def rescale_(
 
 
 def tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Returns the hyperbolic tangent."""
+    """Returns the element-wise hyperbolic tangent."""
     y = torch.empty(x.shape)
     call("search_tanh", x.numel(), x.contiguous(), y)
     return y
@@ -87,13 +88,13 @@ def tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def best(
     logits: Float[Tensor, "N V"], count: int, end: int
 ) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"], Float[Tensor, " N"]]:
-    """Returns the most probable tokens of each row, PAD and BOS excluded.
+    """Finds the most probable tokens of each row, PAD and BOS excluded.
 
     logits: unnormalised log-probabilities
     count: k, number of tokens per row
     end: id of EOS; all smaller ids except UNK are excluded
 
-    The result contains the log-probabilities of the tokens, largest first, their ids, and the
+    Returns the log-probabilities of the tokens, largest first, the token ids, and the
     log-probability of EOS.
     """
     values = torch.empty(len(logits), count)  # [N, k]
@@ -105,8 +106,8 @@ def best(
 
 @functools.cache
 def matrix_product(precision: str) -> int | None:
-    """Returns the address of the matrix multiplication function in PyTorch's library; None if no
-    fast one is exported.
+    """Returns the address of a fast matrix multiplication function in PyTorch's library; None if
+    the library exports none.
 
     precision: float32, bfloat16 or int8; int8 uses the bfloat16 function, because no 8-bit one is
         exported
@@ -127,12 +128,13 @@ def read_both_directions(
     lengths: Int[Tensor, " B"],
     weights: Sequence[Tensor],
 ) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B H"]]:
-    """Runs a bidirectional layer of gated recurrent units; outputs are zeros at padding.
+    """Runs a bidirectional layer of gated recurrent units (GRU); outputs are 0 at padding.
 
     precision: precision of the matrix multiplications; weights are bfloat16 unless it is float32
-    x: inputs
+    x: input vectors
     lengths: number of tokens of each sentence
-    weights: weight and bias of input gates and of state gates, for each direction in turn
+    weights: weight and bias of the input gates, then of the state gates, first for the forward and
+        then for the backward direction
 
     Returns the outputs and the last states.
     """

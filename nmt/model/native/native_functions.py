@@ -1,8 +1,8 @@
-"""Autograd functions of the C++ extension; each names its equivalent in PyTorch.
+"""Autograd functions of the C++ extension.
 
-A decoder that attends within its recurrence reads one memory T times. The backward pass of each
-step adds its share to the gradient of the keys in place. The gradient of the values is one matrix
-multiplication for all steps, as in layers/loop_products.py.
+A decoder that attends within its recurrence reads the same memory at each of T steps. The backward
+pass of each step adds its contribution to the gradient of the keys in place. The gradient of the
+values is one matrix multiplication for all steps, as in layers/loop_products.py.
 """
 
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from torch.autograd import Function
 from nmt.model.native.kernel_library import TYPES, call
 
 Form = Literal["additive", "product"]
-"""Equation of the attention score in attention.cpp: additive, or a dot product."""
+"""Type of score equations in attention.cpp: additive, or a dot product."""
 PARTS = 16
-"""Number of chunks of logit rows that threads process. It is constant, so that rounding does not
-depend on the number of threads."""
+"""Number of chunks into which rows of logits are divided among threads. The number is constant, so
+that rounding does not depend on the number of threads."""
 LOGITS = 2**25
-"""Largest number of logits that are kept for the backward pass; 64 MB in bfloat16."""
+"""Maximum number of logits stored for the backward pass; 64 MB in bfloat16."""
 
 
 class NativeGRUStep(Function):
-    """Autograd function: next state [… Q] of a gated recurrent unit from the input gates a [… 3Q],
-    the state gates u [… 3Q] and the state h [… Q]."""
+    """Autograd function: computes the next state [… Q] of a gated recurrent unit from the input
+    gates [… 3Q], the state gates [… 3Q] and the state [… Q]."""
 
     @staticmethod
     def forward(
@@ -46,7 +46,7 @@ class NativeGRUStep(Function):
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, ...]:
         inputs = ctx.saved_tensors
-        gradients = tuple(torch.empty(x.shape, dtype=x.dtype) for x in inputs)  # of a, u and h
+        gradients = tuple(torch.empty(x.shape, dtype=x.dtype) for x in inputs)  # for a, u and h
         kernel = f"gru_backward_{TYPES[inputs[0].dtype]}"
         call(kernel, *ctx.layout, *inputs, d.contiguous(), *gradients)
         return gradients
@@ -56,8 +56,8 @@ class NativeMemory:
     """Encoder memory of B sentences in the form that the C++ extension reads.
 
     form: equation of the attention score
-    keys: annotations in the form that is compared with queries
-    values: annotations in the form that is summed
+    keys: annotations projected for the comparison with queries
+    values: annotations projected for the weighted sum
     mask: True for source positions that are not padding
     direction: vector v of additive scores vᵀ tanh(…); None for dot products
     dtype: data type of the computation
@@ -79,20 +79,21 @@ class NativeMemory:
     def attend(
         self, query: Float[Tensor, "N T K"]
     ) -> tuple[Float[Tensor, "N T S"], Float[Tensor, "N T M"]]:
-        """Returns attention weights and contexts of N · T queries, in their order. All sentences
-        have equally many queries."""
+        """Returns the attention weights and contexts of N · T queries, in the order of the queries.
+        All sentences have equally many queries."""
         return _Attend.apply(query, *self._tensors, self._steps)
 
 
 @dataclass
 class _Steps:
-    """Constants of all decoder steps, and gradient sums over the steps whose backward pass is
-    done.
+    """Constants shared by all decoder steps, and gradient sums over the steps whose backward pass
+    is done.
 
     form: equation of the attention score
     mask: True for source positions that are not padding
     tape: weights [B, n, S] and context gradients ∂L/∂c [B, n, M] of each step
-    sums: gradients of the keys ∂L/∂k [B, S, K], and of v for each sentence [B, K]
+    sums: gradients of the keys [B, S, K], and of the vector v of additive scores for each sentence
+        [B, K]
     """
 
     form: Form
@@ -102,8 +103,9 @@ class _Steps:
 
 
 class _Collect(Function):
-    """Autograd function: keys, values and direction in the dtype of the extension. Its backward
-    pass runs after those of all attention steps and returns the summed gradients."""
+    """Autograd function: converts keys, values and direction to the dtype of the extension. Its
+    backward pass runs after the backward passes of all attention steps and returns the summed
+    gradients."""
 
     @staticmethod
     def forward(
@@ -127,8 +129,8 @@ class _Collect(Function):
 
 
 class _Attend(Function):
-    """Autograd function: attention weights and contexts. Its backward pass adds the gradients of
-    keys, values and direction to the sums of all steps."""
+    """Autograd function: computes attention weights and contexts. Its backward pass adds the
+    gradients of keys, values and direction to the sums over all steps."""
 
     @staticmethod
     def forward(
@@ -167,13 +169,14 @@ class _Attend(Function):
 
 
 class NativeCrossEntropy(Function):
-    """Autograd function: smoothed loss and negative log-likelihood, each summed over n tokens.
+    """Autograd function: computes the smoothed loss and the negative log-likelihood, each summed
+    over n tokens.
 
     x: input features of the output layer [n, D]
     weight, bias: parameters of the output layer, [V, D] and [V]
     targets: gold tokens [n]
     smoothing: label smoothing, 0 to 1
-    agreement: factor of the divergence between rows 2i and 2i + 1; 0 if rows are not pairs
+    agreement: weight of the divergence between rows 2i and 2i + 1; 0 if rows are not pairs
     dtype: data type of the matrix multiplications
     """
 

@@ -22,7 +22,7 @@ from nmt.model.layers.numeric import to_float
 class Pooled:
     """Features of B texts, pooled from N encoder rows.
 
-    features: F values for each text
+    features: pooled vector of each text, of size F
     weights: attention weights of H hops over the S positions of each row; None if the pooling has
         no weights. Each hop's weights sum to 1 over all rows of a text, and padding has weight 0
     penalty: loss term of each text; None without a penalty
@@ -38,8 +38,8 @@ class Pooling(nn.Module):
     default, a text is one row of the encoder memory.
 
     memory_size: M, features of each memory position
-    feature_size: F, values per text in the result
-    splits: whether each sentence of a text is a row of its own
+    feature_size: F, size of the pooled vector of a text
+    splits: whether each sentence of a text is a separate row of the encoder memory
     attends: whether the pooling has attention weights to display
     """
 
@@ -52,16 +52,17 @@ class Pooling(nn.Module):
         self.feature_size = memory_size
 
     def scores(self, memory: Encoded) -> Float[Tensor, "N S H"]:
-        """Returns the scores of each position for each of H hops, before the softmax.
+        """Returns the attention score of each position for each of H hops, before the softmax.
 
-        memory: annotations of N rows
+        memory: encoder memory, with the annotations of N rows
         """
         raise NotImplementedError
 
     def weights(self, memory: Encoded) -> Float[Tensor, "N H S"]:
-        """Returns the softmax of the scores over the positions of each row, padding excluded.
+        """Returns the attention weights: softmax of the scores over the positions of each row,
+        padding excluded.
 
-        memory: annotations of N rows
+        memory: encoder memory, with the annotations of N rows
         """
         # [N, S, H]
         scores = to_float(self.scores(memory)).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf)
@@ -70,21 +71,22 @@ class Pooling(nn.Module):
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         """Returns the pooled features of B texts.
 
-        memory: annotations of N rows
-        counts: number of rows of each text
+        memory: encoder memory, with the annotations of N rows
+        counts: number of memory rows of each text
         """
         weights = self.weights(memory)  # [N, H, S]
         return Pooled(gather(weights, memory), weights)
 
 
 BASE = Pooling
-"""Base class of all poolings, checked by the configuration."""
+"""Base class that every pooling in a configuration must extend."""
 
 
 def gather(weights: Float[Tensor, "N H S"], memory: Encoded) -> Float[Tensor, "N HM"]:
-    """Returns the weighted sums of the annotations, with the sums of all hops concatenated.
+    """Returns the attention-weighted sums of the annotations, with the sums of all hops
+    concatenated.
 
     weights: attention weights of each hop
-    memory: annotations of N rows
+    memory: encoder memory, with the annotations of N rows
     """
     return torch.bmm(weights.to(memory.values.dtype), memory.values).flatten(1)

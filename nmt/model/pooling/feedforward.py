@@ -16,7 +16,7 @@ from nmt.model.pooling import Pooling
 
 
 class Feedforward(Pooling):
-    """Pooling by feed-forward attention."""
+    """Pooling by feed-forward attention (Raffel & Ellis 2016)."""
 
     def __init__(self, *, memory_size: int) -> None:
         super().__init__(memory_size=memory_size)

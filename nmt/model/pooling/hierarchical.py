@@ -21,7 +21,7 @@ from nmt.model.pooling.word_context import WordContext
 
 
 class Hierarchical(Pooling):
-    """Pooling by attention over words, then over sentences.
+    """Pooling by attention over the words of each sentence, then over the sentences of the text.
 
     hidden_size: length of both context vectors
     sentence_size: units per direction of the recurrent network over sentences
@@ -40,7 +40,7 @@ class Hierarchical(Pooling):
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         words = self.words(memory, counts)  # features [N, M], weights [N, 1, S]
-        longest = int(counts.max())  # C, the largest number of sentences
+        longest = int(counts.max())  # C, the maximum number of sentences
         mask = torch.arange(longest, device=counts.device) < counts.unsqueeze(1)  # [B, C]
         sentences = words.features.new_zeros(*mask.shape, words.features.size(1))  # [B, C, M]
         # Row i of the features is the i-th sentence of all texts, in the order of the mask.

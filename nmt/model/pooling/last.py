@@ -1,4 +1,4 @@
-"""The encoder's last state as the text vector: a baseline without attention.
+"""Text vector from the encoder's last state: a baseline without attention.
 
     features = [→h_S; ←h_1]
 
@@ -14,7 +14,7 @@ from nmt.model.pooling import Pooled, Pooling
 
 
 class Last(Pooling):
-    """Pooling that returns the encoder's last state."""
+    """Pooling that returns the encoder's last state, without attention."""
 
     attends = False
 

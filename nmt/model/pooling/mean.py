@@ -16,4 +16,4 @@ class Mean(Pooling):
     """Mean pooling over all positions, without parameters."""
 
     def scores(self, memory: Encoded) -> Float[Tensor, "N S H"]:
-        return memory.values.new_zeros(*memory.mask.shape, 1)  # equal scores, equal weights
+        return memory.values.new_zeros(*memory.mask.shape, 1)  # equal scores give equal weights

@@ -19,11 +19,11 @@ from nmt.model.pooling import Pooled, Pooling, gather
 
 
 class Structured(Pooling):
-    """Pooling by self-attention with several hops.
+    """Pooling by self-attention with several hops (Lin et al. 2017).
 
     hops: number of weighted sums per text
     hidden_size: number of hidden units of the scores
-    penalty: factor of the penalty for hops with similar weights, in the loss of each text
+    penalty: weight of the penalty on similar hops, added to the loss of each text
     """
 
     def __init__(

@@ -95,7 +95,7 @@ class MinimumRisk:
         scale: float,
     ) -> Float[Tensor, ""]:
         """Returns `scale` times the summed risk of B sentences, with its gradient. C is the
-        largest number of candidates; sentences with fewer are padded."""
+        maximum number of candidates; sentences with fewer are padded."""
         device = memory.values.device
         count = max(map(len, proposed))
         candidates: list[Candidate] = []

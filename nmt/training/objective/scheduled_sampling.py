@@ -73,7 +73,7 @@ class ScheduledSampling:
         token.
 
         step: number of updates done so far
-        total: largest number of updates in the training
+        total: maximum number of updates in the training
         """
         k = self.updates or max(1, round(self.pace * total))
         if self.decay == "constant":

@@ -31,7 +31,7 @@ from nmt.training.task import FinalResult, Task, Validation, ValidationStopped, 
 
 log = logging.getLogger(__name__)
 MOST_LINES = 30
-"""Largest number of labels whose results are logged individually."""
+"""Maximum number of labels whose results are logged individually."""
 
 
 class ClassificationTask(Task):
@@ -44,7 +44,7 @@ class ClassificationTask(Task):
     batching: size and order of batches
     metric: metric that selects the best weights, macro_f1, accuracy or loss
     seed: random seed of data order and dropout
-    max_tokens: largest number of tokens per text; longer texts are truncated
+    max_tokens: maximum number of tokens per text; longer texts are truncated
     ranks: processes that train together
     """
 
@@ -214,7 +214,8 @@ def _figures(figures: Mapping[str, Any]) -> list[str]:
 
 
 def _some(labels: Sequence[str], most: int = 10) -> str:
-    """Returns a comma-separated list of the first `most` labels, each truncated to 30 characters."""
+    """Returns a comma-separated list of the first `most` labels, each truncated to 30
+    characters."""
     names = [label if len(label) <= 30 else f"{label[:29]}…" for label in labels[:most]]
     more = (
         f" and {len(labels) - most:,} more; check that data.label is the right column"

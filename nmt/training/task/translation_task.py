@@ -59,7 +59,7 @@ class TranslationTask(Task):
     metric: metric that selects the best weights
     search: search for the test set; validation uses greedy search
     seed: random seed of data order and dropout
-    max_validation: largest number of sentences to translate in a validation; 0 for all
+    max_validation: maximum number of sentences to translate in a validation; 0 for all
     options: keyword arguments of `Translator`
     ranks: processes that train together
     samples: number of sentences in the samples of a validation; 0 disables samples and the

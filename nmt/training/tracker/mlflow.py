@@ -8,7 +8,7 @@ from typing import Any
 from nmt.training.tracker import Tracker, known, remember
 
 LONGEST = 500
-"""Largest number of characters of a recorded parameter value; longer values are truncated."""
+"""Maximum number of characters of a recorded parameter value; longer values are truncated."""
 
 
 class MLflow(Tracker):

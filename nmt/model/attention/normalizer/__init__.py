@@ -11,4 +11,4 @@ from collections.abc import Callable
 from torch import Tensor
 
 Normalizer = Callable[[Tensor], Tensor]
-"""Type of normalisers: function from scores [… S] to weights [… S]."""
+"""Type of normalisers: functions from attention scores [… S] to attention weights [… S]."""

@@ -24,7 +24,7 @@ class _Entmax15(Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
         x = (z - z.amax(-1, keepdim=True)) / 2
-        # Values below −1 are outside the support. The bound makes masked scores finite.
+        # Values below −1 get weight 0. The lower bound makes masked scores finite.
         ranked = x.sort(-1, descending=True).values.clamp(min=-2.0)  # [… S]
         k = torch.arange(1, x.size(-1) + 1, device=x.device, dtype=x.dtype)  # [S]
         mean = ranked.cumsum(-1) / k  # [… S], of the k largest scores
@@ -44,7 +44,7 @@ class _Entmax15(Function):
 
 
 class Entmax15:
-    """1.5-entmax of each row of scores."""
+    """1.5-entmax normaliser: maps each row of scores to weights that sum to 1, some exactly 0."""
 
     all_positive = False
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Softmax:
-    """Softmax of each row of scores."""
+    """Softmax normaliser: maps each row of scores to positive weights that sum to 1."""
 
     def __call__(self, scores: Float[Tensor, "*rows S"]) -> Float[Tensor, "*rows S"]:
         return scores.softmax(-1)

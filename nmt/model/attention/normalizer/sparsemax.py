@@ -20,7 +20,7 @@ class _Sparsemax(Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
         z = z - z.amax(-1, keepdim=True)
-        # Values below −1 are outside the support. The bound makes masked scores finite.
+        # Values below −1 get weight 0. The lower bound makes masked scores finite.
         ranked = z.sort(-1, descending=True).values.clamp(min=-2.0)  # [… S]
         k = torch.arange(1, z.size(-1) + 1, device=z.device, dtype=z.dtype)  # [S]
         sums = ranked.cumsum(-1)  # [… S], of the k largest scores
@@ -39,7 +39,7 @@ class _Sparsemax(Function):
 
 
 class Sparsemax:
-    """Sparsemax of each row of scores."""
+    """Sparsemax normaliser: maps each row of scores to weights that sum to 1, some exactly 0."""
 
     all_positive = False
 

@@ -1,9 +1,9 @@
-"""Windows: restrictions of the source positions that attention can select.
+"""Attention windows: restrictions of the source positions that attention can select.
 
 A window receives the scores of N rows at T decoder steps, with −∞ at padding, and returns the
-attention weights. It changes the scores before normalisation or the weights after it. The state of
-a window between decoder steps is passed in and returned, as tensors with rows first. Each window
-is one file in this folder and one YAML file in conf/window.
+attention weights. A window changes the scores before normalisation or the weights afterwards. Its
+state between decoder steps is passed in and returned, as tensors whose first dimension is the row.
+Each window is one file in this folder and one YAML file in conf/window.
 
 Reading order: this file, local_m, local_p, hard, monotonic.
 """
@@ -19,16 +19,17 @@ from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.model.attention.normalizer import Normalizer
 
 WindowState = tuple[Tensor, ...]
-"""State of a window between decoder steps: tensors with rows first."""
+"""State of an attention window between decoder steps: tensors whose first dimension is the row."""
 
 
 class Window(nn.Module):
-    """Base class of windows, and the window `global`, which allows all positions.
+    """Base class of attention windows. The class is also the window `global`, which allows all
+    positions.
 
     query_size: features of a query
-    query_layer: linear map of the query, whose output is an input of the window; None if the
-        window does not depend on the query
-    recurs: whether a decoder step depends on the weights of the previous step
+    query_layer: linear layer from the query to an input of the window; None if the window does not
+        depend on the query
+    recurs: whether the weights of a decoder step depend on those of the previous step
     normalizes: whether the window calls the normaliser
     needs_reward: whether the window samples positions and learns from a reward (`reinforce_loss`)
     all_positive: whether all weights inside the window are above 0, so that their logarithms exist
@@ -48,8 +49,8 @@ class Window(nn.Module):
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error if a positional window is combined with several sources, whose positions
-        have no common order."""
+        """Yields an error if a positional window is combined with several sources, because their
+        positions have no common order."""
         if cls.positional and run.sources + run.pictures > 1:
             yield ConfigError(
                 "window",
@@ -75,8 +76,8 @@ class Window(nn.Module):
     ) -> tuple[Float[Tensor, "N T S"], WindowState]:
         """Returns the attention weights, and the window state after the last decoder step.
 
-        scores: attention scores; −∞ at padding
-        query: outputs of `query_layer`; None without that layer
+        scores: attention scores, −∞ at padding
+        query: outputs of `query_layer`; None if the window has no such layer
         state: window state before the first of the T steps
         normalizer: function from scores to weights
         """
@@ -85,23 +86,24 @@ class Window(nn.Module):
     def reinforce_loss(
         self, state: WindowState, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]
     ) -> Float[Tensor, ""]:
-        """Returns the REINFORCE loss of a window that samples positions (`needs_reward`).
+        """Returns the REINFORCE loss of a window that samples positions (if `needs_reward` is
+        True).
 
         state: window state after the last decoder step
-        log_likelihood: log-likelihood of each row's target tokens given the sampled positions,
-            detached
+        log_likelihood: log-likelihood of each row's target tokens given the sampled positions, in
+            nats, without gradient
         real: True for decoder steps that are not padding
         """
         raise NotImplementedError
 
 
 BASE = Window
-"""Base class of all windows, checked by the configuration."""
+"""Base class that every attention window in a configuration must extend."""
 
 
 def source_lengths(scores: Float[Tensor, "N T S"]) -> Int[Tensor, "N 1"]:
     """Returns the number of source positions of each row, padding excluded.
 
-    scores: attention scores; −∞ at padding
+    scores: attention scores, −∞ at padding
     """
     return (scores[:, 0] > -torch.inf).sum(-1, keepdim=True)

@@ -5,8 +5,8 @@ one. Sampling has no gradient, so an estimator replaces it:
 
 straight_through    the backward pass treats the sampled one-hot vector as the weights it was
                     sampled from (Bengio et al. 2013): low variance, small bias
-reinforce           unbiased gradient of the paper's bound (eq. 11 and 12): sampled positions s̃
-                    under which the target y is more probable than usual become more probable
+reinforce           unbiased gradient of the paper's lower bound (eq. 11 and 12). Sampled positions
+                    s̃ become more probable if the target y is more probable than usual under them
 
     ∂ log p(y|s̃) + λ_r (log p(y|s̃) − b) ∂ log p(s̃) + λ_e ∂ H[s̃]
     b ← 0.9 b + 0.1 log p(y|s̃)
@@ -34,13 +34,14 @@ REINFORCE_KEYS = ("reward", "entropy", "expected", "decay")
 
 
 class Hard(Window):
-    """Window of a single position. All keys except `estimator` are for the estimator `reinforce`.
+    """Attention window that selects a single position. All arguments except `estimator` apply to
+    the estimator `reinforce` only.
 
     estimator: gradient estimator of the sampled position
-    reward: factor of the reward term
-    entropy: factor of the entropy term
+    reward: weight λ_r of the reward term in the gradient
+    entropy: weight λ_e of the entropy term in the gradient
     expected: fraction of sentences that are trained with the weights instead of samples, 0 to 1
-    decay: decay of the mean reward per update, 0 to 1
+    decay: decay of the running mean reward per update, 0 to 1
     """
 
     all_positive = False
@@ -70,8 +71,8 @@ class Hard(Window):
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the keys of the estimator `reinforce` if another estimator is used, each with
-        the reason."""
+        """Returns the configuration keys that only the estimator `reinforce` uses, each with the
+        reason, if another estimator is configured; else an empty mapping."""
         if run.value("window.estimator") == "reinforce":
             return {}
         keys = [f"window.{key}" for key in REINFORCE_KEYS]
@@ -80,9 +81,9 @@ class Hard(Window):
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
         """Returns the state of the estimator `reinforce` in training; an empty tuple otherwise.
 
-        The state has three tensors: rows trained with the weights instead of samples [N],
-        log-probabilities of the sampled positions so far [N, T], and entropies of the weights so
-        far [N, T].
+        The state has three tensors. The first marks the rows that are trained with the weights
+        instead of samples [N]. The second contains the log-probability of the sampled position at
+        each decoder step so far [N, T], the third the entropy of the weights at each step [N, T].
         """
         if not (self.needs_reward and self.training):
             return ()

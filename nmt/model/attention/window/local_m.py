@@ -15,7 +15,7 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 
 
 class LocalM(Window):
-    """Window whose centre moves one position per decoder step.
+    """Attention window whose centre moves one source position per decoder step.
 
     distance: source positions on each side of the centre
     """
@@ -28,7 +28,7 @@ class LocalM(Window):
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
         """Returns the index of the first decoder step, 0, for each row [N]."""
-        # [N], next step
+        # [N], index of the next decoder step
         return (torch.zeros(rows, dtype=torch.long, device=encoded.values.device),)
 
     def forward(

@@ -21,10 +21,10 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 
 
 class LocalP(Window):
-    """Window around a predicted source position.
+    """Attention window centred on a predicted source position.
 
     distance: source positions on each side of the centre
-    normalized: whether the weights sum to 1
+    normalized: whether the weights of a decoder step sum to 1
     """
 
     positional = True
@@ -37,7 +37,7 @@ class LocalP(Window):
         self.v = nn.Parameter(torch.empty(query_size).uniform_(-1, 1) * query_size**-0.5)  # [P]
 
     def centres(self, query: Float[Tensor, "N T P"], lengths: Tensor) -> Float[Tensor, "N T"]:
-        """Returns the predicted centre of each window, as a source position.
+        """Returns the predicted centre of each window, a fractional source position.
 
         query: outputs of `query_layer`
         lengths: source lengths [N, 1], in tokens

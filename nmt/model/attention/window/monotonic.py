@@ -27,10 +27,10 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 
 
 class Monotonic(Window):
-    """Window that moves only to the right.
+    """Attention window that moves only to the right.
 
-    offset: initial value of the learnt offset of the scores
-    noise: whether noise is added to the scores in training
+    offset: initial value of the learnt offset r that is added to the scores
+    noise: whether standard normal noise is added to the scores in training
     """
 
     recurs = True
@@ -48,7 +48,7 @@ class Monotonic(Window):
         position."""
         dtype = torch.promote_types(encoded.values.dtype, torch.float32)
         weights = encoded.values.new_zeros(rows, encoded.mask.size(1), dtype=dtype)  # [N, S]
-        weights[:, 0] = 1.0  # the first step begins at the first word
+        weights[:, 0] = 1.0  # the first decoder step starts at the first position
         return (weights,)
 
     def forward(
@@ -67,16 +67,16 @@ class Monotonic(Window):
                 energies = energies + torch.randn_like(energies)  # noise drives p towards 0 or 1
             weights = expectation(torch.sigmoid(energies).masked_fill(is_last, 1.0), previous)
         else:
-            stops = (energies > 0) | is_last  # [N, S]; p > 1/2 where the energy is positive
-            is_ahead = previous.cumsum(-1) > 0.5  # at or right of the previous position
+            stops = (energies > 0) | is_last  # [N, S]; p > 1/2 where the score is positive
+            is_ahead = previous.cumsum(-1) > 0.5  # at the previous position or to the right of it
             position = (stops & is_ahead).int().argmax(-1)  # [N]
             weights = F.one_hot(position, scores.size(2)).to(scores.dtype)  # [N, S]
         return weights.unsqueeze(1), (weights.to(previous.dtype),)
 
 
 def expectation(p: Float[Tensor, "N S"], previous: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
-    """Returns the expected attention weights of a decoder step. Products over ranges of positions
-    are differences of cumulative sums of logarithms.
+    """Returns the expected attention weights of one decoder step. Products over ranges of positions
+    are computed in log space, as differences of cumulative sums.
 
     p: probability of stopping at each position
     previous: expected weights of the previous decoder step

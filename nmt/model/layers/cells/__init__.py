@@ -1,5 +1,5 @@
-"""Recurrent cells. Each cell is one file in this folder, with its equations; the file name is the
-name of the cell.
+"""Recurrent cells. Each cell is one file in this folder, which begins with the equations of the
+cell; the file name is the name of the cell.
 
 Reading order: gru, lstm, norm_gru, norm_lstm.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nmt.model.layers.recurrence import Recurrent
 
 NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
-"""Names of all cells."""
+"""Names of all recurrent cells."""
 
 if TYPE_CHECKING:
     CellName = str
@@ -20,7 +20,8 @@ else:
 
 
 def cell_class(name: CellName) -> type[Recurrent]:
-    """Returns the layer class of a cell: the only subclass of `Recurrent` in the cell's file.
+    """Returns the layer class of a recurrent cell: the only subclass of `Recurrent` in the cell's
+    file.
 
     name: name of the cell
     """
@@ -36,9 +37,9 @@ def cell_class(name: CellName) -> type[Recurrent]:
 
 
 def recurrent(name: CellName, *sizes: int, **options: Any) -> Recurrent:
-    """Creates a recurrent layer.
+    """Creates a recurrent layer with the given cell.
 
-    name: name of the cell
-    sizes, options: arguments of `Recurrent`
+    name: name of the recurrent cell, such as "gru"
+    sizes, options: positional and keyword arguments of `Recurrent`
     """
     return cell_class(name)(*sizes, **options)

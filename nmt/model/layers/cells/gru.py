@@ -20,7 +20,7 @@ from nmt.model.native.native_functions import NativeGRUStep
 
 
 class GRU(Recurrent):
-    """Layer of gated recurrent units; the state is (h,)."""
+    """Recurrent layer of gated recurrent units (GRU); the state is (h,)."""
 
     gates = 3
     torch_layer = nn.GRU
@@ -59,7 +59,8 @@ class GRU(Recurrent):
 
 
 def gru(a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None) -> CellState:
-    """Returns the state after one time step, computed by the C++ extension where it applies.
+    """Returns the state of a gated recurrent unit after one time step. The C++ extension computes
+    it for supported devices and dtypes.
 
     a: input gates [… 3Q]
     u: state gates [… 3Q]

@@ -18,7 +18,7 @@ from nmt.model.layers.recurrence import CellState, Recurrent
 
 
 class LSTM(Recurrent):
-    """Layer of long short-term memory units; the state is (h, c)."""
+    """Recurrent layer of long short-term memory units (LSTM); the state is (h, c)."""
 
     gates = 4
     state_parts = 2
@@ -45,7 +45,7 @@ def lstm(
     update_mask: Tensor | None = None,
     norm: Callable[[Tensor], Tensor] | None = None,
 ) -> CellState:
-    """Returns the state after one time step of a long short-term memory.
+    """Returns the state of a long short-term memory (LSTM) after one time step.
 
     a: input gates [… 4Q]
     u: state gates [… 4Q]

@@ -9,6 +9,6 @@ from nmt.model.layers.cells.gru import GRU
 
 
 class NormGRU(GRU):
-    """Layer of gated recurrent units with normalised gates."""
+    """Recurrent layer of gated recurrent units (GRU) with layer-normalised gates."""
 
     normalized = True

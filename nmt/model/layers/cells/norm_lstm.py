@@ -20,7 +20,7 @@ from nmt.model.layers.recurrence import CellState
 
 
 class NormLSTM(LSTM):
-    """Layer of long short-term memory units with normalised gates."""
+    """Recurrent layer of long short-term memory units (LSTM) with layer-normalised gates."""
 
     normalized = True
 
@@ -29,7 +29,9 @@ class NormLSTM(LSTM):
     ) -> None:
         super().__init__(input_size, hidden_size, directions, **options)
         self.carried_norm = GateNorm(1, hidden_size, directions)
-        with torch.no_grad():  # normalisation removes the forget bias, so it is set again
+        with (
+            torch.no_grad()
+        ):  # normalisation removes the bias of the forget gate, so it is set here
             self.input_norm.bias.select(-2, 1).fill_(1.0)  # type: ignore[operator, union-attr]
 
     def cell(
