@@ -31,9 +31,8 @@ class Copying(nn.Module):
         super().__init__()
         self.gate = PackableLinear(readout_size, 1)
         nn.init.xavier_uniform_(self.gate.weight)
-        nn.init.constant_(
-            self.gate.bias, 2.0
-        )  # g starts near 1, because attention is uninformative at first
+        # g starts near 1, because attention is uninformative at first.
+        nn.init.constant_(self.gate.bias, 2.0)
 
     def generated(self, readout: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows 1"]:
         """Returns the probability g that each token is generated from the vocabulary instead of

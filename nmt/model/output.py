@@ -69,8 +69,7 @@ class OutputLayer:
     ) -> Float[Tensor, "N T V"]:
         """Returns the log-probabilities of the next token at each position.
 
-        output: decoder output from `Seq2Seq.decode`, whose `readout` is the input of the output
-            layer
+        output: decoder output from `Seq2Seq.decode`, with the layer's input as `readout`
         memory: prepared encoder memory of the sentences
         layout: beam slot of each row in a search; None if all sentences have equally many rows
         """
@@ -86,8 +85,7 @@ class OutputLayer:
         """Returns the log-probabilities of given target tokens, computed for a slice of positions
         at a time to limit memory.
 
-        output: decoder output from `Seq2Seq.decode`, whose `readout` is the input of the output
-            layer
+        output: decoder output from `Seq2Seq.decode`, with the layer's input as `readout`
         memory: prepared encoder memory of the sentences
         words: target token id at each position
         """
@@ -112,8 +110,7 @@ class OutputLayer:
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Computes the cross-entropy of the target tokens, padding excluded.
 
-        output: decoder output from `Seq2Seq.decode`, whose `readout` is the input of the output
-            layer
+        output: decoder output from `Seq2Seq.decode`, with the layer's input as `readout`
         memory: prepared encoder memory of the sentences
         targets: reference tokens, padded with PAD
         smoothing: label smoothing, 0 to 1
@@ -121,8 +118,7 @@ class OutputLayer:
         agreement: weight of the divergence between rows 2i and 2i + 1, two passes over one sentence
             (fused_cross_entropy.py); 0 if every row is a separate sentence
 
-        Returns the smoothed and the plain loss, in nats, summed over the tokens. Only the smoothed
-        loss has a gradient.
+        Returns the smoothed and the plain loss, summed, in nats. Only the former has a gradient.
         """
         is_counted = targets != PAD  # [N, T]
         if weights is not None:
@@ -131,9 +127,7 @@ class OutputLayer:
         is_counted = _passes_last(is_counted, passes)  # [N / passes, T, passes]
 
         def counted(values: Tensor) -> Tensor:
-            return _passes_last(values, passes)[
-                is_counted
-            ]  # [n …]; the passes of a token are adjacent
+            return _passes_last(values, passes)[is_counted]  # [n …]
 
         features = counted(output.readout)  # [n, F]
         generated = None

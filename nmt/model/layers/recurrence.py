@@ -253,7 +253,7 @@ class Recurrent(nn.Module):
         """Runs the layer over the sentences of a batch.
 
         x: input vectors
-            state: initial state; None for zeros
+        state: initial state; None for zeros
         lengths: number of tokens of each sentence, at least 1; None if there is no padding, for
             one direction only
         mask: mask of recurrent dropout; None to draw a new one if the layer has dropout
