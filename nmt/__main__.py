@@ -18,7 +18,7 @@ COMMANDS = {
     "check_attention": "tests whether a custom attention function is correct",
     "cite": "prints the BibTeX entries of the papers behind a model",
 }
-"""Purpose of each command, as `python -m nmt` prints it."""
+"""Purpose of each command, by command name, as printed by `python -m nmt`."""
 
 
 def main() -> None:

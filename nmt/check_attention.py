@@ -1,8 +1,9 @@
 """python -m nmt.check_attention FILE.py:NAME …
 
 Tests custom attention functions, modules and decoders of any signature for properties of attention:
-weights sum to 1, padding has weight 0, and others. Each violated property is explained by a small
-numerical example. The exit status is 1 if a property is violated. In Python, the module can be
+for example, weights sum to 1 and padding has weight 0. Each violated property is explained by a
+small numerical example. The exit status is 1 if a property is violated. In Python, the module can
+be
 called as a function: nmt.check_attention(function).text.
 """
 

@@ -56,8 +56,8 @@ def load(
         shares: positive weight of each model in an ensemble
         unknown: treatment of unknown words: mark, drop or copy
         lexicon: translations of source words, for unknown=copy
-        batch_tokens: largest number of source tokens in a batch
-        max_source: largest number of source tokens in a sentence; longer sentences are cut
+        batch_tokens: maximum number of source tokens in a batch
+        max_source: maximum number of source tokens in a sentence; longer sentences are cut
         max_length_factor, max_length_offset: a translation has at most factor · source tokens +
             offset tokens
 
@@ -141,7 +141,7 @@ def _translator(
             **settings,
         )
     except UserError:
-        raise  # the message already names the option
+        raise  # an error whose message already names the option
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{first.path}: the configuration is invalid ({error})") from error
 
@@ -161,7 +161,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _named(name: str) -> Search:
-    """Returns the search with the given name and the settings of its YAML file.
+    """Returns the search with the given name, with the settings in the search's YAML file.
 
     Raises UserError for an unknown name.
     """
@@ -184,10 +184,10 @@ def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
 
 
 def translator_for(settings: ModelSettings, model: str | list[str] | None = None) -> Translator:
-    """Loads the translator of a command.
+    """Loads the translator that a command's settings describe.
 
     settings: settings of the command
-    model: path of the model, or paths of an ensemble (None: the model of the settings)
+    model: path of the model, or paths of an ensemble; None for the model in the settings
     """
     search = getattr(settings, "search", None)
     lexicon = getattr(settings, "lexicon", None)
@@ -226,7 +226,8 @@ def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
     # On the meta device, wrong weights are detected before memory is allocated.
     with torch.device("meta"), Uninitialized():
         network = make()
-    ckpt.check_weights(network, saved.weights, saved.path)  # shapes before any memory is used
+    # the shapes are checked before any memory is used
+    ckpt.check_weights(network, saved.weights, saved.path)
     weights = {
         id(parameter): nn.Parameter(saved.weights[name].to(parameter.dtype, copy=True))
         for name, parameter in network.named_parameters()
@@ -238,11 +239,11 @@ def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
 
 
 def _checked(saved: Checkpoint, command: str) -> Config:
-    """Returns the configuration of a checkpoint, checked like one from the command line."""
+    """Returns a checkpoint's configuration, validated like one from the command line."""
     ckpt.check_kind(saved, command)
     refuse_missing(saved.meta, saved.path)
     try:
-        # The optimizer is not built, which would take most of a second.
+        # The optimizer is not built for validation, because that would take most of a second.
         config = {**saved.config, "callback": None}
         return COMMANDS[command].of(config, unbuilt={"optimizer"}).values
     except ConfigErrors as error:

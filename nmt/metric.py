@@ -24,23 +24,23 @@ TOKENIZERS = {
     "ko-mecab": "ko kor kore hang",
     "char": "th tha thai lo lao laoo km khm khmr my mya bur mymr",
 }
-"""Languages that are written without spaces between words, by the sacreBLEU tokeniser to use.
+"""Maps each sacreBLEU tokeniser to the languages without spaces between words that need it.
 
 Languages are codes of ISO 639-1 and ISO 639-3, and script subtags of ISO 15924.
 """
 WITHOUT_SPACES = {code: name for name, codes in TOKENIZERS.items() for code in codes.split()}
-"""SacreBLEU tokeniser of each language that is written without spaces, by language code."""
+"""Maps the code of each language written without spaces to its sacreBLEU tokeniser."""
 SCRIPTS = {
     "ja-mecab": re.compile(r"[\u3040-\u30ff]"),
     "zh": re.compile(r"[\u3400-\u9fff\U00020000-\U0003ffff]"),
     "char": re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"),
 }
-"""Patterns of letters in scripts without spaces, by sacreBLEU tokeniser.
+"""Maps sacreBLEU tokenisers to patterns of letters in scripts without spaces.
 
 Kana come first, because Japanese text also contains Chinese characters.
 """
 SCRIPT_SHARE = 0.1
-"""Smallest fraction of letters in a script without spaces for which the script is detected."""
+"""Minimum fraction of letters in a script without spaces for which the script is detected."""
 SCRIPT_LINES = 1000
 """Number of lines used to detect the script of a text."""
 NEEDS = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "ko-mecab": ("mecab_ko", "sacrebleu[ko]")}
@@ -51,7 +51,7 @@ LOWER_IS_BETTER = ("ter", "loss")
 
 @dataclass(frozen=True)
 class Result:
-    """A score of a corpus.
+    """Score of a set of translations in one metric.
 
     score: value in percent; TER may exceed 100
     signature: sacreBLEU's signature, which describes the computation
@@ -69,7 +69,7 @@ class Metric:
         chrF and exact match are always reported
     tokenize: sacreBLEU tokeniser for BLEU; `auto` selects it by the target language
     lowercase: whether to ignore case
-    char_order: largest order of chrF's n-grams, in characters
+    char_order: maximum order of chrF's n-grams, in characters
     """
 
     name: MetricName = "bleu"
@@ -210,7 +210,7 @@ class Metric:
 def script_tokenizer(lines: Sequence[str]) -> str | None:
     """Returns sacreBLEU's tokeniser for the script of a text, or None for a script with spaces."""
     text = "".join(lines[:SCRIPT_LINES])
-    least = SCRIPT_SHARE * sum(map(str.isalpha, text))  # number of letters
+    least = SCRIPT_SHARE * sum(map(str.isalpha, text))  # number of letters in the lines
     return next(
         (n for n, letters in SCRIPTS.items() if len(letters.findall(text)) >= least > 0), None
     )
@@ -222,14 +222,14 @@ def similarity(
     lowercase: bool = False,
     char_order: int = 6,
 ) -> Callable[[str, str], float]:
-    """Returns a function of a sentence and its reference that computes sentence BLEU or chrF.
+    """Returns a function that scores a sentence against its reference by sentence BLEU or chrF.
 
     The scores are from 0 to 100.
 
     name: `bleu` or `chrf`; BLEU uses only the n-gram orders that the sentence has
     tokenize: sacreBLEU tokeniser for BLEU
     lowercase: whether to ignore case
-    char_order: largest order of chrF's n-grams, in characters
+    char_order: maximum order of chrF's n-grams, in characters
     """
     from sacrebleu.metrics import BLEU, CHRF
 

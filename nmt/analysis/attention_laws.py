@@ -24,7 +24,7 @@ from nmt.foundation.errors import UserError
 from nmt.model.decoder import Decoder
 
 TOLERANCE = 1e-9
-"""Largest difference between values that count as equal, in float64."""
+"""Maximum difference between values that count as equal, in float64."""
 SCALE = 1e3
 """Factor for queries and parameters at which an unbounded score gives one position all weight."""
 

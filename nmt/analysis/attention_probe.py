@@ -31,7 +31,7 @@ MEMORY_SIZES = ((SIZE, SIZE), (SIZE, 2 * SIZE), (2 * SIZE, 2 * SIZE))
 """Pairs (encoder size, memory size M) to try; a bidirectional encoder doubles M."""
 VOCABULARY = 11
 MASKED = 0.01
-"""Largest weight of padding for which a layout of the mask is accepted."""
+"""Maximum weight of padding for which a layout of the mask is accepted."""
 ROLES = {
     "lengths": r"len",
     "mask": r"mask|(?<!hs_)pad",
@@ -69,8 +69,8 @@ class AttentionExample:
 class Answer:
     """Output of a call of attention code.
 
-    weights: attention weights [B, S] (None: not returned)
-    context: context vectors [B, M] (None: not returned)
+    weights: attention weights [B, S]; None if not returned
+    context: context vectors [B, M]; None if not returned
     """
 
     weights: Tensor | None

@@ -21,7 +21,7 @@ The colours can be distinguished by colour-blind readers (Okabe and Ito).
 GREY = "#b8b8b8"
 """Colour of the configurations that are neither among the best nor the worst."""
 FEWEST = 10
-"""Smallest number of sentences for a point in the curve of quality by source length."""
+"""Minimum number of sentences for a point in the curve of quality by source length."""
 LEGEND_WIDTH = 2.6
 """Width of a legend entry, in inches."""
 

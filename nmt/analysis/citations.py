@@ -68,7 +68,7 @@ names them.
 def print_papers(model: str | None) -> None:
     """Prints BibTeX entries in alphabetical order of their keys.
 
-    model: run folder or checkpoint whose papers are printed (None: all papers)
+    model: run folder or checkpoint whose papers are printed; None for all papers
     """
     text = PAPERS.read_text(encoding="utf-8")
     entries = {match[1]: match[0] for match in ENTRY.finditer(text)}

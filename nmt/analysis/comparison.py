@@ -32,13 +32,13 @@ from nmt.metric import Metric
 from nmt.tokenizer.words import words
 
 LONGEST = 4
-"""Largest number of words in an n-gram."""
+"""Maximum number of words in an n-gram."""
 ROWS = 12
-"""Largest number of rows in a table of words or n-grams."""
+"""Maximum number of rows in a table of words or n-grams."""
 FEWEST = 3
-"""Smallest number of occurrences of a source word in the table of source words."""
+"""Minimum number of occurrences of a source word in the table of source words."""
 FEWEST_SENTENCES = 5
-"""Smallest number of sentences in a length group."""
+"""Minimum number of sentences in a length group."""
 CHRF_BORDERS = (0, 20, 40, 60, 80, 101)
 """Borders of the chrF intervals in the table of sentences by score, in percent."""
 
@@ -47,13 +47,13 @@ CHRF_BORDERS = (0, 20, 40, 60, 80, 101)
 class Comparison:
     """Comparison of systems on a test set.
 
-    source: source sentences (None: unknown)
+    source: source sentences; None if unknown
     reference: reference of each sentence
     outputs: translations of each system, by name
     metric: options of the metrics
     counts: number of occurrences of target words, for the frequency classes
     counted: name of the file in which the words are counted
-    links: for each sentence, the source word aligned with each reference word (None: unknown)
+    links: for each sentence, the source word aligned with each reference word; None if unknown
     samples: number of bootstrap samples of the significance tests
     trials: number of randomisation trials of the significance tests
     """

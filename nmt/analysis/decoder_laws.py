@@ -22,7 +22,7 @@ LENGTHS = (5, 3, 4)
 STEPS = 4
 """T, target tokens of each sentence of the example."""
 TOLERANCE = 1e-9
-"""Largest difference between values that count as equal, in float64."""
+"""Maximum difference between values that count as equal, in float64."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def evaluate_file(
     metric: metric of the returned score, and options of all metrics
     source: file of source sentences
     references: files with one reference per sentence
-    output: file for the translations (None: not written)
+    output: file for the translations; None for no file
 
     Raises UserError if the files are empty or not aligned.
     """

@@ -22,7 +22,7 @@ class Example:
     """A sentence with its translations by several systems.
 
     number: index of the sentence, from 0
-    source: source sentence (None: unknown)
+    source: source sentence; None if unknown
     reference: reference translation
     outputs: translation of each system
     scores: chrF of each system
@@ -67,7 +67,7 @@ def most_different(comparison: Comparison, count: int) -> list[int]:
     first, *others = comparison.sentence_scores.values()
     if not others:
         return sorted(range(len(first)), key=lambda i: (first[i], i))[:count]
-    # Largest difference from another system, positive if the first system is better
+    # Maximum difference from another system, positive if the first system is better
     leads = [max((first[i] - other[i] for other in others), key=abs) for i in range(len(first))]
     ordered = sorted(range(len(leads)), key=lambda i: (-leads[i], i))
     won = [i for i in ordered if leads[i] > 0]

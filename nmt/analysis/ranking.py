@@ -77,7 +77,7 @@ class Ranking:
     def table(self, names: Sequence[str] | None = None) -> ReportTable:
         """Returns a table with a row for each configuration.
 
-        names: columns of the table, in this order (None: all columns)
+        names: columns of the table, in this order; None for all columns
 
         Raises UserError for an unknown column.
         """

@@ -35,7 +35,7 @@ class Report:
     """Report of training runs.
 
     rankings: one ranking per data set, test before validation
-    state: progress of the runs' sweeps (empty: no sweep)
+    state: progress of the runs' sweeps; empty without a sweep
     failures: failed runs, each with the reason
     """
 
@@ -57,8 +57,8 @@ class Report:
 
         runs: results of finished runs
         swept: finished and unfinished runs of sweeps
-        metric: metric of the ranking (None: the metric that selected the checkpoints, or the first
-            one with a final score)
+        metric: metric of the ranking; None for the metric that selected the checkpoints, or the
+            first one with a final score
         samples: number of bootstrap samples of the tests over sentences
         trials: number of randomisation trials; 0 disables the test
         """
@@ -89,7 +89,7 @@ class Report:
     def tables(self, columns: Sequence[str] | None = None) -> list[ReportTable]:
         """Returns a table for each ranking, and a table of failed runs if there are any.
 
-        columns: columns of the rankings, in this order (None: all columns)
+        columns: columns of the rankings, in this order; None for all columns
         """
         failed = ReportTable("Failed runs", ["run", "reason"], self.failures, keys=2)
         tables = [ranking.table(columns) for ranking in self.rankings]
@@ -233,10 +233,10 @@ def report_folders(
     """Prints the tables of a report and writes its files.
 
     folders: folders of runs or sweeps, or parent folders
-    metric: metric of the ranking (None: the metric that selected the checkpoints)
-    output: path of the files without suffix (None: `report` in the first folder)
+    metric: metric of the ranking; None for the metric that selected the checkpoints
+    output: path of the files without suffix; None for `report` in the first folder
     systems: files with translations of the test set by other tools, added as rows
-    columns: columns of the tables, in this order (None: all columns)
+    columns: columns of the tables, in this order; None for all columns
     figures: file format of the figures, png, pdf or svg
     different_data: whether to accept runs with different data
     samples: number of bootstrap samples of the significance tests

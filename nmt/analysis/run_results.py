@@ -44,9 +44,9 @@ class RunResult:
     data: hashes of the data files
     seconds: duration of the training in seconds
     updates: number of optimizer updates
-    parameters: number of model parameters (None: unknown)
-    memory: peak memory in megabytes (None: unknown)
-    answers: file with translations of another tool (None: the translations of the run)
+    parameters: number of model parameters; None if unknown
+    memory: peak memory in megabytes; None if unknown
+    answers: file with translations of another tool; None for the run's own translations
     typed: values of the command line that started the run, by key
     """
 
@@ -94,8 +94,8 @@ class Configuration:
 
     values: settings that distinguish the configuration from others
     runs: results of the runs, one per seed
-    over_sentences: paired test against the best configuration over test sentences (None: untested)
-    over_seeds: p-value of the test against the best configuration over seeds (None: untested)
+    over_sentences: paired test against the best configuration over test sentences; None if untested
+    over_seeds: p-value of the test against the best configuration over seeds; None if untested
     repeats: further runs with the seed of one of `runs`
     """
 

@@ -25,8 +25,9 @@ class SignificanceResult:
 
     score: score of the system
     confidence: half the width of the score's 95 % confidence interval over test sentences
-    bootstrap: p-value of the paired bootstrap test (None: first system)
-    randomization: p-value of the approximate randomisation test (None: first system, or no test)
+    bootstrap: p-value of the paired bootstrap test; None for the first system
+    randomization: p-value of the approximate randomisation test; None for the first system or
+        without a test
     signature: sacreBLEU's signature with the settings of the test
 
     Both p-values are corrected for the number of comparisons by Holm's method.

@@ -40,7 +40,7 @@ class System:
 
     name: short unique name
     lines: translation of each sentence
-    model: translator (None: the translations come from a file)
+    model: translator; None for a file of translations
     """
 
     name: str
@@ -67,8 +67,8 @@ def compare_systems(
     metric: options of the metrics
     systems: run folders and checkpoints, which translate, or files of translations
     reference: file with one reference per sentence
-    source: file with the source sentences, which models need (None: unknown)
-    train: file in which word frequencies are counted (None: the reference)
+    source: file with the source sentences, which models need; None if unknown
+    train: file in which word frequencies are counted; None for the reference file
     output: path of the output files without suffix
     examples: number of example sentences
     samples: number of bootstrap samples of the significance tests
@@ -109,7 +109,7 @@ def _systems(
     """Returns the systems, with translations from files or models.
 
     paths: run folders, checkpoints, or files of translations
-    source: source sentences (None: unknown)
+    source: source sentences; None if unknown
     reference: path of the reference file
     count: number of lines of the reference
     load: returns the translator of a run folder or checkpoint

@@ -112,7 +112,7 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
     """Returns a table as text with aligned columns. Rows with bold scores begin with a star.
 
     table: table to print
-    width: width in characters (None: the width of the terminal)
+    width: width in characters; None for the width of the terminal
     """
     from rich.console import Console
     from rich.table import Table

@@ -33,8 +33,8 @@ def bare(word: str) -> str:
 class LengthGroup:
     """Group of sentences of similar length.
 
-    low: smallest sentence length in words
-    high: largest sentence length in words
+    low: minimum sentence length in words
+    high: maximum sentence length in words
     sentences: indices of the sentences
     """
 
@@ -55,7 +55,7 @@ def length_groups(lines: Sequence[str], fewest: int = 1) -> list[LengthGroup]:
     """Returns groups of sentences in ascending order of length, without empty lines.
 
     lines: sentences
-    fewest: smallest size of a group; a smaller group is merged with the preceding group
+    fewest: minimum size of a group; a smaller group is merged with the preceding group
     """
     members: dict[int, list[int]] = {}
     for number, line in enumerate(lines):

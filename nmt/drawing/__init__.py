@@ -4,4 +4,4 @@ Reading order: pages, attention_map, plots, the rest in any order.
 """
 
 FIGURES = (".png", ".pdf", ".svg")
-"""Endings of image files, which matplotlib writes."""
+"""File name extensions of the image formats that matplotlib writes."""

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURES = 8
-"""Largest number of sentences in an image file; .html and .json files contain all sentences."""
+"""Maximum number of sentences in an image file; .html and .json files contain all sentences."""
 LONGEST = 60
-"""Largest number of words per sentence in .html and image files; .json files contain all words."""
+"""Maximum number of words per sentence in .html and image files; .json files contain all words."""
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +34,12 @@ class AttentionMap:
     """Attention weights of a sentence pair, from target words to source words or image cells.
 
     source, target: words or subwords
-    weights: attention weights [target, source], by name of the model or head; each row sums to 1
+    weights: attention weights [target, source], by name of the model or head; rows sum to 1 without
+        an image
     ends: whether the last unit of both sides is `</s>`
-    picture: file name of the source image (empty: no image)
-    places: attention weights [target, rows, columns] of the grid cells of the image, by name of the
-        model; for each target word, `weights` and `places` together sum to 1
+    picture: file name of the source image; "" for no image
+    places: attention weights [target, rows, columns] of the image's grid cells, by model name; for
+        each target word, the weights of source words and grid cells sum to 1
     reference: reference of the translation, shown below an image of a single map ("" for none)
     """
 
@@ -88,8 +89,8 @@ def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
     """Writes attention maps to a file, without empty sentences.
 
     maps: one attention map per sentence
-    path: output file; an ending of FIGURES writes an image, .json all values, another ending an
-        HTML page
+    path: output file; .png, .pdf or .svg writes an image, .json writes all values, and any other
+        extension writes an HTML page
     """
     maps = [m for m in maps if m.places or (m.weights and len(m.source) > m.ends)]
     if not maps:
@@ -129,7 +130,7 @@ def _rounded(weights: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def _figure(maps: Sequence[AttentionMap]) -> Figure:
-    """Returns a figure with heat maps, or with images if the source is an image."""
+    """Returns a matplotlib figure with heat maps, or with images if the source is an image."""
     from nmt.drawing import plots
 
     if maps[0].places:
@@ -144,13 +145,13 @@ def _figure(maps: Sequence[AttentionMap]) -> Figure:
         for m in maps
         for name, weights in m.weights.items()
     ]
-    # The models of a sentence are drawn side by side; with one model, two sentences are.
+    # Heat maps of several models are drawn side by side; with one model, two sentences per row.
     models = max(len(m.weights) for m in maps)
     return plots.heat_maps(panels, columns=2 if models == 1 else models)
 
 
 def _section(attention_map: AttentionMap) -> Markup:
-    """Returns the HTML section of a sentence pair: both texts, and a table or images per model."""
+    """Returns the HTML section for a sentence pair: both texts, and a table or images per model."""
     end = -1 if attention_map.ends else None
     sides = (attention_map.source[:end], attention_map.target[:end])
     return render(
@@ -187,7 +188,7 @@ def _pictures(attention_map: AttentionMap) -> list[dict[str, Any]]:
 
 def _picture_label(word: str, weights: np.ndarray) -> str:
     """Returns a description of the attention weights of one word, [rows, columns], as text."""
-    # Rows and columns are counted from 1 in the text.
+    # The description counts rows and columns from 1.
     row, column = np.unravel_index(int(weights.argmax()), weights.shape)
     label = f"{word}: maximum {weights.max():.2f} at row {row + 1}, column {column + 1}"
     total = float(weights.sum())

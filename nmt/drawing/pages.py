@@ -32,7 +32,7 @@ def _templates() -> Environment:
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Returns the HTML of a template.
+    """Returns HTML rendered from a template.
 
     template: file name of the template without .html
     values: variables of the template; strings are escaped, except for results of this function

@@ -8,11 +8,11 @@ import numpy as np
 from nmt.data.pictures import thumbnail
 
 WIDEST = 320
-"""Pixels of the longer side of a drawn image; larger images are scaled down."""
+"""Maximum length of the longer side of a drawn image in pixels; larger images are scaled down."""
 WHITE = np.array([255, 255, 255, 200])
-"""Red, green, blue and opacity of cells without attention, from 0 to 255."""
+"""RGBA colour of grid cells without attention, each component from 0 to 255."""
 WARM = np.array([240, 115, 10, 140])
-"""Red, green, blue and opacity of the cell with the most attention, from 0 to 255."""
+"""RGBA colour of the grid cell with the most attention, each component from 0 to 255."""
 
 
 def source_picture(name: str) -> np.ndarray | None:
@@ -30,7 +30,8 @@ def source_picture(name: str) -> np.ndarray | None:
 def attention_overlay(weights: np.ndarray) -> np.ndarray:
     """Returns the overlay for attention weights: RGBA values, [rows, columns, 4].
 
-    Cells without attention become white, the cell with the most attention becomes clear and warm.
+    Cells without attention are nearly opaque white; the cell with the most attention is translucent
+    orange.
 
     weights: [rows, columns] attention weights of the grid cells
     """
@@ -39,7 +40,7 @@ def attention_overlay(weights: np.ndarray) -> np.ndarray:
 
 
 def data_url(image: np.ndarray) -> str:
-    """Returns an image as a data URL."""
+    """Returns an image as a data URL, which HTML pages can embed."""
     from PIL import Image
 
     file = io.BytesIO()

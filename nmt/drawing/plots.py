@@ -38,11 +38,11 @@ INK = "#222222"
 LINE = "#3b6ea5"
 ACCENT = "#c0504d"
 SHADE = (0.12, 0.38, 0.63)
-"""Red, green and blue of the background of highlighted words, from 0 to 1."""
+"""RGB colour behind highlighted words, from 0 to 1; the opacity grows with the importance."""
 LONGEST = 28
-"""Largest number of characters of a word in the labels of a heat map."""
+"""Maximum number of characters of a word in the labels of a heat map."""
 CAPTION_CHARACTERS = 60
-"""Largest number of characters in a line below a heat map."""
+"""Maximum number of characters in a line below a heat map."""
 TEXT_WIDTH = 9.0
 """Width of a figure of highlighted texts, in inches."""
 MARGIN = 0.2
@@ -100,13 +100,13 @@ def row_of_axes(count: int, width: float, height: float) -> tuple[Figure, Sequen
 
 
 def _curve(records: Sequence[dict[str, Any]], key: str) -> tuple[list[float], list[float]]:
-    """Returns the epochs and the values of one key of the records."""
+    """Returns two lists from the given records: epochs, and values of the metric `key`."""
     return [record["epoch"] for record in records], [record[key] for record in records]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A heat map.
+    """Data of a heat map of attention weights.
 
     source, target: words of both sides
     weights: [target, source] attention weights
@@ -174,9 +174,9 @@ def _draw_heat_map(axes: Any, panel: Panel) -> Any:
 
 @dataclass(frozen=True)
 class PictureRow:
-    """An image with its caption, drawn once per word.
+    """Data of an image with its caption, which is drawn once per word.
 
-    image: [rows, columns, 3] RGB values (None: no image)
+    image: [rows, columns, 3] RGB values; None for no image
     words: words of the caption
     places: [words, rows, columns] attention weights of the grid cells
     caption: title of the image without attention
@@ -195,7 +195,7 @@ class PictureRow:
 
 
 def picture_rows(rows: Sequence[PictureRow]) -> Figure:
-    """Returns a figure with each image alone, then once per word with smoothed attention weights.
+    """Returns a figure that shows each image alone, then once per word with attention weights.
 
     The drawing follows figure 3 of Xu et al. (2015).
     """
@@ -216,7 +216,8 @@ def picture_rows(rows: Sequence[PictureRow]) -> Figure:
 
 def _draw_picture(axes: Any, row: PictureRow, title: str, weights: np.ndarray | None) -> None:
     image = np.full((*row.shape, 3), 255, np.uint8) if row.image is None else row.image
-    extent = (0, row.shape[1], row.shape[0], 0)  # image and weights cover the same area
+    # the image and its attention weights cover the same area
+    extent = (0, row.shape[1], row.shape[0], 0)
     axes.imshow(image, interpolation="nearest", extent=extent)
     if weights is not None:
         axes.imshow(attention_overlay(weights), interpolation="bicubic", extent=extent)
@@ -227,7 +228,7 @@ def _draw_picture(axes: Any, row: PictureRow, title: str, weights: np.ndarray | 
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text to highlight.
+    """Data of a text whose important words are highlighted.
 
     title: title above the text
     words: words of the text
@@ -275,7 +276,7 @@ def svg(figure: Figure) -> str:
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "nmt", "font.size": 11}
     with _no_glyph_warnings(), matplotlib.rc_context(settings):
         for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
-            patch.set_alpha(0)  # the background of the page shows through
+            patch.set_alpha(0)  # transparent, so that the page's background is visible
         figure.savefig(file, format="svg", metadata={"Date": None})
     text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
@@ -296,14 +297,15 @@ def save(figure: Figure, path: Path) -> None:
 
 @contextlib.contextmanager
 def _no_glyph_warnings() -> Iterator[None]:
-    """Suppresses matplotlib's warnings about single glyphs; `fonts_for` logs a warning for all."""
+    """Suppresses matplotlib's warning for each missing glyph; `fonts_for` logs a single warning."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         yield
 
 
 def fonts_for(words: Iterable[str]) -> Any:
-    """Returns a context with fallback fonts for characters that the default font lacks.
+    """Returns a context manager that adds fallback fonts for characters missing in the default
+    font.
 
     Logs one warning for all scripts that no installed font has.
     """
@@ -321,7 +323,7 @@ def fonts_for(words: Iterable[str]) -> Any:
     fonts.sort(key=lambda font: (font.style != "normal", font.weight != 400))
     for font in fonts if missing else []:
         if missing & font_characters(font.fname):
-            families.append(font.name)  # after the usual font, as a fallback
+            families.append(font.name)  # fallback fonts follow the usual font
             missing -= font_characters(font.fname)
     if missing:
         scripts = {unicodedata.name(c, "UNKNOWN").split()[0].title() for c in missing}
@@ -348,5 +350,5 @@ def _short(word: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Returns the text with $ escaped, so that matplotlib does not parse a formula."""
+    """Returns a text with $ escaped, so that matplotlib does not parse the text as a formula."""
     return text.replace("$", r"\$")

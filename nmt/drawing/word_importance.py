@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURES = 12
-"""Largest number of texts in an image file; .html and .json files contain all texts."""
+"""Maximum number of texts in an image file; .html and .json files contain all texts."""
 NOTE = (
     "A stronger colour means a larger attention weight, relative to the most important word of the "
     "text. Hover, tap or press Tab to see the weight. The weights of a text sum to 1."
@@ -69,9 +69,9 @@ def write_explanations(
     """Writes classified texts to a file.
 
     answers: classified texts
-    path: output file; .json writes every text, an ending of FIGURES an image and another ending an
-        HTML page of the texts with word importances
-    gold: correct labels of each text, shown on an HTML page (None: unknown)
+    path: output file; .json writes every text, .png, .pdf or .svg writes an image, and any other
+        extension writes an HTML page of the texts with word importances
+    gold: correct labels of each text, shown on an HTML page; None if unknown
     """
     if path.suffix == ".json":
         text = json.dumps([as_json(answer) for answer in answers], ensure_ascii=False)

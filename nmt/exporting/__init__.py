@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def only_model(translator: Translator, form: str) -> Seq2Seq:
-    """Returns the network of a translator that can be exported.
+    """Returns the network of a translator, if the model can be exported.
 
     translator: translator with the model
     form: export format, for messages
@@ -36,7 +36,7 @@ def only_model(translator: Translator, form: str) -> Seq2Seq:
 
 
 def exported_beam(search: Search, form: str, penalties: Sequence[str]) -> Beam:
-    """Returns the search of an exported model.
+    """Returns the search with which an exported model translates.
 
     The result is the given search if the export supports it. Otherwise it is a beam search that
     ranks hypotheses by mean log-probability, with a warning.

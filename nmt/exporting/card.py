@@ -51,7 +51,7 @@ the metadata above.
 Parameters: {parameters:,}. Versions: {versions}.
 """
 PARTS = ("encoder", "decoder", "attention", "window", "pooling")
-"""Configuration groups whose choices describe the network in the model card."""
+"""Names of the configuration groups whose choices describe the network in the model card."""
 
 
 def write_card(saved: Checkpoint, results: Mapping[str, Any], folder: Path) -> None:
@@ -166,7 +166,7 @@ def _yaml(values: Mapping[str, Any]) -> str:
 
 
 def _choice(config: Mapping[str, Any], key: str) -> str:
-    """Returns the short name of a group's class, or an empty string without a class."""
+    """Returns the short name of the class that a configuration group selects; "" for no class."""
     target = (config.get(key) or {}).get("_target_")
     return class_label(target, key) if target else ""
 

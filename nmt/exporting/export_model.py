@@ -18,7 +18,7 @@ from nmt.storage.files import read_json_object
 
 log = logging.getLogger(__name__)
 EXAMPLE_CHARACTERS = 60
-"""Length of the example sentence of a page, which fits on one line."""
+"""Preferred length of the example sentence on an exported page, in characters."""
 
 
 def export_model(

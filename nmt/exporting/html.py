@@ -28,18 +28,18 @@ from nmt.tokenizer.sentencepiece_models import kind, parsed
 
 BROWSER = Path(__file__).with_name("browser")
 FILES = ("weights.js", "tokenizer.js", "network.js", "search.js", "answers.js")
-"""Scripts of the page, ordered so that each script follows the scripts that it uses."""
+"""JavaScript files of the page; each file follows the files that it depends on."""
 CELLS = ("gru", "lstm", "norm_gru", "norm_lstm")
 """Names of the recurrent cells that network.js implements."""
 PENALTIES = ("none", "average", "power", "wu", "reward")
 """Names of the length penalties that search.js implements."""
 PAGE = Path(__file__).parent.parent / "serving"
 TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "defined", 5: "unused", 6: "byte"}
-"""Names of SentencePiece's token types by their numbers."""
+"""Maps the numbers of SentencePiece's token types to their names."""
 
 
 def write_html(translator: Translator, name: str, file: Path, example: str = "") -> None:
-    """Writes the HTML file of a model.
+    """Writes an HTML file that translates with a model in the browser.
 
     translator: translator with the model
     name: name of the model on the page
@@ -94,7 +94,7 @@ def _is_matrix(name: str) -> bool:
 
 
 def _int8(matrix: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the matrix rounded to int8, and the scale of each row."""
+    """Returns a matrix quantised to int8, and the scale of each row."""
     values = matrix.detach().float().cpu().flatten(0, -2).numpy()  # [rows, columns]
     # The lower bound avoids a division by 0 for rows of zeros.
     scales = np.maximum(np.abs(values).max(1), 1e-30).astype(np.float32) / np.float32(127)
@@ -102,7 +102,7 @@ def _int8(matrix: Tensor) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _packed(model: Seq2Seq) -> tuple[list[dict[str, Any]], bytes]:
-    """Returns the layout of the parameters and the bytes of all parameters.
+    """Returns the layout of the parameters in the file, and the bytes of all parameters.
 
     The layout has names, sizes and byte offsets. Offsets are multiples of four.
     """

@@ -39,7 +39,7 @@ EXAMPLE = Path(__file__).with_name("translate_onnx.py")
 
 
 class _Graph(nn.Module):
-    """Wraps a function of tensors in a module, for the ONNX exporter.
+    """Module that wraps a function of tensors, for the ONNX exporter.
 
     model: network whose weights the function uses
     function: returns the output tensors for the input tensors
@@ -166,7 +166,7 @@ def _filled(memory: Prepared, tensors: Sequence[Tensor]) -> Prepared:
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """Returns the tensors of a nested value, in order."""
+    """Returns all tensors in nested tuples, mappings and dataclasses, in order."""
     tensors = []
 
     def collect(tensor: Tensor) -> Tensor:
@@ -178,7 +178,7 @@ def _tensors(value: Any) -> list[Tensor]:
 
 
 def _write(module: nn.Module, inputs: dict[str, Tensor], outputs: list[str], file: Path) -> None:
-    """Writes the ONNX graph of a call of a module.
+    """Traces a module with example inputs, and writes the ONNX graph.
 
     module: module to trace
     inputs: example inputs by name
@@ -187,7 +187,7 @@ def _write(module: nn.Module, inputs: dict[str, Tensor], outputs: list[str], fil
     """
     values = tuple(inputs.values())
     rows = "rows" if file.stem == "step" else "sentences"
-    # Sizes that depend on the example are dynamic; the others are constants of the model.
+    # Sizes that depend on the example are dynamic; all other sizes are constants of the model.
     named = dict(zip([*inputs, *outputs], [*values, *module(*values)], strict=True))
     axes = {}
     for name, value in named.items():

@@ -15,7 +15,7 @@ import onnxruntime
 import sentencepiece
 
 BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
-"""Control characters that are replaced by spaces."""
+"""Translation table from control characters to spaces."""
 
 
 class Model:

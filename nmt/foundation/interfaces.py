@@ -78,9 +78,9 @@ class Batch:
     inputs: decoder input ids, starting with BOS
     targets: target ids, ending with EOS
     num_tokens: number of target tokens, including EOS
-    links: supervised word alignments; the links of a target token share a row sum of 1, and a token
-        without links has a zero row (None: no alignments)
-    pictures: source images (None: text only)
+    links: supervised word alignments; the links of a target token have weights with sum 1, and a
+        token without links has zeros; None for no alignments
+    pictures: source images; None for text only
     """
 
     source: Int[Tensor, "B S"]
@@ -107,7 +107,7 @@ class TextBatch:
     tokens: token ids
     lengths: number of tokens of each row
     counts: number of rows of each text
-    labels: True for each label of a text (None: labels unknown)
+    labels: True for each label of a text; None if unknown
     num_tokens: number of texts
     """
 
@@ -164,7 +164,7 @@ def sentences_of_rows(
 
     rows: number of rows N
     memory: memory of the B sentences
-    layout: slots of the rows (None: every sentence has N / B rows)
+    layout: slots of the rows; None if every sentence has N / B rows
     """
     if layout is not None:
         return layout.sentences
@@ -202,8 +202,8 @@ class Encoded:
     values: annotation vector of each source position
     mask: True for real positions
     final_state: vector that summarises each source, from the final encoder states
-    grids: rows and columns of each image, whose positions follow the words row by row (None: no
-        images)
+    grids: rows and columns of each image, whose positions follow the words row by row; None for no
+        images
     """
 
     values: Float[Tensor, "B S M"]
@@ -236,8 +236,8 @@ class Prepared:
     projected_values: `values` multiplied by the decoder's context weights if the decoder is
         recurrent, otherwise `values`
     decoder_init: input of the bridge, which computes the initial decoder state
-    source_words: source tokens, set by `Seq2Seq.encode` (None: the output layer does not read the
-        source)
+    source_words: source tokens, set by `Seq2Seq.encode`; None if the output layer does not read
+        them
     """
 
     encoded: Encoded
@@ -293,9 +293,9 @@ class DecoderOutput:
     """Decoder output for T steps.
 
     readout: features from which the output layer predicts tokens
-    weights: attention weights, averaged over the heads (None: no attention)
+    weights: attention weights, averaged over the heads; None for no attention
     state: decoder state after the last step
-    heads: attention weights of each head; each row sums to 1 (None: a single head)
+    heads: attention weights of each head, each row with sum 1; None for a single head
     """
 
     readout: Float[Tensor, "N T D"]
@@ -402,7 +402,7 @@ class Prediction:
 
     log_probs: natural log-probabilities of the next token; the caller may overwrite the tensor
     state: state after the step
-    weights: attention weights of the step (None: no attention)
+    weights: attention weights of the step; None for no attention
     """
 
     log_probs: Float[Tensor, "N V"]
@@ -418,7 +418,7 @@ class RankedPrediction:
     tokens: token ids in the order of `log_probs`
     ends: log-probability of EOS
     state: state after the step
-    weights: attention weights of the step (None: no attention)
+    weights: attention weights of the step; None for no attention
     """
 
     log_probs: Float[Tensor, "N k"]
@@ -433,7 +433,7 @@ class Step(Protocol):
     """Interface of a model for a search: one decoder step for N rows, ordered by sentence.
 
     device: device of the tensors
-    mask: True for real source positions of each sentence (None: no attention)
+    mask: True for real source positions of each sentence; None for no attention
 
     The optional faster methods of a step are declared in nmt/search/shortcuts.py.
     """
@@ -448,7 +448,7 @@ class Step(Protocol):
 
         tokens: previous token of each row
         state: state before the step
-        layout: slots of the rows (None: every sentence has the same number of rows)
+        layout: slots of the rows; None if every sentence has the same number of rows
         """
         ...
 

@@ -18,7 +18,7 @@ from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import words
 
 DETAILS = ("alignment", "attention", "scores")
-"""Request fields that add details of each sentence to the response."""
+"""Names of the request fields that add details of each sentence to the response."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Passage:
             return AlignedSentence(self.places[number], "", [])
         text = translation.texts[rank]
         alignment = word_alignment(self.tokenizer, self.sentence(number), translation, rank)
-        # A word without an aligned source word gets the tags of the first source word.
+        # A target word without an aligned source word gets the tags of the first source word.
         source_of = {target: source for source, target in alignment.pairs()}
         source_words = [source_of.get(word, 0) for word in range(len(words(text)))]
         return AlignedSentence(self.places[number], text, source_words)
@@ -103,12 +103,12 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
 
 
 def per_text(answers: list[Any], fields: Fields) -> Any:
-    """Returns the results as a list if `q` is a list of texts, otherwise the only result."""
+    """Returns all results if the request field `q` is a list, otherwise the only result."""
     return answers if isinstance(fields["q"], list) else answers[0]
 
 
 async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Document]:
-    """Returns the texts of `q` with their translations. All sentences are translated together."""
+    """Translates the texts in the request field `q`, and returns one document per text."""
     is_html = fields["format"] == "html"
     texts = [blocks(text) if is_html else [Part(text)] for text in as_list(fields["q"])]
     parts = [block for text in texts for block in text if isinstance(block, Part)]
@@ -132,7 +132,7 @@ async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Do
 
 
 def _request(part: Part, place: range, fields: Fields) -> SentenceRequest:
-    """Returns the request for the translation of one sentence."""
+    """Returns the translation request for one sentence, with options from the request fields."""
     sentence = part.text[place.start : place.stop]
     # HTML tags are placed by the word alignment, which needs the details.
     needs_details = fields["format"] == "html" or any(fields[name] for name in DETAILS)
@@ -149,7 +149,7 @@ def _written(document: Document, rank: int) -> str:
 
 
 def _sentences(document: Document, fields: Fields) -> list[dict[str, Any]]:
-    """Returns each sentence of a document with the details of its hypotheses."""
+    """Returns the sentences of a document as JSON values, with details of their hypotheses."""
     answers = []
     for passage in document:
         if isinstance(passage, str):

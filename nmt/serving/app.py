@@ -36,16 +36,16 @@ Handler = Callable[[Fields], Awaitable[Any]]
 """Function that computes the response, a JSON value, from the fields of a POST request."""
 Responder = Callable[[Request], Awaitable[Response]]
 OTHER_TEXTS = ("glossary", "prefix", "required", "forbidden", "translation", "translations")
-"""Names of the request fields with texts, except q; the limits apply to their texts too."""
+"""Names of the request fields besides `q` that contain texts, to which the limits apply."""
 BODY_SECONDS = 5.0
-"""Seconds until a request body must be complete, so that slow clients do not block others."""
+"""Seconds within which a request body must arrive, so that slow clients do not block the server."""
 PAGES = Path(__file__).parent
 PAGE_FILES = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
 }
-"""File and content type for each path of the web page."""
+"""File and content type for each URL path of the web page."""
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:",
     "X-Content-Type-Options": "nosniff",
@@ -54,12 +54,12 @@ PAGE_HEADERS = {
 
 
 class Server:
-    """Server of translation models and classifiers.
+    """HTTP server for translation models and classifiers.
 
     models: models of the server
-    limits: limits of requests
+    limits: request limits
     show_texts: whether to log the texts of requests
-    index: index of training sentences for /neighbors (None: no index)
+    index: index of training sentences for /neighbors; None for no index
     """
 
     def __init__(
@@ -126,10 +126,10 @@ class Server:
 
     @contextlib.asynccontextmanager
     async def _watching(self, reload: float, _: Starlette) -> AsyncIterator[None]:
-        """Checks for newer checkpoints every `reload` seconds while the context is active."""
+        """Context manager that checks for newer checkpoints every `reload` seconds."""
         watcher = asyncio.create_task(self.models.watch(reload))
         yield
-        watcher.cancel()  # the server ends
+        watcher.cancel()  # the server stops
 
     async def _measured(self, respond: Responder, request: Request) -> Response:
         """Returns the response to a request, with errors in LibreTranslate's form.
@@ -180,10 +180,10 @@ class Server:
             # Invalid values and unsatisfiable constraints are errors of the request.
             raise Refused(400, str(error)) from error
         finally:
-            self._open -= 1  # also after an error
+            self._open -= 1  # also counted after an error
 
     def _check_sizes(self, fields: Fields) -> None:
-        """Counts the texts of q for the metrics. Raises Refused if any field exceeds the limits."""
+        """Counts the texts in `q` for the metrics; raises Refused if a field exceeds the limits."""
         texts = as_list(fields["q"])
         self.measures.count_texts(texts)
         self.limits.check_texts(texts, "q")
@@ -195,7 +195,8 @@ class Server:
         self.limits.check_texts(others, ", ".join(OTHER_TEXTS))
 
     def _check_key(self, key: str, host: str) -> None:
-        """Raises Refused for an invalid key. The attempt counts as a request of the host."""
+        """Raises Refused for an invalid API key, and counts the attempt as a request by the
+        host."""
         try:
             self.limits.check_key(key)
         except Refused:
@@ -274,7 +275,7 @@ class Server:
 
 
 async def _values(request: Request, max_bytes: int) -> Fields:
-    """Returns the fields of a request body.
+    """Returns the fields in the body of a request.
 
     Raises Refused if the body is too large, arrives too slowly, or is neither JSON nor a form.
     """

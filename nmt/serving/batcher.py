@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 MAX_COST = 1_000_000
-"""Largest cost of a batch: number of items × (size of the largest item)².
+"""Maximum cost of a batch: number of items × (size of the largest item)².
 
 The computation time grows with the cost. Other callers wait for the end of a batch.
 """
@@ -28,12 +28,12 @@ class _Waiting(Generic[Item]):
 
 
 class Batcher(Generic[Item, Result]):
-    """Computes items of many callers in batches of items with similar sizes.
+    """Queue that computes the items of many callers in batches of items with similar sizes.
 
     work: computes the results of a list of items
     pool: executor with the thread that computes
     wait: seconds that the first item waits for further items
-    most: largest number of items in a batch
+    most: maximum number of items in a batch
     size: returns the size of an item; in a batch, no item is much longer than twice the first
 
     If a batch fails, each item is computed alone, so that only its caller gets the error. Callers
@@ -58,7 +58,7 @@ class Batcher(Generic[Item, Result]):
         self._running: asyncio.Task[None] | None = None
 
     async def do(self, items: Sequence[Item]) -> list[Result]:
-        """Returns the results of the items. Raises the error of `work` if an item fails.
+        """Returns the results of the items in order. Raises the error of `work` if an item fails.
 
         Items whose computation has not begun are dropped if the caller is cancelled.
         """
@@ -77,7 +77,7 @@ class Batcher(Generic[Item, Result]):
             return await asyncio.gather(*(entry.result for entry in waiting))
         finally:
             for entry in waiting:
-                entry.result.cancel()  # no effect on finished futures
+                entry.result.cancel()  # cancelling has no effect on finished futures
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -110,7 +110,7 @@ class Batcher(Generic[Item, Result]):
         # The first item is computed even if it exceeds MAX_COST.
         count = max(1, bisect_right(costs, MAX_COST))
         batch = similar[:count]
-        # those of disconnected callers are dropped
+        # items of disconnected callers are dropped
         self._waiting = [entry for entry in live if entry not in batch]
         return batch
 

@@ -1,4 +1,4 @@
-"""HTTP server: uvicorn with the listening socket and signal handlers."""
+"""Runs uvicorn as HTTP server, with a listening socket and signal handlers of its own."""
 
 import logging
 import signal
@@ -11,9 +11,9 @@ from nmt.foundation.errors import UserError
 
 log = logging.getLogger(__name__)
 BACKLOG = 128
-"""Largest number of connections that wait to be accepted."""
+"""Maximum number of connections that wait to be accepted."""
 SHUTDOWN_SECONDS = 60
-"""Seconds to answer the requests in progress after SIGTERM or Ctrl-C."""
+"""Seconds that the server has to answer open requests after SIGTERM or Ctrl-C."""
 
 
 def run_server(app: ASGIApp, host: str, port: int) -> None:

@@ -26,7 +26,7 @@ Served = ServedModel[Translator]
 
 
 def _sentences(fields: Fields) -> list[str]:
-    """Returns the sentences of the field `q`.
+    """Returns the sentences in the request field `q`.
 
     Raises Refused if `q` has no words or the field `sentence` exceeds the number of sentences.
     """
@@ -121,7 +121,8 @@ def _rounded(values: np.ndarray | None) -> Any:
 
 
 def neighbors(served: Served, fields: Fields, index: Index | None) -> dict[str, Any]:
-    """Returns the response to /neighbors: the training sentences most similar to a sentence.
+    """Returns the response to /neighbors: the training sentences most similar to the input
+    sentence.
 
     Raises Refused if the server has no index, or the index belongs to another model.
     """

@@ -1,4 +1,4 @@
-"""Limits of a server: request sizes, open requests, request rates and API keys."""
+"""Request limits of the server: request sizes, open requests, request rates and API keys."""
 
 import hmac
 import math
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MINUTE = 60
-"""Seconds in a minute, the period of request limits."""
+"""Seconds in a minute, the period of the rate limit."""
 MAX_CALLERS = 10_000
-"""Number of callers to remember; beyond it, callers that are idle for a minute are forgotten."""
+"""Number of remembered callers above which callers without a request for a minute are forgotten."""
 
 
 @dataclass(eq=False)
@@ -18,8 +18,8 @@ class Refused(Exception):
     """Refusal of a request, which becomes an HTTP error response.
 
     status: HTTP status code
-    message: text of the error
-    retry_after: seconds until the request may be repeated (None: repeating does not help)
+    message: error message for the client
+    retry_after: seconds until the request may be repeated; None if repeating does not help
     """
 
     status: int
@@ -29,14 +29,14 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of requests.
+    """Request limits.
 
-    characters: largest number of characters in all texts of a request
-    texts: largest number of texts in a request
-    bytes: largest number of bytes in a request body
-    seconds: largest number of seconds until the response
-    open: largest number of requests in progress
-    per_minute: largest number of requests of a caller in a minute; 0 disables the limit
+    characters: maximum number of characters in all texts of a request
+    texts: maximum number of texts in a request
+    bytes: maximum number of bytes in a request body
+    seconds: maximum time until the response, in seconds
+    open: maximum number of requests in progress
+    per_minute: maximum number of requests per caller and minute; 0 disables the limit
     keys: valid API keys; an empty list accepts requests without a key
     """
 
@@ -76,9 +76,9 @@ class Limits:
 
 
 class Pace:
-    """Limit of the number of requests of each caller in a minute.
+    """Rate limiter: maximum number of requests per caller and minute.
 
-    per_minute: largest number of requests; 0 disables the limit
+    per_minute: maximum number of requests per caller; 0 disables the limit
     """
 
     def __init__(self, per_minute: int) -> None:
@@ -86,7 +86,7 @@ class Pace:
         self._times: dict[str, deque[float]] = {}
 
     def take(self, caller: str) -> None:
-        """Counts a request. Raises Refused if the caller exceeds the limit."""
+        """Counts a request by a caller. Raises Refused if the caller exceeds the limit."""
         if not self.per_minute:
             return
         now = time.monotonic()
@@ -96,7 +96,7 @@ class Pace:
             }
         times = self._times.setdefault(caller, deque())
         while times and now - times[0] >= MINUTE:
-            times.popleft()  # older than a minute
+            times.popleft()  # requests older than a minute no longer count
         if len(times) >= self.per_minute:
             wait = math.ceil(MINUTE - (now - times[0]))
             raise Refused(429, f"more than {self.per_minute:,} requests in a minute", max(1, wait))

@@ -38,7 +38,7 @@ _TAG = re.compile(
 """Pattern of comments, declarations, and tags of elements."""
 _NOT_TRANSLATED = re.compile(r"\stranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
 _SIDES = re.compile(r"(\W*)(.*?)(\W*)()", re.DOTALL)
-"""Pattern of a word with four groups: leading punctuation, letters, trailing punctuation, end."""
+"""Pattern of a word, with groups for leading punctuation, letters, trailing punctuation and end."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _tag(match: re.Match[str]) -> _Token:
-    """Returns the token of a tag. An untranslated element with its content is a single mark."""
+    """Returns the token for an HTML tag; an untranslated element and its content form one mark."""
     name = (match["name"] or "").lower()
     if not name:
         return _Token("mark", match[0], is_inline=match[0].startswith(("<!--", "<![")))
@@ -154,7 +154,7 @@ def _element(start_tag: re.Match[str], name: str) -> str:
     text = start_tag.string
     tags = re.compile(rf"<(/?){re.escape(name)}\b[^<>]*(?<!/)>", re.IGNORECASE)
     # Elements of the same name may be nested, except raw text elements.
-    depth = 1  # the start tag itself
+    depth = 1  # number of open elements with this name, including the start tag
     for tag in tags.finditer(text, start_tag.end()):
         depth += -1 if tag[1] else name not in RAW_TEXT
         if depth == 0:
@@ -168,7 +168,7 @@ def _part(tokens: Sequence[_Token]) -> Part:
     A start tag without an end tag and an element without words become marks.
     """
     text = ""
-    spans: dict[int, Span] = {}  # spans by the index of their first token
+    spans: dict[int, Span] = {}  # spans, by the index of their first token
     open_tags: dict[int, int] = {}  # positions in the text, by the index of the start tag
     for number, token in enumerate(tokens):
         # An end tag closes the innermost element of its name, also if elements overlap.
@@ -202,7 +202,7 @@ def _part(tokens: Sequence[_Token]) -> Part:
 
 @dataclass(frozen=True)
 class _Segment:
-    """HTML in a translation.
+    """Segment of a translation as HTML.
 
     html: text or a mark
     elements: elements that contain the segment, outer elements first
@@ -247,9 +247,9 @@ def _mark_segment(part: Part, mark: Span) -> _Segment:
 def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment]:
     """Returns the segments of a translated sentence, with the elements of the aligned source words.
 
-    Letters and punctuation of a word get the elements of the letters and punctuation of the source
-    word. A mark follows the word beside it; without a translation of that word, it ends the
-    sentence.
+    Letters and punctuation of a word get the elements of the letters and punctuation of the aligned
+    source word. A mark stays beside its source word's translation; if the word has none, the mark
+    ends the sentence.
     """
     source = _word_sides(part.text, sentence.place)
     marks: dict[

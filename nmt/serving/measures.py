@@ -1,4 +1,4 @@
-"""Metrics of a server for Prometheus: requests, seconds, texts and characters."""
+"""Prometheus metrics of the server: requests, seconds, texts and characters."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 
 class Measures:
-    """Prometheus metrics of a server."""
+    """Prometheus counters, gauge and histogram of the server."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -31,6 +31,6 @@ class Measures:
         self._characters.inc(sum(map(len, texts)))
 
     def text(self, open_requests: int) -> bytes:
-        """Returns the metrics in the text format of Prometheus."""
+        """Returns the server's metrics in the text format of Prometheus."""
         self._open.set(open_requests)
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""Division of texts into sentences for translation, and concatenation of the translations."""
+"""Splits texts into sentences for translation, and joins the translations."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -7,7 +7,7 @@ from nmt.tokenizer.words import spaceless
 
 
 def locate(text: str, pieces: Iterable[str], start: int = 0) -> Iterator[range]:
-    """Yields the character range of each piece in a text.
+    """Yields the character range of each given substring in a text.
 
     text: text
     pieces: consecutive substrings of the text
@@ -20,13 +20,13 @@ def locate(text: str, pieces: Iterable[str], start: int = 0) -> Iterator[range]:
 
 
 def spans(text: str) -> list[range]:
-    """Returns the character ranges of the sentences of a text. A line break ends a sentence."""
+    """Returns the character ranges of the sentences in a text; a line break ends a sentence."""
     uncut = [sentence for line in text.splitlines() for sentence in sentences(line)]
     return [place for sentence in locate(text, uncut) for place in _cut(text, sentence)]
 
 
 def _cut(text: str, place: range) -> list[range]:
-    """Returns the range, cut at spaces into ranges of at most LONGEST_SENTENCE characters.
+    """Splits a character range at spaces into ranges of at most LONGEST_SENTENCE characters.
 
     Text without spaces is cut at the limit.
     """
@@ -41,7 +41,7 @@ def _cut(text: str, place: range) -> list[range]:
 
 
 def separator(translation: str) -> str:
-    """Returns the separator before a translated sentence whose source has none, as in Chinese.
+    """Returns the separator before a translation if no space separates the source sentences.
 
     The separator is a space, or empty before a script that is written without spaces.
     """
@@ -49,8 +49,7 @@ def separator(translation: str) -> str:
 
 
 def joined(text: str, places: Sequence[range], translations: Sequence[str]) -> str:
-    """Returns the translated text: translated sentences with the characters between the source
-    sentences.
+    """Joins translated sentences with the characters that stand between the source sentences.
 
     text: source text
     places: character range of each source sentence

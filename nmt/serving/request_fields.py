@@ -1,4 +1,4 @@
-"""Fields of requests: the fields of LibreTranslate and additional fields in the same style.
+"""Request fields: the fields of LibreTranslate, and additional fields in the same style.
 
 A JSON schema declares each field; it checks requests and is part of /openapi.json.
 """
@@ -14,13 +14,13 @@ from nmt.inference.translation import Constraint
 from nmt.serving.limits import Refused
 
 Fields = Mapping[str, Any]
-"""Values of the fields of a request, by field name."""
+"""Values of a request's fields, by field name."""
 Schema = dict[str, Any]
 FORM = "application/x-www-form-urlencoded"
 MAX_NUMBERS = 1000
-"""Largest number of items in a request field that is a list of numbers."""
+"""Maximum number of items in a request field that is a list of numbers."""
 LARGEST = 2**31 - 1
-"""Largest token id, position or sentence number."""
+"""Maximum value of a token id, position or sentence number in a request."""
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -36,12 +36,12 @@ def declared(expected: str, type: str | list[str], default: Any = None, **rules:
 
 
 def number(maximum: int) -> Schema:
-    """Returns the schema of an integer from 0 to a maximum; the default is 0."""
+    """Returns the JSON schema of an integer from 0 to a maximum; the default is 0."""
     return declared(f"a number from 0 to {maximum:,}", "integer", 0, minimum=0, maximum=maximum)
 
 
 def choice(*choices: str) -> Schema:
-    """Returns the schema of a choice; the first choice is the default."""
+    """Returns the JSON schema of a field with a fixed set of choices; the first is the default."""
     return declared(" or ".join(choices), "string", choices[0], enum=[*choices])
 
 
@@ -99,7 +99,7 @@ def parsed(value: Any, schema: Schema) -> Any:
 
 @dataclass(frozen=True)
 class Post:
-    """Description of a POST path.
+    """Description of a URL path that accepts POST requests.
 
     summary: purpose of the path
     required: schemas of the required fields
@@ -113,7 +113,8 @@ class Post:
     answer: Schema = field(default_factory=lambda: {"type": ["object", "array"]})
 
     def checked(self, values: Fields) -> dict[str, Any]:
-        """Returns the values of all fields. Raises Refused if a field is missing or invalid."""
+        """Returns the converted values of all fields; raises Refused for a missing or invalid
+        field."""
         fields = {}
         for name, schema in {**self.required, **self.optional}.items():
             value = values.get(name)
@@ -181,13 +182,13 @@ POSTS = {
 
 
 def parse_body(body: bytes, content_type: str) -> Fields:
-    """Returns the fields of a request body, a form or a JSON object. Raises Refused otherwise."""
+    """Parses a request body; raises Refused if the body is neither a form nor a JSON object."""
     problem = "the body must be a JSON object or a form"
     try:
         text = body.decode("utf-8-sig")
         if content_type == FORM:
             pairs = urllib.parse.parse_qs(text, keep_blank_values=True, errors="strict")
-            # repeated fields are lists
+            # a field that occurs several times becomes a list
             return {name: v[0] if len(v) == 1 else v for name, v in pairs.items()}
         values = json.loads(text)
         # JSON may escape lone surrogates, which no response can contain.
@@ -202,7 +203,7 @@ def parse_body(body: bytes, content_type: str) -> Fields:
 
 
 def constraint_of(fields: Fields, sentence: str, *, is_first: bool) -> Constraint | None:
-    """Returns the constraint on the translation of a sentence, or None without a constraint.
+    """Returns the search constraint for the translation of a sentence; None if there is none.
 
     The glossary adds the translations of the words of the sentence to the required words. The
     prefix applies only to the first sentence of a text.

@@ -19,17 +19,17 @@ from nmt.storage.checkpoint import HUB, find_checkpoint
 
 log = logging.getLogger(__name__)
 AUTO = "auto"
-"""Source language of a request that leaves the language to the server, as in LibreTranslate."""
+"""Value of a request's source language that lets the server choose the only one it has."""
 Model = TypeVar("Model", Translator, TextClassifier)
 
 
 @dataclass(frozen=True)
 class SentenceRequest:
-    """A sentence to translate, with options.
+    """Translation request for one sentence.
 
     sentence: source sentence
-    constraint: required and forbidden texts of the translation (None: no constraint)
-    details_of: number of hypotheses with token probabilities and attention weights
+    constraint: phrases that must or must not appear in the translation; None for no constraint
+    details_of: number of best hypotheses for which token probabilities and attention are computed
     whole_beam: whether to return all hypotheses of the beam
     """
 
@@ -40,14 +40,14 @@ class SentenceRequest:
 
 
 class ServedModel(Generic[Model]):
-    """A served model with its name and the queue of its requests.
+    """A served model, with its name and its request queue.
 
     name: name of the model in requests
     path: run folder, checkpoint or Hugging Face name, as `load` expects
     load: returns the model at a path
     pool: executor with the thread that computes
     wait: seconds that a batch waits for further sentences
-    most: largest number of sentences in a batch
+    most: maximum number of sentences in a batch
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ServedModel(Generic[Model]):
         # Dictionary keys merge equal requests.
         groups: defaultdict[Any, dict[SentenceRequest, None]] = defaultdict(dict)
         for request in requests:
-            # The sentences of a search all have constraints, or none of them has.
+            # One search receives only sentences with constraints, or only sentences without.
             is_free = request.constraint is None
             groups[request.whole_beam, request.details_of, is_free][request] = None
         translations: dict[SentenceRequest, Translation] = {}
@@ -98,11 +98,11 @@ class ServedModel(Generic[Model]):
         return [translations[request] for request in requests]
 
     def is_outdated(self) -> bool:
-        """Returns whether the path has a newer checkpoint than the one in use."""
+        """Returns whether the model's path has a newer checkpoint than the one in use."""
         return not self.path.startswith(HUB) and _stamp(self.path) not in (self._stamp, None)
 
     def reload(self) -> None:
-        """Loads the checkpoint at the path.
+        """Loads the newest checkpoint at the model's path.
 
         The previous model stays in use if loading fails, or if the new model has another kind
         (translator or classifier) or other languages.
@@ -131,7 +131,7 @@ def _kind(model: Translator | TextClassifier) -> str:
 
 
 class Models:
-    """Models of a server, translators and classifiers."""
+    """Translators and classifiers of the server."""
 
     def __init__(self, models: Sequence[ServedModel[Any]]) -> None:
         self.all = models
@@ -157,7 +157,7 @@ class Models:
 
         source: source language, or `auto`
         target: target language
-        name: name of the model (empty: any model)
+        name: name of the model; "" for any model
 
         Raises Refused if no translator matches, or `auto` matches several source languages.
         """
@@ -196,7 +196,7 @@ class Models:
         raise Refused(400, f"classifier {name or 'of any name'} not found; available: {names}")
 
     async def watch(self, seconds: float) -> None:
-        """Checks for newer checkpoints without end and loads them.
+        """Loads newer checkpoints in an endless loop, until the task is cancelled.
 
         seconds: interval between checks in seconds; 0 disables the checks
         """
@@ -204,11 +204,11 @@ class Models:
             await asyncio.sleep(seconds)
             for served in self.all:
                 if await asyncio.to_thread(served.is_outdated):
-                    await asyncio.to_thread(served.reload)  # requests are answered meanwhile
+                    await asyncio.to_thread(served.reload)  # requests are answered during this wait
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:
-    """Returns inode, modification time and size of a checkpoint, or None if it is not found."""
+    """Returns the inode, modification time and size of a checkpoint file; None if not found."""
     try:
         status = Path(find_checkpoint(path)).stat()
     except (OSError, UserError):

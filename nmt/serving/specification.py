@@ -1,4 +1,4 @@
-"""OpenAPI document of the server, for clients and test generators."""
+"""OpenAPI document that describes the server, for clients and test generators."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ GETS = {
     "/health": "Status of the server and of each model",
     "/frontend/settings": "Settings in the form of LibreTranslate's web page",
 }
-"""Summary of each GET path."""
+"""Summary of each URL path that accepts GET requests, for the OpenAPI document."""
 STRING = {"type": "string"}
 ERROR = {"type": "object", "properties": {"error": STRING}, "required": ["error"]}
 

@@ -13,11 +13,11 @@ from nmt.storage.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
 PARTS = ("encoder", "decoder", "attention", "window", "normalizer", "pooling")
-"""Configuration groups whose choices must be equal in averaged models."""
+"""Names of the configuration groups whose choices must be equal in all averaged models."""
 DROPPED = ("format", "training", "metrics", "update")
-"""Header entries of a checkpoint that are not valid for an average."""
+"""Checkpoint header entries that an averaged checkpoint omits, since they describe one training."""
 LEAST_SIMILARITY = 0.3
-"""Smallest cosine between the weight matrices of models that can be averaged.
+"""Minimum cosine between the weight matrices of models that can be averaged.
 
 Models from independent seeds have cosines near 0, because their units do not correspond.
 """
@@ -86,7 +86,7 @@ def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
 
 
 def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the choices of the network's components, labels, languages and tokenizer settings."""
+    """Returns the properties that averaged models must share, such as components and languages."""
     config = meta.get("config") or {}
     groups = {name: config[name] for name in PARTS if isinstance(config.get(name), Mapping)}
     return {

@@ -28,7 +28,7 @@ def cache_folder() -> Path:
 
 
 def build_once(folder: Path, what: str, build: Callable[[Path], Counts]) -> Counts:
-    """Builds a cache folder unless it is complete, and returns its counts.
+    """Builds a cache folder unless it is complete, and returns the counts stored in its manifest.
 
     Waits if another process is building the folder.
 
@@ -61,14 +61,14 @@ def _built(folder: Path, build: Callable[[Path], Counts]) -> Counts:
     """
     unfinished = folder.with_name(f".{folder.name}{WRITING}")
     for leftover in (unfinished, folder):
-        shutil.rmtree(leftover, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(leftover, ignore_errors=True)  # left by a process that was killed
     unfinished.mkdir()
     try:
         counts = build(unfinished)
         checksums = {file.name: _checksum(file) for file in unfinished.iterdir()}
         manifest = {"counts": counts, "checksums": checksums}
         write_atomically(unfinished / MANIFEST, json.dumps(manifest).encode())
-        unfinished.rename(folder)  # complete from now on
+        unfinished.rename(folder)  # from here on, the folder counts as complete
         sync_folder(folder.parent)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -76,7 +76,7 @@ def _built(folder: Path, build: Callable[[Path], Counts]) -> Counts:
 
 
 def _checked(folder: Path, what: str) -> Counts | None:
-    """Returns the counts of a complete folder, otherwise None.
+    """Returns the counts stored in a cache folder; None if the folder is incomplete.
 
     Raises UserError if a checksum differs.
     """
@@ -105,5 +105,5 @@ def _checksum(file: Path) -> int:
     checksum = 0
     with open(file, "rb") as opened:
         while block := opened.read(BLOCK):
-            checksum = zlib.crc32(block, checksum)  # continues the sum of the earlier blocks
+            checksum = zlib.crc32(block, checksum)  # continues the checksum of the earlier blocks
     return checksum

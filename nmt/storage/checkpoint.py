@@ -31,7 +31,7 @@ from nmt.tokenizer.columns import Columns
 FORMAT = 2
 """Version of the checkpoint format. Version 2 removed the keys of nmt.label from classifiers."""
 CHECKSUM = ', "checksum": '
-"""JSON text before the checksum, which is the last entry of the header."""
+"""JSON text that precedes the checksum, the last entry of a checkpoint's header."""
 BEST = "best.safetensors"
 LAST = "last.safetensors"
 HUB = "hf:"
@@ -74,7 +74,7 @@ class Checkpoint:
 
 
 def weights_hash(weights: Mapping[str, Tensor]) -> str:
-    """Returns the first 16 hexadecimal digits of the SHA-256 of names, types, shapes and values."""
+    """Returns 16 hexadecimal digits of the SHA-256 of weights with names, types and shapes."""
     digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -91,7 +91,7 @@ def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
 
     Raises UserError if the file cannot be written; an existing file is then unchanged.
     """
-    # for safetensors
+    # safetensors needs contiguous tensors
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps({"format": FORMAT, **meta}, ensure_ascii=False)
     # A single header entry, because safetensors does not preserve the order of several entries.
@@ -138,7 +138,7 @@ def read_model(model: str, key: str = "model", command: str | None = None) -> Ch
 
     model: run folder, checkpoint file or name on the hub, as in `find_checkpoint`
     key: key of the setting that contains the model, for messages
-    command: command that must have trained the model, `train` or `classify` (None: any command)
+    command: command that must have trained the model, `train` or `classify`; None for any command
 
     Raises UserError if the checkpoint is missing or invalid, or another command has trained it.
     """
@@ -161,7 +161,8 @@ def read(path: Path, key: str = "") -> Checkpoint:
     try:
         data = path.read_bytes()
         tensors = load(data)
-        length = int.from_bytes(data[:8], "little")  # of the JSON header, as safetensors defines it
+        # size of the JSON header, as safetensors defines it
+        length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length]).get("__metadata__", {})
     except Exception as error:  # a damaged file raises many types of errors
         raise UserError(f"{place}: not a checkpoint, or damaged ({error})") from error

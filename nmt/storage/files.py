@@ -10,12 +10,12 @@ from typing import Any
 from nmt.foundation.errors import UserError
 
 WRITING = ".writing"
-"""Suffix of incomplete files."""
+"""File name suffix of incomplete files, which are renamed when complete."""
 _numbers = itertools.count()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces the content of a file. Returns when the content is on the disk.
+    """Replaces the content of a file atomically; returns after the content is on the disk.
 
     Raises UserError if writing fails; an existing file is then unchanged.
     """
@@ -24,7 +24,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())  # before the rename, which might reach the disk first
+            # syncs the content before the rename, which might otherwise reach the disk first
+            os.fsync(file.fileno())
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
@@ -38,7 +39,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def read_json_object(file: Path) -> dict[str, Any]:
-    """Returns the JSON object in a file, or an empty one if the file has none or cannot be read."""
+    """Returns the JSON object in a file; {} if the file has no object or cannot be read."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,5 @@
-"""Lock files, which ensure that only one process writes at a time. A lock ends with its process."""
+"""Lock files, which ensure that only one process writes at a time. A lock is released when its
+process ends."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ SILENT_ATTEMPTS = 10
 
 
 class LockHeld(UserError):
-    """Raised when another process holds a lock."""
+    """Exception raised when another process holds a lock."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,9 @@ def _open_locked(file: Path, what: str) -> IO[str]:
         except OSError:  # the file system has no locks
             pass
         if not _is_named(opened, file):
-            return _open_locked(file, what)  # the new file of this name
+            return _open_locked(file, what)  # opens the new file with this name
         since = time.strftime("%Y-%m-%d %H:%M:%S")
-        opened.truncate(0)  # the name of an earlier holder
+        opened.truncate(0)  # removes the name of an earlier holder
         opened.write(json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), since))) + "\n")
         opened.flush()
         closed_on_error.pop_all()

@@ -8,14 +8,14 @@ from typing import Any
 
 METRICS = "metrics.jsonl"
 TAIL = 20_000
-"""Number of bytes at the end of the file that contain the latest metrics of each kind."""
+"""Number of bytes read at the end of metrics.jsonl, enough for the latest metrics of each kind."""
 
 
 def read_metrics(folder: Path, last_bytes: int | None = None) -> list[dict[str, Any]]:
     """Returns the metrics of a run; damaged and incomplete lines are skipped.
 
     folder: run folder
-    last_bytes: number of bytes to read at the end of the file (None: the whole file)
+    last_bytes: number of bytes to read at the end of the file; None for the whole file
     """
     try:
         with open(folder / METRICS, "rb") as file:
@@ -36,5 +36,5 @@ def read_metrics(folder: Path, last_bytes: int | None = None) -> list[dict[str, 
 
 
 def latest_metrics(folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns the last entry of each kind, such as `train` and `validation`."""
+    """Returns the last metrics of each kind in metrics.jsonl, by kind (train, validation)."""
     return {entry["kind"]: entry for entry in read_metrics(folder, TAIL)}

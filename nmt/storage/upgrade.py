@@ -23,23 +23,23 @@ RENAMED = {
         for name in ("captions", "digits", "everyday", "hub", "mix", "reverse", "table", "text")
     },
 }
-"""Current prefix of a class path by its old prefix; the longest matching prefix applies."""
+"""Maps old prefixes of class paths to current prefixes; the longest matching prefix applies."""
 NESTED = {
     "nmt.model.encoder.multi_modal.BidirectionalGrid": "nmt.model.encoder.grid.Grid",
     "nmt.model.encoder.multi_modal.BidirectionalConvolution": (
         "nmt.model.encoder.convolution.Convolution"
     ),
 }
-"""Current image encoders of former multi-modal encoders, by former class path.
+"""Maps class paths of former multi-modal encoders to those of the current image encoders.
 
 The former encoders had the keys of their text encoder and image encoder in one list.
 """
 OF_PICTURES = ("channels", "longest", "widths", "halvings", "norm", "positions", "feature_dropout")
-"""Keys of the image encoders, encoder=grid and encoder=convolution."""
+"""Names of the keys of the image encoders, encoder=grid and encoder=convolution."""
 ANSWERING = ("model", "input", "output", "format", "errors", "explain")
-"""Keys of nmt.label in the configuration of a classifier of format 1; removed by an upgrade."""
+"""Keys of nmt.label in classifier checkpoints of format 1, which an upgrade removes."""
 SWEEPING = ("grids",)
-"""Keys of a sweep in the configuration of a run; removed by an upgrade."""
+"""Keys of sweeps in old run configurations, which an upgrade removes."""
 
 
 def renamed(target: str) -> str:

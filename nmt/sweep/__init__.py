@@ -1,4 +1,4 @@
-"""Sweeps: many trainings as one job that can be stopped, resumed and extended.
+"""Sweeps: many training runs as one job that can be stopped, resumed and extended.
 
 The state of a sweep is stored in the folders of its runs.
 
@@ -14,7 +14,7 @@ from nmt.sweep.run_status import Run
 
 @runtime_checkable
 class Job(Protocol):
-    """Interface of a sweep for its `Sweeper`: plans, trains and scores runs.
+    """Interface of a sweep, as a `Sweeper` uses it: plans, trains and scores runs.
 
     folder: folder of the sweep, which contains the folders of its runs
     """
@@ -59,7 +59,7 @@ class Job(Protocol):
         """
 
     def horizon(self, run: Run) -> int:
-        """Returns the largest number of epochs of a run."""
+        """Returns the maximum number of epochs of a run."""
 
 
 class Sweeper:
@@ -67,7 +67,7 @@ class Sweeper:
 
     grids: Sequence[str] | None = None
     counted = True
-    """Whether the number of runs is known before the first training."""
+    """Whether a sweeper plans the number of runs before the first training begins."""
 
     @property
     def single(self) -> bool:

@@ -8,10 +8,10 @@ from nmt.sweep.run_status import Run
 
 @dataclass(frozen=True, kw_only=True)
 class GridSearch(Sweeper):
-    """Sweep over the grid of all combinations of values.
+    """Sweeper that trains all combinations of the values on the command line.
 
-    grids: strings of overrides; each is combined with the command line to form a grid (None: the
-        command line is the only grid)
+    grids: strings of overrides; each is combined with the command line to form a grid. None uses
+        the command line alone
     """
 
     grids: list[str] | None = None

@@ -1,7 +1,7 @@
 """Successive halving (Jamieson & Talwalkar 2016), by default with a factor of 3 (Li et al. 2020).
 
 All configurations are trained for a few epochs, and the best of them for more epochs, repeatedly.
-Runs are resumed exactly, not restarted.
+A run continues bit-identically from its checkpoint and is not restarted.
 """
 
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Halving(Sweeper):
-    """Sweep by successive halving.
+    """Sweeper for successive halving of the number of configurations.
 
     Rung i = 0, 1, … ends after epochs · factorⁱ epochs. The best 1/factor of its runs continue, but
     at least one. The remaining runs are trained to the end when a single run is left or the next
@@ -69,7 +69,7 @@ class Halving(Sweeper):
         return runs
 
     def _best(self, job: Job, runs: Sequence[Run], epochs: int) -> list[Run]:
-        """Returns the runs that continue. Raises UserError if no run has a score."""
+        """Returns the runs that continue after a rung. Raises UserError if no run has a score."""
         scores: dict[str, Any] = {run.name: job.score(run, epochs) for run in runs}
         scored = [name for name, score in scores.items() if score is not None]
         if not scored:

@@ -19,13 +19,13 @@ from nmt.storage.lock import Lock, LockHeld
 from nmt.sweep.run_status import Run
 
 OUTPUT = "output.log"
-"""Name of the file with all output of a run's process, from before train.log begins."""
+"""Name of the file with all output of a run's process, including output before train.log exists."""
 LONGEST = 1000
-"""Largest number of characters of a failure message in the record of a run."""
+"""Maximum number of characters of a failure message in the record of a run."""
 SAVE_SECONDS = 60
 """Seconds to wait for an interrupted training to save its state, before it is killed."""
 INTERRUPTED = 130
-"""Exit status of a training that has saved its state after an interruption."""
+"""Exit status of a training process that was interrupted and has saved its state."""
 MESSAGE = re.compile(r"^(?:error: |\S+ \S+ ERROR )(?P<message>.*)", re.DOTALL | re.MULTILINE)
 
 
@@ -66,14 +66,14 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
     seconds = run.record().get("seconds", 0.0) + round(time.time() - began, 1)
     failure = None
     if status != INTERRUPTED and (status != 0 or not run.reached(epochs)):
-        # Only the output of this attempt.
+        # The reason is searched only in the output of this attempt.
         printed = (run.folder / OUTPUT).read_bytes()[start:].decode("utf-8", "replace")
         failure = reason(status, printed)
-    run.note(failure=failure, seconds=seconds)  # seconds of all attempts
+    run.note(failure=failure, seconds=seconds)  # duration of all attempts, in seconds
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Waits for a process and returns its exit status.
+    """Waits for the training process of a run, and returns its exit status.
 
     After Ctrl-C, interrupts the process and gives it time to save its state.
     """
@@ -90,7 +90,7 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def reason(status: int, printed: str) -> str:
-    """Returns the reason of a failure: the last error message, or the last line of output.
+    """Returns the reason for a failed run: the last error message, or the last line of output.
 
     status: exit status; a negative value is the number of a signal
     printed: output of the process
@@ -163,7 +163,7 @@ def gpus() -> list[str]:
 
 @contextmanager
 def _slot(folder: Path, jobs: int) -> Iterator[int]:
-    """Yields a number below `jobs` that no other job has at the same time."""
+    """Yields a slot number below `jobs` that no other job holds at the same time."""
     while True:
         for slot in range(jobs):
             try:

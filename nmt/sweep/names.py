@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 FIRST = ("experiment", "data", "encoder", "decoder", "attention", "window", "normalizer", "pooling")
-"""Groups at the beginning of a run name, in order; the seed comes at the end."""
+"""Configuration groups whose choices begin a run name, in order; the seed ends the name."""
 GROUPS = {*FIRST, "tokenizer", "optimizer", "schedule", "objective", "search", "metric", "trainer"}
-"""Groups whose choices appear in a run name without their key."""
+"""Configuration groups whose choices appear in a run name without the group's name."""
 USUAL = ("decoder", "attention", "pooling", "seed")
 """Keys in a run name if no setting differs between runs."""
 LONGEST = 120
-"""Largest number of characters in a run name."""
+"""Maximum number of characters in a run name."""
 NUMBER = re.compile(r"-?[\d.]+(e[+-]?\d+)?")
 
 

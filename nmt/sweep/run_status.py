@@ -15,7 +15,7 @@ from nmt.storage.lock import Holder
 from nmt.storage.metrics_file import latest_metrics, read_metrics
 
 RECORD = "sweep.json"
-"""Name of the file in a run folder with the sweep's record of the run."""
+"""Name of the file in a run folder in which the sweep records attempts and failures."""
 LOCK = ".lock"
 """Name of the lock file in a run folder, the same as in training/run_directory.py."""
 
@@ -83,11 +83,11 @@ class Run:
         return bool(self.record().get("dropped")) and not self.finished
 
     def record(self) -> dict[str, Any]:
-        """Returns the sweep's record of the run: failure, attempts, seconds, halted, dropped."""
+        """Returns the sweep's record of the run, with keys such as failure and attempts."""
         return read_json_object(self.folder / RECORD)
 
     def note(self, **facts: Any) -> None:
-        """Adds entries to the sweep's record of the run."""
+        """Adds entries to the sweep's record of the run, which is a file in the run folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         record = {
             **self.record(),
@@ -115,17 +115,17 @@ class Run:
         return holder.process if is_running(holder.process) else None
 
     def latest(self) -> dict[str, dict[str, Any]]:
-        """Returns the latest metrics of each kind, such as `train` and `validation`."""
+        """Returns the run's latest metrics of each kind, such as `train` and `validation`."""
         return latest_metrics(self.folder)
 
     def reached(self, epochs: int) -> bool:
-        """Returns whether the run has been trained and validated up to an epoch (0: to the end)."""
+        """Returns whether the run is trained and validated up to an epoch; 0 means to the end."""
         return self.finished or (
             epochs > 0 and any(entry.get("epoch", 0) >= epochs for entry in self.validations())
         )
 
     def validations(self) -> list[dict[str, Any]]:
-        """Returns the metrics of all validations, in order."""
+        """Returns the metrics of all validations of the run, in chronological order."""
         return [entry for entry in read_metrics(self.folder) if entry["kind"] == "validation"]
 
 

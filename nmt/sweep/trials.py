@@ -14,13 +14,13 @@ from nmt.sweep import Job, Sweeper
 from nmt.sweep.run_status import Run, RunState
 
 JOURNAL = "optuna.journal"
-"""Name of the file of Optuna's study in the sweep folder; optuna-dashboard can open it."""
+"""Name of the file with Optuna's study in the sweep folder; optuna-dashboard can open the file."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trials(Sweeper):
-    """Sweep by a tree-structured Parzen estimator (Bergstra et al. 2011), which chooses the runs.
+    """Sweeper that chooses runs by a tree-structured Parzen estimator (Bergstra et al. 2011).
 
     The study is stored in the sweep folder. Interrupted trials are resumed first.
 

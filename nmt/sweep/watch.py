@@ -127,10 +127,11 @@ def time_left(runs: Sequence[Run], states: Mapping[str, RunState]) -> float | No
         return None
     remaining = float(sum(states[run.name] in (RunState.WAITING, RunState.STOPPED) for run in runs))
     running = [run for run in runs if states[run.name] is RunState.RUNNING]
-    # A running run counts as the fraction of its remaining updates.
+    # A run in progress counts by the fraction of its updates that remain.
     for run in running:
         training = run.latest().get("train", {})
-        remaining += 1 - training.get("update", 0) / max(1, training.get("total", 1))  # in runs
+        # remaining work of the run, as a fraction of a run
+        remaining += 1 - training.get("update", 0) / max(1, training.get("total", 1))
     return statistics.mean(durations) * remaining / max(1, len(running))
 
 
