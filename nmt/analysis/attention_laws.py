@@ -24,19 +24,19 @@ from nmt.foundation.errors import UserError
 from nmt.model.decoder import Decoder
 
 TOLERANCE = 1e-9
-"""Maximum difference between values that count as equal, in float64."""
+"""Maximum absolute difference between float64 values that count as equal."""
 SCALE = 1e3
-"""Factor for queries and parameters at which an unbounded score gives one position all weight."""
+"""Factor for queries and parameters that makes the weights of an unbounded score one-hot."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of `check_attention`.
+    """Result of testing attention code, as returned by `check_attention`.
 
     name: name of the tested code
-    called: sentence with the parameters of the code and the layouts of their tensors
-    broken: observed weights or contexts with the probable cause, by name of the broken law
-    tried: number of laws that were tried
+    called: sentence that names the parameters of the checked code and their tensor layouts
+    broken: for each broken law by name, the observed weights or contexts and the probable cause
+    tried: number of laws that the code was tested for
     """
 
     name: str
@@ -46,7 +46,7 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """Result as text: a summary paragraph, and a paragraph for each broken law."""
+        """Result as text, with a summary and one paragraph for each broken law."""
         if not self.broken:
             return f"{self.name}: keeps all {self.tried} laws. {self.called}"
         count = f"breaks {len(self.broken)} of {self.tried} laws"
@@ -55,7 +55,7 @@ class Verdict:
 
 
 def check_attention(target: Any, name: str | None = None) -> Verdict:
-    """Tests attention code for the laws of attention.
+    """Tests attention code for the properties of correct attention (laws).
 
     The parameters of a function or of `forward` are recognised by common names: query [B, P],
     memory [B, S, M], mask [B, S] or lengths [B], and tokens of a decoder. The code returns the
@@ -64,7 +64,7 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
 
     target: function, module, module class, attention score, attention, or a subclass of `Decoder`,
         which is tested for the laws of decoders
-    name: name of the code in messages (default: its Python name)
+    name: name of the code in messages; "" for its Python name
 
     Raises UserError if the code cannot be called.
     """
@@ -82,7 +82,7 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
 
 
 def print_verdicts(functions: Sequence[str]) -> None:
-    """Tests each FILE.py:NAME and prints the result. Raises SystemExit(1) if a law is broken."""
+    """Tests each FILE.py:NAME and prints the results. Raises SystemExit(1) if a law is broken."""
     verdicts = [check_file(function) for function in functions]
     print("\n\n".join(verdict.text for verdict in verdicts))
     if any(verdict.broken for verdict in verdicts):
@@ -90,7 +90,7 @@ def print_verdicts(functions: Sequence[str]) -> None:
 
 
 def check_file(target: str) -> Verdict:
-    """Tests FILE.py:NAME. Raises UserError if the code is not found or cannot be run."""
+    """Tests the code FILE.py:NAME. Raises UserError if the code is not found or cannot be run."""
     path, name = target.partition(".py:")[::2]
     path = path.removesuffix(".py") + ".py"
     if not Path(path).is_file():
@@ -101,7 +101,7 @@ def check_file(target: str) -> Verdict:
     if spec is None or spec.loader is None:
         raise UserError(f"functions={target}: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses find their module in it
+    sys.modules[spec.name] = module  # dataclasses need their module in sys.modules
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -123,7 +123,7 @@ def _weights(probe: Probe, example: AttentionExample) -> Tensor | None:
 
 
 def _output(answer: Answer) -> Tensor:
-    """Returns the weights, or the context if the code returns no weights."""
+    """Returns the attention weights of an answer, or the context if there are no weights."""
     output = answer.context if answer.weights is None else answer.weights
     assert output is not None
     return output
@@ -139,7 +139,7 @@ def _row(weights: Tensor) -> str:
 
 
 def sums_to_one(probe: Probe) -> str | None:
-    """Returns an error text unless the weights of a query are not negative and sum to 1."""
+    """Returns an explanation unless the weights of a query are ≥ 0 and sum to 1, else None."""
     example = probe.example()
     weights = _weights(probe, example)  # [B, S]
     if weights is None:
@@ -181,7 +181,7 @@ def sums_to_one(probe: Probe) -> str | None:
 
 
 def ignores_padding(probe: Probe) -> str | None:
-    """Returns an error text unless the weight of padding is exactly 0."""
+    """Returns an explanation unless the checked code gives padding weight 0 exactly, else None."""
     example = probe.example()
     weights = _weights(probe, example)
     if weights is None or len(example.mask) == 1:
@@ -208,7 +208,7 @@ def ignores_padding(probe: Probe) -> str | None:
 
 
 def content_of_padding(probe: Probe) -> str | None:
-    """Returns an error text if the content of padding affects the result."""
+    """Returns an explanation if the content of padding affects the result, else None."""
     example = probe.example()
     # Large values in the padding reveal incomplete masking.
     before, after = _outputs(
@@ -231,7 +231,7 @@ def content_of_padding(probe: Probe) -> str | None:
 
 
 def depends_on_query(probe: Probe) -> str | None:
-    """Returns an error text unless the weights depend on the query."""
+    """Returns an explanation unless the attention weights depend on the query, else None."""
     example = probe.example()
     before, after = _outputs(probe, example, replace(example, query=example.query.flip(1) + 1))
     if (after - before).abs().max() > TOLERANCE:
@@ -244,7 +244,7 @@ def depends_on_query(probe: Probe) -> str | None:
 
 
 def depends_on_memory(probe: Probe) -> str | None:
-    """Returns an error text unless the weights follow the words if their order changes."""
+    """Returns an explanation unless permuting the source words permutes the weights, else None."""
     example = probe.example()
     if not all_sizes_work(probe):
         example = _part(
@@ -273,7 +273,7 @@ def depends_on_memory(probe: Probe) -> str | None:
 
 
 def all_sizes_work(probe: Probe) -> str | None:
-    """Returns an error text unless the code supports a single sentence and sentences of one word."""
+    """Returns an explanation unless one sentence and one-word sentences are accepted, else None."""
     if len(probe.lengths) == 1:
         return "the code works only for a batch of one sentence."
     example = probe.example()
@@ -293,7 +293,8 @@ def all_sizes_work(probe: Probe) -> str | None:
 
 
 def sentences_are_independent(probe: Probe) -> str | None:
-    """Returns an error text unless a sentence alone gets the same weights as in a batch."""
+    """Returns an explanation unless a sentence has equal weights alone and in a batch, else
+    None."""
     if all_sizes_work(probe):
         return None
     example = probe.example()
@@ -308,7 +309,7 @@ def sentences_are_independent(probe: Probe) -> str | None:
 
 
 def _part(example: AttentionExample, sentences: int, positions: int) -> AttentionExample:
-    """Returns the first sentences and source positions of an example."""
+    """Returns an example cut to its first sentences and source positions."""
     return AttentionExample(
         example.query[:sentences],
         example.memory[:sentences, :positions],
@@ -317,7 +318,7 @@ def _part(example: AttentionExample, sentences: int, positions: int) -> Attentio
 
 
 def can_choose_one_word(probe: Probe) -> str | None:
-    """Returns an error text unless large parameters give a position of each head nearly all weight."""
+    """Returns an explanation unless large parameters make the weights nearly one-hot, else None."""
     example = probe.example()
     largest = 0.0
     # A large query alone saturates the tanh of an additive score at all positions, and so do
@@ -349,7 +350,7 @@ def can_choose_one_word(probe: Probe) -> str | None:
 
 
 def _weights_of_scaled(probe: Probe, example: AttentionExample) -> Tensor | None:
-    """Returns the weights of the code with its parameters multiplied by SCALE."""
+    """Returns the checked code's attention weights with its parameters multiplied by SCALE."""
     module = probe.function
     parameters = list(module.parameters()) if isinstance(module, nn.Module) else []
     values = [parameter.detach().clone() for parameter in parameters]
@@ -364,7 +365,7 @@ def _weights_of_scaled(probe: Probe, example: AttentionExample) -> Tensor | None
 
 
 def gradients_arrive(probe: Probe) -> str | None:
-    """Returns an error text unless gradients reach query and memory."""
+    """Returns an explanation unless gradients reach the query and the memory, else None."""
     example = probe.example()
     query = example.query.clone().requires_grad_()
     memory = example.memory.clone().requires_grad_()
@@ -391,7 +392,7 @@ def gradients_arrive(probe: Probe) -> str | None:
 
 
 def context_is_weighted_sum(probe: Probe) -> str | None:
-    """Returns an error text unless the context is the sum of the memory, weighted by the attention.
+    """Returns an explanation unless the context is the attention-weighted memory sum, else None.
 
     The test applies to functions only, because a module may project the memory.
     """
@@ -420,4 +421,4 @@ LAWS: dict[str, Callable[[Probe], str | None]] = {
     "gradients reach query and memory": gradients_arrive,
     "the context is the weighted sum": context_is_weighted_sum,
 }
-"""Laws of attention by name; each function returns an error text, or None if the law holds."""
+"""Maps the name of each law to its test, which returns an explanation, or None if the law holds."""

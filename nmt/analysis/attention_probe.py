@@ -24,7 +24,7 @@ from nmt.foundation.interfaces import Encoded
 from nmt.model.attention import Attention, Score
 
 LENGTHS = (6, 4, 1)
-"""Source lengths of the sentences in an example; they are padded to the longest."""
+"""Source lengths of the example sentences, which are padded to the longest one."""
 SIZE = 8
 """Size P of the query vector."""
 MEMORY_SIZES = ((SIZE, SIZE), (SIZE, 2 * SIZE), (2 * SIZE, 2 * SIZE))
@@ -40,7 +40,7 @@ ROLES = {
     "query": r"quer|^q$|hidden|state|decoder|dec_|rnn|vector|^output$|^[sh](_?t|_prev)?$",
     "tokens": r"input|token|^y|word|trg|tgt|target|^x$",
 }
-"""Patterns of parameter names for each role; the first matching role is used."""
+"""Maps each role of a parameter to a pattern of names; the first role that matches is used."""
 CONSTRUCTOR_VALUES = (
     (r"head", 2),
     (r"drop", 0.0),
@@ -48,12 +48,12 @@ CONSTRUCTOR_VALUES = (
     (r"max_?len", max(LENGTHS)),
     (r"size|dim|hid|feat|unit|emb|proj|filt|chan|^d|^n", SIZE),
 )
-"""Values for constructor parameters without a default, by patterns of their names."""
+"""Maps patterns of constructor parameter names to values for parameters without a default."""
 
 
 @dataclass(frozen=True)
 class AttentionExample:
-    """Input of a call of attention code.
+    """Example input for the checked attention code.
 
     query: query vectors [B, P]
     memory: source annotations [B, S, M]
@@ -67,7 +67,7 @@ class AttentionExample:
 
 @dataclass(frozen=True)
 class Answer:
-    """Output of a call of attention code.
+    """Output of the checked attention code.
 
     weights: attention weights [B, S]; None if not returned
     context: context vectors [B, M]; None if not returned
@@ -111,11 +111,11 @@ LAYOUTS: Mapping[str, Mapping[str, Callable[[Tensor], Tensor | None]]] = {
         "[1, B]": lambda mask: torch.ones(1, len(mask), dtype=torch.long),
     },
 }
-"""Tensor layouts for each role of a parameter, in the order of trials."""
+"""Tensor layouts that are tried for each role of a parameter, in order."""
 
 
 class Probe:
-    """Wrapper that calls attention code with tensors in the layouts that it expects.
+    """Wrapper that calls attention code with tensors in the layouts that the code expects.
 
     function: function or module to call
     memory_size: size M of the memory vectors
@@ -131,7 +131,7 @@ class Probe:
         self.lengths: tuple[int, ...] = LENGTHS
         self.layouts = self._find_layouts()
         if not self.layouts:
-            self.lengths = LENGTHS[:1]  # the code may support only one sentence at a time
+            self.lengths = LENGTHS[:1]  # the checked code may support only one sentence at a time
             self.layouts = self._find_layouts()
         if not self.layouts:
             raise UserError(
@@ -151,12 +151,12 @@ class Probe:
         return AttentionExample(query, memory, mask)
 
     def __call__(self, example: AttentionExample) -> Answer:
-        """Returns the weights and context of an example."""
+        """Calls the checked code with an example, and returns its weights and context."""
         return self._called(example, self.layouts)
 
     @property
     def has_mask(self) -> bool:
-        """Whether the code has a parameter for the mask or the lengths."""
+        """Whether the checked code has a parameter for the mask or the lengths."""
         return bool({"mask", "lengths"} & set(self.roles.values()))
 
     def _called(self, example: AttentionExample, layouts: Mapping[str, str]) -> Answer:
@@ -165,16 +165,16 @@ class Probe:
             parameter: LAYOUTS[role][layouts[role]](tensors.get(role, example.mask))
             for parameter, role in self.roles.items()
         }
-        function = copy.copy(self.function)  # state of earlier calls has no influence
+        # a copy, so that the state of earlier calls has no influence
+        function = copy.copy(self.function)
         # An attribute may hold the weights if the call returns only the context.
         return _answer(
             [function(**arguments), getattr(function, "attention_weights", None)], example
         )
 
     def _find_layouts(self) -> Mapping[str, str]:
-        """Returns the first layouts with a result, and the mask layout with the least weight of
-        padding.
-        """
+        """Returns the first tensor layouts that give a result, with the mask layout that hides
+        padding."""
         example = self.example()
         masks = LAYOUTS["mask"] if "mask" in self.roles.values() else [""]
         roles = sorted({*self.roles.values()} - {"mask"})
@@ -239,7 +239,7 @@ def _constructed(cls: type, memory_size: int, name: str) -> Any:
             )
         of_memory = value == SIZE and re.search(r"enc|memor|key|annot|matrix|eproj", parameter)
         arguments[parameter] = memory_size if of_memory else value
-    torch.manual_seed(0)  # the same verdict in every call
+    torch.manual_seed(0)  # a fixed seed gives the same verdict in every call
     try:
         return cls(**arguments)
     except Exception as error:
@@ -247,7 +247,7 @@ def _constructed(cls: type, memory_size: int, name: str) -> Any:
 
 
 def _required(function: Callable[..., Any], pattern: str = "$^") -> list[str]:
-    """Returns the names of the parameters without a default, and of those with a pattern."""
+    """Returns the names of parameters without a default, and of parameters that match a pattern."""
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [
         parameter.name
@@ -258,7 +258,7 @@ def _required(function: Callable[..., Any], pattern: str = "$^") -> list[str]:
 
 
 def _roles(function: Callable[..., Any], name: str) -> Mapping[str, str]:
-    """Returns the role of each parameter of a function or of `forward`.
+    """Returns the role of each parameter in the signature of a function or `forward` method.
 
     Raises UserError for an unknown parameter or a missing role.
     """
@@ -321,7 +321,7 @@ def _answer(result: Any, example: AttentionExample) -> Answer:
         ):
             if tensor.size(1) == sentences > 1:
                 continue  # a wrong layout was broadcast to two batch dimensions
-            tensor = tensor[:, 0]  # keep the first decoder step
+            tensor = tensor[:, 0]  # only the first decoder step is kept
         shape = [size for size in tensor.shape if size != 1]
         if shape == weight_shape:
             weights.append(tensor.reshape(sentences, positions))  # [B, S]

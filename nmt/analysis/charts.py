@@ -14,20 +14,20 @@ from nmt.metric import Metric
 PALETTE = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7a00", "#6b6b6b",
 )  # fmt: skip
-"""Colours of the best configurations and, last, of the worst configuration.
+"""Colours for the best configurations and, as the last colour, for the worst configuration.
 
 The colours can be distinguished by colour-blind readers (Okabe and Ito).
 """
 GREY = "#b8b8b8"
-"""Colour of the configurations that are neither among the best nor the worst."""
+"""Colour of configurations that are neither among the best nor the worst one."""
 FEWEST = 10
-"""Minimum number of sentences for a point in the curve of quality by source length."""
+"""Minimum number of sentences per point in the curve of BLEU by source length."""
 LEGEND_WIDTH = 2.6
 """Width of a legend entry, in inches."""
 
 
 def _coloured(configurations: Sequence[Configuration]) -> list[tuple[Configuration, str]]:
-    """Returns configurations, the best first, with their colours."""
+    """Returns pairs of a configuration and its colour in figures, best configuration first."""
     # The worst configuration gets a colour, because it is often the baseline.
     greys = [GREY] * (len(configurations) - len(PALETTE))
     return list(zip(configurations, [*PALETTE[:-1], *greys, PALETTE[-1]], strict=False))
@@ -70,7 +70,8 @@ def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float
         for run in runs
     ]
     last = min((max(curve) for curve in curves if curve), default=0)
-    epochs = sorted({epoch for curve in curves for epoch in curve if epoch <= last})  # of any seed
+    # epochs of any seed
+    epochs = sorted({epoch for curve in curves for epoch in curve if epoch <= last})
     return {epoch: [curve[epoch] for curve in curves if epoch in curve] for epoch in epochs}
 
 
@@ -117,7 +118,7 @@ def by_length(ranking: Ranking) -> Figure | None:
 def _scores_by_length(run: RunResult, judging_metric: Metric) -> list[tuple[float, float]]:
     """Returns the source length in words and BLEU of each length group.
 
-    The result is empty if a file is missing or incomplete.
+    Returns an empty dictionary if a file is missing or incomplete.
     """
     source = run.lines(".source") or []
     answers = run.lines() or []

@@ -24,7 +24,7 @@ NAME = r"[A-Z][\w'-]+"
 REFERENCE = re.compile(rf"({NAME}(?:, {NAME})*(?: & {NAME}| et al\.)?),? \(?((?:19|20)\d\d)\b")
 """Pattern of a reference in a text, such as `Zoph & Knight 2016` or `Luong et al. (2015)`."""
 ALWAYS = {"nmt", "post-2018"}
-"""Keys that are always cited: the toolkit, and sacreBLEU, which scores every model."""
+"""BibTeX keys that are always cited: the toolkit, and sacreBLEU, which scores every model."""
 ON = "*"
 """Pattern for the values of an enabled setting: any value except false, 0, empty or null."""
 
@@ -66,7 +66,7 @@ names them.
 
 
 def print_papers(model: str | None) -> None:
-    """Prints BibTeX entries in alphabetical order of their keys.
+    """Prints the BibTeX entries of papers, sorted by key.
 
     model: run folder or checkpoint whose papers are printed; None for all papers
     """
@@ -78,13 +78,13 @@ def print_papers(model: str | None) -> None:
 
 
 def references(text: str) -> list[str]:
-    """Returns the keys of the papers that a text cites."""
+    """Returns the BibTeX keys of the papers that a text cites."""
     matches = REFERENCE.findall(" ".join(text.split()))
     return ["-".join([*re.findall(r"\w+", authors), year]).lower() for authors, year in matches]
 
 
 def papers_of(model: str) -> set[str]:
-    """Returns the keys of the papers behind the components and settings of a checkpoint."""
+    """Returns the BibTeX keys of the papers behind a checkpoint's components and settings."""
     settings = flat(read_model(model).meta.get("config") or {})
     named = set[str]()  # keys of papers.bib
     for key, value in settings.items():
@@ -98,9 +98,9 @@ def papers_of(model: str) -> set[str]:
 
 
 def uses(paper: str, settings: Mapping[str, Any]) -> bool:
-    """Returns whether settings use a paper of `SETTINGS`.
+    """Returns whether a model's settings use a paper that is listed in `SETTINGS`.
 
-    paper: key of the paper
+    paper: BibTeX key of the paper
     settings: values by full key
     """
 

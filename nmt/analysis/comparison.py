@@ -40,7 +40,7 @@ FEWEST = 3
 FEWEST_SENTENCES = 5
 """Minimum number of sentences in a length group."""
 CHRF_BORDERS = (0, 20, 40, 60, 80, 101)
-"""Borders of the chrF intervals in the table of sentences by score, in percent."""
+"""Boundaries of the chrF intervals in the table of sentences by score, in per cent."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Comparison:
     outputs: translations of each system, by name
     metric: options of the metrics
     counts: number of occurrences of target words, for the frequency classes
-    counted: name of the file in which the words are counted
+    counted: name of the file from which `counts` is computed
     links: for each sentence, the source word aligned with each reference word; None if unknown
     samples: number of bootstrap samples of the significance tests
     trials: number of randomisation trials of the significance tests
@@ -70,7 +70,7 @@ class Comparison:
 
     @cached_property
     def tests(self) -> dict[str, dict[str, SignificanceResult]]:
-        """Significance of each system's difference from the first system, by metric."""
+        """Significance results of each system compared with the first system, by metric."""
         counts = {"samples": self.samples, "trials": self.trials}
         return {
             name: over_sentences(self.outputs, self.reference, self.metric, name, **counts)
@@ -79,7 +79,7 @@ class Comparison:
 
     @cached_property
     def sentence_scores(self) -> dict[str, list[float]]:
-        """Sentence chrF of each system."""
+        """Sentence-level chrF of each system's translations."""
         from sacrebleu.metrics import CHRF
 
         chrf = CHRF(lowercase=self.metric.lowercase)
@@ -92,7 +92,7 @@ class Comparison:
         }
 
     def tables(self) -> list[ReportTable]:
-        """Returns all tables that are not empty."""
+        """Returns all comparison tables that have rows."""
         groups = frequency_class(self.counts)
         note = f"F1 score (%) of words, by their frequency in {self.counted}."
         tables = [
@@ -174,7 +174,8 @@ class Comparison:
         }
         source = self.source
         if source is None:
-            source = [""] * len(self.reference)  # a placeholder: no kind below needs it
+            # a placeholder, since the kinds below do not need the source
+            source = [""] * len(self.reference)
             del kinds["copied from the source"]
         rows = []
         for kind, is_kind in kinds.items():
@@ -218,11 +219,11 @@ class Comparison:
             ]
             expected.update(source for _, source in pairs)
             for counts, lines in zip(right, self.outputs.values(), strict=True):
-                # words of the output that are not matched yet
+                # output words that no reference word has matched yet
                 remaining = Counter(bare(word) for word in words(lines[number]))
                 for target, source in pairs:
                     if remaining[target] > 0:
-                        remaining[target] -= 1  # each word of the output counts once
+                        remaining[target] -= 1  # each output word is matched at most once
                         counts[source] += 1
 
         def gain(source: str) -> int:
@@ -243,7 +244,7 @@ class Comparison:
         return self._table("Source words", ["source word", "expected"], rows, note)
 
     def by_length(self) -> ReportTable:
-        """Returns a table of BLEU by source length, or by reference length without a source."""
+        """Returns a table of BLEU by source length; without a source, by reference length."""
         rows = []
         for group in length_groups(self.source or self.reference, FEWEST_SENTENCES):
             references = [self.reference[i] for i in group.sentences]
@@ -273,7 +274,8 @@ class Comparison:
         return ReportTable(title, [*head, *self.outputs], rows, note=note)
 
     def by_ngram(self) -> list[ReportTable]:
-        """Returns a table for each other system, with the n-grams that one system has right.
+        """Returns a table per further system, with n-grams that only it or the first system has
+        right.
 
         The n-grams occur in the reference and in the output of either the first or the other
         system.
@@ -289,7 +291,7 @@ class Comparison:
             for texts in zip(self.reference, self.outputs[first], self.outputs[other], strict=True):
                 reference, *outputs = (ngrams(tokens(text), LONGEST) for text in texts)
                 # An n-gram counts at most as often as it occurs in the reference.
-                right = [reference & output for output in outputs]  # n-grams with their numbers
+                right = [reference & output for output in outputs]  # counts of n-grams
                 gains.update({" ".join(gram): count for gram, count in right[0].items()})
                 gains.subtract({" ".join(gram): count for gram, count in right[1].items()})
             ordered = sorted(gains.items(), key=lambda item: (-item[1], item[0]))

@@ -1,4 +1,4 @@
-"""Laws of decoders, for classes derived from `nmt.model.decoder.Decoder`.
+"""Tests of properties of correct decoders (laws), for subclasses of `nmt.model.decoder.Decoder`.
 
 Training passes all T target tokens to a decoder at once, and the search passes one token at a time
 with the state of the previous step. A decoder that keeps a wrong state still trains to a low loss,
@@ -18,11 +18,11 @@ from nmt.model.attention.general import General
 from nmt.model.decoder import Decoder
 
 LENGTHS = (5, 3, 4)
-"""Source lengths of the example, in positions."""
+"""Source lengths of the example sentences, in positions."""
 STEPS = 4
-"""T, target tokens of each sentence of the example."""
+"""Number of target tokens T per example sentence."""
 TOLERANCE = 1e-9
-"""Maximum difference between values that count as equal, in float64."""
+"""Maximum absolute difference between float64 values that count as equal."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +58,17 @@ class DecoderExample:
 
     @property
     def memory(self) -> Prepared:
-        """The source as the decoder reads it."""
+        """Attention memory that the decoder computes from the encoded source."""
         return self.decoder.prepare(self.encoded)
 
     def decode(self) -> DecoderOutput:
-        """Passes all tokens at once."""
+        """Returns the decoder's output for all target tokens in one call."""
         memory = self.memory
         return self.decoder(self.embedded, self.decoder.initial(memory), memory)
 
 
 def agrees_step_by_step(example: DecoderExample) -> str | None:
-    """Compares the readouts of all tokens at once with those of single steps."""
+    """Returns an observation if single steps give other readouts than one call, else None."""
     whole = example.decode().readout  # [B, T, D]
     memory = example.memory
     state = example.decoder.initial(memory)
@@ -86,7 +86,7 @@ def agrees_step_by_step(example: DecoderExample) -> str | None:
 
 
 def ignores_later_tokens(example: DecoderExample) -> str | None:
-    """Changes the last token and compares the readouts before it."""
+    """Returns an observation if the last target token changes earlier readouts, else None."""
     changed = example.embedded.clone()
     changed[:, -1] += 1.0
     readout = replace(example, embedded=changed).decode().readout
@@ -100,7 +100,7 @@ def ignores_later_tokens(example: DecoderExample) -> str | None:
 
 
 def ignores_padding(example: DecoderExample) -> str | None:
-    """Changes the annotations of padding and compares the readouts."""
+    """Returns an observation if the content of padding changes the readouts, else None."""
     padding = ~example.encoded.mask.unsqueeze(-1)  # [B, S, 1]
     changed = replace(example.encoded, values=example.encoded.values.masked_fill(padding, 100.0))
     readout = replace(example, encoded=changed).decode().readout
@@ -111,7 +111,7 @@ def ignores_padding(example: DecoderExample) -> str | None:
 
 
 def separates_sentences(example: DecoderExample) -> str | None:
-    """Decodes the first sentence alone and compares its readouts."""
+    """Returns an observation if a sentence has other readouts alone than in a batch, else None."""
     encoded = example.encoded
     alone = Encoded(
         values=encoded.values[:1], mask=encoded.mask[:1], final_state=encoded.final_state[:1]
@@ -124,7 +124,7 @@ def separates_sentences(example: DecoderExample) -> str | None:
 
 
 def depends_on_source(example: DecoderExample) -> str | None:
-    """Changes the source and compares the readouts."""
+    """Returns an observation if another source gives the same readouts, else None."""
     encoded = example.encoded
     changed = replace(encoded, values=-encoded.values, final_state=-encoded.final_state)
     readout = replace(example, encoded=changed).decode().readout
@@ -146,14 +146,14 @@ LAWS: dict[str, Callable[[DecoderExample], str | None]] = {
     "sentences do not influence each other": separates_sentences,
     "the source has an influence": depends_on_source,
 }
-"""Laws of decoders by name; each function returns None, or what was observed."""
+"""Maps the name of each law to its test, which returns an observation, or None if the law holds."""
 
 
 @torch.no_grad()
 def check_decoder(kind: type[Decoder]) -> dict[str, str]:
-    """Tests a decoder for all laws.
+    """Tests a decoder class for the properties of correct decoders (laws).
 
-    kind: class of the decoder; its own arguments need defaults
+    kind: class of the decoder; arguments that the class adds need defaults
 
     Returns the observations by name of the broken law. Raises UserError if the decoder cannot be
     built.

@@ -55,7 +55,7 @@ def evaluate_file(
 
 
 def _warn_of_languages(languages: Sequence[str], source: str, references: Sequence[str]) -> None:
-    """Logs a warning for each file whose ending is the model's other language.
+    """Logs a warning for each file whose extension names the wrong language of the model.
 
     languages: source and target language of the model
     source: file of source sentences
@@ -73,7 +73,7 @@ def scores_of(
     sentences: Sequence[str],
     references: Sequence[Sequence[str]],
 ) -> tuple[list[str], dict[str, Result]]:
-    """Returns the translations of sentences, and their scores by metric name.
+    """Translates sentences; returns the translations, and scores by metric name.
 
     translator: translator
     metric: options of the metrics

@@ -67,7 +67,7 @@ def most_different(comparison: Comparison, count: int) -> list[int]:
     first, *others = comparison.sentence_scores.values()
     if not others:
         return sorted(range(len(first)), key=lambda i: (first[i], i))[:count]
-    # Maximum difference from another system, positive if the first system is better
+    # Largest difference from another system, positive if the first system is better
     leads = [max((first[i] - other[i] for other in others), key=abs) for i in range(len(first))]
     ordered = sorted(range(len(leads)), key=lambda i: (-leads[i], i))
     won = [i for i in ordered if leads[i] > 0]
@@ -77,7 +77,7 @@ def most_different(comparison: Comparison, count: int) -> list[int]:
 
 
 def section(example: Example) -> Markup:
-    """Returns the HTML of an example."""
+    """Returns the HTML section for an example sentence."""
     notes = {}
     for name, score in example.scores.items():
         log_probs = [
@@ -89,7 +89,7 @@ def section(example: Example) -> Markup:
 
 
 def marked(text: str, reference: str) -> Markup:
-    """Returns the HTML of a translation with highlighted words that differ from the reference.
+    """Returns a translation as HTML, with highlighting for words that differ from the reference.
 
     Punctuation is ignored.
 
@@ -107,7 +107,7 @@ def marked(text: str, reference: str) -> Markup:
 
 
 def markdown(examples: Sequence[Example]) -> str:
-    """Returns the examples as a list in Markdown."""
+    """Returns example sentences as a list in Markdown."""
     lines = ["### Sentences that differ most", ""]
     for example in examples:
         lines.append(f"{example.number + 1}.")

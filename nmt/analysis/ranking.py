@@ -1,4 +1,4 @@
-"""Ranking of configurations by final scores, with significance tests against the best."""
+"""Ranking of configurations by final scores, with significance tests against the best one."""
 
 import logging
 import statistics
@@ -22,7 +22,7 @@ from nmt.metric import Metric
 
 log = logging.getLogger(__name__)
 TESTED = ("bleu", "chrf")
-"""Names of the metrics for which sacreBLEU has significance tests."""
+"""Names of the metrics that sacreBLEU's significance tests support."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Ranking:
         return any(row.sentence_chances for row in self.rows)
 
     def _notes(self, columns: Collection[str]) -> list[str]:
-        """Returns explanations of the columns of the table."""
+        """Returns a note below the table that explains its columns."""
         notes = []
         if self.metric in columns:
             notes.append(
@@ -182,7 +182,8 @@ def _spread(metric: str, row: Configuration) -> str:
 
 
 def _minutes(row: Configuration) -> str:
-    seconds = statistics.fmean(run.seconds for run in row.runs)  # 0 for files of other tools
+    # 0 seconds for translations by other tools
+    seconds = statistics.fmean(run.seconds for run in row.runs)
     return f"{seconds / 60:.1f}" if seconds else "–"
 
 
@@ -234,8 +235,8 @@ def _over_sentences(
 
 
 def metric_of(run: RunResult) -> Metric:
-    """Returns the metric of a run, reconstructed from the signature of its scores."""
+    """Returns the metric with the options of a run, reconstructed from a score's signature."""
     entries = run.signatures.get("bleu", "").split("|")
     options = dict(entry.split(":", 1) for entry in entries if ":" in entry)
-    tokenize: Any = options.get("tok", "13a")  # the default of sacreBLEU
+    tokenize: Any = options.get("tok", "13a")  # sacreBLEU's default
     return Metric(tokenize=tokenize, lowercase=options.get("case") == "lc")

@@ -1,4 +1,4 @@
-"""Report of training runs (nmt.report): scores, costs and differences as tables and figures."""
+"""Report about training runs (nmt.report): tables and figures of scores, costs and differences."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Report:
-    """Report of training runs.
+    """Report about training runs.
 
     rankings: one ranking per data set, test before validation
     state: progress of the runs' sweeps; empty without a sweep
@@ -97,7 +97,7 @@ class Report:
 
 
 def csv_text(report: Report) -> str:
-    """Returns a CSV table with a row for each run and unrounded values."""
+    """Returns a CSV table with one row per run and unrounded values."""
     keys = differing([run.settings for run in report.runs])
     scores = list(dict.fromkeys(name for run in report.runs for name in run.scores))
     # Validation scores must not be mistaken for test scores.
@@ -140,8 +140,8 @@ def csv_text(report: Report) -> str:
 def write(
     report: Report, tables: Sequence[ReportTable], base: Path, figures: str = "png"
 ) -> list[Path]:
-    """Writes a report as BASE.md, .csv, .tex and .html, and with matplotlib as figures of the
-    scores, BASE.png, and of the learning curves, BASE.curves.png. Returns the paths.
+    """Writes a report to BASE.md, BASE.csv, BASE.tex and BASE.html, and returns the paths. With
+    matplotlib, also writes scores as BASE.png and learning curves as BASE.curves.png.
 
     report: report to write
     tables: tables of the report
@@ -186,7 +186,7 @@ def _page(report: Report, tables: Sequence[ReportTable]) -> bytes:
 
 
 def _pictures(ranking: Ranking) -> list[Markup]:
-    """Returns HTML sections of the figures of a ranking, each with a description."""
+    """Returns an HTML section for each figure of a ranking, with a description."""
     if not installed("matplotlib"):
         return []
     from nmt.analysis import charts
@@ -235,7 +235,7 @@ def report_folders(
     folders: folders of runs or sweeps, or parent folders
     metric: metric of the ranking; None for the metric that selected the checkpoints
     output: path of the files without suffix; None for `report` in the first folder
-    systems: files with translations of the test set by other tools, added as rows
+    systems: files with other tools' translations of the test set, each of which becomes a row
     columns: columns of the tables, in this order; None for all columns
     figures: file format of the figures, png, pdf or svg
     different_data: whether to accept runs with different data

@@ -21,11 +21,11 @@ from nmt.storage.upgrade import with_renamed_targets
 from nmt.sweep.run_status import RECORD, Run, find
 
 DEPTH = 3
-"""Number of folder levels that are searched for runs."""
+"""Number of folder levels below a given folder that are searched for runs."""
 FIRST_COLUMNS = ("decoder", "attention", "window", "normalizer")
-"""Settings that come first in the columns of a table."""
+"""Settings whose columns come first in a table."""
 NAMES = {"nmt.model.attention.window.Window": "global"}
-"""Names in tables of classes whose configuration file is not named like their module."""
+"""Maps classes to names in tables, if the configuration file is not named after the module."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class RunResult:
     updates: number of optimizer updates
     parameters: number of model parameters; None if unknown
     memory: peak memory in megabytes; None if unknown
-    answers: file with translations of another tool; None for the run's own translations
+    answers: file with another tool's translations; None for the run's own translations
     typed: values of the command line that started the run, by key
     """
 
@@ -107,12 +107,12 @@ class Configuration:
 
     @property
     def sentence_chances(self) -> list[float]:
-        """P-values of the tests over sentences; empty if untested."""
+        """P-values of the significance tests over sentences; empty if untested."""
         return self.over_sentences.probabilities if self.over_sentences else []
 
     @property
     def chances(self) -> list[float]:
-        """P-values of all tests against the best configuration; empty if untested."""
+        """P-values of all significance tests against the best configuration; empty if untested."""
         over_seeds = [] if self.over_seeds is None else [self.over_seeds]
         return [*self.sentence_chances, *over_seeds]
 
@@ -134,7 +134,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class CollectedRuns:
-    """Runs that are found in folders.
+    """Runs found in some folders.
 
     finished: results of finished runs
     swept: finished and unfinished runs of sweeps
@@ -209,7 +209,7 @@ def _with_choices(results: Sequence[RunResult]) -> list[RunResult]:
 
 
 def _class_of(result: RunResult, key: str) -> str:
-    """Returns the path of the class of a group; "nmt." if the key is not a group with a class."""
+    """Returns the class path that a configuration group selects; "nmt." for any other key."""
     return result.settings.get(f"{key}._target_", "nmt.")
 
 
@@ -254,7 +254,7 @@ def read_result(folder: Path) -> RunResult:
 
 
 def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Metric) -> RunResult:
-    """Returns the result of another tool, from its translations of the runs' test set.
+    """Scores another tool's translations of the runs' test set, and returns the result.
 
     file: file of translations, one per line
     name: name of the tool in the tables
@@ -272,7 +272,7 @@ def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Met
     lines = read_lines(find_file(str(file)))
     check_aligned(tested[0].folder, len(reference), file, len(lines))
     scores = metric.score(lines, reference)
-    # The row copies the settings that all runs share, so that these settings get no column.
+    # The row copies the settings that all runs share, so that the table omits their columns.
     unequal = differing([run.settings for run in runs])
     common = {key: value for key, value in runs[0].settings.items() if key not in unequal}
     return replace(
@@ -286,7 +286,7 @@ def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Met
         updates=0,
         parameters=None,
         memory=None,
-        answers=file,  # its lines replace those of the run
+        answers=file,  # the file's lines replace the translations of the run
     )
 
 
@@ -305,7 +305,7 @@ def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
             if name == "_target_":
                 settings[key] = NAMES.get(option) or class_label(option, key)
             settings[f"{key}.{name}"] = _as_text(option)
-    settings.pop("seed", None)  # runs that differ in it are one configuration
+    settings.pop("seed", None)  # runs that differ only in the seed are one configuration
     return settings
 
 
@@ -366,6 +366,6 @@ def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
         division = tuple(values.index(value) for value in values)
         if len({*values}) > 1 and not (is_option and division in divisions):
             columns.append(key)
-        divisions.add(division)  # also of columns that are left out
+        divisions.add(division)  # divisions by earlier keys, including keys that are left out
     first = {key: place for place, key in enumerate(FIRST_COLUMNS)}
     return sorted(columns, key=lambda key: first.get(key, len(first)))

@@ -1,8 +1,8 @@
-"""Significance tests of differences between systems and between configurations.
+"""Significance tests for score differences between systems and between configurations.
 
-Tests over test sentences are sacreBLEU's paired tests (Koehn 2004; Riezler & Maxwell 2005): would
-the difference hold for other sentences? The test over seeds is Tukey's range test: would the
-difference hold for other seeds?
+Tests over test sentences are sacreBLEU's paired tests (Koehn 2004; Riezler & Maxwell 2005). They
+estimate whether a difference would hold for other sentences. The test over seeds is Tukey's range
+test. It estimates whether a difference would hold for other seeds.
 """
 
 import math
@@ -21,7 +21,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class SignificanceResult:
-    """Score of a system and significance of its difference from the first system.
+    """Score of a system, and the significance of the difference from the first system.
 
     score: score of the system
     confidence: half the width of the score's 95 % confidence interval over test sentences
@@ -68,7 +68,7 @@ def over_sentences(
     scorer: Any = CHRF(char_order=metric.char_order, lowercase=metric.lowercase)
     if name == "bleu":
         scorer = BLEU(tokenize=metric.tokenize, lowercase=metric.lowercase, force=True)
-    tested = list(systems.items())  # the first one is the baseline
+    tested = list(systems.items())  # the first system is the baseline
     if len(tested) == 1:
         # A single system is compared with itself, for the confidence interval of its score.
         tested *= 2
@@ -115,8 +115,8 @@ def _paired_tests(
 
 
 def _chances(results: Sequence[Any]) -> list[float | None]:
-    """Returns the corrected p-values of the differences from the first system, with None for
-    itself.
+    """Returns corrected p-values of the differences from the first system; None for the first
+    system.
     """
     first, *others = results
     # For equal scores, sacreBLEU returns the p-value 1 / (samples + 1) instead of 1.
@@ -156,7 +156,7 @@ def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
         ]
     from scipy.stats import tukey_hsd
 
-    # of the comparisons with the first
+    # p-values of the comparisons with the first configuration
     p_values = tukey_hsd(*(scores[i] for i in several)).pvalue[0]
     chances: list[float | None] = [None] * len(scores)
     for i, p_value in zip(several[1:], p_values[1:], strict=True):
@@ -165,7 +165,7 @@ def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
 
 
 def as_spread(values: Sequence[float]) -> str:
-    """Returns the mean ± sample standard deviation of the values as text, or – without values."""
+    """Returns values as text, mean ± sample standard deviation; "–" if there are no values."""
     if not values:
         return "–"
     deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
@@ -173,7 +173,7 @@ def as_spread(values: Sequence[float]) -> str:
 
 
 def as_chances(*chances: float | None) -> str:
-    """Returns p-values as text, or – without p-values."""
+    """Returns p-values as text; "–" if there are none."""
     texts = ["< 0.001" if p < 0.001 else f"{p:.3f}" for p in chances if p is not None]
     return " · ".join(texts) or "–"
 

@@ -28,15 +28,13 @@ from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 TOKENISED_LINES = 100
-"""Number of lines ending in a separate full stop for which a text counts as tokenised.
-
-sacreBLEU uses the same number.
-"""
+"""Number of lines ending in a separate full stop from which a text counts as tokenised, as in
+sacreBLEU."""
 
 
 @dataclass(frozen=True)
 class System:
-    """A system in a comparison.
+    """One of the systems in a comparison.
 
     name: short unique name
     lines: translation of each sentence
@@ -152,7 +150,7 @@ def _tested(folder: Path, source: Sequence[str]) -> list[str] | None:
 def _links(
     model: Translator, source: Sequence[str], reference: Sequence[str]
 ) -> list[list[str]] | None:
-    """Returns the source word with the greatest attention weight for each reference word.
+    """Returns, for each reference word, the source word with the greatest attention weight.
 
     The result has one list per sentence. It is None for a model without attention.
 
@@ -167,7 +165,7 @@ def _links(
     # Empty lines have no attention.
     maps = model.forced_maps([source[i] for i in numbers], [reference[i] for i in numbers])
     for i, attention in zip(numbers, maps, strict=True):
-        # Remove </s> on both sides.
+        # The row and the column of </s> are removed.
         rows = len(attention.target) - attention.ends
         columns = len(attention.source) - attention.ends
         weights = np.asarray(attention.total)[:rows, :columns]
@@ -238,7 +236,8 @@ def _warn_of_tokenised_text(systems: Sequence[System], metric: Metric) -> None:
     """Logs a single warning for tokenised translations, instead of sacreBLEU's warning at each
     score.
     """
-    logging.getLogger("sacrebleu").setLevel(logging.ERROR)  # its warning does not name the system
+    # sacreBLEU's warning does not name the system
+    logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     for system in systems:
         count = sum(line.endswith(" .") for line in system.lines)
         if count >= TOKENISED_LINES and metric.tokenize != "none":

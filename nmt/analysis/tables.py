@@ -1,4 +1,4 @@
-"""Tables of text, for the terminal and in Markdown, LaTeX and HTML."""
+"""Tables with text cells, for the terminal and in Markdown, LaTeX and HTML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TERMINAL_WIDTH = 160
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table of text cells.
+    """Table with text cells.
 
     title: title of the table
     head: names of the columns
@@ -48,7 +48,7 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class ReportColumn(Generic[Row]):
-    """A column of a table of text cells.
+    """Column of a table with text cells.
 
     name: name of the column
     cell: returns the text of the cell for a row
@@ -71,7 +71,7 @@ def table_of(
     strong: Collection[int] = (),
     note: str = "",
 ) -> ReportTable:
-    """Returns a table of the columns with `is_shown`.
+    """Returns a table of those columns for which `is_shown` is true.
 
     title: title of the table
     columns: columns, which compute their cells from a row

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nmt.tokenizer.words import words
 
 WIDTH = 5
-"""Range of sentence lengths in a length group, in words."""
+"""Width of a length group: number of different sentence lengths, in words."""
 
 
 def count_words(line: str) -> int:
@@ -72,11 +72,11 @@ def length_groups(lines: Sequence[str], fewest: int = 1) -> list[LengthGroup]:
 
 
 FREQUENCIES = ("0", "1", "2–4", "5–9", "10–99", "100–999", "1,000 or more")
-"""Names of the word frequency classes: ranges of the number of occurrences."""
+"""Names of the word frequency classes, which are ranges of the number of occurrences."""
 BORDERS = (1, 2, 5, 10, 100, 1000)
-"""Lowest number of occurrences in each frequency class, from the second class on."""
+"""Minimum number of occurrences of the words in each frequency class, from the second class on."""
 CASES = ("lower case", "Capitalised", "UPPER CASE", "miXed", "with digits", "marks")
-"""Names of the classes of words by upper and lower case."""
+"""Names of the word classes by upper and lower case."""
 
 
 def frequency_class(counts: Mapping[str, int]) -> Callable[[str], str]:
@@ -103,7 +103,7 @@ def case_class(word: str) -> str:
 
 @dataclass(frozen=True)
 class WordAccuracy:
-    """Accuracy of a group of words in the outputs of a system.
+    """Accuracy of a system's output for a group of words.
 
     right: number of output words that match a word of the sentence's reference
     written: number of output words

@@ -63,9 +63,7 @@ class Limits:
                 raise Refused(413, f"{name}: {count:,} {unit}, at most {limit:,} per request")
 
     def check_key(self, key: str) -> None:
-        """Raises Refused for an invalid key. The comparison with the valid keys takes constant
-        time.
-        """
+        """Raises Refused for an invalid API key; the comparison takes constant time."""
         encoded = key.encode("utf-8", "replace")
         # A list instead of a generator, so that a match does not end the comparison early
         matches = [hmac.compare_digest(encoded, valid.encode()) for valid in self.keys]
