@@ -16,6 +16,7 @@ import yaml
 from commands import failed, run
 
 from nmt.analysis import tables
+from nmt.analysis.comparison import Comparison
 from nmt.analysis.run_report import Report, csv_text, write
 from nmt.analysis.run_results import (
     Configuration,
@@ -24,6 +25,7 @@ from nmt.analysis.run_results import (
     configurations,
     differing,
     flat_settings,
+    result_of_file,
 )
 from nmt.analysis.significance import (
     agreement,
@@ -443,7 +445,7 @@ def test_tables_keep_odd_characters():
         note="n_1",
     )
     assert r"x\|y" in tables.markdown(table)
-    assert r"x\textbar{}y & \textbf{1 $\pm$ 2 $<$ 3}" in tables.latex(table)
+    assert r"x\textbar\allowbreak{}y & \textbf{1 $\pm$ 2 $<$ 3}" in tables.latex(table)
     assert r"\label{tab:t-100-}" in tables.latex(table)
     assert r"| x\|y | **1 ± 2 \< 3** |" in tables.markdown(table)
     assert r"a\_b" in tables.latex(table)
@@ -500,8 +502,75 @@ def test_other_tools_are_rows_and_columns_are_chosen(small_run, tmp_path):
     failed(run("report", *typed), "other")
 
 
+def pdflatex(folder, text):
+    """Compiles LaTeX tables on an article page, and returns the widths of overfull lines in points."""
+    head = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}"
+    (folder / "page.tex").write_text(f"{head}{text}\\end{{document}}")
+    done = subprocess.run(
+        ["pdflatex", "-halt-on-error", "page.tex"], cwd=folder, capture_output=True
+    )
+    assert done.returncode == 0, done.stdout.decode()
+    return [float(width) for width in re.findall(r"hbox \(([\d.]+)pt too", done.stdout.decode())]
+
+
+needs_pdflatex = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
+
+
+def usual_sweep(folder):
+    for decoder, attention in (("bahdanau", "concat"), ("luong", "general"), ("luong", "dot")):
+        for seed in (1, 2, 3):
+            quality = 0.9 - len(attention) / 100
+            make_run(folder / f"{attention}{seed}", decoder, seed, quality, attention=attention)
+    return folder
+
+
+def test_a_paper_has_the_scores_without_the_costs(tmp_path):
+    pytest.importorskip("scipy")
+    runs = collect([str(usual_sweep(tmp_path / "sweep"))]).finished
+    [table] = Report.of(runs, [], None, samples=50, trials=50).tables()
+    expected = ["decoder", "attention", "n", "BLEU", "chrF", "p seeds", "p sentences"]
+    assert table.paper.head == expected
+    assert all("·" not in cell for row in table.paper.rows for cell in row)
+    for text in (table.note, table.paper.note):
+        assert "BLEU nrefs:1|case:mixed|eff:no|tok:13a" in text
+        assert "chrF nrefs:1|case:mixed|eff:yes|nc:6" in text
+    assert "(or *)" not in table.note and "* marks" in tables.terminal(table)
+    assert "Bold marks" in tables.markdown(table)
+    [chosen] = Report.of(runs, [], None, samples=50).tables(["attention", "chrf", "minutes"])
+    assert "over 3 seeds" in chosen.note and "over 3 seeds" in chosen.paper.note
+    assert "BLEU" not in chosen.note and "chrF nrefs" in chosen.note
+    assert chosen.paper.head == ["attention", "chrF", "minutes"]
+
+
+def test_rows_of_other_systems_have_a_name(tmp_path):
+    runs = collect([str(usual_sweep(tmp_path / "sweep"))]).finished
+    [file] = (tmp_path / "sweep").glob("dot1/test.txt")
+    other = result_of_file(file, "joey", runs, Metric(tokenize="13a"))
+    ours = [replace(run, settings={"system": "nmt", **run.settings}) for run in runs]
+    report = Report.of([*ours, other], [], "exact", samples=0)
+    for names in (["attention", "bleu"], ["bleu"]):
+        [table] = report.tables(names)
+        assert list(table.head) == ["system", *names]
+        assert "joey" in [row[0] for row in table.rows]
+    [table] = Report.of(runs, [], "exact").tables(["bleu"])
+    assert list(table.head) == ["decoder", "attention", "bleu"]
+
+
+@needs_pdflatex
+def test_a_usual_report_is_narrower_than_an_article_page(tmp_path):
+    runs = collect([str(usual_sweep(tmp_path / "sweep"))]).finished
+    report = Report.of(runs, [], None, samples=10, trials=10)
+    lines = runs[0].lines(".reference")
+    outputs = {f"{run.settings['attention']}-seed{run.seed}": run.lines() for run in runs[:5:2]}
+    compared = Comparison(
+        lines, lines, outputs, Metric(tokenize="13a"), {}, "it", samples=10, trials=10
+    )
+    texts = map(tables.latex, [*report.tables(), compared.scores()])
+    assert max(pdflatex(tmp_path, "".join(texts)), default=0) < 5
+
+
 @pytest.mark.exhaustive
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
+@needs_pdflatex
 def test_tables_compile(small_run, tmp_path):
     """The tables of nmt.report and of nmt.compare, with all characters that TeX reserves."""
     translations = f"{small_run}/test.txt"
@@ -513,12 +582,7 @@ def test_tables_compile(small_run, tmp_path):
     typed = [f"reference={small_run}/test.reference.txt", translations, odd]
     assert run("compare", *typed, f"output={tmp_path}/differences").returncode == 0
     tables = "".join((tmp_path / f"{name}.tex").read_text() for name in ("out", "differences"))
-    head = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}"
-    (tmp_path / "page.tex").write_text(f"{head}{tables}\\end{{document}}")
-    done = subprocess.run(
-        ["pdflatex", "-halt-on-error", "page.tex"], cwd=tmp_path, capture_output=True
-    )
-    assert done.returncode == 0, done.stdout.decode()
+    assert max(pdflatex(tmp_path, tables), default=0) < 5
 
 
 @pytest.mark.parametrize(("metric", "best"), [("bleu", 2.0), ("ter", 1.0)])

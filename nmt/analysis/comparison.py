@@ -5,7 +5,7 @@ compare-mt is described by Neubig et al. (2019).
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, zip_longest
 
@@ -13,6 +13,8 @@ from nmt.analysis.significance import (
     SignificanceResult,
     agreement,
     as_chances,
+    as_largest,
+    names_of_tests,
     over_sentences,
 )
 from nmt.analysis.tables import ReportColumn, ReportTable, table_of
@@ -28,7 +30,7 @@ from nmt.analysis.word_statistics import (
     tokens,
     word_accuracy,
 )
-from nmt.metric import Metric
+from nmt.metric import TITLES, Metric, Result
 from nmt.tokenizer.words import words
 
 LONGEST = 4
@@ -115,33 +117,60 @@ class Comparison:
             name: self.metric.score(lines, self.reference, ter=True)
             for name, lines in self.outputs.items()
         }
-        expected = max(1, sum(map(count_words, self.reference)))
-        columns: list[ReportColumn[str]] = [ReportColumn("system", str)]
-        for metric, title in (("bleu", "BLEU"), ("chrf", "chrF")):
-            columns += self._score_columns(metric, title)
-        columns += [
-            ReportColumn("TER", lambda name: f"{scores[name]['ter'].score:.2f}"),
-            ReportColumn("exact match", lambda name: f"{scores[name]['exact'].score:.2f}"),
-            ReportColumn(
-                "length",
-                lambda name: f"{sum(map(count_words, self.outputs[name])) / expected:.3f}",
-            ),
-        ]
-        signatures = "; ".join(tests[first].signature for tests in self.tests.values())
+        signatures = {name: result.signature for name, result in scores[first].items()}
+        signatures |= {name: tests[first].signature for name, tests in self.tests.items()}
+        texts = [f"{TITLES[name]} {text}" for name, text in signatures.items()]
+        interval = "± is half the 95 % confidence interval over sentences."
         note = (
-            "All scores except length are percentages. ± is half the 95 % confidence interval "
-            f"over sentences. {signatures}. length is the number of output words per reference "
-            "word."
+            f"All scores except length are percentages. {interval} Signatures: {'; '.join(texts)}. "
+            "length is the number of output words per reference word."
         )
+        caption = f"{interval} "
         if are_several:
             note += (
                 f" p is the p-value of the difference from {first} (paired bootstrap · approximate "
                 "randomisation, corrected by Holm's method). people is the percentage of human "
                 "judgements that agree with such a difference (Kocmi et al. 2024; 50 % is chance)."
             )
-        return table_of("Scores", columns, list(self.outputs), note=note)
+            tests = names_of_tests([*self.tests["bleu"].values()])
+            caption += f"p: difference from {first}, {tests}. "
+        texts = [text for text in texts if not text.startswith(TITLES["exact"])]
+        systems = list(self.outputs)
+        paper = table_of(
+            f"Scores of {len(self.reference):,} sentences",
+            self._columns(scores, in_paper=True),
+            systems,
+            note=f"{caption}Signatures: {'; '.join(texts)}.",
+        )
+        table = table_of("Scores", self._columns(scores, in_paper=False), systems, note=note)
+        return replace(table, paper=paper)
 
-    def _score_columns(self, metric: str, title: str) -> list[ReportColumn[str]]:
+    def _columns(
+        self, scores: Mapping[str, Mapping[str, Result]], *, in_paper: bool
+    ) -> list[ReportColumn[str]]:
+        """Returns the columns of the table of scores.
+
+        scores: scores of each system by metric
+        in_paper: whether to return the narrower columns of a paper
+        """
+        expected = max(1, sum(map(count_words, self.reference)))
+        return [
+            ReportColumn("system", str),
+            *self._score_columns("bleu", in_paper),
+            *self._score_columns("chrf", in_paper),
+            ReportColumn("TER", lambda name: f"{scores[name]['ter'].score:.2f}"),
+            ReportColumn(
+                "exact match", lambda name: f"{scores[name]['exact'].score:.2f}", not in_paper
+            ),
+            ReportColumn(
+                "length",
+                lambda name: f"{sum(map(count_words, self.outputs[name])) / expected:.3f}",
+                not in_paper,
+            ),
+        ]
+
+    def _score_columns(self, metric: str, in_paper: bool) -> list[ReportColumn[str]]:
+        as_text = as_largest if in_paper else as_chances
         tests = self.tests[metric]
         first = next(iter(tests))
         are_several = len(tests) > 1
@@ -152,10 +181,11 @@ class Comparison:
 
         return [
             ReportColumn(
-                title, lambda name: f"{tests[name].score:.2f} ± {tests[name].confidence:.2f}"
+                TITLES[metric],
+                lambda name: f"{tests[name].score:.2f} ± {tests[name].confidence:.2f}",
             ),
-            ReportColumn("p", lambda name: as_chances(*tests[name].probabilities), are_several),
-            ReportColumn("people", people, are_several),
+            ReportColumn("p", lambda name: as_text(*tests[name].probabilities), are_several),
+            ReportColumn("people", people, are_several and not in_paper),
         ]
 
     def faults(self) -> ReportTable:

@@ -12,15 +12,19 @@ from nmt.analysis.significance import (
     LEVEL,
     SignificanceResult,
     as_chances,
+    as_largest,
     as_spread,
+    names_of_tests,
     over_seeds,
     over_sentences,
 )
-from nmt.analysis.tables import ReportColumn, ReportTable, table_of, with_columns
+from nmt.analysis.tables import BOLD, ReportColumn, ReportTable, table_of, with_columns
 from nmt.foundation.extras import installed
-from nmt.metric import Metric
+from nmt.metric import TITLES, Metric
 
 log = logging.getLogger(__name__)
+COSTS = ("parameters", "tokens/s", "minutes", "MB")
+"""Columns that the paper table has only if they are selected."""
 TESTED = ("bleu", "chrf")
 """Names of the metrics that sacreBLEU's significance tests support."""
 
@@ -82,13 +86,54 @@ class Ranking:
         Raises UserError for an unknown column.
         """
         keys = list(self.rows[0].values)
+        # Translations of other systems have no other settings.
+        identity = ["system"] if "system" in keys else keys
+        if names and not {*identity} & {*names}:
+            names = [*identity, *names]
+        title = f"{self.part.capitalize()} scores"
+        table = self._table(f"{title} by {self.metric}", names, as_chances)
+        omitted = {*COSTS, "exact"} - {self.metric}
+        names = names or [name for name in table.head if name not in omitted]
+        paper = self._table(title, names, as_largest)
+        caption = " ".join(self._caption(paper.head))
+        paper = replace(paper, head=_headings(paper.head), note=caption)
+        return replace(table, note=" ".join(self._notes(table.head)), paper=paper)
+
+    def _table(
+        self, title: str, names: Sequence[str] | None, p_values: Callable[..., str]
+    ) -> ReportTable:
+        """Returns a table without notes.
+
+        title: title of the table
+        names: columns of the table, in this order (None: all columns)
+        p_values: converts the p-values over sentences to text
+        """
+        keys = list(self.rows[0].values)
+        strong = [i for i, row in enumerate(self.rows) if self.may_be_best(row)]
+        table = table_of(
+            title,
+            self._columns(keys, p_values),
+            self.rows,
+            keys=len(keys) or 1,
+            strong=strong if len(self.rows) > 1 else [],
+        )
+        return with_columns(table, names) if names else table
+
+    def _columns(
+        self, keys: Sequence[str], p_values: Callable[..., str]
+    ) -> list[ReportColumn[Configuration]]:
+        """Returns the columns of the table with all columns.
+
+        keys: settings that differ
+        p_values: converts the p-values over sentences to text
+        """
         metrics = [
             name
             for name in self.rows[0].runs[0].scores
             if all(name in run.scores for run in self.runs)
         ]
         metrics.sort(key=lambda name: name != self.metric)
-        columns: list[ReportColumn[Configuration]] = [
+        return [
             *(ReportColumn(key, partial(_value, key)) for key in keys),
             ReportColumn("run", lambda row: row.label, not keys),
             ReportColumn("n", lambda row: str(len(row.runs))),
@@ -99,7 +144,7 @@ class Ranking:
             # A test without results has no column.
             ReportColumn("p seeds", lambda row: as_chances(row.over_seeds), self._has_seeds),
             ReportColumn(
-                "p sentences", lambda row: as_chances(*row.sentence_chances), self._has_sentences
+                "p sentences", lambda row: p_values(*row.sentence_chances), self._has_sentences
             ),
             ReportColumn("parameters", lambda row: _figure(max, [r.parameters for r in row.runs])),
             ReportColumn(
@@ -112,17 +157,6 @@ class Ranking:
                 any(run.memory for run in self.runs),
             ),
         ]
-        strong = [i for i, row in enumerate(self.rows) if self.may_be_best(row)]
-        table = table_of(
-            f"{self.part.capitalize()} scores by {self.metric}",
-            columns,
-            self.rows,
-            keys=len(keys) or 1,
-            strong=strong if len(self.rows) > 1 else [],
-        )
-        if names:
-            table = with_columns(table, names)
-        return replace(table, note=" ".join(self._notes(table.head)))
 
     @property
     def _has_seeds(self) -> bool:
@@ -134,13 +168,7 @@ class Ranking:
 
     def _notes(self, columns: Collection[str]) -> list[str]:
         """Returns a note below the table that explains its columns."""
-        notes = []
-        if self.metric in columns:
-            notes.append(
-                f"{self.metric} has the signature {self.runs[0].signatures.get(self.metric, '')}."
-            )
-        if any(len(row.runs) > 1 for row in self.rows):
-            notes.append("Scores are means ± sample standard deviations over n seeds.")
+        notes = [*self._seeds(columns), *self._signatures(columns)]
         repeats = [str(run.folder) for row in self.rows for run in row.repeats]
         if repeats:
             notes.append(
@@ -149,8 +177,8 @@ class Ranking:
             )
         if len(self.rows) > 1 and self.metric in columns:
             notes.append(
-                "Bold (or *) marks the best configuration, and configurations that no test "
-                "separates from the best at the 5 % level."
+                f"{BOLD} the best configuration, and configurations that no test separates from "
+                "the best at the 5 % level."
             )
         if "p seeds" in columns:
             notes.append(
@@ -171,6 +199,46 @@ class Ranking:
                 f"of a score over sentences is ± {largest:.1f} or less."
             )
         return notes
+
+    def _caption(self, columns: Collection[str]) -> list[str]:
+        """Returns the short explanations of the columns of the paper table."""
+        caption = self._seeds(columns)
+        if len(self.rows) > 1 and self.metric in columns:
+            caption.append("Bold: the best, and scores that no test separates from it (5 %).")
+        if "p seeds" in columns:
+            caption.append("p seeds: Tukey's range test against the best.")
+        if "p sentences" in columns:
+            results = [row.over_sentences for row in self.rows if row.over_sentences]
+            caption.append(f"p sentences: {names_of_tests(results)}.")
+        return [*caption, *self._signatures(columns)]
+
+    def _seeds(self, columns: Collection[str]) -> list[str]:
+        """Returns the explanation of the scores; the number of seeds if there is no column n."""
+        counts = sorted({len(row.runs) for row in self.rows})
+        extremes = dict.fromkeys([counts[0], counts[-1]])
+        number = "n" if "n" in columns else " to ".join(map(str, extremes))
+        if counts[-1] > 1:
+            return [f"Scores are means ± sample standard deviations over {number} seeds."]
+        return ["Scores are of one seed."] if "n" not in columns else []
+
+    def _signatures(self, columns: Collection[str]) -> list[str]:
+        """Returns the signature of each score in the table."""
+        signatures = self.runs[0].signatures
+        texts = [
+            f"{TITLES.get(name, name)} {signatures[name]}"
+            for name in columns
+            if signatures.get(name)
+        ]
+        return [f"Signatures: {'; '.join(texts)}."] if texts else []
+
+
+def _headings(columns: Sequence[str]) -> list[str]:
+    """Returns the headings of a paper table: titles of metrics, and the short names of settings."""
+    names = [column.rpartition(".")[2] for column in columns]
+    return [
+        TITLES.get(column, name.replace("_", " ") if names.count(name) == 1 else column)
+        for column, name in zip(columns, names, strict=True)
+    ]
 
 
 def _value(key: str, row: Configuration) -> str:

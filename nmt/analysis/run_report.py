@@ -152,7 +152,7 @@ def write(
     contents: dict[str, Callable[[], bytes]] = {
         ".md": lambda: "\n".join([*state, *map(markdown, tables)]).encode(),
         ".csv": lambda: csv_text(report).encode(),
-        ".tex": lambda: "\n".join(map(latex, tables)).encode(),
+        ".tex": lambda: "\n".join(map(latex, tables[: len(report.rankings)])).encode(),
         ".html": lambda: _page(report, tables),
     }
     files = {ending: base.with_name(base.name + ending) for ending in contents}

@@ -178,6 +178,19 @@ def as_chances(*chances: float | None) -> str:
     return " · ".join(texts) or "–"
 
 
+def as_largest(*chances: float) -> str:
+    """Returns the largest p-value as text, or – without p-values."""
+    return as_chances(*sorted(chances)[-1:])
+
+
+def names_of_tests(results: Sequence[SignificanceResult]) -> str:
+    """Returns the names of the tests over sentences, for the caption of the largest p-values."""
+    tests = "paired bootstrap"
+    if any(result.randomization is not None for result in results):
+        tests += " and approximate randomisation, the larger p-value"
+    return f"{tests}, corrected by Holm's method"
+
+
 AGREEMENT = {"bleu": (88.33, 0.966), "chrf": (93.0, 1.114)}
 """Parameters (maximum in %, slope) of the curves of Kocmi et al. 2024, from their mt-thresholds."""
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 TERMINAL_WIDTH = 160
 """Width in characters of a printed table if stdout is not a terminal."""
+BOLD = "Bold marks"
+"""Beginning of the sentence in a note that explains bold scores; a terminal shows a star."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class ReportTable:
     strong: indices of the rows whose scores are bold
     scores: indices of the columns whose cells are bold in these rows
     note: explanation below the table
+    paper: narrower form for LaTeX, whose note is the caption (None: the table itself)
     """
 
     title: str
@@ -40,6 +43,7 @@ class ReportTable:
     strong: Collection[int] = ()
     scores: Collection[int] = ()
     note: str = ""
+    paper: ReportTable | None = None
 
     def is_strong(self, row: int, column: int) -> bool:
         """Returns whether a cell is bold."""
@@ -121,7 +125,7 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
     drawn = Table(
         title=table.title,
         title_justify="left",
-        caption=table.note or None,
+        caption=table.note.replace(BOLD, "* marks") or None,
         caption_justify="left",
         box=None,
     )
@@ -175,7 +179,8 @@ def _escaped(cell: str) -> str:
 
 TEX = str.maketrans({
     "\\": r"\textbackslash{}", "±": r"$\pm$", "→": r"$\to$", "–": "--", "−": "$-$",
-    "≤": r"$\le$", "…": r"\ldots{}", "·": r"$\cdot$", "<": "$<$", ">": "$>$", "|": r"\textbar{}",
+    "≤": r"$\le$", "…": r"\ldots{}", "·": r"$\cdot$", "<": "$<$", ">": "$>$",
+    "|": r"\textbar\allowbreak{}",  # long signatures break after a bar
     "~": r"\char`\~{}", "^": r"\char`\^{}",
     **{character: "\\" + character for character in "&%$#_{}"},
 })  # fmt: skip
@@ -184,14 +189,15 @@ TEX = str.maketrans({
 
 def latex(table: ReportTable) -> str:
     """Returns a LaTeX table for the package booktabs."""
+    label = re.sub(r"\W+", "-", table.title.lower())  # LaTeX labels contain no spaces
+    table = table.paper or table
     columns = "".join("l" if i < table.keys else "r" for i in range(len(table.head)))
     head = " & ".join(name.translate(TEX) for name in table.head)
     rows = _rows(table, lambda cell: cell.translate(TEX), r"\textbf{{{}}}")
     caption = f"{table.title}. {table.note}".strip().translate(TEX)
-    label = re.sub(r"\W+", "-", table.title.lower())  # LaTeX labels contain no spaces
     lines = [
         r"\begin{table}",
-        r"\centering",
+        r"\centering\small\setlength{\tabcolsep}{4pt}",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         rf"{head} \\",
