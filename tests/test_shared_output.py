@@ -13,6 +13,7 @@ from test_ranks import forks
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import ALONE
 from nmt.inference import input_lines, scoring, shared_output
+from nmt.storage.lock import Lock
 
 GREEDY = ["search=greedy", "device=cpu"]
 
@@ -170,3 +171,10 @@ def test_a_kill_in_each_quarter(small_run, text, tmp_path, monkeypatch, quarter)
     statuses, printed = forks("nmt.translate", *words)
     assert statuses == [0, 0], printed
     assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+def test_a_folder_of_parts_has_one_writer(small_run, text, tmp_path):
+    (tmp_path / "parts").mkdir()
+    with Lock(tmp_path / "parts" / ".lock", "another command"):
+        failed(run("translate", *work(small_run, text, f"{tmp_path}/parts/")), "parts/")
+    assert not list((tmp_path / "parts").glob("part-*"))

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ from nmt.pipeline.one_after_another import first_valid
 from nmt.pipeline.sweep_command import TrainingJob
 from nmt.sweep import job
 from nmt.sweep.names import name_of
-from nmt.sweep.run_status import Run, RunState, find
+from nmt.sweep.run_status import LOCK, Run, RunState, find
 from nmt.sweep.watch import duration, overall, time_left
 
 TINY = [
@@ -412,6 +413,19 @@ def test_launchers(tmp_path, name, needs):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     assert len(results(tmp_path / "sweep")) == 1
+
+
+def test_a_run_on_another_machine_counts_as_running(tmp_path):
+    run_ = Run(tmp_path, "a", "train", ())
+    assert run_.holder() is None
+    for host, process, holder in (
+        ("elsewhere", os.getpid(), 0),
+        (socket.gethostname(), os.getpid(), os.getpid()),
+        (socket.gethostname(), 2**22, None),
+    ):
+        fields = {"process": process, "host": host, "since": "today"}
+        (tmp_path / LOCK).write_text(json.dumps(fields))
+        assert run_.holder() == holder
 
 
 def test_errors_that_all_combinations_share_are_reported_alone():
