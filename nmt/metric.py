@@ -173,8 +173,8 @@ class Metric:
             fold(hypothesis) in {fold(line) for line in lines or [""]}
             for hypothesis, lines in zip(hypotheses, sets, strict=True)
         )
-        case = "spaces counted, case not" if self.lowercase else "case and spaces counted"
-        results["exact"] = Result(100 * same / max(1, len(references)), f"whole lines, {case}")
+        case = "case-insensitive, whitespace" if self.lowercase else "case- and whitespace"
+        results["exact"] = Result(100 * same / max(1, len(references)), f"{case}-sensitive")
         return results
 
     def _warn_of_references(

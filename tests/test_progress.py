@@ -123,7 +123,7 @@ def test_training_and_validation_have_different_names(caplog):
     caplog.set_level(logging.INFO, "nmt")
     with ProgressBar() as bar:
         bar.on_validation(10, 0.5, Validation(metrics={"bleu": 20.0, "loss": 2.0}), best=True)
-    expected = "bleu 20.00  nll 2.00 (unregularised)  perplexity 7.39  ← best checkpoint so far"
+    expected = "bleu 20.00  nll 2.00 (without label smoothing and dropout)  perplexity 7.39  ← best checkpoint so far"
     assert expected in caplog.text
 
 

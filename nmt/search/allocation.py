@@ -1,6 +1,6 @@
-"""Beam search with required words, by dynamic beam allocation (Post & Vilar 2018).
+"""Beam search with required words by dynamic beam allocation (Post & Vilar 2018).
 
-The slots of a sentence are divided among banks; bank c holds hypotheses that contain c of the
+The beam slots of a sentence are divided among banks. Bank c contains the hypotheses with c of the
 required tokens. Each hypothesis is extended by the most probable tokens and by every token that
 moves it to a higher bank. Only hypotheses with all required tokens may end. Slots that a bank
 cannot fill go to the highest bank that can. The most advanced hypothesis therefore always
@@ -21,11 +21,11 @@ from nmt.search.top_k import top_k
 
 
 class BankCandidate(NamedTuple):
-    """Candidate extension of a hypothesis. Candidates are sorted by log-probability, slot and
-    token.
+    """Candidate extension of a hypothesis by one token. Candidates are ordered by log-probability,
+    then slot, then token.
 
     total: log-probability of the extended hypothesis
-    slot: slot, within the sentence, of the hypothesis that is extended
+    slot: beam slot, within the sentence, of the hypothesis that is extended
     token: token that is appended
     """
 
@@ -35,12 +35,12 @@ class BankCandidate(NamedTuple):
 
 
 def allocate(requests: Sequence[Request], beam: BeamState, log_probs: Tensor) -> Extension:
-    """Returns the extensions of a beam, with slots reserved for the required tokens of each
-    sentence.
+    """Returns the next hypotheses of each sentence. Beam slots are reserved for hypotheses that
+    contain required tokens.
 
     requests: one request per sentence
-    beam: unfinished hypotheses
-    log_probs: log-probabilities of the next tokens [n, V]
+    beam: state with the unfinished hypotheses
+    log_probs: log-probabilities of all next tokens for each row [n, V]
     """
     extension = most_probable(beam, log_probs)
     values, tokens = top_k(log_probs, min(beam.width + 1, log_probs.size(1)))  # [n, k]
@@ -76,8 +76,8 @@ def allocate(requests: Sequence[Request], beam: BeamState, log_probs: Tensor) ->
 def _candidates(
     request: Request, prefix: list[int], best: dict[int, float], log_probs: Tensor
 ) -> dict[int, tuple[float, int]]:
-    """Returns the candidate extensions of one hypothesis, by token: log-probability, and number of
-    required tokens in the extended hypothesis.
+    """Returns the candidate extensions of one hypothesis. The result maps each next token to its
+    log-probability and the number of required tokens in the extended hypothesis.
 
     request: required tokens of the sentence
     prefix: tokens of the hypothesis
@@ -99,12 +99,12 @@ def _candidates(
 def _share_out(
     banks: dict[int, list[BankCandidate]], width: int, required: int
 ) -> list[BankCandidate]:
-    """Returns the best `width` candidates, with an equal share of slots for each bank. Slots that
-    a bank cannot fill go to the highest banks that can.
+    """Returns the best `width` candidates, with an equal share of beam slots for each bank. Slots
+    that a bank cannot fill go to the highest banks with further candidates.
 
-    banks: candidates by number of required tokens that they contain
-    width: number of slots
-    required: number of required tokens
+    banks: candidates, grouped by the number of required tokens in the extended hypothesis
+    width: number of beam slots of the sentence
+    required: total number of required tokens of the sentence
     """
     share, rest = divmod(width, required + 1)
     within_share = []

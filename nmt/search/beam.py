@@ -1,8 +1,8 @@
 """Beam search with length and coverage penalties, exact early stopping, and required words.
 
 Each step extends every unfinished hypothesis of a sentence by every token, and keeps the `width`
-most probable extensions. Hypotheses that end with EOS are finished; their slots are empty at the
-next step. Width 1 is greedy search; a beam with room for all hypotheses is exhaustive search.
+most probable extensions. Hypotheses that end with EOS are finished; their beam slots stay empty at
+the next step. Width 1 is greedy search; a beam with room for all hypotheses is exhaustive search.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,9 +20,10 @@ from nmt.search.shortcuts import whole_search
 class Beam:
     """Beam search.
 
-    width: hypotheses per sentence
+    width: beam width, the number of hypotheses per sentence
     n_best: number of hypotheses to return per sentence, at most `width`
-    length_penalty, alpha, coverage: score of finished hypotheses, see nmt/search/penalty.py
+    length_penalty, alpha, coverage: settings for the score of finished hypotheses
+        (nmt/search/penalty.py)
 
     Raises ValueError if `n_best` is larger than `width`.
     """
@@ -49,7 +50,8 @@ class Beam:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether the score of hypotheses depends on attention weights."""
+        """Whether the score of hypotheses depends on attention weights (with a coverage
+        penalty)."""
         return self.penalty.coverage > 0
 
     def __call__(

@@ -1,12 +1,12 @@
 """Breadth-first search: extends several hypotheses per sentence by one token at every step.
 
-Beam search and sampling differ only in the choice of extensions; this file contains all the rest.
-Each step computes only unfinished hypotheses. A sentence leaves the batch as soon as none of its
-unfinished hypotheses can enter its n-best list (see `Penalty.bound`); this early stopping is
+Beam search and sampling differ only in the choice of extensions; this file contains the common
+loop. Each step computes only unfinished hypotheses. A sentence leaves the batch as soon as none of
+its unfinished hypotheses can enter its n-best list (see `Penalty.bound`); this early stopping is
 exact.
 
-Dimensions: b sentences still searched, W slots per sentence, n rows (unfinished hypotheses), L
-tokens, V vocabulary size, S source length.
+Dimensions: b unfinished sentences, W beam slots per sentence, n rows (unfinished hypotheses), L
+tokens, vocabulary size V, source length S.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from nmt.search.top_k import top_k
 
 @dataclass(frozen=True)
 class Extension:
-    """New content of each slot: a hypothesis with one more token, which is finished if the token
-    is EOS.
+    """New content of each beam slot: a hypothesis extended by one token. The hypothesis is finished
+    if the token is EOS.
 
     totals: log-probability of the extended hypothesis; -inf for an empty slot
-    parents: slot, within the sentence, of the hypothesis that is extended
+    parents: beam slot, within the sentence, of the hypothesis that is extended
     tokens: token that is appended
     """
 
@@ -52,10 +52,11 @@ class Extension:
 
 
 class HostExtension:
-    """An `Extension` with NumPy arrays on the CPU, where the search does its bookkeeping.
+    """An `Extension` as NumPy arrays on the CPU, on which the search does its bookkeeping.
 
-    ended: True for slots whose hypothesis is finished
-    open_totals: log-probabilities of the unfinished hypotheses; -inf for all other slots
+    ended: True for beam slots whose hypothesis is finished
+    open_totals: log-probability of the unfinished hypothesis in each beam slot; -inf for all other
+        slots
     """
 
     def __init__(self, extension: Extension) -> None:
@@ -68,14 +69,16 @@ class HostExtension:
 
 @dataclass(frozen=True)
 class BeamState:
-    """Unfinished hypotheses of b sentences. Each sentence has W slots; an empty slot has no row.
+    """Unfinished hypotheses of b sentences. Each sentence has W beam slots; each non-empty slot has
+    one row in the tensors of the model.
 
     sentences: index of each sentence in the batch at the start of the search
-    limits: maximum number of tokens of each sentence, EOS not counted
-    totals: log-probability of the hypothesis in each slot; -inf for an empty slot
-    slots: slot of each row among all b·W slots, ascending
-    prefixes: tokens of each row, BOS first
-    coverage: total attention of each row to the source positions; None if not needed
+    limits: maximum number of output tokens of each sentence, EOS not counted
+    totals: log-probability of the hypothesis in each beam slot; -inf for an empty slot
+    slots: index of each row's slot among all b·W beam slots, in ascending order
+    prefixes: tokens of each row so far, BOS first
+    coverage: total attention of each row to each source position; None if the score has no coverage
+        penalty
     """
 
     sentences: list[int]
@@ -89,8 +92,8 @@ class BeamState:
     def start(
         requests: Sequence[Request], width: int, starts: Sequence[int], device: torch.device
     ) -> BeamState:
-        """Returns the state at the start of a search: empty hypotheses in the slots `starts` of
-        each sentence."""
+        """Returns the state at the start of a search, with an empty hypothesis in each beam slot
+        listed in `starts`, for every sentence."""
         totals = torch.full((len(requests), width), -torch.inf, device=device, dtype=torch.float64)
         totals[:, list(starts)] = 0.0
         slots = (totals > -torch.inf).flatten().nonzero().squeeze(1)
@@ -104,17 +107,18 @@ class BeamState:
 
     @property
     def width(self) -> int:
-        """Number of slots per sentence."""
+        """Number of beam slots per sentence."""
         return self.totals.size(1)
 
     @property
     def layout(self) -> Layout | None:
-        """Layout of the rows; None if no slot is empty."""
+        """Assignment of the rows to beam slots; None if no slot is empty."""
         return None if len(self.slots) == self.totals.numel() else Layout(self.width, self.slots)
 
     @property
     def at_limit(self) -> Int[Tensor, " m"] | None:
-        """Rows of hypotheses at their length limit; None if there are none."""
+        """Rows of the hypotheses that have reached their length limit; None if no hypothesis
+        has."""
         length = self.prefixes.size(1) - 1  # without BOS
         if length not in self.limits:
             return None
@@ -124,8 +128,8 @@ class BeamState:
     def only_eos_at_limit(
         self, prediction: RankedPrediction
     ) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
-        """Returns log-probabilities and tokens of a prediction, with EOS alone for hypotheses at
-        their length limit."""
+        """Returns log-probabilities and tokens of a prediction. Hypotheses at their length limit
+        can only be extended by EOS."""
         values = prediction.log_probs
         tokens = prediction.tokens
         rows = self.at_limit
@@ -150,11 +154,11 @@ class BeamState:
 
     @cached_property
     def host_slots(self) -> np.ndarray:
-        """NumPy array of `slots` on the CPU."""
+        """Beam slot of each row, as a NumPy array on the CPU."""
         return self.slots.cpu().numpy()
 
     def rows(self, extension: HostExtension) -> np.ndarray:
-        """Returns an array [b, W] with the row of the hypothesis that each slot extends."""
+        """Returns an array [b, W] with the row of the hypothesis that each beam slot extends."""
         first_slots = np.arange(0, self.totals.numel(), self.width)  # [b]
         slots = first_slots[:, None] + extension.parents
         if self.layout is None:
@@ -166,11 +170,11 @@ class BeamState:
     def extended(self, values: Float[Tensor, "n k"], tokens: Int[Tensor, "n k"]) -> Extension:
         """Returns the W most probable extensions of each sentence.
 
-        values, tokens: log-probabilities and tokens of the most probable extensions of each row
+        values, tokens: log-probabilities and ids of the k most probable next tokens of each row
         """
         sentences, width = self.totals.shape
         candidates = self.totals.reshape(-1, 1)[self.slots] + values  # [n, k]
-        if self.layout is not None:  # candidates of empty slots
+        if self.layout is not None:  # empty slots get candidates with log-probability -inf
             rows = candidates, tokens
             candidates = candidates.new_full((sentences * width, values.size(1)), -torch.inf)
             tokens = tokens.new_full(candidates.shape, EOS)  # [b·W, k]
@@ -185,11 +189,11 @@ class BeamState:
     def advance(
         self, extension: HostExtension, rows: np.ndarray, kept: list[int]
     ) -> tuple[BeamState, Int[Tensor, " m"]]:
-        """Returns the state of the next step, and the current row that each row of the next step
+        """Returns the beam state of the next step, and for each of its rows the current row that it
         extends.
 
-        extension: new content of the slots
-        rows: row that each slot extends [b, W]
+        extension: new content of the beam slots
+        rows: row that each beam slot extends [b, W]
         kept: indices of the sentences whose search continues
         """
         totals = extension.open_totals
@@ -222,14 +226,14 @@ class BeamState:
 
 Extend = Callable[[BeamState, Tensor], Extension]
 """Type of functions that choose extensions: (beam state, log-probabilities [n, V] of the next
-token) → content of the slots at the next step."""
+token) → content of the beam slots at the next step."""
 
 
 class FinishedHypotheses:
-    """Finished hypotheses of each sentence of a search.
+    """Collection of the finished hypotheses of each sentence during a search.
 
     sentences: number of sentences
-    n_best: number of hypotheses per sentence that the search returns
+    n_best: maximum number of hypotheses to return per sentence
     penalty: score of finished hypotheses
     """
 
@@ -248,15 +252,15 @@ class FinishedHypotheses:
         """Adds the hypotheses that an extension finishes.
 
         beam: state before the extension
-        extension: new content of the slots
-        parents: row that each slot extends [b, W]
-        mask: True for source positions that are not padding; required for coverage
+        extension: new content of the beam slots
+        parents: row that each beam slot extends [b, W]
+        mask: True for source positions that are not padding; required for a coverage penalty
         """
         ended = extension.ended
         if not ended.any():
             return
         rows = torch.from_numpy(parents[ended])  # [e] for e finished hypotheses
-        indices = ended.nonzero()[0].tolist()  # sentence of each, 0 to b - 1
+        indices = ended.nonzero()[0].tolist()  # [e], sentence of each, 0 to b - 1
         costs = [0.0] * len(indices)
         if beam.coverage is not None and mask is not None:
             costs = self.penalty.of_coverage(beam.coverage[rows], mask[indices]).tolist()
@@ -268,8 +272,8 @@ class FinishedHypotheses:
             self.hypotheses[beam.sentences[i]].append(Hypothesis(tokens, log_prob, score))
 
     def unsettled(self, beam: BeamState, extension: HostExtension) -> list[int]:
-        """Returns the indices of the sentences whose unfinished hypotheses can still enter the
-        n-best list."""
+        """Returns the indices of the sentences whose search must continue, because an unfinished
+        hypothesis can still enter the n-best list."""
         shortest = beam.prefixes.size(1) + 1  # tokens of a hypothesis that ends at the next step
         best_open = extension.open_totals.max(-1).tolist()  # b values
         unsettled = []
@@ -281,15 +285,15 @@ class FinishedHypotheses:
         return unsettled
 
     def best(self) -> list[list[Hypothesis]]:
-        """Returns the `n_best` hypotheses of each sentence, best first."""
+        """Returns the `n_best` finished hypotheses of each sentence, best first."""
         return [
             sorted(hypotheses, key=lambda h: -h.score)[: self.n_best]
             for hypotheses in self.hypotheses
         ]
 
     def _is_settled(self, sentence: int, bound: float) -> bool:
-        """Returns whether no hypothesis with a score of at most `bound` can enter the n-best list.
-        Hypotheses with equal tokens count once."""
+        """Returns whether a sentence has `n_best` finished hypotheses with scores of at least
+        `bound`. Hypotheses with equal tokens count once."""
         hypotheses = self.hypotheses[sentence]
         if len(hypotheses) < self.n_best:
             return False
@@ -309,19 +313,19 @@ def breadth_first_search(
     n_best: int,
     penalty: Penalty,
 ) -> list[list[Hypothesis]]:
-    """Returns the `n_best` finished hypotheses of each sentence by `penalty`, best first, or fewer
-    if the search finds fewer.
+    """Runs a breadth-first search. Returns the `n_best` hypotheses of each sentence with the best
+    scores, best first, or fewer if the search finds fewer.
 
-    step: model interface that returns log-probabilities of the next token
+    step: model interface, which returns the log-probabilities of the next token
     state: model state before the first token, one row per sentence
     requests: one request per sentence
     extend: function that chooses the next hypotheses
-    width: slots per sentence
-    starts: slots of each sentence that contain an empty hypothesis at the start
+    width: number of beam slots per sentence
+    starts: indices of the beam slots that contain an empty hypothesis at the start
     n_best: maximum number of hypotheses to return per sentence
     penalty: score of finished hypotheses
 
-    Raises ValueError if the penalty needs coverage, but the model has no attention.
+    Raises ValueError for a coverage penalty if the model has no attention.
     """
     if not requests:
         return []
@@ -350,17 +354,18 @@ def breadth_first_search(
 
 
 def most_probable(beam: BeamState, log_probs: Float[Tensor, "n V"]) -> Extension:
-    """Returns the W most probable extensions of each sentence."""
-    # At most W extensions of one slot can survive.
+    """Returns the W most probable extensions of each sentence, for W beam slots."""
+    # At most W extensions of one hypothesis can be kept.
     return beam.extended(*top_k(log_probs, min(beam.width, log_probs.size(-1))))
 
 
 def _extend_all(
     step: Step, state: SearchState, beam: BeamState, extend: Extend
 ) -> tuple[Prediction | RankedPrediction, Extension]:
-    """Returns the prediction of the next token, and the extension of all hypotheses of a beam."""
+    """Extends all hypotheses of a beam by one token. Returns the prediction of the model, and the
+    extension."""
     last = beam.prefixes[:, -1]  # [n]
-    if extend is most_probable:  # needs only the W best tokens of each row
+    if extend is most_probable:  # needs only the W most probable tokens of each row
         best = ranked(step, last, state, beam.layout, beam.width)
         return best, beam.extended(*beam.only_eos_at_limit(best))
     prediction = step(last, state, beam.layout)

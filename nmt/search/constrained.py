@@ -1,4 +1,5 @@
-"""Step that enforces the prefix and the forbidden sequences of a request, for any search.
+"""Wrapper of a search step that enforces the prefix and the forbidden sequences of each request. It
+works with every search.
 
 Probabilities are not renormalised, so a hypothesis has the same score as without constraints.
 """
@@ -17,7 +18,7 @@ from nmt.foundation.interfaces import Layout, Prediction, Request, SearchState, 
 
 @dataclass(frozen=True)
 class Written:
-    """State of a constrained step.
+    """Decoder state of a constrained step.
 
     inner: state of the step without constraints
     words: tokens of each row so far, BOS first
@@ -31,7 +32,7 @@ class Written:
 
 
 class Constrained:
-    """Step that sets the log-probability of tokens that a request excludes to -inf.
+    """Search step that sets the log-probability of tokens excluded by a request to -inf.
 
     step: step without constraints
     requests: one request per sentence
@@ -88,17 +89,16 @@ class Constrained:
         if beginning:
             return
         if any(len(s) <= len(written) and tuple(written[-len(s) :]) == s for s in request.required):
-            wanted = progress(request, written)[
-                1
-            ]  # a longer sequence that begins with this one may continue
+            # A longer sequence that begins with this one may continue.
+            wanted = progress(request, written)[1]
             kept = log_probs[wanted]
             log_probs[self._continuing] = -torch.inf
             log_probs[wanted] = kept
 
 
 def beginning_tokens(request: Request, written: Sequence[int]) -> list[int]:
-    """Returns the tokens that continue the prescribed prefix of an output; an empty list once the
-    prefix is complete.
+    """Returns the tokens that may come next in the prescribed prefix of an output. The result is
+    empty once the prefix is complete.
 
     request: constraints of the sentence
     written: tokens of the output so far
@@ -108,13 +108,13 @@ def beginning_tokens(request: Request, written: Sequence[int]) -> list[int]:
     position = 0
     for token in written:
         if position < len(request.spellings):
-            # Unexpected tokens occur only in empty slots.
+            # Unexpected tokens occur only in empty beam slots.
             position = request.spellings[position].get(token, len(request.spellings))
     return list(request.spellings[position]) if position < len(request.spellings) else []
 
 
 def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:
-    """Counts the required tokens in an output, including those of a sequence that has just begun.
+    """Counts the required tokens in an output, including the tokens of an incomplete last match.
 
     Longer required sequences are matched first, and matches do not overlap. A match does not count
     if a continuation subword follows it.
@@ -122,7 +122,7 @@ def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:
     request: required sequences of the sentence
     tokens: tokens of the output so far
 
-    Returns the count, and the next tokens that would increase it.
+    Returns the count, and the next tokens that would increase the count.
     """
     unmet: dict[int, list[tuple[int, ...]]] = {}  # by first token
     for sequence in sorted(request.required, key=len, reverse=True):
@@ -148,10 +148,11 @@ def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:
 
 
 def refuse_required(requests: Sequence[Request], search: str) -> None:
-    """Raises ValueError if a request has required words, for searches that do not support them.
+    """Raises ValueError if a request has required words. Called by searches that do not support
+    required words.
 
     requests: one request per sentence
-    search: name of the search, for the message
+    search: name of the search, quoted in the message
     """
     if any(request.required for request in requests):
         raise ValueError(f"search={search} does not support required words: choose search=beam")

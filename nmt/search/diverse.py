@@ -1,6 +1,6 @@
 """Diverse beam search (Vijayakumar et al. 2018, eq. 7, with Hamming diversity).
 
-Each sentence has several beams (groups), which are extended one after another at each step. A
+Each sentence has several beams (groups). At each step, the groups are extended one after another. A
 token loses `diversity` of log-probability for each earlier group that has chosen the same token at
 this step. The penalty affects only the choice of tokens; hypotheses keep the model's
 log-probability.
@@ -21,13 +21,15 @@ from nmt.search.penalty import ALPHA, Penalty, PenaltyName
 
 
 class Diverse:
-    """Diverse beam search. With one group, it is beam search.
+    """Diverse beam search. With one group, the result is that of beam search.
 
-    width: hypotheses per sentence
-    groups: number of beams, of equal size, that share the hypotheses
-    diversity: log-probability that a token loses for each earlier use at the same step
+    width: total number of hypotheses per sentence, over all groups
+    groups: number of groups (beams) of equal size
+    diversity: penalty on the log-probability of a token for each earlier group that has chosen the
+        token at the same step
     n_best: number of distinct hypotheses to return per sentence
-    length_penalty, alpha, coverage: score of finished hypotheses, see nmt/search/penalty.py
+    length_penalty, alpha, coverage: settings for the score of finished hypotheses
+        (nmt/search/penalty.py)
 
     Raises ValueError if `groups` does not divide `width`, or if `n_best` is larger than `width`.
     """
@@ -60,7 +62,8 @@ class Diverse:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether the score of hypotheses depends on attention weights."""
+        """Whether the score of hypotheses depends on attention weights (with a coverage
+        penalty)."""
         return self.penalty.coverage > 0
 
     def __call__(
@@ -114,7 +117,7 @@ class Diverse:
 
 
 def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """Removes repeated hypotheses and keeps the order."""
+    """Returns the hypotheses without duplicates, in the same order."""
     first: dict[tuple[int, ...], Hypothesis] = {}
     for hypothesis in hypotheses:
         first.setdefault(tuple(hypothesis.tokens), hypothesis)

@@ -20,8 +20,8 @@ from nmt.search.shortcuts import ranked, whole_search
 
 
 class Greedy:
-    """Greedy search, which appends the most probable token until EOS. The score is the
-    log-probability."""
+    """Greedy search, which appends the most probable token until EOS. The score of a hypothesis is
+    its log-probability."""
 
     n_best = 1
 
@@ -63,5 +63,5 @@ class Greedy:
 
 
 def _on_host(x: Tensor) -> np.ndarray:
-    """Returns the value of each row as a NumPy array."""
+    """Returns a tensor with one value per row as a NumPy array [rows]."""
     return x.reshape(-1).cpu().numpy()

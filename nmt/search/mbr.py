@@ -1,5 +1,5 @@
-"""Minimum Bayes risk decoding: chooses the candidate that is most similar to all others (Kumar &
-Byrne 2004; with samples as in Eikema & Aziz 2020).
+"""Minimum Bayes risk decoding: chooses the candidate translation that is most similar to all other
+candidates (Kumar & Byrne 2004; with samples as in Eikema & Aziz 2020).
 
     score(y) = Σ_{y'} p(y') utility(y, y')
 
@@ -21,18 +21,18 @@ from nmt.search.beam import Beam
 from nmt.search.sample import Sample
 
 EPSILON = 0.02
-"""Default of the smallest probability of a token to sample from."""
+"""Default value of `epsilon`, the minimum probability of a token that may be sampled."""
 
 
 class MBR:
     """Minimum Bayes risk decoding. The score of a hypothesis is its expected utility, 0 to 100.
 
-    candidates: hypotheses per sentence to choose from
-    source: origin of the candidates, samples (nmt/search/sample.py) or a beam of width
+    candidates: number of candidate hypotheses per sentence
+    source: origin of the candidates: "sample" (nmt/search/sample.py), or "beam" for a beam of width
         `candidates`
-    utility: sentence-level metric that compares two strings
+    utility: sentence-level metric that compares two strings: chrf or bleu
     n_best: number of distinct hypotheses to return per sentence
-    temperature, epsilon, seed: options of sampling
+    temperature, epsilon, seed: options of the sampling search (`Sample`)
 
     Raises ValueError if sampling options are set for a beam, or if `n_best` is larger than
     `candidates`.
@@ -67,16 +67,17 @@ class MBR:
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
-        """Returns all candidates of each sentence; `rerank` chooses among them."""
+        """Returns all candidates of each sentence. `rerank` later chooses the best candidates."""
         return self.search(step, state, requests)
 
     def rerank(
         self, hypotheses: Sequence[Hypothesis], texts: Sequence[str]
     ) -> list[tuple[Hypothesis, str]]:
-        """Returns the best candidates of one sentence with their strings, each string once.
+        """Returns the `n_best` candidates of one sentence with the highest expected utility, each
+        with its string. Candidates with equal strings are merged.
 
         hypotheses: all candidates of the sentence
-        texts: string of each candidate
+        texts: detokenised string of each candidate
         """
         weights: defaultdict[str, float] = defaultdict(float)
         for hypothesis, text in zip(hypotheses, texts, strict=True):

@@ -22,9 +22,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 PenaltyName = Literal["none", "average", "power", "wu", "reward"]
-"""Name of a length penalty."""
+"""Name of a length penalty, which selects the formula of the score."""
 ALPHA = 0.6
-"""Default exponent α of the length penalty."""
+"""Default value of α, the exponent or reward of the length penalty."""
 UNSEEN = 1e-6
 """Lower bound of the total attention to a source position, so that the logarithm in the coverage
 penalty is finite."""
@@ -32,13 +32,13 @@ penalty is finite."""
 
 @dataclass(frozen=True)
 class Penalty:
-    """Length penalty and coverage penalty.
+    """Score of finished hypotheses, with a length penalty and a coverage penalty.
 
-    name: formula of the length penalty
+    name: name of the length penalty
     alpha: α, exponent or reward of the length penalty
-    coverage: β, factor of the coverage penalty
+    coverage: β, weight of the coverage penalty; 0 disables it
 
-    Raises ValueError if `alpha` is set but not used.
+    Raises ValueError if `alpha` is set, but the length penalty does not use it.
     """
 
     name: PenaltyName = "none"
@@ -57,7 +57,7 @@ class Penalty:
 
         log_prob: log-probability of the hypothesis
         words: number of tokens of the hypothesis, EOS included
-        uncovered: coverage term, result of `of_coverage`
+        uncovered: coverage penalty, computed by `of_coverage`; at most 0
         """
         if self.name == "reward":
             return log_prob + self.alpha * words + uncovered
@@ -71,12 +71,12 @@ class Penalty:
     def bound(self, log_prob: float, shortest: int, longest: int) -> float:
         """Returns an upper bound of the scores of all continuations of an unfinished hypothesis.
 
-        Appending tokens never raises the log-probability, the coverage term is at most 0, and
-        every score is monotone in the length. The bound is therefore the score at the smallest or
-        the largest length.
+        Appending tokens never raises the log-probability, the coverage penalty is at most 0, and
+        every score is monotone in the length. The bound is therefore the larger of the scores at
+        the minimum and the maximum length.
 
         log_prob: log-probability of the unfinished hypothesis
-        shortest, longest: smallest and maximum number of tokens of a finished hypothesis, EOS
+        shortest, longest: minimum and maximum number of tokens of a finished hypothesis, EOS
             included
         """
         return max(self.score(log_prob, shortest), self.score(log_prob, longest))
@@ -84,9 +84,9 @@ class Penalty:
     def of_coverage(
         self, covered: Float[Tensor, "n S"], mask: Bool[Tensor, "n S"]
     ) -> Float[Tensor, " n"]:
-        """Returns the coverage term of each row.
+        """Returns the coverage penalty of each row (hypothesis).
 
-        covered: total attention of the row to each source position
+        covered: total attention of each row to each source position
         mask: True for source positions that are not padding
         """
         logs = covered.clamp(UNSEEN, 1.0).log().masked_fill(~mask, 0.0)  # [n, S]

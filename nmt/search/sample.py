@@ -28,15 +28,15 @@ from nmt.search.penalty import Penalty
 
 
 class Sample:
-    """Sampling search. Returns the samples in order of their log-probability under the model,
-    which is the score.
+    """Sampling search. The score of a sample is its log-probability under the model; samples are
+    returned in order of their scores.
 
-    n_best: samples per sentence
-    temperature: divisor of the log-probabilities
-    top_k: number of most probable tokens to sample from; 0 for all
-    top_p: probability mass of the smallest set of tokens to sample from (nucleus sampling)
-    epsilon: smallest probability of a token to sample from
-    seed: random seed, combined with the seed of the request
+    n_best: number of samples per sentence
+    temperature: divisor of the log-probabilities; values below 1 sharpen the distribution
+    top_k: number of most probable tokens to sample from; 0 samples from all tokens
+    top_p: probability mass of the tokens to sample from (nucleus sampling), 0 to 1
+    epsilon: minimum probability of a token to sample from, 0 to 1
+    seed: random seed, combined with the seed of each request
     """
 
     repeats = True
@@ -82,7 +82,7 @@ class Sample:
     def _extend(self, draws: list[Tensor], beam: BeamState, log_probs: Tensor) -> Extension:
         sentences, width = beam.totals.shape
         step = beam.prefixes.size(1) - 1
-        # [b·W], one per slot; unused for sentences at their limit
+        # [b·W], one random number per slot; unused for sentences at their length limit
         numbers = torch.cat([draws[i][min(step, len(draws[i]) - 1)] for i in beam.sentences])
         numbers = numbers.to(log_probs.device)[beam.slots]  # [n], uniform in [0, 1)
         # In float32, sums over a large vocabulary are too inaccurate.
@@ -101,8 +101,8 @@ class Sample:
         )
 
     def distribution(self, log_probs: Float[Tensor, "n V"]) -> Float[Tensor, "n V"]:
-        """Returns the probabilities of the tokens to sample from, not renormalised; 0 for all
-        other tokens.
+        """Returns the probabilities of the tokens that may be sampled, not renormalised, and 0 for
+        all other tokens.
 
         log_probs: log-probabilities of the next token
         """

@@ -1,5 +1,5 @@
-"""Optional fast methods of a `Step`. Searches work with every step, and call these methods if a
-step has them."""
+"""Optional fast methods of a `Step`. Searches work with every step, and call the fast methods if a
+step implements them."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -28,8 +28,8 @@ class RankingStep(Protocol):
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
     ) -> RankedPrediction:
-        """Returns the `count` most probable next tokens of each row. The remaining arguments are
-        those of `Step.__call__`."""
+        """Returns the `count` most probable next tokens of each row. All other arguments are those
+        of `Step.__call__`."""
         ...
 
 
@@ -45,24 +45,23 @@ class SearchingStep(Protocol):
         n_best: int,
         penalty: Penalty,
     ) -> list[list[Hypothesis]] | None:
-        """Returns the result of `breadth_first_search` for the same arguments; None if the step
-        does not support the network."""
+        """Runs a whole beam search. Returns the result of `breadth_first_search` for equal
+        arguments; None if the step does not support the network."""
         ...
 
 
 def ranked(
     step: Step, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
 ) -> RankedPrediction:
-    """Returns the `count` most probable next tokens of each row, by `RankingStep.ranked` if the
-    step has it."""
+    """Returns the `count` most probable next tokens of each row. Calls `RankingStep.ranked` if the
+    step implements this method."""
     if isinstance(step, RankingStep):
         return step.ranked(tokens, state, layout, count)
     return best_tokens(step(tokens, state, layout), count)
 
 
 def best_tokens(prediction: Prediction, count: int) -> RankedPrediction:
-    """Returns the `count` most probable tokens of a prediction, or all tokens if there are
-    fewer."""
+    """Returns the `count` most probable tokens of a prediction, at most the whole vocabulary."""
     log_probs = prediction.log_probs  # [N, V]
     best = top_k(log_probs, min(count, log_probs.size(1)))  # [N, k], [N, k]
     return RankedPrediction(*best, log_probs[:, EOS], prediction.state, prediction.weights)
@@ -77,8 +76,8 @@ def whole_search(
     n_best: int,
     penalty: Penalty,
 ) -> list[list[Hypothesis]] | None:
-    """Returns the result of a beam search that the step runs itself; None if the step does not
-    support it."""
+    """Returns the result of a beam search that the step runs by itself (`SearchingStep`); None if
+    the step does not support the search."""
     if penalty.coverage or not isinstance(step, SearchingStep):
         return None
     return step.search(state, requests, width, n_best, penalty)

@@ -1,4 +1,4 @@
-"""The k largest values of each row, by blocks.
+"""Fast selection of the k largest values of each row, in blocks.
 
 On CPUs, torch.topk sorts all values by comparison, whereas a maximum runs at the speed of memory.
 The k largest values lie in the k blocks with the largest maxima.
@@ -9,14 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 BLOCK = 128
-"""Number of values per block of `top_k`."""
+"""Number of values in a block, of which `top_k` first computes the maximum."""
 
 
 def top_k(x: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """Returns values and indices of the k largest values of each row, largest first, as torch.topk
-    does.
+    """Returns the k largest values of each row and their indices, largest first, like torch.topk.
 
-    x: values
+    x: rows of values
     k: number of values per row
     """
     blocks, tail = divmod(x.size(1), BLOCK)

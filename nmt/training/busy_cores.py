@@ -14,14 +14,15 @@ from nmt.training.callback import Callback
 
 log = logging.getLogger(__name__)
 SECONDS = 0.15
-"""Seconds of the speed measurement for each number of threads."""
+"""Seconds that the speed measurement takes for each number of threads."""
 GAIN = 1.5
-"""Smallest measured speed-up that reduces the number of threads; below 1 on idle machines."""
+"""Minimum speed-up, measured with fewer threads, for which the number of threads is reduced. On
+idle machines, the speed-up is below 1."""
 
 
 class FewerThreads(Callback):
-    """Callback that measures the speed with fewer threads, and sets the number of threads. It runs
-    at the start and after each validation."""
+    """Callback that sets the number of threads to the fastest measured number. The measurement runs
+    at the start of training and after each validation."""
 
     every_rank = True
 
@@ -50,8 +51,8 @@ class FewerThreads(Callback):
 
 
 def operations_per_second(threads: int) -> float:
-    """Returns the number of operations per second with a given number of threads. Each operation
-    has the size of a recurrent step."""
+    """Measures the number of operations per second with a given number of threads. Each operation
+    is a matrix multiplication of the size of a recurrent step."""
     torch.set_num_threads(threads)
     x = torch.zeros(80, 1536)
     torch.sigmoid(x)  # warm-up: starts the threads

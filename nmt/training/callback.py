@@ -16,14 +16,14 @@ from nmt.training.task import Validation
 class Update:
     """Training metrics, logged every `trainer.log_every` updates.
 
-    update: number of the update, from 1
+    update: update number, from 1
     total: maximum number of updates in the training
     epoch: number of epochs done, as a fraction
     loss: mean training loss since the last report, in nats per token, with label smoothing and
         dropout
     rate: learning rate
     gradient_norm: norm of the gradient before clipping
-    speed: tokens per second since the last report, counted by the batches' `num_tokens`
+    speed: tokens per second since the last report, as counted by `num_tokens` of the batches
     """
 
     update: int
@@ -38,8 +38,8 @@ class Update:
 class Callback:
     """Base class of callbacks. All methods do nothing by default.
 
-    every_rank: whether all ranks call the callback, with the same values except `speed`; if False,
-        only rank 0 does
+    every_rank: True to call the callback on all ranks, with equal values except `speed`; False to
+        call it on rank 0 only
     """
 
     every_rank: ClassVar[bool] = False
@@ -47,7 +47,7 @@ class Callback:
     def on_update(self, update: Update) -> None:
         """Called every `trainer.log_every` updates.
 
-        update: metrics of the updates since the last call
+        update: training metrics of the updates since the last call
         """
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
@@ -55,8 +55,8 @@ class Callback:
 
         update: number of updates done
         epoch: number of epochs done, as a fraction
-        validation: metrics by name, and the translations or labels as `answers`
-        best: whether the result is the best so far
+        validation: metrics by name, and the outputs (translations or labels) as `answers`
+        best: whether the validation has the best score so far
         """
 
     def on_epoch(self, epoch: int) -> None:
@@ -66,7 +66,7 @@ class Callback:
         """
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
-        """Called at the end of the run, after the test.
+        """Called at the end of the run, after the evaluation on the test set.
 
         results: final scores; None if the run was stopped or has failed
         """

@@ -8,10 +8,10 @@ from nmt.foundation.ranks import Ranks
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """Batch that one rank computes for an update.
+    """Batch that one rank computes in an update.
 
     number: index of the batch in the epoch
-    weight: 1, or 0 for a dummy batch on a rank without a batch of its own
+    weight: factor of the batch's loss: 1, or 0 for a dummy batch on a rank without a batch
     """
 
     number: int
@@ -20,15 +20,15 @@ class PlannedBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochPlan:
-    """Updates of one epoch.
+    """Plan of the updates of one epoch.
 
     epoch: index of the epoch, from 0
     batches: number of batches in the epoch
-    ranks: processes that share the batches
-    accumulate: batches per update and rank
+    ranks: processes (ranks) that share the batches
+    accumulate: number of batches per update on each rank
     updates_before: number of updates in earlier epochs
     epochs: length of the training in epochs; the last epoch of a mixture may be shorter
-    epochs_of_data: number of epochs after which the data ends
+    epochs_of_data: number of epochs after which the training data ends
     max_updates: maximum number of updates in the training; 0 for no limit
     """
 
@@ -53,7 +53,8 @@ class EpochPlan:
 
     @property
     def total_updates(self) -> int:
-        """Number of updates in the whole training if all epochs have as many as this one."""
+        """Number of updates in the whole training if all epochs have as many updates as this
+        epoch."""
         updates_of_full_epoch = self.updates / min(1, self.epochs_of_data - self.epoch)
         # The tolerance absorbs rounding errors of fractional epochs.
         following = math.ceil((self.epochs - self.epoch) * updates_of_full_epoch - 1e-9)
@@ -61,9 +62,9 @@ class EpochPlan:
         return min(total, self.max_updates) if self.max_updates else total
 
     def updates_from(self, first_batch: int) -> list[range]:
-        """Returns the batches of each remaining update, over all ranks.
+        """Returns the batch indices of each remaining update, over all ranks.
 
-        first_batch: number of batches of the epoch that are done
+        first_batch: number of batches of the epoch that are already done
         """
         update = self.updates_before + math.ceil(first_batch / self.batches_per_update)
         starts = range(first_batch, self.batches, self.batches_per_update)
@@ -73,19 +74,21 @@ class EpochPlan:
         ]
 
     def share(self, update: range) -> list[PlannedBatch]:
-        """Returns the batches of an update that this rank computes; all ranks get the same number.
+        """Returns the batches of an update that this rank computes. All ranks get the same number
+        of batches.
 
         Ranks wait for each other's gradients, so a rank without a batch computes a dummy batch
         with weight 0.
 
-        update: batches of the update, over all ranks
+        update: batch indices of the update, over all ranks
         """
         batches = [PlannedBatch(number, 1) for number in self.ranks.share(update)]
         dummies = math.ceil(len(update) / self.ranks.count) - len(batches)
-        return batches + [PlannedBatch(update[0], 0)] * dummies  # exchanges need all ranks
+        # The exchange of gradients needs all ranks.
+        return batches + [PlannedBatch(update[0], 0)] * dummies
 
     def position(self, batch: int) -> float:
-        """Returns the number of epochs done, as a fraction.
+        """Returns the number of epochs done so far, as a fraction.
 
         batch: number of batches of this epoch that are done
         """
@@ -96,15 +99,15 @@ class EpochPlan:
 
         update: number of updates done
         batch: number of batches of the epoch that are done
-        every: epochs between two validations
-        every_updates: updates between two validations; 0 uses `every`
+        every: number of epochs between two validations, possibly fractional
+        every_updates: number of updates between two validations; 0 uses `every`
         """
         ends_training = batch == self.batches and self.epoch + 1 >= self.epochs
         if ends_training or update == self.total_updates:
             return True
         if every_updates:
             return update % every_updates == 0
-        # Fractions of the epoch: one update, and all updates so far.
+        # Fractions of the epoch that one update, and all updates so far, amount to.
         step = 1 / self.updates
         done = (update - self.updates_before) / self.updates
         interval = max(every, step)

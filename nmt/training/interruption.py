@@ -1,4 +1,4 @@
-"""Handling of Ctrl-C, SIGTERM and SIGHUP: the signal is recorded, and training stops at the next
+"""Handling of Ctrl-C, SIGTERM and SIGHUP. The signal is recorded, and training stops at the next
 point where its state can be saved."""
 
 import contextlib
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-"""Names of the handled signals; not every system has all of them."""
+"""Names of the handled signals; a system may lack some of the signals."""
 REPEAT = 1.0
 """Seconds after the first signal during which further signals are ignored, because supervisors
 signal both a process and its group."""
 
 
 class Interruption:
-    """Record of received signals. A second Ctrl-C, more than REPEAT seconds after the first
+    """Record of received signals. A further Ctrl-C, more than REPEAT seconds after the first
     signal, raises KeyboardInterrupt. All other further signals are ignored.
 
     requested: whether a signal has arrived
@@ -26,7 +26,7 @@ class Interruption:
         self._first = 0.0
 
     def note(self, number: int, _: Any) -> None:
-        """Signal handler: records the signal."""
+        """Signal handler: records the signal, or raises KeyboardInterrupt for a repeated Ctrl-C."""
         now = time.monotonic()
         if not self.requested:
             self.requested = True

@@ -1,5 +1,5 @@
-"""Memory allocation of the process: reuse of freed memory, return of memory to the system, peak
-memory."""
+"""Memory management of the process: reuse of freed memory, return of memory to the operating
+system, measurement of the peak memory."""
 
 import ctypes
 import os
@@ -8,31 +8,32 @@ from typing import Any
 
 from nmt.training.callback import Callback
 
-# Parameters of mallopt, from malloc.h.
+# Parameter numbers of the C function mallopt, from malloc.h.
 _TRIM_THRESHOLD = -1
 _TOP_PAD = -2
 _MMAP_THRESHOLD = -3
 CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""Environment variables that limit the caches of prepared matrix multiplications in oneDNN and in
-PyTorch's layer above it."""
+"""Environment variables with the cache sizes of prepared matrix multiplications, in oneDNN and in
+PyTorch's interface to oneDNN."""
 OFTEN = 5
-"""Progress reports between two returns of memory to the system. More frequent returns cost time,
-because the system zeroes pages before they are used again."""
+"""Number of progress reports between two returns of freed memory to the operating system. More
+frequent returns cost time, because the system zeroes memory pages before they are used again."""
 
 
 def keep_few_products(count: int = 128) -> None:
-    """Limits the caches of prepared bfloat16 matrix multiplications to `count` entries; must be
-    called before the first multiplication.
+    """Limits the caches of prepared bfloat16 matrix multiplications to `count` entries. The
+    function must be called before the first multiplication.
 
     By default, PyTorch caches 1,024 entries with their working memory, one per combination of
-    sizes. Batches of many sizes fill gigabytes, although few entries are used again.
+    matrix sizes. With batches of many sizes, the caches take gigabytes, although few entries are
+    used again.
     """
     for name in CACHES:
         os.environ.setdefault(name, str(count))
 
 
 def keep_freed_memory() -> None:
-    """Makes the C library reuse freed memory. It has no effect if the C library is not glibc.
+    """Makes the C library reuse freed memory. The function has an effect with glibc only.
 
     By default, glibc returns every large block to the kernel, and the next tensor needs fresh,
     zeroed pages. This takes about a tenth of a training step on a CPU.
@@ -45,19 +46,19 @@ def keep_freed_memory() -> None:
 
 
 def peak_memory() -> float | None:
-    """Returns the peak memory of the process so far, in MB; None if the system does not report
-    it."""
+    """Returns the peak memory of the process so far, in MB; None if the operating system does not
+    report the value."""
     try:
         import resource
     except ImportError:
         return None
-    # Bytes on macOS, kilobytes elsewhere.
+    # The system reports bytes on macOS, kilobytes elsewhere.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (1e6 if sys.platform == "darwin" else 1e3), 1)
 
 
 class Trimming(Callback):
-    """Callback that regularly returns freed memory to the system."""
+    """Callback that regularly returns freed memory to the operating system."""
 
     every_rank = True
 
@@ -75,5 +76,6 @@ class Trimming(Callback):
 
 
 def _function(name: str) -> Any:
-    """Returns a function of the C library by name; None if it does not exist."""
+    """Returns the C library's function with the given name; None if the library has no such
+    function."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None

@@ -1,4 +1,4 @@
-"""Optimizers of torch.optim for gradients of any shape, with their settings as keyword arguments.
+"""Optimizers of torch.optim, with their settings as keyword arguments.
 
 `nmt.training.optimizer.NAME` is a function for each name in CLASSES. Three optimizers are not
 supported: LBFGS (evaluates the loss several times per update), SparseAdam (needs sparse gradients)
@@ -16,7 +16,7 @@ from torch import nn
 from nmt.foundation.ranges import Fraction, NonNegative, Positive
 
 OF_TORCH = ("ASGD", "Adafactor", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
-"""Names of optimizers that have the same settings as their torch.optim class."""
+"""Configuration names of optimizers that have the same settings as their torch.optim class."""
 CLASSES = {
     "adam": "Adam",
     "adamw": "AdamW",
@@ -24,15 +24,15 @@ CLASSES = {
     "adadelta": "Adadelta",
     **dict(zip(OF_TORCH, OF_TORCH, strict=True)),
 }
-"""Class names in torch.optim, by the names that configurations use."""
+"""Class names in torch.optim, by configuration name."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "adam": {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0},
     "adamw": {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01},
     "sgd": {"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0},
     "adadelta": {"lr": 1.0, "rho": 0.95, "eps": 1e-6},
 }
-"""Settings of common optimizers, with defaults. Optimizers not listed have the settings of their
-torch.optim class.
+"""Settings of common optimizers, with default values. Optimizers not listed have the settings of
+their torch.optim class.
 
 AdamW decouples weight decay (Loshchilov & Hutter 2019). Bahdanau et al. 2015 use Adadelta (Zeiler
 2012).
@@ -58,16 +58,16 @@ RANGES: Mapping[str, Any] = {
     "ASGD.alpha": NonNegative,
     "Adafactor.eps": tuple[Positive | None, Positive],
 }
-"""Valid ranges of settings, by name or by Class.name. PyTorch accepts invalid values such as
-lr=inf and momentum=2."""
+"""Valid ranges of optimizer settings, by NAME or CLASS.NAME. The ranges are needed because PyTorch
+accepts values such as lr=inf and momentum=2."""
 NOT_SETTINGS = ("params", "foreach", "capturable", "differentiable", "fused", "maximize", "t0")
-"""Optimizer arguments that are not configuration keys: parameters, variants of the implementation,
-`maximize`, and t0 of ASGD, whose average trainer.ema replaces."""
+"""Arguments of torch.optim classes that are not configuration keys: parameters, variants of the
+implementation, `maximize`, and t0 of ASGD, whose averaging trainer.ema replaces."""
 
 
 def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:
-    """Returns the optimizer function with the given name: (parameters, settings as keywords) →
-    optimizer. Its signature has types and defaults."""
+    """Returns the optimizer function with the given name: (parameters, settings as keyword
+    arguments) → optimizer. The signature of the function has types and default values."""
     if name not in CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     kind = getattr(torch.optim, CLASSES[name])

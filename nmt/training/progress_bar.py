@@ -1,8 +1,8 @@
 """Progress bar of a training on stderr, and log lines of its validations.
 
-`train_loss` is the training loss, with label smoothing and dropout. `nll` of a validation is the
-negative log-likelihood in nats per token (or per text), without label smoothing and dropout. The
-two values are therefore not comparable.
+`train_loss` is the training loss, with label smoothing and dropout. `nll` is the negative
+log-likelihood of a validation in nats per token (or per text), without label smoothing and dropout.
+Therefore, `train_loss` and `nll` are not comparable.
 """
 
 import logging
@@ -17,7 +17,8 @@ log = logging.getLogger(__name__)
 
 
 class ProgressBar(Callback):
-    """Callback and context manager that displays training loss, speed and remaining time.
+    """Progress bar of a training, which displays training loss, speed and remaining time. It is a
+    callback and a context manager.
 
     unit: unit of the speed, such as "target tokens"
     """
@@ -45,7 +46,7 @@ class ProgressBar(Callback):
             remaining = f"  {seconds:,.0f} s left"
         self._lines.show(
             f"epoch {update.epoch:.2f}  update {update.update:,}/{update.total:,}  "
-            f"train_loss {update.loss:.3f} (regularised)  {update.speed:,.0f} {self.unit}/s"
+            f"train_loss {update.loss:.3f}  {update.speed:,.0f} {self.unit}/s"
             f"{remaining}",
             share=update.update / max(1, update.total),
         )
@@ -57,8 +58,8 @@ class ProgressBar(Callback):
 
 
 def _figure(name: str, value: float) -> str:
-    """Formats a validation metric. The negative log-likelihood, whose key in files is `loss`, is
-    shown as nll, with the perplexity."""
+    """Returns a validation metric as text for the log. The negative log-likelihood, whose key in
+    files is `loss`, is named `nll` and followed by the perplexity."""
     if name != "loss":
         return f"exact match {value:.2f} %" if name == "exact" else f"{name} {value:.2f}"
-    return f"nll {value:.2f} (unregularised)  perplexity {math.exp(min(value, 100.0)):.2f}"
+    return f"nll {value:.2f} (without label smoothing and dropout)  perplexity {math.exp(min(value, 100.0)):.2f}"

@@ -1,4 +1,4 @@
-"""Run directory: all files of one training.
+"""Run directory: the folder with all files of one training.
 
 config.yaml          resolved configuration
 run.json             versions, commands, hashes of the data
@@ -55,16 +55,16 @@ PACKAGES = (
     "babel",
     "num2words",
 )
-"""Packages whose version can affect the results of a run."""
+"""Names of the packages whose version can affect the results of a run; recorded in run.json."""
 LOCK = ".lock"
-"""Name of the lock file in a run directory."""
+"""Name of the lock file in a run directory, which the training process holds."""
 RECORD = "run.json"
-"""Name of the first file that a run writes, with versions and commands."""
+"""Name of the first file that a run writes, which contains versions and commands."""
 BEGINNING = (RECORD, "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
-"""Files that a run writes before its first validation ends, except checkpoints and TensorBoard
-events."""
+"""Names of the files that a run may write before the end of its first validation, except
+checkpoints and TensorBoard events."""
 CHECKPOINTS = (ckpt.BEST, ckpt.LAST, "last-*.safetensors", "snapshot-*.safetensors")
-"""Names and patterns of the checkpoint files in a run directory."""
+"""File names and glob patterns of the checkpoints in a run directory."""
 
 
 @functools.cache
@@ -84,8 +84,8 @@ def versions() -> Mapping[str, str]:
 
 
 def git_commit() -> str | None:
-    """Returns the commit of nmt's git checkout, with a + if tracked files are modified; None
-    outside a checkout."""
+    """Returns the commit of nmt's git checkout, followed by + if tracked files are modified; None
+    if nmt does not run from a git checkout."""
     root = Path(nmt.__file__).parent.parent
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None
@@ -94,12 +94,13 @@ def git_commit() -> str | None:
     if head.returncode != 0:
         return None
     changes = [*git, "status", "--porcelain", "--untracked-files=no"]
-    is_changed = bool(subprocess.run(changes, capture_output=True).stdout)  # one line for each file
+    # git prints one line for each modified file.
+    is_changed = bool(subprocess.run(changes, capture_output=True).stdout)
     return head.stdout.strip() + "+" * is_changed
 
 
 def claim(path: Path) -> Lock:
-    """Locks a folder for a new run of this process, and returns the lock. Files of a run that
+    """Locks a folder for a new run of this process, and returns the lock. Files left by a run that
     ended before its first checkpoint are removed.
 
     path: run directory, created if missing
@@ -114,7 +115,7 @@ def claim(path: Path) -> Lock:
         raise UserError(f"run_dir={path}: cannot be created ({error.strerror})") from error
     except UserError:
         if is_new:
-            with contextlib.suppress(OSError):  # not empty: another process uses it by now
+            with contextlib.suppress(OSError):  # not empty, because another process uses it by now
                 path.rmdir()
         raise
     try:
@@ -148,7 +149,7 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
     """Creates and locks a new folder, and returns its path and lock. Raises UserError if the
     folder cannot be created.
 
-    base: path of the folder; a number is appended if the path exists
+    base: preferred path of the folder; a number is appended if the path exists
     """
     for number in itertools.count(1):
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
@@ -181,8 +182,8 @@ def clear(path: Path) -> None:
 
 
 def started_in(path: Path) -> str | None:
-    """Returns the working directory in which a run was started, the base of its relative paths;
-    None if unknown."""
+    """Returns the working directory in which a run was started, the base of the relative paths in
+    its configuration; None if unknown."""
     folder = read_json_object(path / RECORD).get("started_in")
     return folder if isinstance(folder, str) else None
 
@@ -191,11 +192,11 @@ def started_in(path: Path) -> str | None:
 class RunDirectory(Callback):
     """Run directory: storage of checkpoints, and callback that writes the metrics file.
 
-    path: path of the folder
-    meta: entries in the header of every checkpoint
-    tensors: tensors in every checkpoint, such as the tokenizer
+    path: path of the run directory
+    meta: entries added to the header of every checkpoint
+    tensors: tensors added to every checkpoint, such as the tokenizer
     keep: number of latest checkpoints to keep
-    keep_answers: whether the outputs of every validation are kept
+    keep_answers: whether to keep the outputs (translations or labels) of every validation
     """
 
     path: Path
@@ -205,7 +206,8 @@ class RunDirectory(Callback):
     keep_answers: bool = False
 
     def describe(self, config: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
-        """Writes run.json and config.yaml. run.json keeps the commands of earlier starts."""
+        """Writes run.json and config.yaml. The commands of earlier starts of the run are kept in
+        run.json."""
         file = self.path / RECORD
         commands = read_json_object(file).get("commands")
         if not isinstance(commands, list):
@@ -228,7 +230,7 @@ class RunDirectory(Callback):
     def write_text(self, name: str, text: str) -> None:
         write_atomically(self.path / name, text.encode())
 
-    # Store of the trainer
+    # Methods of `Store`
 
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         meta = {**self.meta, "training": state}
@@ -241,13 +243,13 @@ class RunDirectory(Callback):
         return saved.meta["training"], saved.tensors
 
     def _keep_last(self, update: int) -> None:
-        """Copies the last checkpoint to a file named by its update, and removes all but the latest
-        `keep` of these files."""
+        """Copies the last checkpoint to a file named after its update number. Removes all but the
+        latest `keep` copies."""
         file = self.path / f"last-{update:08d}.safetensors"
         with contextlib.suppress(FileExistsError):
             try:
-                os.link(self.path / ckpt.LAST, file)  # the same data, without a copy
-            except (OSError, NotImplementedError):  # a file system without links
+                os.link(self.path / ckpt.LAST, file)  # a hard link shares the data
+            except (OSError, NotImplementedError):  # a file system without hard links
                 shutil.copyfile(self.path / ckpt.LAST, file)
         for old in sorted(self.path.glob("last-*.safetensors"))[: -self.keep]:
             old.unlink(missing_ok=True)
@@ -269,7 +271,7 @@ class RunDirectory(Callback):
     def _snapshot(self, update: int) -> Path:
         return self.path / f"snapshot-{update:08d}.safetensors"
 
-    # Callback of the trainer
+    # Methods of `Callback`
 
     def on_update(self, update: Update) -> None:
         self.record({"kind": "train", **vars(update)})
@@ -282,7 +284,7 @@ class RunDirectory(Callback):
             self.write_text(f"validation-{update:08d}.txt", lines)
 
     def record(self, entry: Mapping[str, Any]) -> None:
-        """Appends a line to metrics.jsonl."""
+        """Appends a record (JSON object) to metrics.jsonl, as one line."""
         try:
             with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
@@ -295,6 +297,7 @@ class RunDirectory(Callback):
         return read_metrics(self.path)
 
     def drop_records_after(self, update: int) -> None:
-        """Removes the metrics of all updates after `update`, which a resumed run repeats."""
+        """Removes the records of all updates after `update` from metrics.jsonl, because a resumed
+        run repeats these updates."""
         entries = [entry for entry in self.records() if entry["update"] <= update]
         self.write_text("metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries))

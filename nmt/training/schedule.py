@@ -1,4 +1,5 @@
-"""Learning-rate schedules: each returns a factor of the optimizer's learning rate.
+"""Learning-rate schedules. Each schedule returns the factor by which the configured learning rate
+is multiplied.
 
 Schedules are functions of the update number, except `Plateau`, which depends on validation
 results. All schedules start with a linear warm-up of `warmup` updates.
@@ -12,7 +13,8 @@ from nmt.foundation.ranges import Count, Fraction, Ratio, Size
 
 @dataclass(kw_only=True)
 class Schedule:
-    """Base class of schedules: constant learning rate after the warm-up.
+    """Base class of learning-rate schedules, with a linear warm-up and a constant learning rate
+    afterwards.
 
     warmup: number of warm-up updates
     """
@@ -22,7 +24,7 @@ class Schedule:
     def factor(self, step: int, total: int, epoch: float) -> float:
         """Returns the factor of the learning rate.
 
-        step: number of the update, from 0
+        step: update number, from 0
         total: maximum number of updates in the training
         epoch: number of epochs done, as a fraction
         """
@@ -30,23 +32,23 @@ class Schedule:
         return warm * self.decay(step, total, epoch)
 
     def decay(self, step: int, total: int, epoch: float) -> float:
-        """Returns the factor of the learning rate without the warm-up, for the arguments of
+        """Returns the factor of the learning rate without the warm-up. The arguments are those of
         `factor`."""
         return 1.0
 
     def observe(self, improved: bool) -> None:
-        """Receives the outcome of each validation.
+        """Receives the outcome of a validation.
 
-        improved: whether the metric has improved
+        improved: whether the validation metric has improved
         """
 
     def state(self) -> dict[str, float]:
-        """Returns the state to save for resuming."""
+        """Returns the state of the schedule, to be saved in checkpoints."""
         return {}
 
     def load(self, state: dict[str, float]) -> None:
-        """Restores a saved state. Raises KeyError, TypeError or ValueError if the state is
-        damaged."""
+        """Restores a saved state of the schedule. Raises KeyError, TypeError or ValueError if the
+        state is damaged."""
         for name, value in self.state().items():
             setattr(self, name, type(value)(state[name]))
 
@@ -57,7 +59,8 @@ class Constant(Schedule):
 
 @dataclass(kw_only=True)
 class LinearDecay(Schedule):
-    """Linear decay of the factor from 1 to `final`, which is reached one update after the last."""
+    """Linear decay: the factor of the learning rate falls from 1 to `final`, which it would reach
+    one update after the last."""
 
     final: Ratio = 0.0
 
@@ -71,8 +74,8 @@ class LinearDecay(Schedule):
 
 
 class InverseSqrt(Schedule):
-    """Inverse square-root decay: the factor is √(w / step) after w = max(warmup, 1) updates
-    (Vaswani et al. 2017, eq. 3, scaled to 1 at the peak)."""
+    """Inverse square-root decay. After the warm-up of w = max(warmup, 1) updates, the factor of the
+    learning rate is √(w / step) (Vaswani et al. 2017, eq. 3, scaled to 1 at the peak)."""
 
     def decay(self, step: int, total: int, epoch: float) -> float:
         warm = max(1, self.warmup)
@@ -85,11 +88,11 @@ class Noam(Schedule):
 
         factor = size^(-1/2) · min(step^(-1/2), step · warmup^(-3/2))
 
-    The factor is not scaled to 1 at its peak, so learning rates such as optimizer.lr=2 apply as
-    published.
+    The factor is not scaled to 1 at its peak, so published learning rates such as optimizer.lr=2
+    can be used unchanged.
 
     warmup: number of warm-up updates
-    size: model size in the formula
+    size: model size (d_model in the paper)
     """
 
     warmup: Size = 4000
@@ -100,8 +103,8 @@ class Noam(Schedule):
 
 
 class Cosine(LinearDecay):
-    """Cosine decay from 1 to `final` along half a cosine (Loshchilov & Hutter 2017, eq. 5, without
-    restarts)."""
+    """Cosine decay: the factor of the learning rate falls from 1 to `final` along half a cosine
+    (Loshchilov & Hutter 2017, eq. 5, without restarts)."""
 
     def decay(self, step: int, total: int, epoch: float) -> float:
         angle = math.pi * self.progress(step, total)
@@ -110,7 +113,7 @@ class Cosine(LinearDecay):
 
 @dataclass(kw_only=True)
 class StepDecay(Schedule):
-    """Step decay: the factor is multiplied by `shrink` after every `every` epochs."""
+    """Step decay: after every `every` epochs, the learning rate is multiplied by `shrink`."""
 
     shrink: Fraction = 0.5
     every: Size = 1
@@ -121,8 +124,8 @@ class StepDecay(Schedule):
 
 @dataclass(kw_only=True)
 class Exponential(Schedule):
-    """Exponential decay: every update multiplies the factor, so that an epoch multiplies it by
-    `shrink`."""
+    """Exponential decay: the learning rate falls with every update, by the factor `shrink` per
+    epoch."""
 
     shrink: Fraction = 0.9
 
@@ -132,11 +135,11 @@ class Exponential(Schedule):
 
 @dataclass(kw_only=True)
 class Plateau(Schedule):
-    """Plateau schedule: the factor is multiplied by `shrink` after `patience` consecutive
+    """Plateau schedule: the learning rate is multiplied by `shrink` after `patience` consecutive
     validations without improvement.
 
-    scale: current factor
-    worse: number of consecutive validations without improvement
+    scale: current factor of the learning rate
+    worse: current number of consecutive validations without improvement
     """
 
     shrink: Fraction = 0.5
@@ -159,8 +162,8 @@ class Plateau(Schedule):
 
 @dataclass(kw_only=True)
 class LuongHalving(Schedule):
-    """Luong's schedule: the factor is halved after `start` epochs, and again after every further
-    epoch (Luong et al. 2015, section 4.1)."""
+    """Luong's schedule: the learning rate is halved after `start` epochs, and again after every
+    further epoch (Luong et al. 2015, section 4.1)."""
 
     start: Count = 5
 

@@ -1,7 +1,8 @@
-"""Training state: weights, their moving average, optimizer, schedule and the position in the data.
+"""Training state: weights, moving average of the weights, optimizer, schedule and position in the
+data.
 
 The state can be saved as JSON and tensors, and restored bit for bit. Random numbers depend only on
-the position in the data.
+the seed and the position in the data.
 """
 
 import contextlib
@@ -20,15 +21,15 @@ from nmt.training.schedule import Schedule
 
 @dataclass
 class TrainingProgress:
-    """Progress of a training: all state except tensors and the optimizer.
+    """Progress of a training: the training state without tensors and optimizer.
 
     update: number of updates done
     epoch: number of epochs done
     best: best validation score so far; None before the first validation
-    best_loss: loss of the best validation
-    best_update: number of updates before the best validation
+    best_loss: loss of the validation with the best score
+    best_update: number of updates before the validation with the best score
     finished: whether the training has ended
-    seconds: training time in seconds
+    seconds: training time so far, in seconds
     """
 
     update: int = 0
@@ -39,15 +40,15 @@ class TrainingProgress:
     best_loss: float = math.inf
     best_update: int = 0
     worse: int = 0
-    """Number of consecutive validations without improvement."""
+    """Number of consecutive validations without improvement, for early stopping."""
     finished: bool = False
     validating: bool = False
-    """Whether a validation was interrupted and must be repeated."""
+    """Whether a validation has begun and not ended, so that a resumed run must repeat it."""
     seconds: float = 0.0
     snapshots: list[tuple[int, float]] = field(default_factory=list)
-    """Update number and score of each validation whose weights are kept for averaging."""
+    """Snapshots of weights kept for averaging: update number and score of each validation."""
     averaged: bool = False
-    """Whether the snapshots have been averaged."""
+    """Whether the snapshots of weights have been averaged."""
     halvings: int = 0
     """Number of times that rollbacks have halved the learning rate."""
     skipped: int = 0
@@ -55,7 +56,7 @@ class TrainingProgress:
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> "TrainingProgress":
-        """Restores the progress from the mapping that `dataclasses.asdict` returned. Raises
+        """Restores the progress from a saved mapping, the result of `dataclasses.asdict`. Raises
         KeyError, TypeError or ValueError if the mapping is damaged."""
         for name, value in saved.items():
             if type(value) not in KINDS.get(name, (int,)):  # isinstance accepts bool as int
@@ -77,20 +78,19 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "averaged": (bool,),
     "snapshots": (list, tuple),
 }
-"""Types of the fields of a saved `TrainingProgress`; fields not listed are integers."""
+"""Types of the fields of a saved `TrainingProgress`. Fields that are not listed are integers."""
 
 
 class TrainingState:
     """Training state: everything that an update changes.
 
     network: network to train
-    optimizer: optimizer of torch.optim, or a sharded one (`Ranks.sharded`)
+    optimizer: optimizer of torch.optim, or a sharded optimizer (`Ranks.sharded`)
     schedule: learning-rate schedule
     ema: decay of the moving average of the weights; 0 disables the average
     scale: whether the loss is scaled to avoid underflow (float16)
-    ranks: processes that train together
-    shard: whether each rank stores only its share of the moving average and of the optimizer's
-        state
+    ranks: processes (ranks) that train together
+    shard: whether the moving average and the optimizer's state are divided among the ranks
     """
 
     def __init__(
@@ -125,25 +125,25 @@ class TrainingState:
         return self.optimizer.param_groups[0]["lr"]
 
     def set_rate(self, total: int, epoch: float) -> None:
-        """Sets the learning rates for the next update.
+        """Sets the learning rate of each parameter group for the next update.
 
         total: maximum number of updates in the training
         epoch: number of epochs done, as a fraction
         """
         factor = self.schedule.factor(self.progress.update, total, epoch)
-        factor *= 0.5**self.progress.halvings  # by rollbacks
+        factor *= 0.5**self.progress.halvings  # factor 1/2 for each rollback
         for group, rate in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * factor
 
     def gradient_norm(self, clip_norm: float, clip_value: float) -> Tensor:
         """Clips the gradient by value, then by norm.
 
-        clip_norm: maximum norm; 0 disables clipping by norm
-        clip_value: largest absolute value; 0 disables clipping by value
+        clip_norm: maximum norm of the gradient; 0 disables clipping by norm
+        clip_value: maximum absolute value in the gradient; 0 disables clipping by value
 
-        Returns the norm after clipping by value and before clipping by norm.
+        Returns the norm of the gradient after clipping by value and before clipping by norm.
         """
-        self.scaler.unscale_(self.optimizer)  # the norm is that of the true gradient
+        self.scaler.unscale_(self.optimizer)  # the norm of the gradient without loss scaling
         if clip_value:
             nn.utils.clip_grad_value_(self.parameters, clip_value)
         gradient = [p.grad for p in self.parameters if p.grad is not None]
@@ -155,13 +155,13 @@ class TrainingState:
         return norm
 
     def skip(self) -> None:
-        """Discards the gradient of an update."""
+        """Discards the accumulated gradient, so that the update is skipped."""
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
 
     def step(self) -> None:
-        """Runs one optimizer step and updates the moving average; `gradient_norm` must be called
-        before."""
+        """Runs one optimizer step and updates the moving average of the weights. `gradient_norm`
+        must be called first."""
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
@@ -172,21 +172,21 @@ class TrainingState:
                 torch._foreach_lerp_(self._average, list(self._averaged), 1 - decay)
 
     def sound(self) -> bool:
-        """Returns whether all weights on all ranks are finite."""
+        """Returns whether all weights are finite on all ranks."""
         weights = (*self.parameters, *self._average)
         with torch.no_grad():
             damaged = not all(bool(torch.isfinite(tensor).all()) for tensor in weights)
         return not self.ranks.any(damaged)
 
     def weights(self) -> dict[str, Tensor]:
-        """Returns the weights to validate and save: the moving average if there is one. All ranks
-        must call it."""
+        """Returns the weights to validate and save: the moving average if enabled, otherwise the
+        current weights. All ranks must call this method."""
         if not self.ema:
             return self._named(self.parameters)
         return self._named(self.sharing.collected(self._average, self.parameters))
 
     def _named(self, tensors: Sequence[Tensor], prefix: str = "") -> dict[str, Tensor]:
-        """Returns tensors, one per parameter, by parameter name with a prefix."""
+        """Returns a mapping from prefixed parameter names to tensors, one per parameter."""
         return {prefix + name: tensor for name, tensor in zip(self.names, tensors, strict=True)}
 
     @contextlib.contextmanager
@@ -206,8 +206,8 @@ class TrainingState:
             self.network.train()
 
     def save(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """Returns the state as (JSON, tensors) on the first rank, and None on all others. All
-        ranks must call it."""
+        """Returns the state as (JSON, tensors) on rank 0, and None on all other ranks. All ranks
+        must call this method."""
         tensors = self._named(self.parameters, "model/")
         if self.ema:
             average = self.weights()
@@ -233,8 +233,8 @@ class TrainingState:
         return state, tensors
 
     def load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Restores the state that `save` returned. Settings of the optimizer, such as learning
-        rate and momentum, are not restored.
+        """Restores the state that `save` returned, except settings of the optimizer, such as
+        learning rate and momentum.
 
         state, tensors: JSON and tensors of the saved state
 
@@ -258,7 +258,8 @@ class TrainingState:
         weights |= {f"ema/{n}": p for n, p in zip(averaged_names, self._average, strict=False)}
         with torch.no_grad():
             for name, parameter in weights.items():
-                _expect(name, tensors[name], parameter)  # before the copy, which would broadcast
+                # Checked before the copy, which would broadcast.
+                _expect(name, tensors[name], parameter)
                 parameter.copy_(tensors[name])
 
     def _load_optimizer(self, state: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -274,11 +275,11 @@ class TrainingState:
         ]
         self.optimizer.load_state_dict({"state": values, "param_groups": state["groups"]})
         for group, settings in zip(self.optimizer.param_groups, configured, strict=True):
-            group.update(settings)  # the configuration may have changed since
+            group.update(settings)  # the configuration may have changed since the save
 
 
 def _optimizer_tensor(key: str, parameter: Tensor) -> Tensor:
-    """Returns a tensor with the shape that the optimizer state has under a key for a parameter."""
+    """Returns a tensor with the shape of one entry (key) of a parameter's optimizer state."""
     if key in ("step", "eta", "mu", "mu_product"):
         return parameter.new_empty(())
     # Row and column of Adafactor's factored second moments.
@@ -288,7 +289,7 @@ def _optimizer_tensor(key: str, parameter: Tensor) -> Tensor:
 
 
 def _expect(name: str, tensor: Tensor, like: Tensor) -> None:
-    """Checks a tensor of a checkpoint, because kernels rely on its size.
+    """Checks shape and values of a tensor from a checkpoint. Kernels rely on the shape.
 
     name: name of the tensor
     tensor: tensor to check

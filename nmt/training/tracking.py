@@ -11,17 +11,18 @@ from nmt.training.task import Validation
 from nmt.training.tracker import Tracker
 
 FIGURES = ("loss", "rate", "gradient_norm", "speed")
-"""Training metrics that are sent to trackers: attributes of `Update`."""
+"""Names of the training metrics that are sent to trackers, attributes of `Update`."""
 
 
 class Tracking(Callback):
-    """Callback that sends metrics to experiment trackers. The constructor starts the recording.
+    """Callback that sends the metrics of a run to experiment trackers. The constructor starts the
+    recording.
 
     trackers: experiment trackers
     folder: run directory
-    config: configuration as a flat mapping
+    config: configuration as a mapping from dotted keys to values
     text: configuration as YAML
-    resumed_at: update to resume from; None for a new run
+    resumed_at: update number at which a resumed run continues; None for a new run
     """
 
     def __init__(
@@ -53,9 +54,9 @@ class Tracking(Callback):
                 tracker.picture("validation/attention", validation.attention.plot(), update)
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
-        """Ends the recording.
+        """Ends the recording in all trackers.
 
-        results: scores of the test; None if the run was stopped or has failed
+        results: final scores; None if the run was stopped or has failed
         """
         for tracker in self.trackers:
             tracker.close(results)

@@ -1,6 +1,6 @@
 """Training loop: forward and backward pass, optimizer step, logging, validation, checkpoints.
 
-The loop is independent of the model: a task provides the network, the objective, the batches and
+The loop is independent of the model. A task provides the network, the objective, the batches and
 the validation. The state (state.py) can be saved after any update, and resumed training gives
 bit-identical results.
 """
@@ -30,20 +30,21 @@ from nmt.training.task import Task, Validation, ValidationStopped
 
 log = logging.getLogger(__name__)
 OnNaN = Literal["stop", "skip", "rollback"]
-"""Reaction to a NaN or infinite loss or gradient, see `Trainer.on_nan`."""
+"""Reaction to a NaN or infinite loss or gradient; `Trainer.on_nan` describes the choices."""
 REMEDY = "lower optimizer.lr or trainer.clip_norm, or use trainer.precision=float32"
-"""Advice in messages about a NaN or infinite loss."""
+"""Advice for a NaN or infinite loss, part of error messages."""
 PATIENCE = 10
 """Number of consecutive skipped updates, or of rollbacks to the same saved state, after which
 training stops."""
 AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
-"""Autocast dtype of the matrix multiplications, by precision; None disables autocast."""
+"""Autocast dtype of the matrix multiplications, by name of the precision; None disables
+autocast."""
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Storage of checkpoints. States are JSON mappings; tensors and weights are mappings by
-    name."""
+    """Interface of checkpoint storage. States are JSON mappings; tensors and weights are mappings
+    by name."""
 
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None: ...
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]: ...
@@ -63,32 +64,33 @@ class Trainer:
     max_updates: Count = 0
     """Maximum number of updates to train; 0 for no limit."""
     stop_after: Count = 0
-    """Number of epochs after which training stops with a checkpoint to resume from; 0 disables the
-    stop."""
+    """Number of epochs after which training stops early, with a checkpoint to resume from. 0
+    disables the stop."""
     accumulate: Size = 1
-    """Batches per update and rank, whose gradients are accumulated."""
+    """Number of batches per update and rank, whose gradients are accumulated."""
     clip_norm: NonNegative = 1.0
     """Maximum norm of the gradient; 0 disables clipping by norm."""
     clip_value: NonNegative = 0.0
-    """Largest absolute value in the gradient; 0 disables clipping by value."""
+    """Maximum absolute value in the gradient; 0 disables clipping by value."""
     precision: Precision = "float32"
-    """Autocast dtype of the matrix multiplications."""
+    """Precision of the matrix multiplications: the name of an autocast dtype, or float32."""
     validate_every: Positive = 1.0
-    """Epochs between two validations."""
+    """Number of epochs between two validations, possibly fractional."""
     validate_every_updates: Count = 0
-    """Updates between two validations; 0 uses `validate_every`."""
+    """Number of updates between two validations; 0 uses `validate_every`."""
     patience: Count = 0
-    """Validations without improvement after which training stops; 0 disables early stopping."""
+    """Number of validations without improvement after which training stops; 0 disables early
+    stopping."""
     ema: Fraction = 0.0
-    """Decay of the exponential moving average of the weights, which is validated and saved as the
-    best weights; 0 disables the average."""
+    """Decay per update of the exponential moving average of the weights. Validations use the
+    average, and the best weights are averages. 0 disables the average."""
     average: Count = 0
-    """Number of best validations whose weights are averaged at the end. The average is saved if it
-    scores higher than the best weights; 0 disables averaging."""
+    """Number of best validations whose weights are averaged at the end of training. The average is
+    saved if it scores higher than the best weights. 0 disables averaging."""
     save_every: NonNegative = 5.0
     """Minutes between two saves of the training state."""
     log_every: Size = 20
-    """Updates between two progress reports."""
+    """Number of updates between two progress reports."""
     keep: Size = 1
     """Number of latest checkpoints to keep."""
     on_nan: OnNaN = "stop"
@@ -99,12 +101,13 @@ class Trainer:
     rollback: restores the last saved state and halves the learning rate
     """
     shard: bool = False
-    """Whether each rank stores only its share of the optimizer's state and the moving average."""
+    """Whether the optimizer's state and the moving average are divided among the ranks to save
+    memory."""
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the keys of averaging and validation that have no effect, each with the
-        reason."""
+        """Returns the configuration keys of averaging and validation that have no effect, each with
+        the reason."""
         average = run.value("trainer.average")
         updates = run.value("trainer.validate_every_updates")
         interval = run.value("trainer.validate_every") or cls.validate_every
@@ -138,11 +141,11 @@ class Trainer:
         optimizer: optimizer of the network's weights
         schedule: learning-rate schedule
         store: storage of checkpoints
-        callbacks: called after updates, validations and epochs
+        callbacks: callbacks to run after updates, validations and epochs
         resume: state and tensors of the checkpoint to resume from; None for a new training
 
-        Returns the progress of the finished training. Raises Stopped, after saving, if training is
-        interrupted; UserError if the loss is NaN or infinite.
+        Returns the progress of the finished training. Raises Stopped, after saving the state, if
+        training is interrupted. Raises UserError if the loss is NaN or infinite.
         """
         state = TrainingState(
             task.network,
@@ -167,7 +170,8 @@ class Trainer:
 
 
 class TrainingLoop:
-    """State of one call of `Trainer.fit`, including the totals since the last progress report."""
+    """Training loop of one call of `Trainer.fit`, including the totals since the last progress
+    report."""
 
     def __init__(
         self,
@@ -204,7 +208,7 @@ class TrainingLoop:
         self._reported_at = time.monotonic()
 
     def run(self) -> None:
-        """Trains to the end. Raises Stopped, after saving, if training is interrupted."""
+        """Trains to the end. Raises Stopped, after saving the state, if training is interrupted."""
         stop_after = self.trainer.stop_after
         while not self.progress.finished and self.progress.epoch < self.epochs:
             if 0 < stop_after <= self.progress.epoch:
@@ -221,22 +225,22 @@ class TrainingLoop:
             raise Stopped
 
     def _is_stopped(self) -> bool:
-        """Returns whether a signal has arrived on any rank."""
+        """Returns whether a stop signal, such as Ctrl-C, has arrived on any rank."""
         return self.ranks.any(self.interruption.requested)
 
     def epoch(self, batches: Batches) -> None:
-        """Trains the rest of an epoch.
+        """Trains the remaining updates of an epoch.
 
-        batches: batches of the epoch
+        batches: all batches of the epoch
 
-        Raises Stopped, after saving, if training is interrupted.
+        Raises Stopped, after saving the state, if training is interrupted.
         """
         progress = self.progress
         plan = self._plan(batches)
         if progress.validating:
             self._validate(plan.position(progress.batch))
         for update, share in self._updates(plan, batches):
-            if progress.finished:  # by patience
+            if progress.finished:  # training ended by patience
                 break
             self.state.set_rate(plan.total_updates, plan.position(progress.batch))
             norm = self._update(share, plan.total_updates)
@@ -297,8 +301,8 @@ class TrainingLoop:
     def _updates(
         self, plan: EpochPlan, batches: Batches
     ) -> Iterator[tuple[range, list[tuple[PlannedBatch, TrainingBatch]]]]:
-        """Yields the remaining updates of the epoch: the range of all ranks' batch numbers, and
-        this rank's batches."""
+        """Yields the remaining updates of the epoch. Each update is the range of batch indices over
+        all ranks, with this rank's batches."""
         updates = plan.updates_from(self.progress.batch)
         shares = [plan.share(update) for update in updates]
         # A single reader for all updates can prepare batches ahead.
@@ -307,8 +311,8 @@ class TrainingLoop:
             yield update, [(planned, next(reader)) for planned in share]
 
     def _save_if_due(self) -> None:
-        """Saves the state after `save_every` minutes, and before a stop. Raises Stopped if a
-        signal has arrived."""
+        """Saves the state if `save_every` minutes have passed or a signal has arrived. Raises
+        Stopped after a signal."""
         minutes = (time.monotonic() - self._saved_at) / 60
         is_old = self.ranks.first and minutes > self.trainer.save_every
         stopped = self._is_stopped()
@@ -320,15 +324,16 @@ class TrainingLoop:
     def _update(self, share: list[tuple[PlannedBatch, TrainingBatch]], total: int) -> Tensor | None:
         """Runs one update with the gradient of the mean loss per token over all ranks' batches.
 
-        share: this rank's batches
+        share: batches that this rank computes
         total: number of updates in the training
 
-        Returns the gradient norm before clipping, or None if the state was rolled back instead.
+        Returns the gradient norm before clipping by norm, or None if the state was rolled back
+        instead.
         """
         # without dummy batches
         counted = sum(batch.num_tokens for planned, batch in share if planned.weight)
-        [tokens] = self.ranks.sums(counted)  # of all ranks
-        # of all batches of this rank
+        [tokens] = self.ranks.sums(counted)  # over all ranks
+        # summed over the batches of this rank
         loss = torch.zeros((), device=self.state.parameters[0].device)
         for place, (planned, batch) in enumerate(share, 1):
             # Ranks exchange gradients only after the last batch.
@@ -352,8 +357,8 @@ class TrainingLoop:
     def _backward(
         self, planned: PlannedBatch, batch: TrainingBatch, total: int, tokens: float
     ) -> Tensor:
-        """Adds the gradient of one batch, divided by the number of tokens of the update. Returns
-        the loss, summed over tokens."""
+        """Adds the gradient of one batch, divided by the number of tokens of the update, to the
+        accumulated gradient. Returns the loss, summed over tokens."""
         _seed(self.task.seed, self.progress.epoch, planned.number)
         device = self.state.parameters[0].device
         precision = AUTOCAST[self.trainer.precision]
@@ -388,7 +393,8 @@ class TrainingLoop:
         return None
 
     def _report(self, plan: EpochPlan, norm: Tensor) -> None:
-        """Calls the callbacks, unless all updates since the last report were skipped."""
+        """Reports training metrics to the callbacks, unless all updates since the last report were
+        skipped."""
         if not self._tokens:
             return
         update = Update(
@@ -405,8 +411,8 @@ class TrainingLoop:
         self._reset_figures()
 
     def _validation_of(self, weights: dict[str, Tensor]) -> Validation:
-        """Validates the given weights. Raises Stopped, after saving, if interrupted; the resumed
-        run repeats the validation."""
+        """Validates the given weights. If interrupted, saves the state and raises Stopped; the
+        resumed run repeats the validation."""
         try:
             with self.state.using(weights):
                 return self.task.validate(lambda: self.interruption.requested)
@@ -447,8 +453,8 @@ class TrainingLoop:
         self._reset_figures()
 
     def _snapshot(self, score: float, weights: dict[str, Tensor]) -> None:
-        """Saves the weights if their score is among the best `average` validations, and removes
-        weaker snapshots."""
+        """Saves a snapshot of the weights if their score is among the best `average` validations,
+        and removes snapshots with lower scores."""
         snapshots = [*self.progress.snapshots, (self.progress.update, score)]
         while len(snapshots) > self.trainer.average:
             worst = snapshots[0]
@@ -462,7 +468,8 @@ class TrainingLoop:
             self.store.save_snapshot(self.progress.update, weights, updates)
 
     def _keep_best(self, validation: Validation, weights: dict[str, Tensor], **facts: Any) -> None:
-        """Saves the best weights so far, with further `facts` in the checkpoint's header."""
+        """Saves the current weights as the best so far; the checkpoint's header includes
+        `facts`."""
         self.progress.best = validation.metrics[self.task.metric]
         self.progress.best_update = self.progress.update
         if self.ranks.first:
@@ -472,7 +479,7 @@ class TrainingLoop:
             )
 
     def try_average(self) -> None:
-        """Averages the snapshots, and saves the average as the best weights if its score is
+        """Averages the snapshots of weights. Saves the average as the best weights if its score is
         higher."""
         progress = self.progress
         updates = [update for update, _ in progress.snapshots]
@@ -498,8 +505,8 @@ class TrainingLoop:
             callback.on_validation(progress.update, float(progress.epoch), validation, True)
 
     def save(self) -> None:
-        """Saves everything needed to resume. Raises UserError, without saving, if weights are NaN
-        or infinite."""
+        """Saves the state from which training can resume. Raises UserError, without saving, if
+        weights are NaN or infinite."""
         progress = self.progress
         if not self.state.sound():
             raise UserError(

@@ -1,4 +1,4 @@
-"""One training run: trains, tests the best weights, draws figures and suggests the next
+"""Training run: trains, evaluates the best weights on the test set, draws figures and suggests
 commands."""
 
 import json
@@ -30,16 +30,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """A task with its training settings and its run directory.
+    """Training run: a task with its training settings and its run directory.
 
     task: network, data, objective and metrics
     trainer: settings of the training loop
     optimizer, schedule: optimizer of the network's weights, and its learning-rate schedule
     files: run directory
-    callbacks: callbacks that follow the progress bar and the metrics file
+    callbacks: additional callbacks, called after the progress bar and the metrics file
     checkpoint: checkpoint to resume from; None for a new run
-    tests: whether the best weights are tested at the end
-    facts: further entries for results.json
+    tests: whether the best weights are evaluated on the test set at the end
+    facts: additional entries for results.json
     """
 
     task: Task
@@ -58,8 +58,8 @@ class TrainingRun:
         return self.files.path
 
     def run(self) -> float:
-        """Trains to the end and returns the test score of the task's metric. Raises Stopped, after
-        saving, if the run is interrupted."""
+        """Trains to the end and returns the test score by the task's metric. Raises Stopped, after
+        saving the state, if the run is interrupted."""
         bar = ProgressBar(self.task.unit)
         callbacks = [
             callback
@@ -106,12 +106,13 @@ class TrainingRun:
         )
 
     def _finish(self, progress: TrainingProgress, callbacks: Sequence[Callback]) -> float:
-        """Tests the best weights, writes the results and draws the figures; returns the score."""
+        """Evaluates the best weights on the test set, writes the results and draws the figures.
+        Returns the test score."""
         task = self.task
         task.ranks.wait()  # until rank 0 has written the best weights
         best = ckpt.read(self.folder / ckpt.BEST)
         ckpt.load_weights(task.network, best.part("model"), best.path)
-        task.network.eval()  # no dropout in the test
+        task.network.eval()  # evaluation mode disables dropout in the test
         final = task.test(self._write_answers) if self.tests else _not_tested(best)
         scores = {name: result["score"] for name, result in final.results["scores"].items()}
         if task.ranks.first:
@@ -173,7 +174,7 @@ class TrainingRun:
 
 
 def _not_tested(best: Checkpoint) -> FinalResult:
-    """Returns the metrics of the best validation, in place of test results."""
+    """Returns the metrics of the best validation as the final result of a run without a test."""
     scores = {
         name: {"score": value, "signature": "of the best validation"}
         for name, value in best.meta["metrics"].items()

@@ -1,5 +1,5 @@
-"""Training objectives: callables (network, batch, updates done so far, total number of updates) →
-`Loss`.
+"""Training objectives: callables (network, batch, number of updates done so far, total number of
+updates) → `Loss`.
 
 Each objective is one file in this folder and one YAML file in conf/objective.
 

@@ -13,8 +13,7 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.reinforce import likelihood_loss
 
 SMALLEST = 1e-6
-"""Lower bound of an attention weight before its logarithm is computed, because windows can give
-weight 0."""
+"""Lower bound of attention weights in logarithms, because an attention window can give weight 0."""
 
 
 @dataclass(kw_only=True)
@@ -33,7 +32,9 @@ class CrossEntropy:
 
         γ Σ_t −Σ_s A_ts log α_ts     γ = `guided_alignment`
 
-    label_smoothing: share of the target distribution that is uniform, 0 to 1
+    label_smoothing: weight of the uniform distribution in the target distribution, 0 to 1
+    doubly_stochastic: weight λ of the doubly stochastic penalty; 0 disables it
+    guided_alignment: weight γ of guided alignment; 0 disables it
     """
 
     label_smoothing: Fraction = 0.0
@@ -42,7 +43,7 @@ class CrossEntropy:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error for each penalty that the attention or the data of the run do not
+        """Yields an error for each penalty that the attention or the data of the run does not
         support."""
         guided = "objective.guided_alignment"
         yield from run.needing_attention("objective.doubly_stochastic", guided)
@@ -68,8 +69,8 @@ class CrossEntropy:
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
     def _misalignment(self, weights: Tensor | None, batch: Batch) -> Tensor:
-        """Returns the guided alignment penalty −Σ A log α, for attention weights α and links A,
-        both [B, T, S]."""
+        """Returns the guided alignment penalty −Σ A log α, for attention weights α and normalised
+        alignment links A, both [B, T, S]."""
         if weights is None or batch.links is None:
             raise ValueError(
                 "objective.guided_alignment needs a decoder with attention and data.alignment: "
@@ -87,4 +88,6 @@ class CrossEntropy:
             )
         is_word = batch.targets != PAD  # [B, T]
         attended = (weights * is_word.unsqueeze(-1)).sum(1)  # [B, S]
-        return ((1 - attended) ** 2 * memory.mask).sum()  # over real source positions
+        return (
+            (1 - attended) ** 2 * memory.mask
+        ).sum()  # over source positions that are not padding

@@ -1,4 +1,4 @@
-"""Word-level distillation (Kim & Rush 2016, section 3.1; Hinton et al. 2015).
+"""Word-level knowledge distillation (Kim & Rush 2016, section 3.1; Hinton et al. 2015).
 
 At each position of the reference, the network learns the distribution q of a trained model (the
 teacher) in addition to the reference token.
@@ -6,8 +6,9 @@ teacher) in addition to the reference token.
     L = (1 − λ) CE + λ Σ_t −Σ_v q_t(v) log p_t(v)        λ = `weight`
 
 CE is the cross-entropy of the reference tokens, and p_t the network's distribution at position t.
-With several teachers, q is the mean of their distributions. Distillation from whole translations
-of a teacher needs no objective, because nmt.backtranslate generates the parallel text.
+With several teachers, q is the mean of their distributions. Sequence-level
+distillation, which learns from translations of a teacher, needs no objective, because
+nmt.backtranslate generates the parallel text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,9 +27,9 @@ from nmt.training.objective.reinforce import likelihood_loss
 
 @dataclass(kw_only=True)
 class Distillation:
-    """Word-level distillation. Validation uses the plain cross-entropy.
+    """Word-level knowledge distillation. Validation uses the plain cross-entropy.
 
-    teacher: run directory of the teacher, or a list of several
+    teacher: run directory of the teacher, or a list of run directories
     weight: λ, weight of the teacher's distribution, 0 to 1
     label_smoothing: label smoothing of the reference tokens, 0 to 1
     teachers: networks of the teachers
@@ -54,8 +55,8 @@ class Distillation:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error if hard attention needs the likelihood of the reference tokens, which
-        `weight` = 1 ignores."""
+        """Yields an error if hard attention needs the likelihood of the reference tokens, but
+        `weight` is 1 and the reference tokens are ignored."""
         if run.value("objective.weight") == 1 and run.value("window.estimator") == "reinforce":
             yield run.error(
                 "window.estimator",
@@ -65,8 +66,8 @@ class Distillation:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the keys of the vocabulary, which have no effect because the teacher's
-        vocabulary is used."""
+        """Returns the configuration keys of the vocabulary, each with the reason why it has no
+        effect: the teacher's vocabulary is used."""
         tokenizer = [key for key in run.value("tokenizer") if key not in ("_target_", "sampling")]
         keys = ["tokenizer", *(f"tokenizer.{key}" for key in tokenizer), "sizes.vocabulary"]
         return dict.fromkeys(keys, "the vocabulary of the teacher is used")
@@ -78,7 +79,7 @@ class Distillation:
             is_word = batch.targets != PAD  # [B, T]
             teacher_probs = self._teacher_probs(batch)[is_word]  # [words, V]
             log_probs = model.output_layer.log_probs(output, memory)[is_word]  # [words, V]
-            # cross-entropy with the teacher, in nats
+            # cross-entropy with the teacher's distribution, in nats
             distilled = -(teacher_probs * log_probs).sum()
             loss = (1 - self.weight) * loss + self.weight * distilled
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
@@ -89,4 +90,4 @@ class Distillation:
             teacher.output_layer.log_probs(*teacher.teacher_forcing(batch)).exp()
             for teacher in self.teachers
         ]
-        return sum(others, first) / len(self.teachers)  # mean of the distributions
+        return sum(others, first) / len(self.teachers)  # mean of the teachers' distributions

@@ -34,12 +34,13 @@ class MinimumRisk:
     """Minimum risk training: (1 − λ) times the mean risk per sentence, plus λ times the mean
     cross-entropy per token.
 
-    The network should be trained already (`init=RUN_DIR`). Validation is teacher-forced.
+    The initial network should be a trained one (`init=RUN_DIR`). Validation uses teacher forcing.
 
-    candidates: translations per sentence, generated without dropout; duplicates are removed
-    source: origin of the candidates, samples or a beam of width `candidates`
-    cost: metric whose difference from 1 is the cost of a translation
-    sharpness: exponent of the translation probabilities
+    candidates: number of translations per sentence, generated without dropout; duplicates are
+        removed
+    source: origin of the candidates: "sample", or "beam" for a beam of width `candidates`
+    cost: metric of a translation, bleu or chrf; the cost is 1 minus the metric
+    sharpness: α, exponent of the translation probabilities
     likelihood: λ, weight of the cross-entropy, 0 to 1
     label_smoothing: label smoothing of the cross-entropy, 0 to 1
     critic: function that generates candidates and returns their quality
@@ -61,8 +62,8 @@ class MinimumRisk:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error for hard attention with REINFORCE, which has samples and a reward of its
-        own."""
+        """Yields an error for hard attention with REINFORCE, whose samples and reward conflict with
+        those of minimum risk training."""
         if run.value("window.estimator") == "reinforce":
             yield run.error(
                 "window.estimator",
@@ -77,10 +78,10 @@ class MinimumRisk:
         proposed = self.critic(model, batch, self.candidates, self.source, self.cost)
         memory = model.encode(batch.source, batch.source_lengths, batch.pictures)
         state = model.start(memory)
-        scale = batch.num_tokens / len(proposed)  # mean tokens of a sentence: losses are sums
+        scale = batch.num_tokens / len(proposed)  # mean number of tokens per sentence
         risk = self._risk(model, state, memory, proposed, scale)
         if not self.likelihood:
-            nll = torch.full_like(risk, torch.nan).detach()  # the reference was not read
+            nll = torch.full_like(risk, torch.nan).detach()  # the reference tokens have no loss
             return Loss(total=risk, nll=nll, num_tokens=batch.num_tokens)
         output = model.decode(batch.inputs, state, memory)
         loss, nll = model.output_layer.loss(output, memory, batch.targets, self.label_smoothing)
@@ -94,8 +95,8 @@ class MinimumRisk:
         proposed: Sequence[Sequence[Candidate]],
         scale: float,
     ) -> Float[Tensor, ""]:
-        """Returns `scale` times the summed risk of B sentences, with its gradient. C is the
-        maximum number of candidates; sentences with fewer are padded."""
+        """Returns the risk summed over B sentences and multiplied by `scale`, with its gradient. C
+        is the maximum number of candidates; sentences with fewer candidates are padded."""
         device = memory.values.device
         count = max(map(len, proposed))
         candidates: list[Candidate] = []

@@ -4,8 +4,9 @@ agree.
     L = Σ_t ½ (CE(p_t) + CE(q_t)) + α/4 Σ_t (KL(p_t ‖ q_t) + KL(q_t ‖ p_t))        α = `agreement`
 
 p_t and q_t are the distributions of the token at position t in both passes, CE is the
-cross-entropy and KL the Kullback-Leibler divergence. The loss is half of the paper's, so that it
-is comparable with the loss of a single pass. An update costs twice as much.
+cross-entropy and KL the Kullback-Leibler divergence. The loss is half of the paper's, and
+therefore comparable with the loss of a single pass. An update takes twice as long as with
+cross-entropy.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ class RDrop:
     """R-Drop: cross-entropy of two forward passes with different dropout, plus α times their
     divergence. Validation uses the plain cross-entropy.
 
-    agreement: α, factor of the divergence
+    agreement: α, weight of the divergence in the loss
     label_smoothing: label smoothing of the cross-entropy, 0 to 1
     """
 
@@ -50,7 +51,7 @@ class RDrop:
 
     @staticmethod
     def _drops(run: RunView) -> bool:
-        """Returns whether any component of the network has dropout in effect."""
+        """Returns whether any component of the network applies dropout."""
         names = ("word_dropout", "readout_dropout", "recurrent_dropout", "feature_dropout")
         network = {group: run.value(group) or {} for group in ("model", "encoder", "decoder")}
         for key, value in flat(network).items():
@@ -64,7 +65,7 @@ class RDrop:
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         if not model.training:
             return CrossEntropy()(model, batch, step)
-        twice = batch.repeated(2)  # rows 2i and 2i + 1 are the same pair
+        twice = batch.repeated(2)  # rows 2i and 2i + 1 are the same sentence pair
         output, memory = model.teacher_forcing(twice)
         loss, nll = likelihood_loss(
             model, output, memory, twice.targets, self.label_smoothing, self.agreement

@@ -20,15 +20,15 @@ def likelihood_loss(
     smoothing: float,
     agreement: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Returns the smoothed and the plain loss of the output layer, sums in nats. The smoothed loss
-    includes the REINFORCE loss if the attention window samples positions.
+    """Returns the smoothed and the plain loss of the output layer, in nats, summed over the tokens.
+    The smoothed loss includes the REINFORCE loss if the attention window samples positions.
 
     model: translation network
     output: decoder output for the batch
     memory: prepared encoder memory of the sources
     targets: reference tokens, padded with PAD
-    smoothing: label smoothing, 0 to 1, in training only
-    agreement: factor of the divergence between two passes over the same sentence; 0 for one pass
+    smoothing: label smoothing, 0 to 1; applied in training only
+    agreement: weight of the divergence between two passes over the same sentence; 0 for one pass
     """
     if not model.training:
         smoothing = 0.0

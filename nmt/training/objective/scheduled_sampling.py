@@ -28,18 +28,18 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.reinforce import likelihood_loss
 
 Decay = Literal["constant", "linear", "exponential", "inverse_sigmoid"]
-"""Formula of the teacher-forcing ratio."""
+"""Decay schedule of the teacher-forcing ratio."""
 
 
 @dataclass(kw_only=True)
 class ScheduledSampling:
     """Scheduled sampling: cross-entropy of the reference tokens, with a mixture of reference and
-    sampled tokens as decoder inputs. Validation is teacher-forced.
+    sampled tokens as decoder inputs. Validation uses teacher forcing.
 
     label_smoothing: label smoothing of the cross-entropy, 0 to 1
-    decay: formula of the teacher-forcing ratio
+    decay: decay schedule of the teacher-forcing ratio
     start: teacher-forcing ratio at the first update, 0 to 1
-    end: lower bound of the ratio, 0 to 1
+    end: lower bound of the teacher-forcing ratio, 0 to 1
     pace: decay constant k as a fraction of all updates
     updates: decay constant k in updates; 0 uses `pace`
     """
@@ -59,7 +59,8 @@ class ScheduledSampling:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the keys that the chosen decay does not use, each with the reason."""
+        """Returns the configuration keys that the chosen decay schedule does not use, each with the
+        reason."""
         if run.value("objective.decay") == "constant":
             why = "the ratio is constant with objective.decay=constant"
             return dict.fromkeys([f"objective.{key}" for key in ("end", "pace", "updates")], why)
@@ -83,7 +84,7 @@ class ScheduledSampling:
         if self.decay == "exponential":
             return max(self.end, self.start * math.exp(-step / k))
         s = _solve_half(k)
-        falling = (s + 1) / (s + math.exp(min(step / s, 700.0)))  # exp(700) is still finite
+        falling = (s + 1) / (s + math.exp(min(step / s, 700.0)))  # exp(700) is finite in float64
         return max(self.end, self.start * falling)
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
@@ -97,8 +98,8 @@ class ScheduledSampling:
 
 
 def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[DecoderOutput, Prepared]:
-    """Runs the decoder with the reference token as input with probability `ratio`, else a sampled
-    token."""
+    """Runs the decoder on a batch. Each input is the reference token with probability `ratio`,
+    otherwise a token sampled from the previous prediction."""
     memory = model.encode(batch.source, batch.source_lengths, batch.pictures)
     state = model.start(memory)
     inputs = batch.inputs[:, :1]  # [B, 1], BOS
@@ -109,7 +110,7 @@ def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[Decoder
         state = outputs[-1].state
         with torch.no_grad():  # sampling has no gradient
             log_probs = model.output_layer.log_probs(outputs[-1], memory)  # [B, 1, V]
-            log_probs[..., [PAD, BOS]] = -torch.inf  # no search would choose them
+            log_probs[..., [PAD, BOS]] = -torch.inf  # excluded, as in a search
             sampled = torch.distributions.Categorical(logits=log_probs).sample()  # [B, 1]
             takes_reference = torch.rand(reference.shape, device=reference.device) < ratio  # [B, 1]
             inputs = torch.where(takes_reference | (reference == PAD), reference, sampled)

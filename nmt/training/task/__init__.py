@@ -1,4 +1,5 @@
-"""Tasks: each task owns the network, the data and the validation of a training.
+"""Tasks: translation and classification. A task owns the network, the data and the validation of a
+training.
 
 The training loop depends only on the interfaces in this file. Each task is one file in this
 folder.
@@ -22,17 +23,17 @@ from nmt.model import Network
 
 
 class ValidationStopped(Exception):
-    """Raised if a validation was interrupted, so its results are incomplete."""
+    """Error: a validation was interrupted, and its results are incomplete."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
     """Results of a validation.
 
-    metrics: values by name, among them `loss` and the metric of the task
-    answers: outputs of the network, one line each
-    samples: a few inputs and outputs as Markdown; empty if no samples were requested
-    attention: attention over one of the inputs; None if not requested
+    metrics: metrics by name, among them `loss` and the metric of the task
+    answers: outputs of the network (translations or labels), one line each
+    samples: a few inputs with their outputs, as Markdown; empty if samples are disabled
+    attention: attention map of one input; None if attention maps are disabled
     """
 
     metrics: Mapping[str, float]
@@ -43,11 +44,11 @@ class Validation:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalResult:
-    """Results of a test.
+    """Results of the final evaluation of a training.
 
-    part: evaluated part of the data, "test", or "validation" if there is no test set
+    part: name of the evaluated data: "test", or "validation" if there is no test set
     results: entries for results.json; `scores` has a `score` for each metric
-    lines: results as lines for the log
+    lines: results as text lines for the log
     """
 
     part: str
@@ -56,22 +57,22 @@ class FinalResult:
 
 
 def never() -> bool:
-    """Returns False; the default interruption check."""
+    """Returns False. Default interruption check of validations, which never interrupts."""
     return False
 
 
 class Task(ABC):
-    """Network, data, objective and metrics of a training.
+    """Base class of tasks: network, data, objective and metrics of a training.
 
     command: name of the command-line program
     unit: unit of the batch size and the training speed, such as "target tokens"
     metric: name of the metric that selects the best weights
-    epochs: number of epochs after which the data ends
+    epochs: number of epochs after which the training data ends
     seed: random seed of data order and dropout
-    ranks: processes that train together
+    ranks: processes (ranks) that train together
     title: title of the learning curve
-    fingerprints: hash of each part of the data
-    meta, tensors: contents of a checkpoint besides the weights
+    fingerprints: hash of each data set (training, validation, …), by name
+    meta, tensors: header entries and tensors that checkpoints contain besides the weights
     """
 
     command: str
@@ -88,44 +89,46 @@ class Task(ABC):
 
     @abstractmethod
     def introduction(self) -> tuple[str, str]:
-        """Returns a line about the data and a line about the network, for the log."""
+        """Returns two lines for the log: a description of the data and one of the network."""
 
     @abstractmethod
     def objective(self, network: Any, batch: Any, update: int, total: int) -> Loss:
-        """Returns the training loss of a batch."""
+        """Computes the training loss of a batch."""
 
     @abstractmethod
     def batches(self, epoch: int) -> Batches:
-        """Returns the batches of an epoch, which depend only on its number."""
+        """Returns the batches of an epoch. The batches depend only on seed and epoch number."""
 
     @abstractmethod
     def validate(self, interrupted: Callable[[], bool] = never) -> Validation:
-        """Validates the network, which is in evaluation mode.
+        """Evaluates the network, which must be in evaluation mode, on the validation data.
 
-        interrupted: function called between batches; True stops the validation
+        interrupted: function called between batches; the validation stops if it returns True
 
-        Raises ValidationStopped on all ranks if one of them was interrupted.
+        Raises ValidationStopped on all ranks if any rank was interrupted.
         """
 
     @abstractmethod
     def better(self, new: float, old: float | None) -> bool:
-        """Returns whether the metric has improved.
+        """Returns whether the validation metric has improved.
 
         new: score of the last validation
-        old: best score before; None at the first validation
+        old: best score of all earlier validations; None at the first validation
         """
 
     @abstractmethod
     def test(self, write: Callable[[str, str], None]) -> FinalResult:
         """Evaluates the network on the test set, or on the validation set if there is no test set.
 
-        write: function that writes a file, given its name and text
+        write: function (file name, text) that writes a file to the run directory
         """
 
     @abstractmethod
     def draw(self, folder: Path) -> None:
-        """Draws figures of the trained network to files in a folder."""
+        """Draws figures of the trained network, such as attention maps, and writes them to a
+        folder."""
 
     @abstractmethod
     def next_commands(self, folder: Path) -> list[str]:
-        """Returns commands to suggest for the trained model in a run directory."""
+        """Returns shell commands to suggest to the user for the trained model in a run
+        directory."""

@@ -1,4 +1,4 @@
-"""Classification task: labelled texts, and macro-F1 on the validation set to select the best
+"""Classification task: labelled texts. By default, macro-F1 on the validation set selects the best
 weights."""
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ MOST_LINES = 30
 
 
 class ClassificationTask(Task):
-    """Training of a text classifier.
+    """Task that trains a text classifier.
 
-    splits: texts with labels
+    splits: training, validation and test texts with their labels
     labels: labels of the training set
     tokenizer: tokenizer of the texts
     network: network to train
     batching: size and order of batches
-    metric: metric that selects the best weights, macro_f1, accuracy or loss
+    metric: metric that selects the best weights: macro_f1, accuracy or loss
     seed: random seed of data order and dropout
     max_tokens: maximum number of tokens per text; longer texts are truncated
     ranks: processes that train together
@@ -137,8 +137,8 @@ class ClassificationTask(Task):
         return old is None or (new < old if self.metric == "loss" else new > old)
 
     def _evaluate(self, part: Labelled) -> tuple[dict[str, Any], np.ndarray]:
-        """Returns the metrics of the network on a part of the data, and the predicted labels as a
-        Boolean table [texts, labels].
+        """Returns the metrics of the network on a set of labelled texts, and the predicted labels
+        as a Boolean table [texts, labels].
 
         Labels that do not occur in training count as errors; the loss (nats per text) excludes
         them.
@@ -181,7 +181,8 @@ class ClassificationTask(Task):
         return FinalResult(part=name, results=results, lines=lines)
 
     def draw(self, folder: Path) -> None:
-        """Writes an HTML page of validation texts with their most important words highlighted."""
+        """Writes an HTML page that shows validation texts with their most important words
+        highlighted."""
         part = self.splits.validation
         by_length = sorted(range(len(part)), key=lambda i: len(part.texts[i]))
         examples = by_length[len(part) // 3 :: max(1, len(part) // 30)]
@@ -200,7 +201,8 @@ class ClassificationTask(Task):
 
 
 def _figures(figures: Mapping[str, Any]) -> list[str]:
-    """Returns the test results as lines of text, in total and for each label."""
+    """Returns the test results as text lines: the overall metrics, then the results of each
+    label."""
     lines = [f"macro-F1 {figures['macro_f1']:.2f}   accuracy {figures['accuracy']:.2f}"]
     lines += [
         f"{label}: precision {figure['precision']:.1f}, recall {figure['recall']:.1f}, "
@@ -227,10 +229,10 @@ def _some(labels: Sequence[str], most: int = 10) -> str:
 
 @dataclass(frozen=True)
 class TextBatches:
-    """Batches of one epoch.
+    """Batches of one epoch of classification.
 
     documents: tokenised texts
-    gold: Boolean table of gold labels [documents, labels]
+    gold: gold labels as a Boolean table [documents, labels]
     order: indices of the documents of each batch
     """
 

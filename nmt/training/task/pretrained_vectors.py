@@ -20,10 +20,10 @@ def load_vectors(
 ) -> None:
     """Initialises the embeddings of words from files of pretrained word vectors.
 
-    table: embeddings to change in place
+    table: embedding table, changed in place
     pieces: subwords of the vocabulary, in the order of their ids
     paths: files of word vectors; the first file that contains a word is used
-    size_key: configuration key of the embedding size, for messages
+    size_key: configuration key of the embedding size, quoted in messages
 
     Raises UserError if the files contain no word of the vocabulary, or if the vectors have a
     different size.
@@ -53,14 +53,14 @@ def use_vectors(
 ) -> float:
     """Initialises the embeddings of subwords that are whole words from word vectors.
 
-    Other embeddings are drawn from a normal distribution with the mean and standard deviation of
-    the word vectors.
+    All other embeddings are drawn from a normal distribution with the mean and standard deviation
+    of the word vectors.
 
-    table: embeddings to change in place
+    table: embedding table, changed in place
     pieces: subwords of the vocabulary, in the order of their ids
-    vectors: vector of each word
+    vectors: mapping from words to their vectors
 
-    Returns the fraction of the vocabulary that has a word vector.
+    Returns the fraction of the vocabulary that has a word vector, 0 to 1.
     """
     new_rows = {}
     for number, piece in enumerate(pieces):

@@ -1,5 +1,5 @@
-"""Translation task: parallel text, an objective, and BLEU of greedy translations to select the
-best weights."""
+"""Translation task: parallel text and an objective. By default, BLEU of greedy translations selects
+the best weights."""
 
 import functools
 import hashlib
@@ -50,16 +50,16 @@ def fingerprints(splits: Splits) -> dict[str, str]:
 
 
 class TranslationTask(Task):
-    """Training of a translation model.
+    """Task that trains a translation model.
 
-    data: encoded parallel text, with its tokenizer
+    data: parallel text encoded as token ids, with its tokenizer
     network: network to train
     objective: function that returns the training loss
     batching: size and order of batches
     metric: metric that selects the best weights
     search: search for the test set; validation uses greedy search
     seed: random seed of data order and dropout
-    max_validation: maximum number of sentences to translate in a validation; 0 for all
+    max_validation: maximum number of sentences to translate in a validation; 0 translates all
     options: keyword arguments of `Translator`
     ranks: processes that train together
     samples: number of sentences in the samples of a validation; 0 disables samples and the
@@ -164,8 +164,8 @@ class TranslationTask(Task):
     def validate(self, interrupted: Callable[[], bool] = never) -> Validation:
         """Computes the loss and the metrics of greedy translations on all validation sets.
 
-        The loss is teacher-forced, in nats per token, without label smoothing. Metrics of further
-        validation sets have names such as `NAME/bleu`.
+        The loss is computed with teacher forcing and without label smoothing, in nats per token.
+        Metrics of additional validation sets have names such as `NAME/bleu`.
         """
         splits = self.data.splits
         first = self._validation_of(self.data.validation, splits.validation, interrupted)
@@ -182,14 +182,14 @@ class TranslationTask(Task):
     def _validation_of(
         self, corpus: Corpus, part: Pairs, interrupted: Callable[[], bool]
     ) -> Validation:
-        """Returns metrics and translations of one validation set."""
+        """Returns the metrics and the translations of one validation set."""
         # The loss covers all pairs; `max_validation` limits only the translations.
         count = self.max_validation or len(part)
         loss, tokens = self._loss_of(corpus, interrupted)
         answers = self._share_translated(Greedy(), part.source[:count], interrupted)
         if self.ranks.any(interrupted()):
             raise ValidationStopped
-        loss, tokens = self.ranks.sums(loss, tokens)  # of all ranks
+        loss, tokens = self.ranks.sums(loss, tokens)  # from all ranks
         answers = self.ranks.whole(answers)  # in the order of the sentences
         others = [other[:count] for other in part.more_references]
         scores = self.judge.score(answers, part.target[:count], others=others)
@@ -215,8 +215,8 @@ class TranslationTask(Task):
     def _share_translated(
         self, search: Search, lines: Sequence[str], interrupted: Callable[[], bool] = never
     ) -> list[str]:
-        """Translates this rank's share of some source lines, each to one line; returns an empty
-        list if interrupted."""
+        """Translates this rank's share of source lines, and returns one line for each. The result
+        is empty if the validation was interrupted."""
 
         def check(_: int) -> None:
             if interrupted():
@@ -231,7 +231,8 @@ class TranslationTask(Task):
             return []
 
     def _attention(self, part: Pairs) -> AttentionMap | None:
-        """Returns the attention map of one sentence; None without attention or sentences."""
+        """Returns the attention map of one validation sentence; None if the model has no attention
+        or the set is empty."""
         translator = self._translator(Greedy())
         lines = self._shown_of(part, 1)
         if not translator.attends or not lines:
@@ -243,9 +244,9 @@ class TranslationTask(Task):
     def _shown_of(self, part: Pairs, count: int) -> list[str]:
         """Returns `count` source lines for attention maps.
 
-        For text, the lines are chosen evenly among the longest sentences below 80 characters,
-        which fit on a readable map. Sentences with several target words are preferred. For images,
-        the first lines are chosen.
+        For text, the lines are chosen at regular intervals from the longest sentences below 80
+        characters, whose maps are readable. Sentences with several target words are preferred. For
+        images, the first lines are chosen.
         """
         if self.data.splits.pictures:
             return list(part.source[:count])
@@ -289,13 +290,15 @@ class TranslationTask(Task):
                 "translation_seconds": round(seconds, 2),
             },
             lines=[
-                f"{m} {result.score:.2f}{' %' * (m == 'exact')} ({result.signature})"
-                for m, result in scores.items()
+                f"{'exact match' if name == 'exact' else name} {result.score:.2f}"
+                f"{' %' * (name == 'exact')} ({result.signature})"
+                for name, result in scores.items()
             ],
         )
 
     def draw(self, folder: Path) -> None:
-        """Draws the attention of a few validation sentences to an image file in `folder`."""
+        """Draws the attention maps of a few validation sentences, and writes them to an image file
+        in `folder`."""
         translator = self._translator(self.search)
         if not translator.attends:
             return
@@ -331,7 +334,7 @@ def _table(part: Pairs, answers: Sequence[str], count: int) -> str:
 
 
 def _says(line: str) -> str:
-    """Returns a shell command that prints a line, with tabs between its columns."""
+    """Returns a shell command that prints an input line, with tabs between its columns."""
     columns = line.split("\t")
     if len(columns) == 1:
         return f"echo {shlex.quote(line)}"

@@ -13,22 +13,22 @@ from nmt.foundation.errors import UserError, first_line
 from nmt.storage.files import read_json_object, write_atomically
 
 KNOWN = "tracker.json"
-"""File in the run directory with the id that the tracker has given to the run."""
+"""Name of the file in the run directory that contains the run's id in the tracker."""
 
 
 class Tracker(ABC):
     """Base class of experiment trackers, which record the configuration and metrics of a run.
-    Updates are numbered from 1. A resumed run keeps its id."""
+    Updates are numbered from 1. A resumed run keeps its id in the tracker."""
 
     package: str
-    """Python package that the tracker requires."""
+    """Name of the Python package that the tracker requires."""
 
     def begin(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
         """Starts recording a run.
 
         folder: run directory
-        config: configuration as a flat mapping
-        resumed_at: update from which a resumed run continues; None for a new run
+        config: configuration as a mapping from dotted keys to values
+        resumed_at: update number at which a resumed run continues; None for a new run
 
         Raises UserError if the tracker cannot be used.
         """
@@ -47,24 +47,24 @@ class Tracker(ABC):
     def figures(self, figures: Mapping[str, float], update: int) -> None:
         """Records metrics.
 
-        figures: values by names such as validation/bleu
-        update: number of the update
+        figures: metrics by name, such as validation/bleu
+        update: update number
         """
 
     def text(self, name: str, text: str, update: int) -> None:  # noqa: B027 (not all have it)
         """Records a text.
 
-        name: name of the text
+        name: name of the text in the tracker
         text: content as Markdown
-        update: number of the update
+        update: update number
         """
 
     def picture(self, name: str, figure: Any, update: int) -> None:  # noqa: B027
         """Records a figure.
 
-        name: name of the figure
+        name: name of the figure in the tracker
         figure: matplotlib figure
-        update: number of the update
+        update: update number
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""MLflow tracker."""
+"""MLflow tracker: metrics, texts and figures on an MLflow server or in a folder."""
 
 import os
 from collections.abc import Mapping
@@ -8,13 +8,13 @@ from typing import Any
 from nmt.training.tracker import Tracker, known, remember
 
 LONGEST = 500
-"""Maximum number of characters of a recorded parameter value; longer values are truncated."""
+"""Maximum length of a recorded parameter value, in characters; longer values are truncated."""
 
 
 class MLflow(Tracker):
-    """MLflow tracker, which records to a tracking server or a folder.
+    """MLflow tracker, which records metrics on a tracking server or in a folder.
 
-    experiment: name of the experiment
+    experiment: name of the MLflow experiment
     uri: address of the server or folder; None for the folder mlruns beside the run directory
     """
 

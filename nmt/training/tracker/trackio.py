@@ -8,10 +8,10 @@ from nmt.training.tracker import Tracker
 
 
 class Trackio(Tracker):
-    """Trackio tracker, which records metrics and the configuration. The database is in
-    $TRACKIO_DIR.
+    """Trackio tracker, which records metrics and the configuration. The local database is in the
+    folder $TRACKIO_DIR.
 
-    project: name of the project
+    project: name of the Trackio project
     """
 
     package = "trackio"

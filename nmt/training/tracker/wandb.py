@@ -1,4 +1,4 @@
-"""Weights & Biases tracker."""
+"""Weights & Biases tracker: metrics, texts and figures, online or offline."""
 
 import uuid
 from collections.abc import Mapping
@@ -9,10 +9,11 @@ from nmt.training.tracker import Tracker, known, remember
 
 
 class Wandb(Tracker):
-    """Weights & Biases tracker.
+    """Tracker that records metrics, texts and figures with Weights & Biases.
 
-    project: name of the project
-    mode: offline stores the records in the run directory until `wandb sync`; online uploads them
+    project: name of the Weights & Biases project
+    mode: "offline" stores the records in the run directory until `wandb sync`; "online" uploads
+        them
     """
 
     package = "wandb"
