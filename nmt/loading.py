@@ -98,7 +98,7 @@ def translator(path: str | Sequence[str], device: str = "auto", **options: Any) 
 def text_classifier(path: str, device: str = "auto") -> TextClassifier:
     """Loads a text classifier.
 
-    path: run folder or checkpoint file
+    path: run folder or checkpoint file of the model
     device: `auto`, `cpu` or `cuda`
 
     Raises UserError as `load` does.
@@ -186,7 +186,7 @@ def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
 def translator_for(settings: ModelSettings, model: str | list[str] | None = None) -> Translator:
     """Loads the translator that a command's settings describe.
 
-    settings: settings of the command
+    settings: validated settings of the command
     model: path of the model, or paths of an ensemble; None for the model in the settings
     """
     search = getattr(settings, "search", None)

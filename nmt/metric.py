@@ -115,7 +115,7 @@ class Metric:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options of the text comparison, as arguments of `similarity`."""
+        """Options for comparing texts, as keyword arguments of the function `similarity`."""
         return {
             "tokenize": self.tokenize,
             "lowercase": self.lowercase,

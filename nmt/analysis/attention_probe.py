@@ -55,7 +55,7 @@ CONSTRUCTOR_VALUES = (
 class AttentionExample:
     """Example input for the checked attention code.
 
-    query: query vectors [B, P]
+    query: query vector of each sentence [B, P]
     memory: source annotations [B, S, M]
     mask: True for real positions [B, S]
     """

@@ -50,9 +50,9 @@ class Comparison:
     """Comparison of systems on a test set.
 
     source: source sentences; None if unknown
-    reference: reference of each sentence
+    reference: reference translation of each sentence
     outputs: translations of each system, by name
-    metric: options of the metrics
+    metric: metric options, such as `lowercase`
     counts: number of occurrences of target words, for the frequency classes
     counted: name of the file from which `counts` is computed
     links: for each sentence, the source word aligned with each reference word; None if unknown

@@ -75,8 +75,8 @@ def scores_of(
 ) -> tuple[list[str], dict[str, Result]]:
     """Translates sentences; returns the translations, and scores by metric name.
 
-    translator: translator
-    metric: options of the metrics
+    translator: translator to evaluate
+    metric: metric options, such as `lowercase`
     sentences: source sentences
     references: sets of references, each with one reference per sentence
     """

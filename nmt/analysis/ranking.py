@@ -34,7 +34,7 @@ class Ranking:
     """Ranking of configurations by their scores on the same data set.
 
     part: data set of the scores, `test` or `validation`
-    metric: name of the metric of the ranking
+    metric: name of the metric by which configurations are ranked
     rows: configurations, the best first
     """
 
@@ -49,8 +49,8 @@ class Ranking:
         """Ranks runs and tests their differences from the best configuration.
 
         part: data set of the scores, `test` or `validation`
-        runs: results of the runs
-        metric: name of the metric of the ranking
+        runs: results of the training runs
+        metric: name of the metric by which configurations are ranked
         samples: number of bootstrap samples of the tests over sentences
         trials: number of randomisation trials; 0 disables the test
         """

@@ -33,7 +33,7 @@ class RunResult:
     """Results of a finished run.
 
     folder: run folder
-    seed: seed of the run
+    seed: random seed of the run
     settings: settings by full key, such as `decoder.hidden_size`
     metric: name of the metric that selected the best checkpoint
     part: data set of `scores`, `test` or `validation`
@@ -41,7 +41,7 @@ class RunResult:
     signatures: sacreBLEU signature of each score
     validation: validation metrics of the best checkpoint
     curve: entries of metrics.jsonl
-    data: hashes of the data files
+    data: hashes of the training, validation and test data
     seconds: duration of the training in seconds
     updates: number of optimizer updates
     parameters: number of model parameters; None if unknown
@@ -257,9 +257,9 @@ def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Met
     """Scores another tool's translations of the runs' test set, and returns the result.
 
     file: file of translations, one per line
-    name: name of the tool in the tables
-    runs: results of the runs
-    metric: metric of the runs
+    name: name of the tool, for the tables
+    runs: results of the training runs
+    metric: metric in which the runs are scored
 
     Raises UserError if the file does not match the test set.
     """

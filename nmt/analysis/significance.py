@@ -23,7 +23,7 @@ LEVEL = 0.05
 class SignificanceResult:
     """Score of a system, and the significance of the difference from the first system.
 
-    score: score of the system
+    score: score of the system on the test set, in per cent
     confidence: half the width of the score's 95 % confidence interval over test sentences
     bootstrap: p-value of the paired bootstrap test; None for the first system
     randomization: p-value of the approximate randomisation test; None for the first system or
@@ -57,8 +57,8 @@ def over_sentences(
     """Tests the difference of each system from the first system over test sentences.
 
     systems: translations of each system
-    references: reference of each sentence
-    metric: options of the metrics
+    references: reference translation of each sentence
+    metric: metric options, such as `lowercase`
     name: metric to test, `bleu` or `chrf`
     samples: number of bootstrap samples
     trials: number of randomisation trials; 0 disables the test
@@ -101,7 +101,7 @@ def _paired_tests(
     """Returns the results of sacreBLEU's paired test, and its signature.
 
     systems: names and translations; the first system is the baseline
-    references: reference of each sentence
+    references: reference translation of each sentence
     metric: metric of sacreBLEU
     kind: `bs` (bootstrap) or `ar` (approximate randomisation)
     samples: number of samples or trials
@@ -142,7 +142,7 @@ def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
     this configuration and for configurations with a single seed. Returns None if fewer than two
     configurations have several seeds, or SciPy is not installed.
 
-    scores: scores of the seeds of each configuration
+    scores: for each configuration, the score of each seed
     """
     several = [i for i, of_seeds in enumerate(scores) if len(of_seeds) > 1]
     if len(several) < 2 or not installed("scipy"):

@@ -36,7 +36,7 @@ sacreBLEU."""
 class System:
     """One of the systems in a comparison.
 
-    name: short unique name
+    name: short unique name of the system
     lines: translation of each sentence
     model: translator; None for a file of translations
     """
@@ -62,7 +62,7 @@ def compare_systems(
     """Prints the comparison tables, and writes OUTPUT.md, OUTPUT.json, OUTPUT.tex and OUTPUT.html.
 
     load: returns the translator for a path
-    metric: options of the metrics
+    metric: metric options, such as `lowercase`
     systems: run folders and checkpoints, which translate, or files of translations
     reference: file with one reference per sentence
     source: file with the source sentences, which models need; None if unknown
@@ -156,7 +156,7 @@ def _links(
 
     model: translator, which is forced to produce the reference
     source: source sentences
-    reference: reference of each sentence
+    reference: reference translation of each sentence
     """
     if not model.attends:
         return None

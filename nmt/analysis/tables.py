@@ -26,7 +26,7 @@ BOLD = "Bold marks"
 class ReportTable:
     """Table with text cells.
 
-    title: title of the table
+    title: title above the table
     head: names of the columns
     rows: cells of each row
     keys: number of leftmost columns that identify a row
@@ -77,7 +77,7 @@ def table_of(
 ) -> ReportTable:
     """Returns a table of those columns for which `is_shown` is true.
 
-    title: title of the table
+    title: title above the table
     columns: columns, which compute their cells from a row
     rows: values of the rows
     keys: number of leftmost columns that identify a row

@@ -130,8 +130,8 @@ def class_of(group: str, node: Group) -> Callable[..., Any]:
 def make(config: Config, group: str, **supplied: Any) -> Any:
     """Builds the object that a configuration group describes.
 
-    config: valid configuration
-    group: name of the group
+    config: validated configuration, as nested dictionaries
+    group: name of the configuration group, such as decoder
     supplied: constructor arguments that are not configuration keys
     """
     node = config[group]
@@ -171,7 +171,7 @@ def faults_of_building(group: str, node: Group, **supplied: Any) -> list[ConfigE
     """Returns the configuration errors for an exception raised by the constructor of a group's
     class.
 
-    group: name of the group
+    group: name of the configuration group, such as decoder
     node: keys and values of the group; if one is invalid, the object is not built
     supplied: constructor arguments that are not configuration keys
     """
@@ -227,7 +227,7 @@ def network(
 ) -> Seq2Seq:
     """Builds a translation model with initial weights.
 
-    config: valid configuration
+    config: validated configuration, as nested dictionaries
     source_vocabulary: number of source subwords
     target_vocabulary: number of target subwords
     columns: columns of source lines; None for a single text
@@ -240,7 +240,7 @@ def network(
 def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Seq2Label:
     """Builds a text classifier with initial weights.
 
-    config: valid configuration
+    config: validated configuration, as nested dictionaries
     vocabulary: number of subwords
     labels: labels to predict
 

@@ -135,10 +135,10 @@ def _run_all(
 ) -> None:
     """Runs a command with all combinations of several values (-m).
 
-    command: name of the command
+    command: name of the command, such as train
     run: function of the settings
     sweep: `module:function` that executes the runs; None if the command does not support -m
-    overrides: command-line overrides
+    overrides: command-line overrides, such as decoder=luong
     dry: whether the runs are only listed
 
     Raises UserError if the command does not support -m, or under torchrun.
@@ -216,9 +216,9 @@ def _run(
 ) -> None:
     """Runs a command once.
 
-    command: name of the command
+    command: name of the command, such as train
     run: function of the settings
-    overrides: command-line overrides
+    overrides: command-line overrides, such as decoder=luong
     again: config.yaml of the run to repeat (--from); None composes a new configuration
 
     Raises UserError if the settings are invalid.

@@ -266,7 +266,7 @@ def groups_of(command: str) -> Mapping[str, Any]:
 def _by_precedence(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
     """Composes a configuration with the precedence described in the module docstring.
 
-    command: name of the command
+    command: name of the command, such as train
     chosen: choices on the command line, by group name
 
     Returns the configuration, and the choice of every group.
@@ -396,7 +396,8 @@ def hydra_main(command: str | None, *packages: str) -> Callable[..., Callable[[]
     import hydra
 
     options: dict[str, Any] = {"version_base": "1.3"}
-    if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
+    # The parameter exists from Hydra 1.4 on.
+    if "execution_whitelist" in inspect.signature(hydra.main).parameters:
         options["execution_whitelist"] = packages  # modules that _target_ may name
     return hydra.main(config_path=CONF, config_name=command, **options)
 

@@ -28,9 +28,9 @@ AUTO = "auto"
 def configure(command: str, overrides: Sequence[str], again: str | None = None) -> Settings:
     """Returns the validated settings of a command.
 
-    command: name of the command
-    overrides: command-line overrides
-    again: config.yaml of a run to repeat; None for the usual configuration
+    command: name of the command, such as train
+    overrides: command-line overrides, such as decoder=luong
+    again: config.yaml of a run to repeat (--from); None composes a new configuration
 
     Raises ConfigErrors with all errors of the command line and the configuration.
     """

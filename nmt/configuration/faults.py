@@ -62,7 +62,7 @@ def not_a_choice(
 ) -> ConfigError:
     """Returns the error for an unknown choice of a group.
 
-    group: name of the group
+    group: name of the configuration group, such as decoder
     value: the unknown choice
     choices: valid choices of the group
     elsewhere: other groups that have this choice

@@ -39,7 +39,7 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
     """Returns the help text of a command: usage, groups with their choices, and keys with values
     and comments.
 
-    command: name of the command
+    command: name of the command, such as train
     overrides: command-line overrides, whose values are shown
 
     Raises ConfigErrors if an override is invalid.

@@ -187,8 +187,8 @@ def set_keys(
 ) -> list[ConfigError]:
     """Sets single keys of a configuration in place, and returns the errors.
 
-    config: configuration
-    overrides: overrides of single keys
+    config: configuration, which is changed in place
+    overrides: overrides of single keys, such as trainer.epochs=5
     refusal: function that returns the reason why a key must not have a value; None if the value is
         allowed
     """

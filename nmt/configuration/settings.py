@@ -59,7 +59,8 @@ class Settings:
         # Components are built for validation only if the command builds them anyway.
         if cls.trains:
             faulty = {error.key.partition(".")[0] for error in errors}
-            errors += build.impossible(values, faulty | unbuilt)  # incompatible values
+            # errors for incompatible combinations of values
+            errors += build.impossible(values, faulty | unbuilt)
         # Rules compare values, so all values must have valid types.
         if not errors:
             errors += cls(**values).conflicts()

@@ -55,8 +55,8 @@ class Batching:
         """Returns the pair indices of each batch in an epoch; every pair appears exactly once.
 
         source, target: sentence lengths in tokens
-        seed: seed of the run
-        epoch: epoch number
+        seed: random seed of the run
+        epoch: index of the epoch, from 0
         """
         rng = np.random.default_rng([seed, epoch])
         order = rng.permutation(len(source))
@@ -99,8 +99,8 @@ def _by_length(source: np.ndarray, target: np.ndarray) -> np.ndarray:
 def collate(corpus: Corpus, rows: Rows, read_pictures: ReadPictures | None = None) -> Batch:
     """Builds a padded batch, with EOS after every sentence and BOS before the decoder inputs.
 
-    corpus: encoded pairs
-    rows: indices of the pairs
+    corpus: encoded sentence pairs
+    rows: indices of the pairs in the batch
     read_pictures: function that reads the images of the pairs; None for a batch without images
     """
     source, source_lengths = pad(corpus.source, rows)  # [B, S], [B]
@@ -144,7 +144,7 @@ def pad(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns sequences as a padded matrix of ids [n, L] and their lengths [n].
 
-    sequences: all sequences
+    sequences: sequences of token ids
     rows: indices of the n sequences to return
     end: whether EOS is appended to each sequence; lengths then include EOS
     """
@@ -161,7 +161,7 @@ def prefetched(batches: Any, indices: Sequence[int], processes: int) -> Iterator
     """Yields batches by index, optionally prepared in advance by worker processes.
 
     batches: sequence that creates a batch when it is indexed
-    indices: indices of the batches
+    indices: indices of the batches to yield
     processes: number of worker processes; 0 creates batches in this process
 
     Raises the UserError of a batch unchanged, also from a worker process.
@@ -190,7 +190,7 @@ def prefetched(batches: Any, indices: Sequence[int], processes: int) -> Iterator
 
 
 def _raised(result: Any) -> Any:
-    """Returns a batch, or raises it if it is a UserError."""
+    """Returns the result of a worker process, a batch; raises the result if it is a UserError."""
     if isinstance(result, UserError):
         raise result
     return result

@@ -89,7 +89,7 @@ def encode_documents(
     offsets = [0]  # first row of each text
     cut = 0
     for text in texts:
-        room = max_tokens  # remaining tokens of the text
+        room = max_tokens  # number of tokens that may still be added to the text
         for ids in itertools.islice(encoded_rows, len(text)):
             if len(ids) and room > 0:
                 rows.append(ids[:room])
@@ -108,7 +108,7 @@ def collate_texts(
     """Builds a padded batch of texts without EOS, so that attention covers only words.
 
     documents: encoded texts
-    indices: indices of the texts
+    indices: indices of the texts in the batch
     labels: Boolean label table [texts, labels] of all texts; None if unknown
     """
     rows = [np.arange(documents.offsets[i], documents.offsets[i + 1]) for i in indices]

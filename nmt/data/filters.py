@@ -104,7 +104,7 @@ class Filters:
     def report(self, name: str, before: int, after: int, dropped: Mapping[str, int]) -> None:
         """Logs the number of dropped pairs by reason. Raises UserError if no pair is left.
 
-        name: name of the pairs
+        name: name of the sentence pairs, for messages
         before, after: number of pairs before and after filtering
         dropped: number of dropped pairs by reason
         """

@@ -21,7 +21,7 @@ class LabelColumns:
 
     text: column of the texts
     label: column of the labels, or a list of binary columns, one per label
-    separator: string between several labels in one cell; None for none
+    separator: string between several labels in one cell; None for one label per cell
 
     Raises ValueError if the settings contradict each other.
     """
@@ -87,7 +87,7 @@ def _listed_labels(
 ) -> list[Labels]:
     """Returns the labels of each row, from list cells, separated cells or single-label cells.
 
-    rows: rows of the table
+    rows: consecutive rows of the table
     column: column of labels; class indices are replaced by class names
     separator: string between the labels of a cell; None for one label per cell
     multi_label: whether a text may have no label

@@ -24,7 +24,7 @@ class Mixing:
 
     mixture: corpora and stages
     rows: for each corpus, indices into the training pairs that passed the filters
-    seed: seed of the run
+    seed: random seed of the run
     """
 
     mixture: Mixture
@@ -37,7 +37,7 @@ class Mixing:
 
         mixture: corpora and stages
         kept: indices of all training pairs that passed the filters, in ascending order
-        seed: seed of the run
+        seed: random seed of the run
         batch: number of pairs per batch, and minimum number of pairs per corpus
 
         Raises UserError if a corpus is smaller than a batch, which would then repeat pairs.

@@ -28,7 +28,7 @@ class PairColumns:
     sources: columns of the source texts, one or more
     target: column of the target text
     factors: columns with one value per word of a single source
-    alignment: column of word alignments; None for none
+    alignment: column of word alignments; None without alignments
 
     Raises ValueError if the settings contradict each other.
     """
@@ -66,9 +66,9 @@ class PairColumns:
         """Builds sentence pairs from the texts of the columns.
 
         texts: lines of each column
-        name: name of the pairs
+        name: name of the sentence pairs, for messages
         places: file or column name for messages, by column
-        first: number of the first line
+        first: number of the first line, for messages
 
         Raises UserError if a word has no factor value, or a link refers to a missing word.
         """
@@ -92,7 +92,7 @@ def _check_values(place: str, texts: Text, factors: Text, first: int) -> None:
     place: file or column of the factor, for the message
     texts: source lines
     factors: factor values of each line
-    first: number of the first line
+    first: number of the first line, for messages
     """
     for number, (text, line) in enumerate(zip(texts, factors, strict=True), first):
         words = len(text.split())
@@ -110,7 +110,7 @@ def _check_links(pairs: Pairs, place: str, factors: int, first: int = 1) -> None
     pairs: sentence pairs with links
     place: file or column of the links, for the message
     factors: number of factor columns in the source
-    first: number of the first line
+    first: number of the first line, for messages
     """
     assert pairs.links is not None
     rows = zip(pairs.source, pairs.target, pairs.links, strict=True)

@@ -34,7 +34,7 @@ class PartNames:
 
     train: training part
     validation: validation parts; the first one selects the best checkpoint
-    test: test part; None for none
+    test: test part; None without a test set
     share: fraction of `train` split off for validation, and again for the test; 0 if these parts
         are named
 
@@ -125,7 +125,7 @@ class Stream(Generic[Item]):
     def map(self, function: Callable[[Item], Mapped], settings: str) -> Stream[Mapped]:
         """Returns a stream with a function applied to every chunk.
 
-        function: function from a chunk to a chunk
+        function: function that receives a chunk and returns a new one
         settings: string that identifies the function in the digest
         """
         return Stream(self.name, lambda: map(function, self.read()), self.files, settings)
@@ -195,8 +195,8 @@ def load_splits(columns: PairColumns, names: PartNames, read: ReadPart, keep: Ke
     """Loads the training, validation and test sets of a data set.
 
     columns: columns of the sentence pairs
-    names: names of the parts
-    read: function that opens a part by name
+    names: names of the training, validation and test parts
+    read: function that opens a data set part by name
     keep: function that stores training pairs and parts created by `data.split`
     """
     train = read(names.train, True)
@@ -215,8 +215,8 @@ def with_named_parts(
     """Combines a training set with named validation and test parts, which are read into memory.
 
     train: training pairs
-    names: names of the parts
-    read: function that opens a part by name
+    names: names of the training, validation and test parts
+    read: function that opens a data set part by name
     languages: names of the source and target languages
     """
     validation = [in_memory(read(part, False)) for part in names.validation]
@@ -285,7 +285,7 @@ def split_rows(
 ) -> list[list[Row]]:
     """Divides rows into training, validation and test sets.
 
-    rows: all rows
+    rows: rows to divide
     text_of: function that returns the text of a row, whose hash determines the set
     name: name of the data, for the message
     share: fraction of the rows for validation, and again for the test

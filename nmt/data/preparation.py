@@ -59,7 +59,7 @@ def train_once(
 
     tokenizer: settings of the tokenizer
     source, target: lines of text
-    ranks: distributed ranks
+    ranks: ranks of the distributed training
     store: folder that also caches SentencePiece models, unless NMT_TOKENIZERS names another folder
     """
     trained = None
@@ -77,8 +77,8 @@ def _shared_model(folder: Path, key: str, train: Callable[[], bytes]) -> bytes:
     """Returns the SentencePiece model with a cache key; the first run with this key trains the
     model.
 
-    folder: folder of the cached models
-    key: cache key
+    folder: folder in which trained models are cached
+    key: cache key, computed from the tokenizer settings and the lines
     train: function that trains the model and returns its bytes
 
     Raises UserError if the model file is damaged.
@@ -103,7 +103,7 @@ def prepare(
     splits: sentence pairs
     filters: filters of the training pairs
     tokenizer: trained tokenizer when resuming, otherwise settings of a tokenizer to train
-    ranks: distributed ranks
+    ranks: ranks of the distributed training
 
     Raises UserError if the data cannot be used.
     """
@@ -143,7 +143,7 @@ def prepare(
 
 
 def _names(splits: Splits) -> tuple[str, ...]:
-    """Returns the names of the source columns."""
+    """Returns the names of the text and factor columns of a source line."""
     return (*splits.languages[0].split("+"), *splits.factors)
 
 
@@ -195,8 +195,8 @@ class EpochBatches:
 
     data: prepared training data
     batching: settings that determine the batches
-    seed: seed of the run
-    epoch: epoch number
+    seed: random seed of the run
+    epoch: index of the epoch, from 0
     reader: function that reads the images of a batch; None for text only
     ahead: number of worker processes that prepare batches in advance
     mixing: schedule of a mixture; None for a single corpus

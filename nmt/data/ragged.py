@@ -131,8 +131,8 @@ class RaggedChain:
 class Corpus:
     """Encoded sentence pairs, without BOS and EOS.
 
-    source: source ids
-    target: target ids
+    source: source token ids
+    target: target token ids
     links: aligned token positions s₁ t₁ s₂ t₂ … of each pair; None for no alignments
     pictures: image name of each pair; None for text only
     """
@@ -154,7 +154,7 @@ def id_type(vocabulary: int) -> type[np.unsignedinteger]:
 def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Ragged:
     """Encodes lines as token ids, chunk by chunk.
 
-    lines: lines of text
+    lines: lines to encode
     encoder: function that encodes a list of lines
     vocabulary: number of ids, which determines the integer type
     """
@@ -170,7 +170,7 @@ def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Rag
 def encode(pairs: Pairs, tokenizer: Tokenizer, seed: int | None = None) -> Corpus:
     """Encodes both sides of sentence pairs.
 
-    pairs: sentence pairs
+    pairs: sentence pairs to encode
     tokenizer: trained tokenizer
     seed: seed of a random segmentation; None for the deterministic segmentation
     """

@@ -63,7 +63,7 @@ class Synthetic:
                 "required for back-translation; give a file of target-language sentences, one per "
                 "line",
             )
-        # A run given by init or objective.teacher cannot initialise the reverse model.
+        # A run given with init or objective.teacher cannot initialise the reverse model.
         initial = next(filter(run.value, ("init", "objective.teacher")), None)
         if initial and not model:
             yield run.error(

@@ -43,7 +43,7 @@ PADDING = -1
 class Group:
     """Sentence pairs with the same source length S.
 
-    rows: indices of the pairs
+    rows: indices of the pairs in the batch
     entries: table index of each target word with NULL and with each source word
     """
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 def only_model(translator: Translator, form: str) -> Seq2Seq:
     """Returns the network of a translator, if the model can be exported.
 
-    translator: translator with the model
+    translator: translator whose model is exported
     form: export format, for messages
 
     Raises UserError for an ensemble, and for a model that does not read plain text.
@@ -41,7 +41,7 @@ def exported_beam(search: Search, form: str, penalties: Sequence[str]) -> Beam:
     The result is the given search if the export supports it. Otherwise it is a beam search that
     ranks hypotheses by mean log-probability, with a warning.
 
-    search: search of the translator
+    search: search with which the translator decodes
     form: export format, for messages
     penalties: length penalties that the exported search supports
     """

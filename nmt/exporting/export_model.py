@@ -1,4 +1,4 @@
-"""Export of a model as ONNX graphs, HTML page, or folder for the Hugging Face hub."""
+"""Exports a model as ONNX graphs, an HTML page, or a folder for the Hugging Face hub."""
 
 import logging
 import shutil

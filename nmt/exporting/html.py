@@ -41,7 +41,7 @@ TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "defined", 5: "unused", 6: 
 def write_html(translator: Translator, name: str, file: Path, example: str = "") -> None:
     """Writes an HTML file that translates with a model in the browser.
 
-    translator: translator with the model
+    translator: translator whose model is exported
     name: name of the model on the page
     file: path of the HTML file
     example: source text that a button on the page translates; "" for no button

@@ -104,11 +104,11 @@ class Batch:
 class TextBatch:
     """B labelled texts in N rows (sentences), padded at the end with PAD.
 
-    tokens: token ids
+    tokens: token ids of all rows
     lengths: number of tokens of each row
     counts: number of rows of each text
     labels: True for each label of a text; None if unknown
-    num_tokens: number of texts
+    num_tokens: number of texts, over which the loss is averaged
     """
 
     tokens: Int[Tensor, "N S"]
@@ -163,7 +163,7 @@ def sentences_of_rows(
     """Returns the sentence index of each search row.
 
     rows: number of rows N
-    memory: memory of the B sentences
+    memory: attention memory of the B sentences
     layout: slots of the rows; None if every sentence has N / B rows
     """
     if layout is not None:
@@ -477,7 +477,7 @@ class Search(Protocol):
     ) -> list[list[Hypothesis]]:
         """Returns the best hypotheses of each sentence, best first.
 
-        step: decoder step of the model
+        step: function of the model that computes one decoder step
         state: initial state, one row per sentence
         requests: constraints of each sentence
 

@@ -1,4 +1,4 @@
-"""Progress of long tasks, shown in one display per process.
+"""Progress displays for long tasks, at most one per process.
 
 In a terminal or notebook, progress bars are redrawn in place and removed at the end. Elsewhere,
 progress is logged at intervals.

@@ -380,7 +380,7 @@ class _Teachers:
 def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | None]) -> None:
     """Loads pretrained word vectors into the embeddings.
 
-    network: network to change
+    network: network whose embeddings are replaced
     tokenizer: tokenizer of the network
     paths: files for source and target; None for no file
 

@@ -242,7 +242,7 @@ def _write_splits(splits: Splits, folder: Path) -> list[str]:
 class Backtranslation:
     """Steps 2 to 5 of back-translation: reverse model, translation, selection, final model.
 
-    settings: settings of the command
+    settings: validated settings of the command
     synthetic: settings of the synthetic pairs
     folder: folder of all results
     corpus: real pairs written by step 1

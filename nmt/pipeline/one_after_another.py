@@ -19,7 +19,7 @@ def run_all(
 ) -> None:
     """Runs a command with every combination of the values on its command line.
 
-    command: name of the command
+    command: name of the command, such as translate
     run: function of the settings
     overrides: command-line overrides, with several values for some keys
     dry: whether --dry-run is given, which is an error
@@ -47,7 +47,7 @@ def run_all(
 def first_valid(command: str, combinations: Sequence[Sequence[str]]) -> Settings:
     """Returns the settings of the first valid combination.
 
-    command: name of the command
+    command: name of the command, such as translate
     combinations: overrides of each combination
 
     Raises ConfigErrors if no combination is valid, with the errors common to all, or else with all

@@ -66,8 +66,8 @@ class Trained(NamedTuple):
 def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Trained:
     """Trains and tests a model, from the beginning or from the last checkpoint.
 
-    settings: validated settings
-    callbacks: additional trainer callbacks
+    settings: validated settings of the training command
+    callbacks: trainer callbacks in addition to the configured one
 
     Raises UserError if the data cannot be used, and Stopped after an interruption.
     """
@@ -103,7 +103,7 @@ def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback
         folder = Path(settings.run_dir)
         lock = claim(folder)
     note_folder(str(folder))
-    # Sends the name of the folder to all waiting ranks.
+    # The exchange sends the name of the run folder to all waiting ranks.
     ranks.of_first(str(folder))
     with lock:
         set_up_logging(folder / "train.log")
@@ -265,10 +265,10 @@ def _run(
 ) -> TrainingRun:
     """Returns an assembled training run, after writing its description to the run folder.
 
-    settings: validated settings
+    settings: validated settings of the training command
     folder: run folder
     ranks: all processes of the training, started by torchrun
-    callbacks: additional trainer callbacks
+    callbacks: trainer callbacks in addition to the configured one
     saved: checkpoint to resume from; None for a new run
 
     Raises UserError if the data has changed or disk space is insufficient.
@@ -312,7 +312,8 @@ def _data_hashes(
 ) -> dict[str, str]:
     """Returns fingerprints of the data by name.
 
-    Raises UserError if they differ between ranks or from those in the checkpoint.
+    Raises UserError if the fingerprints differ between ranks, or from the checkpoint's
+    fingerprints.
     """
     hashes = dict(parts.task.fingerprints)
     # Compared across ranks first, since a rank that fails alone keeps all other ranks waiting.

@@ -56,7 +56,7 @@ PAGE_HEADERS = {
 class Server:
     """HTTP server for translation models and classifiers.
 
-    models: models of the server
+    models: served translators and classifiers
     limits: request limits
     show_texts: whether to log the texts of requests
     index: index of training sentences for /neighbors; None for no index

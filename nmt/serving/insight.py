@@ -36,7 +36,7 @@ def _sentences(fields: Fields) -> list[str]:
         raise Refused(400, "q: contains no words")
     if fields["sentence"] >= len(sentences):
         raise Refused(
-            400, f"sentence: must be from 0 to {len(sentences) - 1}, the number of a sentence of q"
+            400, f"sentence: must be the index of a sentence in q, from 0 to {len(sentences) - 1}"
         )
     return sentences
 

@@ -17,7 +17,7 @@ MAX_CALLERS = 10_000
 class Refused(Exception):
     """Refusal of a request, which becomes an HTTP error response.
 
-    status: HTTP status code
+    status: HTTP status code of the response
     message: error message for the client
     retry_after: seconds until the request may be repeated; None if repeating does not help
     """

@@ -9,7 +9,7 @@ from nmt.tokenizer.words import spaceless
 def locate(text: str, pieces: Iterable[str], start: int = 0) -> Iterator[range]:
     """Yields the character range of each given substring in a text.
 
-    text: text
+    text: text that contains the substrings
     pieces: consecutive substrings of the text
     start: position at which the first search begins
     """

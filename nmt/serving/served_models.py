@@ -192,8 +192,9 @@ class Models:
         for served in self.classifiers:
             if name in ("", served.name):
                 return served
-        names = ", ".join(served.name for served in self.classifiers) or "none"
-        raise Refused(400, f"classifier {name or 'of any name'} not found; available: {names}")
+        names = ", ".join(served.name for served in self.classifiers)
+        not_found = f"classifier {name} not found; available: {names}"
+        raise Refused(400, not_found if names else "this server has no classifier")
 
     async def watch(self, seconds: float) -> None:
         """Loads newer checkpoints in an endless loop, until the task is cancelled.

@@ -16,7 +16,7 @@ from nmt.storage.lock import wait_for_lock
 MANIFEST = "complete.json"
 """Name of the manifest of a complete cache folder, with counts and the checksum of every file."""
 BLOCK = 2**22
-"""Number of bytes read at a time to compute a checksum."""
+"""Number of bytes read at a time when a checksum is computed."""
 
 Counts = dict[str, int]
 

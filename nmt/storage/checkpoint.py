@@ -43,8 +43,8 @@ class Checkpoint:
     """Content of a checkpoint file.
 
     meta: JSON values of the header
-    tensors: tensors by name
-    path: path of the file
+    tensors: weights and other tensors, by name
+    path: path of the checkpoint file
     """
 
     meta: dict[str, Any]
@@ -85,9 +85,9 @@ def weights_hash(weights: Mapping[str, Tensor]) -> str:
 def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Writes a checkpoint file atomically.
 
-    path: path of the file
+    path: path of the checkpoint file
     meta: JSON values of the header
-    tensors: tensors by name
+    tensors: weights and other tensors, by name
 
     Raises UserError if the file cannot be written; an existing file is then unchanged.
     """
@@ -151,7 +151,7 @@ def read_model(model: str, key: str = "model", command: str | None = None) -> Ch
 def read(path: Path, key: str = "") -> Checkpoint:
     """Reads a checkpoint file and converts its content to the current format.
 
-    path: path of the file
+    path: path of the checkpoint file
     key: key of the setting that contains the path, for messages
 
     Raises UserError if the file is missing, damaged, not a checkpoint, or of a newer version.
@@ -217,7 +217,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 def check_kind(checkpoint: Checkpoint, command: str, key: str = "") -> None:
     """Raises UserError unless the given command has trained a checkpoint.
 
-    checkpoint: checkpoint
+    checkpoint: checkpoint to check
     command: `train` (translation) or `classify` (classification)
     key: key of the setting that contains the path of the checkpoint, for messages
     """
@@ -284,7 +284,7 @@ def tokenizer_parts(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Ten
 
 
 def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
-    """Returns the tokenizer of a checkpoint. Raises UserError if its data are damaged."""
+    """Returns the tokenizer of a checkpoint; raises UserError if the tokenizer is damaged."""
     models = {name: t.numpy().tobytes() for name, t in checkpoint.part("tokenizer").items()}
     try:
         settings = checkpoint.meta["tokenizer"]

@@ -97,7 +97,7 @@ class Lock:
 
 
 def _open_locked(file: Path, what: str) -> IO[str]:
-    """Returns the opened lock file, in which this process is the holder."""
+    """Opens and locks a lock file; returns the open file, which names this process as holder."""
     with contextlib.ExitStack() as closed_on_error:
         opened = closed_on_error.enter_context(open(file, "a+", encoding="utf-8"))
         try:

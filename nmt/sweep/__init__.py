@@ -54,7 +54,7 @@ class Job(Protocol):
     def score(self, run: Run, epochs: int = 0) -> float | None:
         """Returns the best validation score of a run, or None without a validation.
 
-        run: run of the sweep
+        run: run whose score is returned
         epochs: number of first epochs to consider; 0 considers all epochs
         """
 

@@ -42,7 +42,7 @@ class SentencePiece:
     model: algorithm: unigram (Kudo 2018), bpe (Sennrich et al. 2016), char or word
     vocabulary_size: number of subword units, including special symbols
     joint: whether both languages share one vocabulary
-    lowercase: whether text is lowercased
+    lowercase: whether text is lowercased before encoding
     normalization: SentencePiece rule; identity keeps all characters, nfkc also changes
         translations, such as ½ to 1⁄2
     byte_fallback: whether unknown characters are encoded as UTF-8 bytes instead of <unk>
@@ -207,7 +207,7 @@ class SentencePieceFile:
 
     model: file for both languages, or for the source if `target` is set
     target: file for the target language; None uses `model`
-    lowercase: whether text is lowercased
+    lowercase: whether text is lowercased before encoding
     sampling: strength of random segmentation in each epoch, 0 to 1; 0 disables it
 
     The ids of the special symbols are changed to those in nmt/foundation/interfaces.py.

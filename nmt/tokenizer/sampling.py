@@ -50,7 +50,7 @@ class Draws:
 class Sampler:
     """Sampler of random segmentations, with the scores of a SentencePiece model.
 
-    model: the trained model
+    model: trained SentencePiece model
     alpha: smoothing exponent of unigram, or dropout rate of BPE, as in SentencePiece
     merges: whether the model is BPE
     """

@@ -46,7 +46,7 @@ class Tokenizer:
     source_model: serialised SentencePiece model of the source
     target_model: serialised SentencePiece model of the target; equal to `source_model` for a joint
         vocabulary
-    lowercase: whether text is lowercased
+    lowercase: whether text is lowercased before encoding
     sampling: strength of random segmentation; 0 disables it
     columns: columns of source lines; None for a single text
     """

@@ -94,7 +94,7 @@ def covered(
 
     chunks: index of the space-separated chunk that each token belongs to
     pieces: subword string of each token
-    text: the text
+    text: text that the tokens encode
     split: function that splits a chunk into words
     """
     words_by_chunk = [split(chunk) for chunk in text.split()] or [[""]]

@@ -21,7 +21,7 @@ def read(file: Path, columns: Sequence[str], header: bool = True) -> Iterator[Ro
     """Yields the rows of a table; all rows must have the same width.
 
     file: path of the table
-    columns: columns to read
+    columns: names of the columns to read
     header: whether the first row contains the column names; otherwise columns are named 1, 2, 3 …
     """
     return read_rows(file, columns, header, delimiter=",")
@@ -31,7 +31,7 @@ def read_rows(file: Path, columns: Sequence[str], header: bool, **dialect: Any) 
     """Yields the rows of a table in a dialect of the standard library's `csv`.
 
     file: path of the table
-    columns: columns to read
+    columns: names of the columns to read
     header: whether the first row contains the column names; otherwise columns are named 1, 2, 3 …
     dialect: options of `csv.reader`, such as the delimiter
     """

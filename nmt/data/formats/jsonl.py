@@ -28,7 +28,7 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
 
 
 def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the line number and object of each non-empty line."""
+    """Yields the line number and the JSON object of each non-empty line."""
     for number, line in enumerate(stream_lines(file), 1):
         if not line.strip():
             continue

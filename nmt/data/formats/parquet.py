@@ -9,7 +9,7 @@ from nmt.data.lines import CHUNK, reading
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """Yields the rows of a file, with class names from the metadata of the `datasets` library."""
+    """Yields the rows of a Parquet file, with class names from the metadata of `datasets`."""
     import pyarrow.parquet
 
     with reading(file, " as parquet"), pyarrow.parquet.ParquetFile(file) as opened:

@@ -13,7 +13,7 @@ from nmt.data.formats.csv import read_rows
 
 log = logging.getLogger(__name__)
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
-"""Cell quoted by a spreadsheet, with inner quotation marks doubled."""
+"""Pattern of a cell that a spreadsheet has quoted, with inner quotation marks doubled."""
 
 
 def read(
@@ -22,7 +22,7 @@ def read(
     """Yields the rows of a table; all rows must have the same width.
 
     file: path of the table
-    columns: columns to read
+    columns: names of the columns to read
     header: whether the first row contains the column names; otherwise columns are named 1, 2, 3 …
     quotes: whether quotation marks around cells are removed, and doubled inner marks become single
     """

@@ -60,11 +60,11 @@ class Captions:
 
     train: training table, as FILE or FILE@START:STOP
     validation: validation table; None with `split`
-    test: test table; None for none
+    test: test table; None without a test set
     split: fraction of the images for validation, and again for the test
     image: column of image names, by name, or by number without a header
     caption: column of captions, with a text or a list of texts per cell, or several columns
-    source: column of source texts; None for none
+    source: column of source texts; None without source texts
     language: language of the captions, for metrics
     header: whether csv and tsv files start with column names
     bad: whether rows with missing or damaged images raise an error or are skipped
@@ -107,7 +107,7 @@ class Captions:
                 name=self.parts.train,
                 share=self.parts.share,
             )
-            names = names * len(rows_by_part)  # all parts are from the same table
+            names = names * len(rows_by_part)  # with `split`, all parts are from the training table
         train, validation, *test = zip(rows_by_part, names, strict=True)
         return Splits(
             train=self._caption_pairs(*train),

@@ -129,7 +129,8 @@ class Everyday:
     def _sample(self, kinds: Sequence[Kind], step: Callable[[], None]) -> Splits:
         rng = random.Random(self.seed)
         part_by_meaning: dict[tuple[str, Hashable], str] = {}
-        held_out = set[str]()  # source sentences of the validation and test sets
+        # Source sentences in the validation and test sets, which the training set must not contain.
+        held_out = set[str]()
         pairs = {}
         tries = iter(range(TRIES * sum(self.sizes.values())))
         # The small sets are drawn first, so that every kind is represented.

@@ -205,7 +205,8 @@ def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
     if not is_list or len(lines) < 2:
         raise UserError("needs lines such as `clean 0.8`, and a last line such as `until clean 2`")
     *shares, last = lines
-    weights = dict(_weight(line, files) for line in shares)  # exact fractions
+    # The weights are exact fractions, without rounding errors.
+    weights = dict(_weight(line, files) for line in shares)
     total = sum(weights.values())
     end = re.fullmatch(r"until (\S+) (inf|0*[1-9]\d*)", " ".join(last.split()))
     if end is None:

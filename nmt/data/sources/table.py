@@ -35,7 +35,7 @@ class Table:
 
     train: training part, as NAME or NAME@START:STOP
     validation: validation parts; the first one selects the best checkpoint
-    test: test part; None for none
+    test: test part; None without a test set
     split: fraction of the training part for validation, and again for the test
     source, target: columns to translate, or languages in a `translation` column
     factors: columns with one value per source word
@@ -122,7 +122,7 @@ class Table:
         return load_splits(columns, self.parts, read, keep)
 
     def training_stream(self) -> Stream[Rows] | None:
-        """Returns the rows of the training part; None if the part is not on this machine.
+        """Returns the rows of the training part; None if the data set is not on this machine.
 
         Raises UserError if the part cannot be read.
         """

@@ -22,7 +22,7 @@ class TextFiles:
     train: prefix, {prefix}@START:STOP for some of the lines, or a list of files (sources, factors,
         target, alignment)
     validation: one or more validation parts; the first one selects the best checkpoint
-    test: test part; None for none
+    test: test part; None without a test set
     split: fraction of the training part for validation, and again for the test, instead of named
         parts
     source: source suffixes, one or more
