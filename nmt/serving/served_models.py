@@ -193,8 +193,12 @@ class Models:
             if name in ("", served.name):
                 return served
         names = ", ".join(served.name for served in self.classifiers)
-        not_found = f"classifier {name} not found; available: {names}"
-        raise Refused(400, not_found if names else "this server has no classifier")
+        raise Refused(
+            400,
+            f"classifier {name} not found; available: {names}"
+            if names
+            else "this server has no classifier",
+        )
 
     async def watch(self, seconds: float) -> None:
         """Loads newer checkpoints in an endless loop, until the task is cancelled.
