@@ -1,4 +1,4 @@
-"""Attention maps between words, computed from the attention weights between subwords."""
+"""Attention maps between words, computed from attention weights between subwords."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from nmt.tokenizer.words import Units
 
 @dataclass(frozen=True)
 class DecodedPair:
-    """A source line and its translation, as text and as ids, with the attention weights between
-    them.
+    """Source line and its translation, as text and as token ids, with the attention weights between
+    both.
 
     line: source line
     text: translation
-    source: source ids
-    target: target ids
+    source: source token ids
+    target: target token ids
     decoding: token probabilities and attention weights of the translation
     """
 
@@ -38,8 +38,8 @@ def attention_map(
 
     tokenizer: tokenizer of the model
     pair: source line and translation with attention weights
-    units: units of the map, words or subwords
-    name: name of the model in the map
+    units: units of rows and columns of the map: words or subwords
+    name: name of the model, shown in the map
     """
     decoding = pair.decoding
     has_text = tokenizer.columns.sources > 0
@@ -65,7 +65,8 @@ def attention_map(
 
 
 def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]:
-    """Returns the attention weights by head name, or by model name without several heads."""
+    """Returns the attention weights by name of the head; by name of the model if the model has one
+    head."""
     if decoding.heads is None:
         assert decoding.weights is not None
         return {name: decoding.weights}
@@ -74,11 +75,12 @@ def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]
 
 
 def _places_by_word(places: np.ndarray, of_target: Sequence[range], words: int) -> np.ndarray:
-    """Returns the attention of each target word to an image, [words + </s>, rows, columns].
+    """Returns the attention of each target word to the grid cells of an image, [words + </s>, rows,
+    columns].
 
     The attention of a word is the mean over its subwords.
 
-    places: [tokens + EOS, rows, columns] attention of each target token
+    places: [tokens + EOS, rows, columns] attention of each target token to the grid cells
     of_target: range of words that each target token belongs to
     words: number of target words
     """

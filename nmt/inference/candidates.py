@@ -1,4 +1,5 @@
-"""Candidate translations and their scores during training, for sequence-level objectives."""
+"""Generation and scoring of candidate translations during training, for sequence-level
+objectives."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -16,18 +17,20 @@ from nmt.search.sample import Sample
 from nmt.tokenizer.columns import PICTURE
 
 NOT_WRITTEN = "\ufffd"
-"""Replacement for unknown words in references, with which no word of a candidate matches."""
+"""Placeholder for unknown words in references; no word of a candidate is equal to the
+placeholder."""
 
 
 class Candidates:
-    """Generates candidate translations without dropout and scores them against the references.
+    """Generator of candidate translations, without dropout, with their scores against the
+    references.
 
-    decode: returns the text of each sequence of target ids
-    max_length_factor, max_length_offset: a candidate has at most
-        factor · source tokens + offset tokens
-    metric_settings: settings of the metric (tokenize, lowercase, char_order)
+    decode: function that returns the text of each sequence of target token ids
+    max_length_factor, max_length_offset: limit of the candidate length,
+        factor · source tokens + offset, in tokens
+    metric_settings: settings of the sentence-level metric: tokenize, lowercase, char_order
 
-    Samples depend on PyTorch's random generator.
+    The state of PyTorch's random number generator determines the samples.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class Candidates:
         self, network: Seq2Seq, batch: Batch, count: int, source: Literal["sample", "beam"]
     ) -> list[list[Hypothesis]]:
         search: Sample | Beam = Beam(width=count, n_best=count)
-        # Beam search draws a seed too, so that the generator has the same state after either search.
+        # Beam search also draws a seed, so that the generator has the same state after both searches.
         seed = int(torch.randint(2**31, ()))
         if source == "sample":
             search = Sample(n_best=count, seed=seed)

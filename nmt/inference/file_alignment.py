@@ -25,7 +25,8 @@ from nmt.tokenizer.words import SPLITS, Units
 log = logging.getLogger(__name__)
 OUTSIDE = "%s: %s links refer to words beyond the end of their line; count words from 0"
 Attend = Callable[[Sequence[str], Sequence[str]], Iterator[AttentionMap]]
-"""Function that returns the attention maps of sentence pairs, from target to source words."""
+"""Type of functions that return attention maps of sentence pairs, with target words as rows and
+source words as columns."""
 
 
 def align_files(
@@ -41,17 +42,19 @@ def align_files(
     symmetrization: Symmetrization,
     attention_map: str | None,
 ) -> float | None:
-    """Writes the links of each pair. Returns the alignment error rate if there is a gold standard.
+    """Writes the alignment links of each sentence pair. Returns the alignment error rate, 0 to 1;
+    None without a gold standard.
 
-    forward, backward: attention functions of both directions (backward=None: one direction)
-    source, target, gold: two files of aligned sentences; a file of gold links (or None)
-    output: output file (None: stdout)
+    forward: attention function from source to target
+    backward: attention function of the opposite direction; None aligns in one direction only
+    source, target, gold: two files of aligned sentences; file of gold links or None
+    output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
     format: `pharaoh` (source-target pairs) or `json`
-    symmetrization: combination of both directions
-    attention_map: file for a drawing of the forward attention (None: no drawing)
+    symmetrization: combination of the links of both directions
+    attention_map: file for a drawing of the forward attention; None draws nothing
 
-    Raises UserError if the files do not belong together.
+    Raises UserError if the files differ in their number of lines.
     """
     sources, targets = read_aligned(source, target)
     gold_links = read_gold_links("gold", gold, find_file(source), len(sources)) if gold else []
@@ -89,12 +92,12 @@ def _error_rate(links: Sequence[Links], gold: Sequence[GoldLinks]) -> float:
 
 
 def compare_files(links: str, gold: str, source: str) -> float:
-    """Returns the alignment error rate of links from another tool.
+    """Returns the alignment error rate of links from another tool, 0 to 1.
 
     links, gold: files of links, in any format of a gold standard
     source: file with the source sentences
 
-    Raises UserError if the files do not belong together.
+    Raises UserError if the files differ in their number of lines.
     """
     file = find_file(source)
     count = len(read_lines(file))
@@ -113,14 +116,15 @@ def _symmetrized(
 
 
 def strongest_links(weights: AttentionMap) -> Links:
-    """Returns links from each target word to the source word of greatest weight, without `</s>`."""
+    """Returns one link per target word, to the source word with the greatest weight; `</s>` is
+    excluded."""
     end = -1 if weights.ends else None
     rows = weights.total[:end, :end]  # [T, S]
     return frozenset((int(row.argmax()), t) for t, row in enumerate(rows) if row.any())
 
 
 def _count_outside(gold: GoldLinks, weights: AttentionMap) -> int:
-    """Returns the number of gold links with a word number beyond the end of the sentence."""
+    """Returns the number of gold links with a word index beyond the end of the sentence."""
     source_size = len(weights.source) - weights.ends
     target_size = len(weights.target) - weights.ends
     return sum(s >= source_size or t >= target_size for s, t in gold.sure | gold.possible)
@@ -134,11 +138,11 @@ def attention_of_model(
 ) -> Attend:
     """Returns an attention function that forces a model to produce the given target sentences.
 
-    load: returns the model
-    name: value of the key `model` in messages
-    units: units of the alignment, words or subwords
-    reverse: returns the model of the opposite direction, whose languages are checked (None: no
-        such model)
+    load: function that returns the model
+    name: value of the key `model`, quoted in messages
+    units: units of the alignment: words or subwords
+    reverse: function that returns the model of the opposite direction, whose languages are checked;
+        None aligns in one direction only
     """
 
     def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
@@ -166,13 +170,13 @@ def attention_of_model(
 
 
 def attention_of_vectors(source_file: str, target_file: str, units: Units) -> Attend:
-    """Returns an attention function from the similarity of word vectors, without a translation
-    model.
+    """Returns an attention function that weights word pairs by the similarity of their word
+    vectors, without a translation model.
 
-    The weights of a word without a vector are 0.
+    A word without a vector has weight 0.
 
-    source_file, target_file: files of word vectors of both languages in a common space
-    units: units of the alignment, words or subwords
+    source_file, target_file: files with the word vectors of both languages, in a common space
+    units: units of the alignment: words or subwords
     """
     split = SPLITS[units]
 
@@ -205,11 +209,12 @@ def attention_of_vectors(source_file: str, target_file: str, units: Units) -> At
 
 
 def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] = ()) -> Attend:
-    """Returns an attention function from a word aligner, trained on the given sentence pairs.
+    """Returns an attention function that trains a statistical word aligner on the given sentence
+    pairs.
 
-    method: model of the aligner
-    units: units of the alignment, words or subwords, compared in lower case
-    train: files of further source and target sentences to train on (empty: none)
+    method: name of the aligner's model
+    units: units of the alignment: words or subwords, compared in lower case
+    train: additional source and target files to train on; empty for none
     """
     split = SPLITS[units]
 
@@ -229,11 +234,13 @@ def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] 
 def _forms(lines: Sequence[str], split: Callable[[str], list[str]]) -> set[str]:
     """Returns the words of the lines, as written and in lower case."""
     words = {word for line in lines for word in split(line)}
-    return words | {word.lower() for word in words}  # files often have lower case only
+    # Files of word vectors often contain lower-case words only.
+    return words | {word.lower() for word in words}
 
 
 def _matrix(words: Sequence[str], vectors: Mapping[str, np.ndarray], size: int) -> np.ndarray:
-    """Returns the vectors of words, [words, size], with zeros for words without a vector."""
+    """Returns the vectors of the given words, [words, size], with zeros for words without a
+    vector."""
     zeros = np.zeros(size, np.float32)
     rows = [vectors.get(word, vectors.get(word.lower(), zeros)) for word in words]
     return np.array(rows).reshape(-1, size)

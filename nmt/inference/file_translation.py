@@ -42,17 +42,17 @@ def translate_file(
 ) -> None:
     """Translates all input lines and writes the result.
 
-    load: returns the translator of a path in `compare`, or for None the main translator
+    load: function that returns the translator for a path in `compare`, or the main one for None
     source: input lines
-    ranks: all processes that share the work
-    output: output file (None: stdout)
+    ranks: processes (ranks) that share the work
+    output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
     resume: whether to continue an interrupted output file
-    format: format of the output lines
-    units: units of alignments, words or subwords
+    format: format of the output lines (output_formats.py)
+    units: units of word alignments: words or subwords
     model: paths of the translating models
-    compare: paths of models whose attention is drawn for comparison
-    attention_map: file for a drawing of the attention weights (None: no drawing)
+    compare: paths of other models whose attention is drawn for comparison
+    attention_map: file for a drawing of the attention weights; None draws nothing
 
     Raises UserError if the models do not support the settings.
     """
@@ -92,7 +92,7 @@ def _draw_attention(
     translator: translator that has translated the lines
     model: paths of the translator's models
     compared: other translators by path, whose attention is drawn for comparison
-    units: units of the drawing, words or subwords
+    units: units of the drawing: words or subwords
     """
     paths = [*model, *compared]
     names = dict(zip(paths, unique_suffixes(paths), strict=True))
@@ -114,9 +114,9 @@ def _translate(
     total: int,
     keep: bool,
 ) -> Translated:
-    """Translates the lines that the sink does not have yet, and writes them.
+    """Translates the lines that the sink does not contain yet, and writes the output to the sink.
 
-    total: number of lines of the progress bar (0: no progress bar)
+    total: number of lines, for the progress bar; 0 shows no progress bar
     keep: whether to return the translations, with the attention weights of the best hypothesis
     """
     translated: Translated = []
@@ -144,7 +144,8 @@ def _is_terminal(stream: object) -> bool:
 
 
 def _check_line(columns: Columns, line: str) -> None:
-    """Raises UserError if a line lacks columns of the model, or names an unusable image file."""
+    """Raises UserError if an input line lacks source columns of the model, or names an unusable
+    image file."""
     columns.split(line)
     if columns.picture_in(line):
         check_picture(columns.picture_in(line))
@@ -164,7 +165,8 @@ def _check_models(
     format: FormatName,
     attention_map: str | None,
 ) -> None:
-    """Raises UserError if a model lacks required attention weights, or models differ in columns."""
+    """Raises UserError if a model lacks required attention weights, or if models differ in their
+    source columns."""
     columns = translator.tokenizer.columns
     for path, model in compared.items():
         if not model.attends:

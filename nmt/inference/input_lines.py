@@ -1,4 +1,4 @@
-"""Input lines of a command, read in chunks, so that memory does not grow with the file."""
+"""Input lines of a command, read in chunks so that memory does not grow with the file size."""
 
 import itertools
 import json
@@ -21,21 +21,22 @@ from nmt.foundation.errors import UserError
 from nmt.inference.translation import Constraint
 
 CHUNK = 2000
-"""Lines per chunk; enough for batches of similar lengths, few enough for frequent output."""
+"""Number of lines per chunk: enough for batches of similar lengths, few enough for frequent
+output."""
 READ_BYTES = 1 << 16
-"""Maximum number of bytes that one read of stdin returns."""
+"""Maximum number of bytes per read of stdin."""
 
 LineCheck = Callable[[str], object]
-"""Function that raises UserError for a line that the model cannot read."""
+"""Type of functions that raise UserError for an input line that the model cannot read."""
 
 
 @dataclass(frozen=True)
 class InputChunk:
-    """Consecutive input lines with the constraints on their translations.
+    """Chunk of consecutive input lines, with the constraints on their translations.
 
-    first: number of the first line, from 0
+    first: index of the first line in the input, from 0
     lines: input lines
-    constraints: one constraint per line (None: no constraints)
+    constraints: one constraint per line; None if translations are unconstrained
     """
 
     first: int
@@ -44,15 +45,15 @@ class InputChunk:
 
 
 class InputLines:
-    """Lines of a file, or of stdin as they arrive.
+    """Input lines of a file, or of stdin as they arrive.
 
-    name: file; None or "-": stdin
-    errors: handling of bytes that are not UTF-8
-    prefix: file with the required beginning of each line's translation (None: no prefixes)
-    constraints: JSONL file with the constraints on each line's translation (None: no constraints)
+    name: path of the file; None or "-" reads stdin
+    errors: handling of bytes that are not UTF-8, as in `bytes.decode`
+    prefix: file with the required beginning of each line's translation; None for no prefixes
+    constraints: JSONL file with the constraints on each line's translation; None for no constraints
 
-    The constructor reads a file once in full and raises UserError for its errors before any output
-    is written. For stdin, UserError is raised when the invalid line arrives.
+    The constructor reads a file completely and raises UserError for invalid lines, before any
+    output is written. For stdin, UserError is raised when the invalid line arrives.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class InputLines:
         return self._file is None
 
     def require(self, check: LineCheck) -> None:
-        """Applies `check` to every line of a file at once, or to each line of stdin when it
+        """Applies `check` to all lines of a file immediately, or to each line of stdin when it
         arrives.
 
         Raises UserError with the line number for the first invalid line of a file.
@@ -100,7 +101,7 @@ class InputLines:
                 _apply(check, line, f"{self._file}, line {number:,}")
 
     def chunks(self, skip: int = 0) -> Iterator[InputChunk]:
-        """Yields the input in chunks of lines, without the first `skip` lines."""
+        """Yields the input lines in chunks, without the first `skip` lines."""
         if self._file is None:
             for chunk in _stdin_chunks(self.errors, self._check):
                 yield InputChunk(skip, chunk, None)
@@ -152,8 +153,8 @@ CONSTRAINT_FORM = (
 
 
 def _parse_constraint(line: str, place: str) -> Constraint:
-    """Parses a line of `constraints=FILE.jsonl`, a JSON object or an empty line without
-    constraints.
+    """Returns the constraint in one line of a constraints file (JSONL). An empty line contains no
+    constraint.
     """
     try:
         fields = json.loads(line) if line.strip() else {}
@@ -185,7 +186,8 @@ def _apply(check: LineCheck, line: str, place: str) -> None:
 
 
 def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
-    """Yields the lines of stdin as they arrive; lines before an invalid line precede its error."""
+    """Yields the lines of stdin as they arrive. All lines before an invalid line are yielded before
+    its error is raised."""
     number = 0
     for arrived in _stdin_lines():
         texts: list[str] = []
@@ -198,7 +200,7 @@ def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
                 _apply(check, text, f"stdin, line {number:,}")
                 texts.append(text)
         except UserError as error:
-            fault = error  # raised after the lines before it are translated
+            fault = error  # raised after all earlier lines are translated
         for start in range(0, len(texts), CHUNK):
             yield texts[start : start + CHUNK]
         if fault is not None:
@@ -206,7 +208,8 @@ def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
 
 
 def _stdin_lines() -> Iterator[list[bytes]]:
-    """Yields the complete lines of each read of stdin; the end of stdin completes the last line."""
+    """Yields the complete lines after each read of stdin. The end of stdin completes the last
+    line."""
     if sys.stdin is None:
         raise UserError("input=stdin: stdin is closed; give input=FILE")
     is_terminal = sys.stdin.isatty()

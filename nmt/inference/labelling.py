@@ -26,12 +26,13 @@ def label_file(
 ) -> None:
     """Writes the predicted labels of each input line.
 
-    load: returns the classifier
-    output: output file (None: stdout)
+    load: function that returns the classifier
+    output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
-    format: `text` (labels separated by commas) or `jsonl` (labels, probabilities, importances)
-    explain: HTML file for a drawing of the importance of each word (None: no drawing)
-    units: whether the drawing shows words or subwords
+    format: `text` for labels separated by commas, or `jsonl` for labels, probabilities and
+        importances
+    explain: HTML file for a drawing of the importance of each word; None draws nothing
+    units: units of the drawing: words or subwords
 
     Raises UserError if `explain` is set and the classifier has no word importances.
     """

@@ -1,4 +1,5 @@
-"""Next-token prediction of one network or an ensemble, as the `Step` that beam search calls."""
+"""Next-token prediction of one network or an ensemble, in the form of the `Step` that searches
+call."""
 
 from __future__ import annotations
 
@@ -33,16 +34,17 @@ from nmt.search.penalty import Penalty
 from nmt.search.shortcuts import best_tokens
 
 CACHED = 2**19
-"""Number of logits ranked at a time; 2 MB of float32, which fit in the processor's cache."""
+"""Number of logits ranked at a time: 2 MB in float32, which fit in the processor's cache."""
 Averaging = Literal["probability", "log_probability"]
 
 
 class ModelStep:
-    """Computes the next-token log-probabilities of a model; PAD and BOS have probability 0.
+    """Search step of a single model: computes next-token log-probabilities. PAD and BOS have
+    probability 0.
 
-    model: network
-    memory: encoded source sentences
-    places: row in the memory of each sentence that is searched, ascending (None: all rows)
+    model: translation network
+    memory: encoder memory of the source sentences
+    places: memory row of each sentence that is still searched, ascending; None if all rows are
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class ModelStep:
 
         tokens: last token of each row
         state: decoder state of each row
-        layout: sentence of each row (None: equally many consecutive rows per sentence)
+        layout: beam slot of each row; None if all sentences have equally many consecutive rows
         count: number of tokens to return, at most the vocabulary size
         """
         layout = self._in_memory(layout, len(tokens))
@@ -99,9 +101,11 @@ class ModelStep:
         n_best: int,
         penalty: Penalty,
     ) -> list[list[Hypothesis]] | None:
-        """Runs a whole beam search in the C++ extension, with the result of `breadth_first_search`.
+        """Runs a whole beam search in the C++ extension. The result is that of
+        `breadth_first_search`.
 
-        Returns None if the extension does not support the network; the search then runs in Python.
+        Returns None if the extension does not support the network; the caller then searches in
+        Python.
         """
         if requests and isinstance(state, State) and computes(self.model, self.memory):
             return whole_search(self.model, self.memory, state, requests, width, n_best, penalty)
@@ -118,9 +122,8 @@ class ModelStep:
         return self.model.decode(tokens.unsqueeze(1), state, self.memory, layout)
 
     def _in_memory(self, layout: Layout | None, rows: int) -> Layout | None:
-        """Returns the layout with slots numbered by the rows of the memory.
-
-        The slots of the argument are numbered by the sentences that are still searched.
+        """Returns the layout with beam slots numbered by memory row. The argument numbers the slots
+        by the sentences that are still searched.
         """
         if not self.reads_rows:
             return layout
@@ -138,7 +141,7 @@ class ModelStep:
     def keep(self, sentences: Int[Tensor, " b"]) -> ModelStep:
         if (
             self.reads_rows
-        ):  # copying the memory of unfinished sentences costs more than keeping all
+        ):  # copying the memory of unfinished sentences costs more than keeping the whole memory
             places = sentences if self.places is None else self.places[sentences]
             return ModelStep(self.model, self.memory, places)
         return ModelStep(self.model, self.memory.select(sentences))
@@ -150,7 +153,7 @@ def _weights(output: DecoderOutput) -> Float[Tensor, "N S"] | None:
 
 @dataclass(frozen=True)
 class EnsembleState:
-    """Decoder states of the members of an ensemble; all members have the same rows."""
+    """Decoder states of the members of an ensemble; the rows are the same for all members."""
 
     members: tuple[SearchState, ...]
 
@@ -159,11 +162,11 @@ class EnsembleState:
 
 
 class EnsembleStep:
-    """Combines the next-token log-probabilities of several models by `average_log_probs`.
+    """Search step of an ensemble: averages the next-token log-probabilities of several models.
 
-    steps: one step per member, over the same sentences and vocabulary
+    steps: one step per member, for the same sentences and vocabulary
     shares: weight of each member; the weights sum to 1
-    averaging: mean of probabilities or of log-probabilities
+    averaging: quantity that is averaged: probability or log_probability
     """
 
     def __init__(
@@ -195,9 +198,10 @@ class EnsembleStep:
 
 
 def mean_attention(weights: Sequence[Tensor | None]) -> Tensor | None:
-    """Returns the mean attention weights of the ensemble members, or None without attention.
+    """Returns the mean attention weights of the ensemble members; None if no member has attention.
 
-    Members whose shape differs from the first one are left out: image encoders may use other grids.
+    Members whose weights differ in shape from those of the first member, e.g. because of another
+    image grid, are left out.
     """
     present = [member for member in weights if member is not None]
     alike = [member for member in present if member.shape == present[0].shape]
@@ -209,7 +213,8 @@ def average_log_probs(
 ) -> Float[Tensor, "*rows"]:
     """Returns the weighted mean of the members' predictions, as log-probabilities.
 
-    With `probability`, log Σ_m w_m p_m; with `log_probability`, Σ_m w_m log p_m, not renormalised.
+    The result is log Σ_m w_m p_m for `probability`, and Σ_m w_m log p_m, not renormalised, for
+    `log_probability`.
 
     log_probs: log p_m of each member m
     shares: weight w_m of each member m, with Σ_m w_m = 1

@@ -1,4 +1,4 @@
-"""One network or an ensemble on token ids: encoding, the steps of a search, and forced decoding."""
+"""One network or an ensemble, applied to token ids: encoding, search steps, and forced decoding."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -25,17 +25,17 @@ from nmt.tokenizer.columns import Columns, picture_of
 
 
 class Networks:
-    """One model or an ensemble in evaluation mode.
+    """One model or an ensemble of models in evaluation mode.
 
     The weights must not change while the object is in use.
 
-    models: the model, or the members of the ensemble
-    columns: columns of a source line
-    precision: number format of the weights
-    averaging: mean of the members' probabilities or log-probabilities
-    shares: weight of each member, in any scale (default: equal weights)
+    models: single model, or the members of an ensemble
+    columns: description of the columns of a source line
+    precision: number format of the weights: float32, bfloat16 or int8
+    averaging: quantity of the members that is averaged: probability or log_probability
+    shares: weight of each member, normalised to sum 1; None for equal weights
 
-    Raises UserError if `shares` does not have one positive number per model.
+    Raises UserError if `shares` does not contain one positive number per model.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Networks:
         self.models = models
         self.columns = columns
         self.averaging = averaging
-        self.shares = [weight / sum(weights) for weight in weights]  # sum 1
+        self.shares = [weight / sum(weights) for weight in weights]  # weights that sum to 1
         self.packed_weights = PackedWeights(precision)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,11 +70,11 @@ class Networks:
         return any(model.decoder.attends for model in self.models)
 
     def generating(self) -> AbstractContextManager[None]:
-        """Returns a context in which layers use the packed weights of the models."""
+        """Returns a context manager inside which layers use the packed weights of the models."""
         return generating(self.packed_weights)
 
     def memories(self, sources: Sequence[Sequence[int]]) -> list[Prepared]:
-        """Returns the encoder memory of a batch of source ids for each model.
+        """Encodes a batch of source token ids. Returns the encoder memory of each model.
 
         Raises ValueError if a model is in training mode.
         """
@@ -95,9 +95,9 @@ class Networks:
         return None if names is None or reader is None else to_device(reader(names), self.device)
 
     def first_step(self, memories: Sequence[Prepared]) -> tuple[Step, SearchState]:
-        """Returns the search step of the models and the state before the first token.
+        """Returns the search step of the models, and the state before the first token.
 
-        The state has one row per sentence. Use both inside `generating()`.
+        The state has one row per sentence. Step and state must be used inside `generating()`.
         """
         members = list(zip(self.models, memories, strict=True))
         steps: list[Step] = [ModelStep(model, memory) for model, memory in members]
@@ -113,11 +113,10 @@ class Networks:
         targets: Sequence[Sequence[int]],
         attention: bool,
     ) -> list[ForcedDecoding]:
-        """Returns the token probabilities and attention weights of given translations.
+        """Returns the token probabilities and attention weights of given translations, computed by
+        one forward pass without gradients.
 
-        A single forward pass without gradients computes both.
-
-        memories: encoded sources in each model
+        memories: encoder memory of the sources in each model
         sources, targets: token ids of each sentence pair
         attention: whether to return attention weights
         """
@@ -159,9 +158,8 @@ class Networks:
         log_probs: np.ndarray,
         weights: np.ndarray,
     ) -> list[ForcedDecoding]:
-        """Returns decodings with separate attention to source tokens and to image cells.
-
-        The attention weights of the grid cells of an image follow those of the source tokens.
+        """Returns forced decodings in which attention to source tokens and attention to image cells
+        are separate. In the argument, the weights of the cells follow those of the tokens.
         """
         assert memory.encoded.grids is not None
         is_real = memory.mask.cpu().numpy()  # [B, S]

@@ -1,4 +1,4 @@
-"""Output formats of translations; every input line gives one or more complete output lines.
+"""Output formats of translations. Each input line gives one or more complete output lines.
 
 text      the best translation
 jsonl     an object with the source and its hypotheses; each hypothesis has text, score, log_prob,
@@ -6,7 +6,8 @@ jsonl     an object with the source and its hypotheses; each hypothesis has text
           [source, target], weights, and the weights of </s> (nmt/inference/word_alignment.py).
           For images, `places` is the attention of each token to grid rows and columns.
 pharaoh   word pairs of the best translation as source-target, counted from 0, such as 0-0 1-2
-moses     number ||| translation ||| logprob= log-probability ||| score, a line for each hypothesis
+moses     n-best list: number ||| translation ||| logprob= log-probability ||| score; one line for
+          each hypothesis
 """
 
 import json
@@ -20,13 +21,12 @@ from nmt.tokenizer.words import Units
 
 FormatName = Literal["text", "jsonl", "pharaoh", "moses"]
 ONE_BEST = ("text", "pharaoh")
-"""Output formats that contain only the best hypothesis of each line."""
+"""Names of the output formats that contain only the best hypothesis of each line."""
 
 
 def details_needed(name: FormatName) -> int:
-    """Returns the number of hypotheses per line for which a format needs token details.
-
-    The details are the token probabilities and the attention weights.
+    """Returns the number of hypotheses per line for which an output format needs token
+    probabilities and attention weights.
     """
     return {"pharaoh": 1, "jsonl": 1_000_000}.get(name, 0)
 
@@ -39,14 +39,15 @@ def lines(
     translations: Sequence[Translation],
     units: Units = "word",
 ) -> list[str]:
-    """Returns the output lines, without newlines, for a chunk of input lines.
+    """Returns the output lines, without newline characters, for a chunk of input lines.
 
-    name: output format
+    name: name of the output format
     tokenizer: tokenizer of the model
-    first: number of the first input line, from 0
+    first: index of the first input line, from 0
     sources: input lines
-    translations: translation of each input line, computed with `details_needed(name)` details
-    units: units of the alignments, words or subwords
+    translations: translation of each input line, with token details of `details_needed(name)`
+        hypotheses
+    units: units of the word alignments: words or subwords
     """
     if name == "text":
         return [one_line(translation.text) for translation in translations]
@@ -71,7 +72,8 @@ def lines(
 
 
 def one_line(text: str) -> str:
-    """Returns a translation without newlines, which byte fallback can produce."""
+    """Returns a translation on one line. Newlines, which byte fallback can produce, are
+    replaced."""
     return text.replace("\n", " ")
 
 
@@ -100,7 +102,7 @@ def hypothesis_record(
     source: input line
     translation: all hypotheses of the line
     rank: position of the hypothesis in the n-best list, from 0
-    units: units of the alignment, words or subwords
+    units: units of the word alignment: words or subwords
     """
     hypothesis = translation.hypotheses[rank]
     decoding = translation.details[rank]
@@ -129,7 +131,8 @@ def hypothesis_record(
 def decoding_record(
     tokenizer: Tokenizer, tokens: Sequence[int], decoding: ForcedDecoding
 ) -> dict[str, Any]:
-    """Returns the JSON object of a scored translation, with its tokens and log-probabilities."""
+    """Returns the JSON object of a scored translation, with its tokens and their
+    log-probabilities."""
     return {
         "log_prob": round(decoding.log_prob, 6),
         "perplexity": round(decoding.perplexity, 4),
@@ -141,13 +144,13 @@ def decoding_record(
 def word_alignment(
     tokenizer: Tokenizer, source: str, translation: Translation, rank: int, units: Units = "word"
 ) -> WordAlignment:
-    """Returns the alignment of one hypothesis with its source.
+    """Returns the word alignment of one hypothesis with its source line.
 
     tokenizer: tokenizer of the model
     source: input line
     translation: all hypotheses of the line
     rank: position of the hypothesis in the n-best list, from 0
-    units: units of the alignment, words or subwords
+    units: units of the word alignment: words or subwords
     """
     weights = translation.details[rank].weights
     assert weights is not None

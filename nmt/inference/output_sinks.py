@@ -1,4 +1,5 @@
-"""Destinations of output lines: stdout, or a resumable file that is either complete or absent."""
+"""Destinations (sinks) of output lines: stdout, or a resumable file that is either complete or
+absent."""
 
 from __future__ import annotations
 
@@ -30,16 +31,16 @@ def open_sink(
     resume: bool = False,
     on_failure: OnFailure = "delete",
 ) -> StreamSink:
-    """Opens the destination of output lines as a context manager.
+    """Context manager that opens the destination (sink) of output lines.
 
-    name: file, pipe or device (None: stdout)
+    name: path of a file, pipe or device; None writes to stdout
     work: names and hashes of the models, inputs and settings that the output depends on
     resume: whether to continue FILE.partial after its last finished chunk
-    on_failure: treatment of FILE.partial if the work fails: `delete`, `keep` as a record, or keep
-        it for `resume`
+    on_failure: treatment of FILE.partial if the work fails: `delete` removes the file, `keep` keeps
+        it as a record, `resume` keeps it for a later run with `resume`
 
-    Raises UserError if the output cannot be written, another process writes it, or FILE.partial
-    belongs to other work or has finished lines without `resume`.
+    Raises UserError if the output cannot be written, another process writes it, FILE.partial
+    belongs to other work, or FILE.partial has finished lines and `resume` is not set.
     """
     path = None if name is None else Path(name)
     if path is None or (path.exists() and not path.is_file()):
@@ -48,12 +49,12 @@ def open_sink(
 
 
 class StreamSink:
-    """Writes lines to stdout, a pipe or a device."""
+    """Sink that writes lines to stdout, a pipe or a device."""
 
     finished_lines = 0
     """Number of input lines that an earlier, interrupted run has finished."""
     sums: Sequence[float] = ()
-    """Sums of the values passed to `add`, one sum per argument."""
+    """Sums of the values passed to `add`, one sum for each of its arguments."""
 
     def __init__(self, path: Path | None) -> None:
         self.name = f"output={path or 'stdout'}"
@@ -68,7 +69,7 @@ class StreamSink:
         """Writes the output of consecutive input lines.
 
         lines: output lines, without newlines
-        input_lines: number of input lines that the output belongs to (default: one per output line)
+        input_lines: number of input lines that the output belongs to; None for one per output line
 
         Raises UserError if writing fails, e.g. because the disk is full.
         """
@@ -79,12 +80,12 @@ class StreamSink:
     def own(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Yields the input chunks whose output belongs to this sink.
 
-        The caller writes the output of a chunk before it takes the next chunk.
+        The caller must write the output of a chunk before taking the next chunk.
         """
         return iter(chunks)
 
     def add(self, *figures: float) -> None:
-        """Adds values of a chunk, such as its number of tokens, to `sums`."""
+        """Adds the values of a chunk, such as its number of tokens, to `sums`."""
         before = self.sums or [0.0] * len(figures)
         self.sums = [x + y for x, y in zip(before, figures, strict=True)]
 
@@ -125,7 +126,8 @@ class PartialRecord:
 
 
 class FileSink(StreamSink):
-    """Writes lines to FILE.partial, which is renamed to FILE when all lines are written."""
+    """Sink that writes lines to FILE.partial, which is renamed to FILE when all lines are
+    written."""
 
     def __init__(
         self, path: Path, work: Mapping[str, str], *, resume: bool, on_failure: OnFailure
@@ -164,7 +166,7 @@ class FileSink(StreamSink):
                 if kind is None:
                     os.fsync(self._file.fileno())
             if kind is None:
-                os.replace(self._partial, self.path)  # complete or absent
+                os.replace(self._partial, self.path)  # the file is complete or absent
                 sync_folder(self.path.parent)
             elif self.on_failure != "delete" and self.finished_lines:
                 log.warning(
@@ -178,7 +180,7 @@ class FileSink(StreamSink):
             self._record.unlink(missing_ok=True)
 
     def _earlier_record(self, resume: bool) -> PartialRecord:
-        """Returns the record of a FILE.partial that is continued, otherwise an empty record.
+        """Returns the record of an existing FILE.partial to continue, otherwise an empty record.
 
         Raises UserError if FILE.partial exists and cannot be continued.
         """
@@ -211,7 +213,8 @@ class FileSink(StreamSink):
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Returns the differences between two outputs, such as `different settings`."""
+    """Returns a description of the differences between the work of two outputs, such as "different
+    settings"."""
     return [
         f"different {name}" for name in sorted({*before, *now}) if before.get(name) != now.get(name)
     ]
@@ -220,7 +223,7 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 def is_complete(name: str, line_count: int, numbered: bool) -> bool:
     """Returns whether an earlier run has written the complete output.
 
-    name: output file
+    name: path of the output file
     line_count: number of input lines
     numbered: whether each output line begins with the number of its input line, as in n-best lists
 

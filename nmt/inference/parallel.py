@@ -1,7 +1,8 @@
 """Decoding of several batches at the same time.
 
-On a CPU, two threads with a batch each finish sooner than two threads on the same batch. Threads on
-one batch divide small matrix multiplications and wait for each other after each of them.
+On a CPU, two threads with separate batches finish sooner than two threads on the same batch.
+Threads that share a batch divide small matrix multiplications, and wait for each other after each
+one.
 """
 
 import threading
@@ -12,7 +13,8 @@ from typing import TypeVar
 import torch
 
 MAX_WORKERS = 4
-"""Maximum number of batches decoded at the same time; more threads wait for Python's global lock.
+"""Maximum number of batches decoded at the same time. Further threads would wait for Python's
+global interpreter lock.
 """
 
 Item = TypeVar("Item")
@@ -22,14 +24,14 @@ Result = TypeVar("Result")
 def parallel_map(
     function: Callable[[Item], Result], items: Sequence[Item], device: torch.device
 ) -> Iterator[Result]:
-    """Yields the results of all items in order, computed in parallel on a CPU.
+    """Applies a function to all items, in parallel on a CPU, and yields the results in order.
 
-    The workers divide the caller's intra-op threads. The workers end with the call: OpenMP threads
-    that stay idle slow down the small matrix multiplications of other threads.
+    The worker threads divide the caller's intra-op threads. The workers end with the call, because
+    idle OpenMP threads slow down the small matrix multiplications of other threads.
 
-    function: function to apply
-    items: arguments of the calls
-    device: device of the function; items are processed one by one on a device other than a CPU
+    function: function to apply to each item
+    items: items to process
+    device: device of the computation; on a device other than a CPU, items are processed one by one
     """
     threads = torch.get_num_threads()
     workers = min(threads, MAX_WORKERS, len(items))
@@ -50,8 +52,8 @@ def parallel_map(
 
 
 def _limit_threads(threads: int) -> None:
-    """Sets the number of intra-op threads of the calling thread; reading it back applies it at
-    once.
+    """Sets the number of intra-op threads of the calling thread. Reading the number afterwards
+    makes the setting effective immediately.
     """
     torch.set_num_threads(threads)
     torch.get_num_threads()
@@ -64,8 +66,8 @@ def length_batches(
 
     indices: items to batch
     lengths: length of every item
-    max_positions: maximum number of positions in a batch, padding included; a longer item forms a
-        batch alone
+    max_positions: maximum number of positions per batch, padding included; a longer item forms a
+        batch of its own
     """
     batches: list[list[int]] = []
     for i in sorted(indices, key=lambda i: -lengths[i]):

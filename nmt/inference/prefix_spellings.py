@@ -1,4 +1,4 @@
-"""Spellings of a given prefix of a translation: all subword sequences that agree with the prefix.
+"""Spellings of a given prefix of a translation: all subword sequences that spell the prefix.
 
 The last subword may extend beyond the prefix, so that a prefix can end inside a word.
 """
@@ -12,13 +12,14 @@ from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import SPACE
 
 BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
-"""Pattern of a byte token, such as `<0x0A>`; the characters of its name are not text."""
+"""Regular expression for byte tokens, such as `<0x0A>`, whose names are not text."""
 LAST_CHARACTER = "\U0010ffff"
-"""Greatest Unicode character, the upper bound of a binary search in the sorted subwords."""
+"""Last Unicode character, the upper bound of a binary search in the sorted subwords."""
 
 
 class PrefixSpeller:
-    """Finds the subword sequences of prefixes in the target vocabulary of a tokenizer."""
+    """Finder of all subword sequences that spell a prefix, in the target vocabulary of a
+    tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -30,8 +31,8 @@ class PrefixSpeller:
     def spellings(self, prefix: str) -> tuple[Mapping[int, int], ...]:
         """Returns the allowed tokens at each character position of the normalised prefix.
 
-        Entry i maps each token that may follow at position i to the position after the token.
-        The prefix is complete at position `len(result)`. The result is empty for a prefix without
+        Entry i maps each token that may begin at position i to the position after the token. The
+        prefix is complete at position `len(result)`. The result is empty for a prefix without
         words. Entry 0 is empty if the vocabulary cannot spell the prefix.
         """
         text = self.tokenizer.target_spelling(prefix)
@@ -39,7 +40,7 @@ class PrefixSpeller:
             return ()
         if prefix[-1].isspace():
             text += SPACE  # the last word is complete
-        # from each character, token → next character
+        # at each character position: token → position after the token
         graph: list[dict[int, int]] = [{} for _ in text]
         for start in reversed(range(len(text))):
             for end in range(start + 1, min(len(text), start + self._longest + 1)):
@@ -52,7 +53,8 @@ class PrefixSpeller:
         return tuple(graph)
 
     def _beginning_with(self, text: str) -> list[int]:
-        """Returns the ids of the tokens whose text begins with `text` or is equal to it."""
+        """Returns the ids of the tokens that begin with `text`, including a token equal to
+        `text`."""
         first = bisect_left(self._pieces, text)
         last = bisect_left(self._pieces, text + LAST_CHARACTER)
         return [

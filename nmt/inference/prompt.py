@@ -1,4 +1,5 @@
-"""Interactive translation at a terminal, with commands about the last translation."""
+"""Interactive translation at a terminal, with commands that show details of the last
+translation."""
 
 import contextlib
 import math
@@ -16,18 +17,18 @@ Type a sentence to translate it. Commands about the last translation:
   :attention   source words with the greatest attention weights for each translated word
 Arrow keys recall lines. Ctrl-D quits. Put a space before a sentence that begins with a colon."""
 MAX_ATTENDED = 3
-"""Maximum number of source words that `:attention` shows for a target word."""
+"""Maximum number of source words that the command `:attention` shows for a target word."""
 MIN_WEIGHT = 0.05
-"""Smallest attention weight that `:attention` shows, from 0 to 1."""
+"""Minimum attention weight that the command `:attention` shows, 0 to 1."""
 
 
 class Prompt:
     """Interactive translation loop: reads lines, prints translations and answers to commands.
 
     translator: translator of the lines
-    units: units of the attention weights, words or subwords
-    read: returns a line of input for a given prompt string, or raises EOFError
-    `say`: prints a line of output
+    units: units of the attention weights: words or subwords
+    read: function that prints a prompt string and returns a line of input, or raises EOFError
+    `say`: function that prints a line of output
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Prompt:
         self._last: tuple[str, Translation] | None = None
 
     def run(self) -> None:
-        """Answers lines until the input ends. Errors in a line are printed."""
+        """Reads lines and prints the answers until the input ends. Errors in a line are printed."""
         while True:
             try:
                 line = self._read("> ")
@@ -79,7 +80,8 @@ class Prompt:
         self._say(translation.text)
 
     def _score(self, line: str, translation: Translation) -> None:
-        """Prints the probability of each subword, and the other hypotheses of the search."""
+        """Prints the probability of each subword of the last translation, and the other hypotheses
+        of the search."""
         decoding = translation.details[0]
         tokens = translation.hypotheses[0].tokens
         pieces = [*self.translator.tokenizer.target_pieces(tokens), "</s>"]
@@ -95,7 +97,8 @@ class Prompt:
                 self._say(f"{hypothesis.log_prob:.2f}  {text}")
 
     def _attention(self, line: str, translation: Translation) -> None:
-        """Prints the source words with the greatest attention weights for each translated word."""
+        """Prints, for each word of the last translation, the source words with the greatest
+        attention weights."""
         if not self.translator.attends:
             self._say("the model has no attention (decoder=fixed)")
             return

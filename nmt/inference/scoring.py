@@ -28,7 +28,7 @@ NBEST_LINE = re.compile(
     r"(\|\|\|\s*[-+.\deinfa]+\s*)?"  # total score of the hypothesis
     r"(\|\|\|[-=\d\s]*)?",  # word alignment of the hypothesis
 )
-"""Pattern of a line of an n-best list in Moses format; the text of the hypothesis may contain |||.
+"""Regular expression for a line of an n-best list in Moses format. The hypothesis may contain |||.
 """
 
 
@@ -38,8 +38,8 @@ class ScoredPair:
 
     source: source sentence
     target: translation
-    nbest_entry: number, text and features from an n-best list, without the score (None: no n-best
-        list)
+    nbest_entry: number, text and features of an n-best list entry, without the score; None if the
+        pair is not from an n-best list
     """
 
     source: str
@@ -62,19 +62,19 @@ def score_files(
 ) -> float:
     """Writes the log-probability of each translation. Returns the perplexity of all translations.
 
-    load: returns the translator
-    ranks: all processes that share the work
+    load: function that returns the translator
+    ranks: processes (ranks) that share the work
     source: file of source sentences, one per line
-    target: file of translations, one per line (None: `nbest` is used)
-    nbest: n-best list in Moses format (None: `target` is used)
+    target: file of translations, one per line; None to score `nbest`
+    nbest: file with an n-best list in Moses format; None to score `target`
     errors: handling of lines that are not UTF-8
-    output: output file (None: stdout)
+    output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
-    format: `text` (a log-probability per line) or `jsonl` (with tokens); n-best lists keep their
-        format
+    format: `text` for a log-probability per line, or `jsonl` for JSON objects with the tokens;
+        n-best lists keep their format
     normalize: `average` divides the log-probability by the number of tokens, </s> included
 
-    Raises UserError if the files do not belong together.
+    Raises UserError if the files do not match, e.g. differ in length.
     """
     files = find_file(source), find_file(str(target or nbest))
     pairs_of = _aligned if target else _of_list
@@ -107,7 +107,7 @@ def _line(
     format: str,
     normalize: str,
 ) -> str:
-    """Returns the output line of one translation."""
+    """Returns the output line with the score of one translation."""
     log_prob = result.log_prob
     if candidate.nbest_entry is not None:
         return f"{candidate.nbest_entry} nmt= {log_prob:.6f} ||| {log_prob:.6f}"
@@ -127,7 +127,7 @@ def _aligned(source: Path, target: Path, errors: Errors) -> Iterator[ScoredPair]
 
 
 def _of_list(source: Path, nbest: Path, errors: Errors) -> Iterator[ScoredPair]:
-    """Yields the hypotheses of an n-best list with their source sentences.
+    """Yields the hypotheses of an n-best list, each with its source sentence.
 
     Raises UserError if the list is empty, or its sentence numbers do not ascend.
     """

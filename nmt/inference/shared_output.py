@@ -28,17 +28,18 @@ from nmt.storage.lock import Lock
 
 Chunk = TypeVar("Chunk")
 BLOCKS = 100
-"""Number of blocks of an input with small blocks; enough to balance ranks of different speed."""
+"""Number of blocks into which a small input is divided, enough to balance ranks of different
+speed."""
 MOST_CHUNKS = 10
-"""Maximum number of chunks in a block; about two minutes of work, which are lost if a rank is
-killed.
+"""Maximum number of chunks in a block, about two minutes of work. If a rank is killed, the work on
+its block is lost.
 """
 MANIFEST = "manifest.json"
 """Name of the file in a folder of parts that describes the work: models, inputs and settings."""
 
 
 def in_parts(ranks: Ranks, output: str | None) -> bool:
-    """Returns whether the output is written as parts: with several ranks or an output folder."""
+    """Returns whether the output is written as part files, i.e. by several ranks or to a folder."""
     return ranks.several or str(output).endswith("/")
 
 
@@ -50,17 +51,19 @@ def sink_of(
     resume: bool = False,
     on_failure: OnFailure = "delete",
 ) -> contextlib.AbstractContextManager[StreamSink]:
-    """Returns the destination of output lines: parts for several ranks or a folder, otherwise a
-    file.
+    """Returns the sink of output lines: part files for several ranks or an output folder, otherwise
+    a single file or stream.
 
-    ranks: all processes that share the work
-    output: file, pipe, device, or a folder for parts that ends with / (None: stdout)
+    ranks: processes (ranks) that share the work
+    output: path of a file, pipe or device, or of a folder for part files, which ends with /; None
+        writes to stdout
     line_count: number of input lines
     work: names and hashes of everything that the output depends on
     resume: whether to continue an interrupted output file
     on_failure: treatment of an incomplete output file, as in `open_sink`
 
-    Raises UserError as `open_sink` does, and if the ranks have different work or stdout as output.
+    Raises the UserErrors of `open_sink`, and UserError if the ranks have different work or share
+    stdout as output.
     """
     if not in_parts(ranks, output):
         return open_sink(output, work=work, resume=resume, on_failure=on_failure)
@@ -73,12 +76,12 @@ def sink_of(
 
 
 class PartsSink(StreamSink):
-    """Writes the output of each block of input chunks to a part file.
+    """Sink that writes the output of each block of input chunks to a part file.
 
-    folder: folder of the parts
-    chunk_count: number of chunks of the input
+    folder: folder of the part files
+    chunk_count: number of chunks in the input
     block_size: number of chunks in a block
-    ranks: all processes that share the work
+    ranks: processes (ranks) that share the work
     """
 
     def __init__(self, folder: Path, chunk_count: int, block_size: int, ranks: Ranks) -> None:
@@ -117,9 +120,9 @@ class PartsSink(StreamSink):
 def _shared(
     ranks: Ranks, output: str, line_count: int, work: Mapping[str, str]
 ) -> Iterator[StreamSink]:
-    """Yields a sink of parts, which are joined at the end unless `output` is a folder.
+    """Yields a sink of part files, and joins the files at the end unless `output` is a folder.
 
-    After a UserError, all ranks stop when they have finished their current blocks.
+    After a UserError, each rank stops when its current block is finished.
     """
     ranks.agree("work", dict(work), "give all processes the same model, files and settings")
     chunk_count = math.ceil(line_count / CHUNK)
@@ -157,7 +160,7 @@ def _shared(
             for part in sink.parts:
                 whole.copy(part)
     if whole is not None:
-        # Delete the manifest last: parts without a manifest are of unknown origin.
+        # The manifest is deleted last, because parts without a manifest are of unknown origin.
         for file in sorted(folder.glob("part-*")):
             file.unlink()
         (folder / MANIFEST).unlink()
@@ -165,9 +168,10 @@ def _shared(
 
 
 def _claim_folder(folder: Path, work: Mapping[str, str]) -> None:
-    """Creates a folder of parts and its manifest.
+    """Creates a folder for part files, with its manifest.
 
-    Raises UserError if the folder cannot be created or contains other files or parts of other work.
+    Raises UserError if the folder cannot be created, or contains other files or parts of other
+    work.
     """
     try:
         folder.mkdir(exist_ok=True)
@@ -192,7 +196,7 @@ def _claim_folder(folder: Path, work: Mapping[str, str]) -> None:
 
 
 def _summed(parts: Sequence[Path], folder: Path) -> list[float]:
-    """Returns the sums over all parts. Raises UserError if a part file is missing."""
+    """Returns the sums over all part files. Raises UserError if a part file is missing."""
     if absent := [part for part in parts if not part.exists()]:
         raise UserError(f"{absent[0]}: not found; all machines must share the folder {folder}")
     figures = [part.with_suffix(".json") for part in parts]

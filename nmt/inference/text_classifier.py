@@ -19,7 +19,7 @@ from nmt.tokenizer.words import Units
 
 log = logging.getLogger(__name__)
 BATCH_TOKENS = 8000
-"""Maximum number of token positions in a batch, padding included."""
+"""Maximum number of token positions per batch, padding included."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Reading:
     """Output of the classifier for a list of texts.
 
     probabilities: [texts, labels]
-    row_weights: attention weights of the tokens in each encoder row, the mean over hops; a row is a
-        text or a sentence (None without attention)
+    row_weights: attention weights of the tokens in each encoder row, averaged over the hops; None
+        without attention. A row is a text or, with hierarchical pooling, a sentence
     """
 
     probabilities: np.ndarray
@@ -36,13 +36,13 @@ class Reading:
 
 
 class TextClassifier:
-    """A text classifier: a network in evaluation mode and its tokenizer.
+    """Text classifier: a network in evaluation mode with its tokenizer.
 
     The weights must not change while the object is in use.
 
     model: classification network
     tokenizer: tokenizer of the network
-    max_tokens: maximum number of tokens of a text; longer texts are cut, with a warning
+    max_tokens: maximum number of tokens per text; longer texts are truncated, with a warning
     """
 
     def __init__(self, model: Seq2Label, tokenizer: Tokenizer, *, max_tokens: int) -> None:
@@ -56,7 +56,7 @@ class TextClassifier:
 
     @property
     def attends(self) -> bool:
-        """Whether the classifier has attention, which gives the importance of each word."""
+        """Whether the classifier has attention weights, which are the importances of the words."""
         return self.model.pooling.attends
 
     @overload
@@ -72,8 +72,8 @@ class TextClassifier:
     ) -> Classified | list[Classified]:
         """Returns the labels, probabilities and word importances of each text.
 
-        lines: list of texts, or one string for one result; an empty text is classified as EOS
-        units: units of the importances, words or subwords
+        lines: list of texts, or one string for one result; an empty text is read as a single EOS
+        units: units of the importances: words or subwords
         """
         if isinstance(lines, str):
             return self.classify([lines], units)[0]
@@ -101,7 +101,8 @@ class TextClassifier:
         return answers
 
     def probabilities(self, lines: str | Sequence[str]) -> np.ndarray:
-        """Returns the label probabilities, [texts, labels], or [labels] for a single string."""
+        """Returns the label probabilities as a tensor [texts, labels], or [labels] for a single
+        string."""
         if isinstance(lines, str):
             return self.probabilities([lines])[0]
         return self._read(self._encode(check_lines(lines))).probabilities
@@ -143,11 +144,11 @@ class TextClassifier:
     ) -> tuple[list[str], np.ndarray]:
         """Returns the units of one text and the attention weight of each unit.
 
-        line: text
-        documents: encoded texts
+        line: text to split into units
+        documents: tokenised texts
         number: index of the text in `documents`
-        row_weights: attention weights in each row
-        units: units of the result, words or subwords
+        row_weights: attention weights of the tokens in each encoder row
+        units: units of the result: words or subwords
         """
         words: list[str] = []
         shares = [np.zeros(0)]

@@ -19,9 +19,9 @@ TokenIds = tuple[int, ...]
 class Constraint:
     """Lexical constraints on one translation.
 
-    prefix: text that the translation begins with
-    required: words or phrases that the translation contains
-    forbidden: words or phrases that the translation does not contain
+    prefix: text with which the translation must begin
+    required: words or phrases that the translation must contain
+    forbidden: words or phrases that the translation must not contain
     """
 
     prefix: str = ""
@@ -35,17 +35,19 @@ class Constraint:
         continuing: frozenset[int],
         spare_tokens: int,
     ) -> Request:
-        """Returns the search request with this constraint, encoded as target ids.
+        """Returns a search request with this constraint added, encoded as target token ids.
 
-        request: request without constraints
-        speller: finds the subword sequences of the prefix
+        request: search request without constraints
+        speller: finder of the subword sequences that spell the prefix
         continuing: ids of subwords that continue a word
-        spare_tokens: number of tokens that a translation may have in addition to the required ones
+        spare_tokens: number of tokens that a translation may have beyond prefix and required
+            phrases
 
-        Raises UserError if the vocabulary cannot spell a text or the constraint contradicts itself.
+        Raises UserError if the vocabulary cannot spell a phrase or the constraint contradicts
+        itself.
         """
         tokenizer = speller.tokenizer
-        # Required texts are whole words. A prefix may end inside a word.
+        # Required phrases consist of whole words. A prefix may end inside a word.
         texts = [self.prefix, *self.required]
         prefix, *required = (tuple(ids) for ids in tokenizer.encode_target(texts))
         spellings = speller.spellings(self.prefix)
@@ -63,7 +65,7 @@ class Constraint:
         )
         for sequence in [prefix, *required]:
             _check_allowed(sequence, forbidden, tokenizer)
-        # The length limit of a short source must not cut the required texts.
+        # The length limit of a short source must not truncate the required phrases.
         needed = len(prefix) + sum(map(len, required)) + spare_tokens
         return replace(
             request,
@@ -90,12 +92,13 @@ def _check_allowed(sequence: TokenIds, forbidden: Sequence[TokenIds], tokenizer:
 class ForcedDecoding:
     """Token probabilities and attention weights of a given translation under the model.
 
-    log_probs: [tokens + EOS] natural-log probabilities
-    weights: [tokens + EOS, source + EOS] attention, the mean over heads (None without attention)
-    heads: [heads, tokens + EOS, source + EOS] attention of each head; only for a single model with
-        several heads
-    places: [tokens + EOS, rows, columns] attention to the grid cells of an image. For each token,
-        `weights` and `places` together sum to 1
+    log_probs: [tokens + EOS] log-probabilities of the tokens, in nats
+    weights: [tokens + EOS, source + EOS] attention weights, averaged over the heads; None without
+        attention
+    heads: [heads, tokens + EOS, source + EOS] attention weights of each head; None unless a single
+        model has several heads
+    places: [tokens + EOS, rows, columns] attention weights of the grid cells of an image; None for
+        a source without image. For each token, `weights` and `places` together sum to 1
     """
 
     log_probs: np.ndarray
@@ -129,13 +132,13 @@ def perplexity(log_prob: float, tokens: int) -> float:
 
 @dataclass(frozen=True)
 class Translation:
-    """Hypotheses of one input line.
+    """Translation of one input line: all hypotheses of the search.
 
-    source: source ids
+    source: source token ids
     hypotheses: hypotheses, best first; empty for a line without words
     texts: text of each hypothesis
-    details: token probabilities and attention of the best hypotheses; their number is the
-        `details_of` of the call
+    details: token probabilities and attention weights of the best hypotheses, as many as the
+        argument `details_of` of `Translator.translations` requests
     """
 
     source: Sequence[int]

@@ -42,34 +42,35 @@ from nmt.tokenizer.words import Units, words
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 ProgressCallback = Callable[[int], object]
-"""Progress callback; its argument is the number of newly finished lines."""
+"""Type of progress callbacks: functions of the number of newly finished lines."""
 FORCED_TOKENS = 4000
-"""Maximum number of target positions, padding included, in a batch of forced decoding."""
+"""Maximum number of target positions per batch of forced decoding, padding included."""
 
 
 def no_progress(lines: int) -> None:
-    """Does nothing; the default progress callback."""
+    """Default progress callback, which does nothing."""
 
 
 class Translator:
-    """Translator of text: a model or an ensemble, a tokenizer and a search.
+    """Translator of text: a model or an ensemble, with its tokenizer and a search.
 
     The models are in evaluation mode; their weights must not change while the translator is in use.
     Several threads may use one translator at the same time.
 
-    models: a model, or the members of an ensemble
+    models: single model, or the members of an ensemble
     tokenizer: tokenizer of the models
     search: search algorithm, such as beam search
-    batch_tokens: maximum number of source positions in a batch, padding included
-    max_length_factor, max_length_offset: a translation has at most
-        factor · source tokens + offset tokens
-    max_source: maximum number of source tokens of a line; longer lines are cut, with a warning
+    batch_tokens: maximum number of source positions per batch, padding included
+    max_length_factor, max_length_offset: limit of the translation length,
+        factor · source tokens + offset, in tokens
+    max_source: maximum number of source tokens per line; longer lines are truncated, with a warning
     unknown: treatment of unknown words: `mark`, `drop` or `copy` (nmt/inference/unknown_words.py)
-    lexicon: translations of source words that replace unknown words, for unknown="copy"
-    precision: number format of the weights
-    averaging: mean of the ensemble members' probabilities or log-probabilities
-    shares: weight of each ensemble member, in any scale (default: equal weights)
-    languages: names of the source and target languages, for messages
+    lexicon: mapping from source words to the translations that replace unknown words, for
+        unknown="copy"
+    precision: number format of the weights: float32, bfloat16 or int8
+    averaging: quantity of the ensemble members that is averaged: probability or log_probability
+    shares: weight of each ensemble member, normalised to sum 1; None for equal weights
+    languages: names of the source and target languages, quoted in messages
 
     Raises UserError if the models do not support the options.
     """
@@ -130,7 +131,8 @@ class Translator:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields errors for `unknown=copy` without attention or without source words."""
+        """Yields an error for `unknown=copy` if the model has no attention or reads no source
+        words."""
         key = "translation.unknown"
         if run.value(key) != "copy":
             return
@@ -147,7 +149,7 @@ class Translator:
     def with_whole_beam(self) -> Translator:
         """Returns a translator whose search returns all hypotheses of its beam.
 
-        Searches without a beam, or with `n_best` above 1, stay unchanged.
+        Searches without a beam, and searches with `n_best` above 1, are not changed.
         """
         search = copy.copy(self.search)
         if hasattr(search, "width") and getattr(search, "n_best", None) == 1:
@@ -160,7 +162,7 @@ class Translator:
 
     @cached_property
     def encoder_hash(self) -> str:
-        """SHA-256 of the encoder weights of the first model."""
+        """SHA-256 hash of the encoder weights of the first model."""
         digest = hashlib.sha256()
         for name, weight in sorted(self.models[0].encoder.state_dict().items()):
             digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
@@ -179,9 +181,10 @@ class Translator:
     def translate(
         self, lines: str | Sequence[str], progress: ProgressCallback = no_progress
     ) -> str | list[str]:
-        """Returns one translation per line, an empty string for a line without words.
+        """Translates lines. Returns one translation per line, an empty string for a line without
+        words.
 
-        lines: list of lines, or one string for one translation; lines are not split into sentences
+        lines: list of lines, or a single string; lines are not split into sentences
         progress: called after each batch with the number of lines in the batch
         """
         if isinstance(lines, str):
@@ -193,7 +196,7 @@ class Translator:
     ) -> Callable[[Mapping[str, Sequence[str]]], dict[str, list[str]]]:
         """Returns a function that adds translations to a dataset of the `datasets` library.
 
-        Use: `dataset.map(translator.for_column("de"), batched=True)`.
+        Example: `dataset.map(translator.for_column("de"), batched=True)`.
 
         source: name of the column to translate
         translation: name of the new column
@@ -224,10 +227,11 @@ class Translator:
         details_of: int = 0,
         progress: ProgressCallback = no_progress,
     ) -> Translation | list[Translation]:
-        """Returns all hypotheses that the search finds for each line, with their texts.
+        """Translates lines. Returns all hypotheses that the search finds for each line, with their
+        texts.
 
-        lines: list of lines, or one string for one result
-        constraints: one constraint per line (None: no constraints)
+        lines: list of lines, or a single string for a single result
+        constraints: one constraint per line; None for no constraints
         details_of: number of best hypotheses of each line for which token probabilities and
             attention weights are computed
         progress: called after each batch with the number of lines in the batch
@@ -262,14 +266,14 @@ class Translator:
         return self._with_replaced_unknown_words(lines, translations)
 
     def encode(self, lines: Sequence[str]) -> list[Sequence[int]]:
-        """Returns the source ids of each line, cut to `max_source` tokens.
+        """Returns the source token ids of each line, truncated to `max_source` tokens.
 
         Raises TypeError if `lines` is a single string.
         """
         return self._encode(check_lines(lines))
 
     def request(self, source: Sequence[int]) -> Request:
-        """Returns the search request of an encoded line: its length limit and random seed."""
+        """Returns the search request of an encoded line, with its length limit and random seed."""
         limit = int(self.max_length_factor * length_of(source)) + self.max_length_offset
         seed = zlib.crc32(np.asarray(source, np.int64).tobytes())  # the same samples in every batch
         return Request(max_length=limit, seed=zlib.crc32(picture_of(source).encode(), seed))
@@ -348,8 +352,8 @@ class Translator:
     def _with_texts(
         self, sources: list[Sequence[int]], hypotheses: list[list[Hypothesis]]
     ) -> list[Translation]:
-        """Returns translations, reranked by their texts if the search does so, otherwise without
-        repeats.
+        """Returns the translations with the texts of their hypotheses. Hypotheses are reranked by
+        text if the search supports it (MBR); otherwise, repeated texts are removed.
         """
         texts = iter(self.tokenizer.decode([h.tokens for several in hypotheses for h in several]))
         translations = [
@@ -361,9 +365,10 @@ class Translator:
         return self._without_repetition(translations)
 
     def _without_repetition(self, translations: list[Translation]) -> list[Translation]:
-        """Removes hypotheses with the text of a better hypothesis, but other subwords."""
+        """Removes hypotheses whose text is equal to that of a better hypothesis, but split into
+        other subwords."""
         if getattr(self.search, "repeats", False):
-            return translations  # the search draws samples, which may repeat
+            return translations  # the search draws samples, in which duplicates are kept
         return [_distinct(translation) for translation in translations]
 
     def _add_details(
@@ -436,9 +441,9 @@ class Translator:
         attention: bool = True,
         progress: ProgressCallback = no_progress,
     ) -> list[ForcedDecoding]:
-        """Returns token probabilities and attention weights of given translations.
+        """Returns the token probabilities and attention weights of given translations.
 
-        sources, targets: token ids; an empty source or target counts as </s>
+        sources, targets: token ids of each sentence pair; an empty source or target is read as </s>
         attention: whether to return attention weights
         progress: called after each batch with the number of lines in the batch
         """
@@ -463,8 +468,8 @@ class Translator:
         """Returns the attention map of a text and its translation.
 
         text: source text
-        translation: given translation (default: the translation by the model)
-        units: units of the map, words or subwords
+        translation: given translation; None uses the model's own translation
+        units: units of the map: words or subwords
 
         Raises UserError if the model has no attention or the text has no words.
         """
@@ -494,10 +499,10 @@ class Translator:
 
         lines: source lines; lines without a translation are left out
         translations: translation of each line, computed with details_of=1
-        name: name of this model in the maps
+        name: name of this model, shown in the maps
         others: further translators by name; each is forced to produce the given translations, and
             is left out if it has no attention
-        units: units of the maps, words or subwords; several heads are shown separately
+        units: units of the maps: words or subwords; several heads are shown separately
 
         Raises UserError if the units are subwords and a model has another tokenizer.
         """
@@ -539,9 +544,9 @@ class Translator:
 
         lines: source lines
         texts: translation of each line
-        units: units of the maps, words or subwords
+        units: units of the maps: words or subwords
         progress: called after each batch with the number of lines in the batch
-        name: name of the model in the maps
+        name: name of the model, shown in the maps
         """
         sources = self.encode(lines)
         targets = self.tokenizer.encode_target(list(texts))
@@ -556,7 +561,7 @@ class Translator:
         activity: str,
         progress: ProgressCallback,
     ) -> Iterator[tuple[int, Result]]:
-        """Yields (line number, result) for every line of the batches, batch by batch."""
+        """Processes lines in batches, and yields (line index, result) for every line."""
         results = parallel_map(function, batches, self.networks.device)
         with Progress(activity, sum(map(len, batches)), "lines") as step:
             for batch, batch_results in zip(batches, results, strict=True):
@@ -574,7 +579,7 @@ def _reranked(translation: Translation, search: Reranker) -> Translation:
 
 
 def _distinct(translation: Translation) -> Translation:
-    """Returns the translation with only the first hypothesis of each text."""
+    """Returns the translation without hypotheses whose text repeats that of a better hypothesis."""
     first_ranks: dict[str, int] = {}
     for rank, text in enumerate(translation.texts):
         first_ranks.setdefault(text, rank)

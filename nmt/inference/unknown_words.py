@@ -1,6 +1,6 @@
 """Replacement of unknown words in translations (Luong, Sutskever et al. 2015; Jean et al. 2015).
 
-mark    keeps ⁇, the tokenizer's mark of an unknown word
+mark    keeps ⁇, with which the tokenizer marks an unknown word
 drop    removes the word; a translation of unknown words only is empty
 copy    inserts the source word with the greatest attention, or its translation in a lexicon
 """
@@ -20,10 +20,10 @@ MARK = "⁇"
 
 
 def read_lexicon(path: str) -> dict[str, str]:
-    """Reads a lexicon file: each line is a source word, a tab and its translation.
+    """Reads a lexicon file, whose lines consist of a source word, a tab and a translation.
 
-    The first line of a source word is used. Raises UserError with the line number for a malformed
-    line.
+    If a source word has several lines, the first one is used. Raises UserError with the line number
+    for a malformed line.
     """
     file = find_file(path)
     lexicon: dict[str, str] = {}
@@ -45,14 +45,14 @@ def filled(
 ) -> str:
     """Returns a translation with its unknown words replaced.
 
-    text: translation, with a MARK for each unknown token
-    tokens: ids of the translation
-    weights: [tokens + EOS, source tokens + EOS] attention (None: unknown words are dropped)
-    piece_words: range of words, counted from 0, that each source token belongs to
+    text: translation, with the mark ⁇ for each unknown token
+    tokens: token ids of the translation
+    weights: [tokens + EOS, source tokens + EOS] attention weights; None drops unknown words
+    piece_words: range of source words (from 0) to which each source token belongs
     words: source words
     lexicon: translations of source words; words that are not in the lexicon are copied
 
-    Adjacent unknown tokens that attend to the same word become one word.
+    Adjacent unknown tokens that attend to the same source word are replaced by one word.
     """
     parts = text.split(MARK)
     unknown_steps = [step for step, token in enumerate(tokens) if token == UNK]

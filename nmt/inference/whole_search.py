@@ -1,7 +1,8 @@
 """Whole beam search in C++ (model/native/beam_search.cpp), for the networks that it supports.
 
-The result is equal to `breadth_first_search` with a `ModelStep`. No Python code runs between two
-decoder steps. Python code takes most of the time for single sentences, and delays other threads.
+The result is equal to that of `breadth_first_search` with a `ModelStep`. No Python code runs
+between two decoder steps; for single sentences, Python code would take most of the time and delay
+other threads.
 """
 
 from collections.abc import Sequence
@@ -21,13 +22,14 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.search.penalty import Penalty, PenaltyName
 
 TABLE = 2**24
-"""Maximum number of float32 entries in the precomputed table of GRU gates; 64 MB."""
+"""Maximum number of float32 entries in the precomputed table of GRU input gates (64 MB)."""
 LOGITS = 2**19
-"""Number of logits ranked at a time; 2 MB of float32, which fit in the processor's cache."""
+"""Number of logits ranked at a time: 2 MB in float32, which fit in the processor's cache."""
 
 
 def computes(model: Seq2Seq, memory: Prepared) -> bool:
-    """Returns whether the C++ extension supports beam search for a network and this memory."""
+    """Returns whether the C++ extension supports beam search with a network and an encoder
+    memory."""
     decoder: Any = model.decoder
     weights = current_weights()
     if type(decoder) is not Luong or weights is None or not native(memory.values):
@@ -58,7 +60,8 @@ def whole_search(
     n_best: int,
     penalty: Penalty,
 ) -> list[list[Hypothesis]]:
-    """Returns the `n_best` hypotheses of each sentence, best first, like `breadth_first_search`."""
+    """Runs a beam search in C++. Returns the `n_best` hypotheses of each sentence, best first, like
+    `breadth_first_search`."""
     decoder: Any = model.decoder
     layer = decoder.layers.layers[0]
     limits = torch.tensor([request.max_length for request in requests])  # [B]
@@ -68,7 +71,7 @@ def whole_search(
     words = torch.empty(len(requests), n_best, longest, dtype=torch.int64)
     log_probs = torch.empty(len(requests), n_best, dtype=torch.float64)
     scores = torch.empty_like(log_probs)
-    counts = torch.empty_like(limits)  # [B], hypotheses that were found
+    counts = torch.empty_like(limits)  # [B], number of hypotheses
     values = memory.values.contiguous()
     vocabulary = model.output.out_features
     weights = current_weights()
@@ -98,8 +101,8 @@ def whole_search(
 def _tables(model: Seq2Seq, is_low: bool) -> list[Tensor]:
     """Returns the tensors that the C++ beam search reads.
 
-    The first tensor has the input part of the GRU gates for each target token, W_ih E y + b_ih
-    [V, 3Q]. It is followed by the weights and biases of the three matrix multiplications of a step.
+    The first tensor [V, 3Q] contains the GRU input gates of each target token, W_ih E y + b_ih. The
+    next tensors are the weights and biases of the three matrix multiplications of a decoder step.
     """
     decoder: Any = model.decoder
     layer = decoder.layers.layers[0]

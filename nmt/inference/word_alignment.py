@@ -2,7 +2,7 @@
 scores against a gold standard.
 
 The weight between two words is the sum over the source word's subwords and the mean over the target
-word's subwords. Weights of `</s>` are separate: they mark the end of a sentence, not a word.
+word's subwords. The weights of `</s>`, which is not a word, are kept separately.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,12 @@ NEIGHBORS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1
 
 @dataclass(frozen=True)
 class WordAlignment:
-    """Alignment weights between words; each row of `weights` plus its `to_end` sums to 1.
+    """Alignment weights between words. For each target word, `weights` and `to_end` together sum to
+    1.
 
-    weights: [target words, source words]
+    weights: [target words, source words] weight of each source word for each target word
     to_end: [target words] weight of the source's `</s>` for each target word
-    at_end: [source words] weights while the target's `</s>` is predicted
+    at_end: [source words] weight of each source word for the target's `</s>`
     """
 
     weights: np.ndarray
@@ -32,9 +33,10 @@ class WordAlignment:
     at_end: np.ndarray
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Returns a pair (source word, target word) for each target word, numbered from 0.
+        """Returns one pair (source word, target word) for each target word, with words numbered
+        from 0.
 
-        The source word is the one with the greatest weight.
+        The source word of a pair is the one with the greatest weight.
         """
         if not self.weights.size:
             return []
@@ -47,10 +49,11 @@ def by_word(
     target_words: Sequence[range],
     sizes: tuple[int, int],
 ) -> np.ndarray:
-    """Returns the weights between words, [target words + </s>, source words + </s>].
+    """Converts attention weights from tokens to words, [target words + </s>, source words + </s>].
 
-    weights: [target tokens + </s>, source tokens + </s>]; words in the same token share its weight
-    source_words, target_words: range of words, counted from 0, that each token belongs to
+    weights: attention weights between tokens, [target tokens + </s>, source tokens + </s>]; words
+        in the same token share its weight
+    source_words, target_words: range of words (from 0) to which each token belongs
     sizes: number of source words and number of target words
     """
     source_shares = _membership(source_words, sizes[0])  # [source pieces + 1, source words + 1]
@@ -62,9 +65,8 @@ def by_word(
 
 
 def _membership(piece_words: Sequence[range], word_count: int) -> np.ndarray:
-    """Returns the membership matrix [tokens + </s>, words + </s>].
-
-    An entry is 1 where the token belongs to the word, otherwise 0.
+    """Returns the membership matrix [tokens + </s>, words + </s>]: 1 where a token belongs to a
+    word, otherwise 0.
     """
     membership = np.zeros((len(piece_words) + 1, word_count + 1))
     for piece, words in enumerate(piece_words):
@@ -79,18 +81,19 @@ def merge(
     target_words: Sequence[range],
     sizes: tuple[int, int],
 ) -> WordAlignment:
-    """Returns the word alignment of `by_word`, with the weights of </s> in separate fields."""
+    """Returns the word alignment computed by `by_word`, with the weights of </s> in separate
+    fields."""
     table = by_word(weights, source_words, target_words, sizes)
     return WordAlignment(weights=table[:-1, :-1], to_end=table[:-1, -1], at_end=table[-1, :-1])
 
 
 def symmetrize(forward: Links, backward: Links, how: Symmetrization) -> Links:
-    """Combines the alignments of both directions into one (Och & Ney 2003).
+    """Combines the word alignments of both translation directions into one (Och & Ney 2003).
 
-    forward, backward: links from the two directions
-    how: `intersection`, `union`, `forward` or `backward` alone, or `grow_diag`, which extends the
-        intersection by neighbouring links of the union, diagonal neighbours included. A link is
-        added if its source word or its target word has no link yet (Koehn et al. 2003).
+    forward, backward: links of both directions, as pairs (source word, target word)
+    how: `intersection`, `union`, `forward` or `backward` alone, or `grow_diag`. The method
+        `grow_diag` extends the intersection by neighbouring links of the union, diagonal neighbours
+        included, if their source or target word has no link yet (Koehn et al. 2003).
     """
     if how == "intersection":
         return forward & backward
@@ -127,7 +130,7 @@ class AlignmentScores(NamedTuple):
 
     precision: fraction of the predicted links that are possible links
     recall: fraction of the sure links that are predicted
-    error_rate: alignment error rate; 0 is perfect
+    error_rate: alignment error rate; lower is better
     """
 
     precision: float
@@ -138,10 +141,10 @@ class AlignmentScores(NamedTuple):
 def compare_links(
     alignments: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]
 ) -> AlignmentScores:
-    """Returns the scores of a corpus, with A the predicted, S the sure and P ⊇ S the possible
-    links.
+    """Returns the alignment scores of a corpus.
 
-    Precision is |A∩P| / |A|, recall |A∩S| / |S|, error rate 1 − (|A∩S| + |A∩P|) / (|A| + |S|).
+    For predicted links A, sure links S and possible links P ⊇ S, the precision is |A∩P| / |A|, the
+    recall |A∩S| / |S|, and the error rate 1 − (|A∩S| + |A∩P|) / (|A| + |S|).
     Precision without predicted links and recall without sure links are 1.
     """
     found_sure = found_possible = num_links = num_sure = 0

@@ -1,4 +1,5 @@
-"""Explanations of translations: attention, alternatives, search tree, occlusion, similar sentences.
+"""Explanations of translations: attention, alternative tokens, search tree, occlusion, and similar
+training sentences.
 
 Reading order: explanation, search_tree, the rest in any order.
 """

@@ -1,4 +1,5 @@
-"""Explanation of one translation: attention weights, alternatives of each token and search tree."""
+"""Explanation of one translation: attention weights, alternatives for each token, and search
+tree."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,22 +14,23 @@ from nmt.inference.translator import Translator
 from nmt.search.constrained import Constrained
 
 ALTERNATIVES = 12
-"""Number of next tokens shown at each node of the search tree."""
+"""Number of most probable next tokens shown at each node of the search tree."""
 SPARE_TOKENS = 10
-"""Number of tokens that a translation may have after a given prefix, even for a short source."""
+"""Minimum number of tokens by which a translation may exceed a given prefix, even for a short
+source."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A translation of one sentence, in token ids, with a record of the search.
+    """Translation of one sentence, as token ids, with a record of the search.
 
-    source: source ids
+    source: source token ids
     tree: nodes of the search tree
     path: node numbers of the best translation, from the root to EOS
-    attention: [tokens + EOS, source + EOS] attention weights (None without attention)
-    heads: [heads, tokens + EOS, source + EOS] attention weights, for a single model with several
-        heads
-    others: all complete translations of the search, best first, the best translation included
+    attention: [tokens + EOS, source + EOS] attention weights; None for a model without attention
+    heads: [heads, tokens + EOS, source + EOS] attention weights of each head; None unless a single
+        model has several heads
+    others: all complete translations of the search, best first, including the best one
     """
 
     source: Sequence[int]
@@ -52,13 +54,13 @@ def explain(
     whole: bool = False,
     attend_to: Mapping[int, int] | None = None,
 ) -> Explanation:
-    """Translates a line with the translator's search and records the search.
+    """Translates a line and records the translator's search.
 
     translator: translator with a model or an ensemble
     line: source sentence
-    prefix: token ids that the translation begins with
+    prefix: token ids with which the translation must begin
     whole: whether the prefix is the complete translation
-    attend_to: source position that gets all attention, by decoder step from 0
+    attend_to: mapping from decoder steps (from 0) to the source position that gets all attention
 
     Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens,
     a decoder step or source position does not exist, or the search draws several samples.

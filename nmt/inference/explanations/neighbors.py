@@ -1,4 +1,5 @@
-"""Index of training sentences by the encoder's final state, created by nmt.index for nmt.serve."""
+"""Index of training sentences by the final state of the encoder. nmt.index creates the index,
+nmt.serve reads it to show similar sentences."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -23,12 +24,12 @@ CHUNK = 200
 
 @dataclass(frozen=True)
 class Index:
-    """Searchable index of sentence pairs.
+    """Index of sentence pairs, searchable by similarity of the source sentences.
 
     vectors: [sentences, M] final states of the encoder, normalised to length 1
     sources: source sentences
     targets: translation of each source sentence
-    model: SHA-256 of the encoder weights
+    model: SHA-256 hash of the encoder weights
     """
 
     vectors: np.ndarray
@@ -37,12 +38,13 @@ class Index:
     model: str
 
     def nearest(self, vector: np.ndarray, count: int) -> list[tuple[int, float]]:
-        """Returns the sentences most similar to an encoder state, each distinct text once.
+        """Returns the indexed sentences most similar to an encoder state. Of equal sentences, only
+        one is returned.
 
         vector: [M] final state of the encoder, normalised to length 1
         count: maximum number of sentences to return
 
-        Each result is a sentence number and the cosine similarity; the most similar comes first.
+        Each result is a sentence number and a cosine similarity, the most similar sentence first.
         """
         # Dot products of vectors of length 1 are cosines.
         cosines = self.vectors.astype(np.float32) @ vector  # [sentences]
@@ -54,7 +56,8 @@ class Index:
         return list(by_text.values())
 
     def write(self, file: Path) -> None:
-        """Writes a safetensors file; sentences are stored as UTF-8 bytes, separated by newlines."""
+        """Writes the index to a safetensors file. Sentences are stored as UTF-8 bytes, separated by
+        newlines."""
         columns = {
             "vectors": self.vectors,
             "sources": np.frombuffer("\n".join(self.sources).encode(), np.uint8),
@@ -64,7 +67,7 @@ class Index:
 
 
 def make_index(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> Index:
-    """Returns the index of aligned sentences, without empty source sentences.
+    """Returns the index of aligned sentence pairs, except pairs with an empty source sentence.
 
     Raises UserError if all source sentences are empty.
     """
@@ -115,10 +118,10 @@ def index_files(
 ) -> None:
     """Writes the index of two aligned files.
 
-    load: returns the translator
-    model: path of the model, for messages
-    source, target: files with a sentence per line
-    output: index file
+    load: function that returns the translator
+    model: path of the model, quoted in messages
+    source, target: aligned files with one sentence per line
+    output: path of the index file to write
 
     Raises UserError if the files are not aligned or the model does not read plain text.
     """

@@ -1,4 +1,4 @@
-"""Influence of source words on the choice between two translations (Li et al. 2016)."""
+"""Occlusion: influence of source words on the choice between two translations (Li et al. 2016)."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,13 @@ from nmt.tokenizer.words import words
 def influence(
     translator: Translator, line: str, first: Sequence[int], second: Sequence[int]
 ) -> list[float]:
-    """Returns the influence of each source word on the preference of one translation over another.
+    """Returns the influence of each source word on the choice of the first of two translations.
 
-    The influence of a word is the decrease of log p(first) - log p(second) when the model reads the
-    unknown token instead of the word's subwords.
+    The influence of a word is the decrease of log p(first) - log p(second), in nats, when the
+    word's subwords are replaced by the unknown token.
 
     line: source sentence
-    first, second: token ids of the two translations
+    first, second: target token ids of both translations
     """
     [source] = translator.encode([line])
     piece_words = translator.tokenizer.source_words(line, source)
@@ -34,7 +34,7 @@ def influence(
 def _log_probs(
     translator: Translator, sources: Sequence[Sequence[int]], target: Sequence[int]
 ) -> np.ndarray:
-    """Returns the log-probability of a translation given each source, [sources]."""
+    """Returns the log-probability of one translation given each of several sources, [sources]."""
     targets = [list(target)] * len(sources)
     decodings = translator.force(sources, targets, attention=False)
     return np.array([decoding.log_prob for decoding in decodings])  # [1 + words]

@@ -1,7 +1,7 @@
-"""Pointing game for image captions (Zhang et al. 2018): a test of attention to image regions.
+"""Pointing game for image captions (Zhang et al. 2018), which tests attention to image regions.
 
-The model is forced to produce the reference. A word is correct if the grid cell with the most
-attention lies in the bounding box of the word.
+The model is forced to produce the reference. Attention is correct for a word if the grid cell with
+the most attention lies in the word's bounding box.
 """
 
 import numpy as np
@@ -12,7 +12,8 @@ from nmt.metric import Result
 
 
 def pointing(translator: Translator, part: Pairs) -> Result:
-    """Returns the percentage of words whose attention lies in their bounding box of the image."""
+    """Returns the percentage of words for which the grid cell with the most attention lies in the
+    word's bounding box."""
     assert part.regions is not None
     sources = translator.encode(part.source)
     targets = translator.tokenizer.encode_target(list(part.target))
@@ -26,7 +27,7 @@ def pointing(translator: Translator, part: Pairs) -> Result:
             continue
         spans = translator.tokenizer.target_spans(line, target)
         for begin, end, box in regions:
-            # Tokens that share a character with the word
+            # Tokens that overlap the word by at least one character
             pieces = [i for i, span in enumerate(spans) if span.start < end and span.stop > begin]
             right += bool(pieces) and inside(decoding.places[pieces].mean(0), box)
             count += 1

@@ -1,6 +1,6 @@
-"""Tree of all tokens that a search extends, with the most probable alternatives at each node.
+"""Search tree: all tokens that a search extends, with the most probable alternatives at each node.
 
-The search calls a step that records every token; its result does not change.
+The tree is recorded by a wrapper of the search step. The result of the search does not change.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from nmt.inference.model_step import ModelStep
 class Node:
     """Node of the search tree: one token after a prefix.
 
-    parent: number of the node of the prefix (-1 for BOS, the root)
+    parent: number of the parent node, the last token of the prefix; -1 for BOS, the root
     token: token id
     log_prob: log-probability of the token
-    total: log-probability of the prefix and the token
+    total: log-probability of the prefix together with the token
     next: most probable next tokens with their log-probabilities, best first
-    fate: `written` (in the best translation), `finished` (in another complete translation) or
-        `left` (pruned)
+    fate: `written` for a token of the best translation, `finished` for a token of another complete
+        translation, `left` for a pruned token
     """
 
     parent: int
@@ -41,9 +41,9 @@ class Node:
 
 @dataclass(frozen=True)
 class SearchTrace:
-    """State of a recorded search.
+    """Decoder state of a recorded search.
 
-    inner: decoder states
+    inner: state of the recorded step
     nodes: node number of each row
     depth: depth of the nodes in the tree, 0 for BOS
     """
@@ -58,11 +58,12 @@ class SearchTrace:
 
 
 class RecordingStep:
-    """Step that records each token that the search of one sentence extends.
+    """Wrapper of a search step that records each token extended by the search of one sentence.
 
     step: step whose tokens are recorded
     alternatives: number of next tokens recorded at each node
-    attend_to: source position that gets all attention, by depth of the node; for a single model
+    attend_to: mapping from the depth of a node to the source position that gets all attention;
+        supported for a single model only
     """
 
     def __init__(self, step: Step, alternatives: int, attend_to: Mapping[int, int]) -> None:
@@ -112,19 +113,18 @@ class RecordingStep:
         self.nodes.append(Node(parent, token, log_prob, total, alternatives))
 
     def attention(self, path: Sequence[int]) -> np.ndarray | None:
-        """Returns the attention weights of the tokens of a path after BOS, or None without
-        attention.
-
-        The shape is [tokens, source positions].
+        """Returns the attention weights of the tokens on a path, without BOS, as a tensor [tokens,
+        source positions]; None for a model without attention.
         """
         if not self._weights:
             return None
         return torch.stack([self._weights[node] for node in path[:-1]]).float().cpu().numpy()
 
     def finish(self, translations: Sequence[Sequence[int]]) -> list[int]:
-        """Adds EOS nodes for complete translations, best first, and sets the fate of their nodes.
+        """Adds an EOS node for each complete translation, given best first, and sets the fate of
+        the nodes.
 
-        Returns the path of the best translation: its node numbers from the root to EOS.
+        Returns the path of the best translation, as node numbers from the root to EOS.
         """
         children = {(node.parent, node.token): number for number, node in enumerate(self.nodes)}
         paths = []
@@ -141,7 +141,7 @@ class RecordingStep:
 
 
 def _only_position(memory: Prepared, position: int) -> Prepared:
-    """Returns the memory with all source positions except one masked."""
+    """Returns a copy of the encoder memory in which all source positions except one are masked."""
     mask = torch.zeros_like(memory.mask)
     mask[:, position] = memory.mask[:, position]
     return replace(memory, encoded=replace(memory.encoded, mask=mask))

@@ -1,4 +1,5 @@
-"""Faithfulness test of word importances: effect of removing important words on the prediction."""
+"""Faithfulness test of word importances: measures how much removing important words changes the
+prediction."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ from nmt.inference.text_classifier import TextClassifier
 
 @dataclass(frozen=True)
 class Removal:
-    """Mean decrease of the predicted label's probability when words are removed.
+    """Result of `removal`: mean decrease of the predicted label's probability when words are
+    removed.
 
-    most_important: decrease without the words of greatest importance
-    random: decrease without the same number of random words
-    texts: number of texts
+    most_important: decrease when the most important words are removed, 0 to 1
+    random: decrease when as many random words are removed, 0 to 1
+    texts: number of texts in the comparison
     """
 
     most_important: float
@@ -26,13 +28,13 @@ class Removal:
 def removal(
     classifier: TextClassifier, lines: Sequence[str], count: int = 3, draws: int = 5, seed: int = 0
 ) -> Removal:
-    """Compares the removal of the most important words of each text with the removal of random
-    words.
+    """Compares the effect of removing the most important words of each text with that of removing
+    random words.
 
     classifier: classifier with attention
     lines: texts; texts with fewer than 2 · `count` words are left out
     count: number of words to remove from each text
-    draws: number of random choices of words, whose mean decrease is returned
+    draws: number of random choices of words per text, over which the decrease is averaged
     seed: seed of the random choices
     """
     answers = [
@@ -70,6 +72,6 @@ def _decrease(
     before = [a.probabilities[label] for a, label in zip(answers, labels, strict=True)]
     shortened = [" ".join(np.delete(a.words, n)) for a, n in zip(answers, removed, strict=True)]
     columns = [classifier.model.labels.names.index(label) for label in labels]
-    # Probability of the originally predicted label of each shortened text, [texts]
+    # Probability that each shortened text gets the label predicted for the complete text, [texts]
     after = classifier.probabilities(shortened)[np.arange(len(answers)), columns]
     return float(np.mean(before - after))
