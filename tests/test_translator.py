@@ -415,6 +415,20 @@ def test_filled_lists_of_the_best_hold_each_text_once(few_words, unknown):
         assert len(result.texts) == len(set(result.texts)) == len(result.hypotheses) > 0
 
 
+def test_maps_of_subwords_need_one_tokenizer(small_run, other_run, few_words):
+    translator = nmt.load(small_run)
+    [translation] = translator.translations(["a b"], details_of=1)
+    arguments = (["a b"], [translation], "one")
+    same = {"two": nmt.load(other_run)}
+    for units in ("word", "piece"):
+        [shown] = translator.attention_maps(*arguments, same, units)
+        assert len(shown.weights) == 2
+    other = {"two": nmt.load(few_words)}
+    assert len(translator.attention_maps(*arguments, other, "word")) == 1
+    with pytest.raises(UserError, match="units=piece: two has another tokenizer"):
+        translator.attention_maps(*arguments, other, "piece")
+
+
 def test_faults_of_unknown_words_are_reported(few_words, tmp_path):
     (tmp_path / "bad").write_text("a\tb\nc d\n")
     command = f"model={few_words}", "translation.unknown=copy"
