@@ -123,7 +123,7 @@ class Metric:
         }
 
     def better(self, new: float, old: float | None) -> bool:
-        """Returns whether a new score is better than an older score, or there is no older score."""
+        """Returns whether a new score is better than an old score; True without an old score."""
         return old is None or (new < old if self.name in LOWER_IS_BETTER else new > old)
 
     def score(
@@ -160,7 +160,8 @@ class Metric:
             metrics[f"bleu{order}"] = bleu(max_ngram_order=order)
         sets = [[line for line in lines if line] for lines in zip(references, *others, strict=True)]
         self._warn_of_references(hypotheses, references, sets)
-        # sacreBLEU expects a string as first reference of a line, and None for missing others.
+        # sacreBLEU expects a string as first reference of a line, and None for further missing
+        # references.
         streams: list[Any] = [[lines[0] if lines else "" for lines in sets]]
         for number in range(1, 1 + len(others)):
             streams.append([lines[number] if number < len(lines) else None for lines in sets])

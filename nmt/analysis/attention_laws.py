@@ -151,7 +151,7 @@ def sums_to_one(probe: Probe) -> str | None:
             for sign in (1, -1)
         ]
         errors = torch.cat([scaled.sum(1) - 1 for scaled in large if scaled is not None])  # [2 B]
-        # can_choose_one_word reports NaN.
+        # NaN is reported by the test can_choose_one_word.
         vanishing = (
             f"with parameters {SCALE:g} times as large, the weights of a sentence do not sum to 1. "
             "Masked scores of 0 cause this beside large negative scores: use -inf."

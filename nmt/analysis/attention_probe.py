@@ -289,7 +289,7 @@ def _roles(function: Callable[..., Any], name: str) -> Mapping[str, str]:
 def _likely_queries(roles: Mapping[str, str]) -> list[str]:
     """Returns parameters that may be the query if no name matches, the most likely first.
 
-    Examples are encoder_hidden beside encoder_outputs, and input beside source_hids.
+    Examples are encoder_hidden together with encoder_outputs, and input together with source_hids.
     """
     memories = [parameter for parameter, role in roles.items() if role == "memory"]
     hidden = [parameter for parameter in memories if "hidden" in parameter and len(memories) > 1]

@@ -57,8 +57,8 @@ SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
         {"window._target_": "*.Hard"},
     ],
 }
-"""Settings that use each paper. A model uses a paper if all keys and values of one alternative
-match.
+"""Maps the BibTeX key of each paper to alternatives of settings; a model uses the paper if all keys
+and values of one alternative match.
 
 In keys and values, * matches any characters. Other papers are cited if a component's docstring
 names them.
@@ -86,10 +86,11 @@ def references(text: str) -> list[str]:
 def papers_of(model: str) -> set[str]:
     """Returns the BibTeX keys of the papers behind a checkpoint's components and settings."""
     settings = flat(read_model(model).meta.get("config") or {})
-    named = set[str]()  # keys of papers.bib
+    named = set[str]()  # BibTeX keys of the papers
     for key, value in settings.items():
         if key.endswith("._target_"):
-            # The configuration comes from a file, so it must not import other packages.
+            # The configuration comes from a file, so its class paths must not import other
+            # packages.
             trusted = str(value).startswith("nmt.") or plugins.home_of(str(value))
             target = pydoc.locate(str(value)) if trusted else None
             for documented in (target, inspect.getmodule(target)):

@@ -304,7 +304,7 @@ class Comparison:
         return ReportTable(title, [*head, *self.outputs], rows, note=note)
 
     def by_ngram(self) -> list[ReportTable]:
-        """Returns a table per further system, with n-grams that only it or the first system has
+        """Returns one table per further system, with the n-grams that only one of two systems has
         right.
 
         The n-grams occur in the reference and in the output of either the first or the other

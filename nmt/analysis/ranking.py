@@ -213,7 +213,8 @@ class Ranking:
         return [*caption, *self._signatures(columns)]
 
     def _seeds(self, columns: Collection[str]) -> list[str]:
-        """Returns the explanation of the scores; the number of seeds if there is no column n."""
+        """Returns sentences that explain the scores, with the number of seeds if no column n
+        exists."""
         counts = sorted({len(row.runs) for row in self.rows})
         extremes = dict.fromkeys([counts[0], counts[-1]])
         number = "n" if "n" in columns else " to ".join(map(str, extremes))

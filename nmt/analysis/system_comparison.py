@@ -137,7 +137,7 @@ def _systems(
 
 
 def _tested(folder: Path, source: Sequence[str]) -> list[str] | None:
-    """Returns the test translations of a run, or None if its test set has another source text."""
+    """Returns the test translations of a run; None if the run's test set has another source."""
     try:
         sentences = read_lines(folder / "test.source.txt")
         translations = read_lines(folder / "test.txt")

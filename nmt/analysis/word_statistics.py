@@ -64,7 +64,7 @@ def length_groups(lines: Sequence[str], fewest: int = 1) -> list[LengthGroup]:
     for step in sorted(members.keys() - {-1}):
         group = LengthGroup(step * WIDTH + 1, (step + 1) * WIDTH, members[step])
         if groups and fewest > min(len(group.sentences), len(groups[-1].sentences)):
-            shorter = groups.pop()  # too few sentences for a group of its own
+            shorter = groups.pop()  # too few sentences for a separate group
             merged = [*shorter.sentences, *group.sentences]
             group = LengthGroup(shorter.low, group.high, merged)
         groups.append(group)

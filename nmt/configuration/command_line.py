@@ -65,7 +65,7 @@ def command(
     `main` prints errors for users without a traceback. The exit status is 1 for an error and 130
     after an interruption.
     """
-    # The target is imported when it is called, so that --help does not load torch.
+    # The command's function is imported when it is called, so that --help does not load torch.
     run = with_settings(target)
     if python is not None and f"nmt.{name}" in sys.modules:
         make_callable(sys.modules[f"nmt.{name}"], python)

@@ -344,7 +344,7 @@ added_folders: list[str] = []
 
 
 def search_beside(folder: str) -> None:
-    """Adds a folder of YAML choices (--config-dir); raises UserError if it is not found."""
+    """Adds a folder of YAML choices (--config-dir); raises UserError if the folder is not found."""
     if not Path(folder).is_dir():
         raise UserError(f"--config-dir {folder}: no such folder")
     added_folders.append(str(Path(folder).resolve()))

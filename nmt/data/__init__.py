@@ -178,7 +178,7 @@ class Mixture:
 
 
 def tag_of(line: str, tags: Sequence[str]) -> str:
-    """Returns the tag of a source line with the space after it; "" if the line has no tag."""
+    """Returns the tag that begins a source line, with the following space; "" without a tag."""
     return next((f"{tag} " for tag in tags if line.startswith(f"{tag} ")), "")
 
 

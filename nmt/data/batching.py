@@ -173,7 +173,8 @@ def prefetched(batches: Any, indices: Sequence[int], processes: int) -> Iterator
         try:
             return batches[index]
         except UserError as error:
-            return error  # returned, since DataLoader would add a traceback to the message
+            # The error is returned, because DataLoader would add a traceback to a raised error's message.
+            return error
 
     loader: Any = torch.utils.data.DataLoader(
         indices,  # type: ignore[arg-type]

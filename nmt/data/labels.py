@@ -51,7 +51,8 @@ class LabelSet:
     def losses(
         self, logits: Float[Tensor, "B L"], gold: Bool[Tensor, "B L"]
     ) -> Float[Tensor, " B"]:
-        """Returns the cross-entropy of each text in nats, summed over several labels."""
+        """Returns the cross-entropy of each text in nats; for multi-label data, the sum over
+        labels."""
         if self.several:
             return torch.nn.functional.binary_cross_entropy_with_logits(
                 logits, gold.to(logits.dtype), reduction="none"

@@ -164,10 +164,9 @@ def _hash(file: Path) -> str:
 
 
 Keep = Callable[[Stream[Pairs], bool], Pairs]
-"""Function that stores a stream's pairs in memory or on disk; the second argument is True for
-training pairs"""
+"""Function that stores a stream's pairs; the second argument is True for training pairs."""
 ReadPart = Callable[[str, bool], Stream[Pairs]]
-"""Function that opens a part by name; its second argument is True to read word alignments too."""
+"""Function that opens a data set part; the second argument is True to read word alignments too."""
 
 
 def in_memory(stream: Stream[Pairs], training: bool = False) -> Pairs:

@@ -183,7 +183,7 @@ def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, in
 
 
 def written_chunks(folder: Path, kind: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Appends each chunk to the files NAME.kind and NAME.offsets of its columns and yields it."""
+    """Appends each chunk to its columns' files NAME.kind and NAME.offsets, and yields the chunk."""
     ends: dict[str, int] = {}  # total length of the rows written, by column
     for chunk in chunks:
         for name, column in chunk.columns.items():

@@ -187,7 +187,7 @@ def _pictures(attention_map: AttentionMap) -> list[dict[str, Any]]:
 
 
 def _picture_label(word: str, weights: np.ndarray) -> str:
-    """Returns a description of the attention weights of one word, [rows, columns], as text."""
+    """Describes one word's attention weights over the grid cells [rows, columns] as text."""
     # The description counts rows and columns from 1.
     row, column = np.unravel_index(int(weights.argmax()), weights.shape)
     label = f"{word}: maximum {weights.max():.2f} at row {row + 1}, column {column + 1}"

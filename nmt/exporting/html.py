@@ -183,7 +183,7 @@ def _name(part: object) -> str:
 
 
 def _exportable(translator: Translator) -> Seq2Seq:
-    """Returns the network if the JavaScript code supports it and its tokenizer.
+    """Returns a translator's network if the JavaScript code supports the network and the tokenizer.
 
     Raises UserError otherwise.
     """

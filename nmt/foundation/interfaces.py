@@ -132,7 +132,7 @@ class TrainingBatch(Protocol):
 
 @runtime_checkable
 class Batches(Protocol):
-    """Interface of the batches of one epoch, which are read by index."""
+    """Interface for the batches of one epoch, which are read by index."""
 
     def __len__(self) -> int: ...
     def read(self, indices: Sequence[int]) -> Iterator[TrainingBatch]:
@@ -342,8 +342,8 @@ class Request:
     required: token sequences that the output must contain, not followed by tokens in `continuing`
     forbidden: token sequences that the output must not contain
     continuing: ids of subwords that continue a word
-    spellings: text that the output must begin with, in any segmentation; maps each token allowed at
-        a text position to the next position, and ends beyond the last position
+    spellings: segmentations of a text that the output must begin with; maps, for each text
+        position, the allowed tokens to the position after the token
     """
 
     max_length: int
@@ -361,7 +361,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A sampled or searched translation of a training sentence.
+    """Translation of a training sentence, found by sampling or search.
 
     tokens: target token ids without BOS and EOS
     quality: similarity to the reference, 0 to 1

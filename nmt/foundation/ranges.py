@@ -71,7 +71,7 @@ def _written(number: float) -> str:
 
 Size = Annotated[int, Range(1, 2**31 - 1)]
 Width = Annotated[int, Range(1, 65_536)]
-"""Width of a layer in units, or of a beam in hypotheses; memory use is proportional to it."""
+"""Layer width in units, or beam width in hypotheses; memory use is proportional to the value."""
 Depth = Annotated[int, Range(1, 100)]
 """Number of stacked layers."""
 Length = Annotated[int, Range(1, 100_000)]

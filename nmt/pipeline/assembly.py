@@ -245,8 +245,7 @@ def _objective(
     data: PreparedData,
     metric: Metric,
 ) -> Any:
-    """Builds the objective, with `teachers` and `critic` if its constructor has these
-    parameters."""
+    """Builds the objective; passes `teachers` and `critic` if they are constructor parameters."""
     supplied: dict[str, Any] = {}
     if teachers is not None:
         supplied["teachers"] = teachers.translator.models
@@ -288,7 +287,7 @@ def _network(settings: TrainSettings, beginning: Beginning, tokenizer: Tokenizer
 
 
 def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:
-    """Freezes the configured components, and logs a warning for others that share their weights."""
+    """Freezes the configured components, and logs a warning for others with the same weights."""
     frozen = settings.freeze or []
     freeze(network, frozen)
     for shared in shared_tables(network, frozen):
@@ -393,7 +392,8 @@ def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | N
         (network.target_embedding, target, paths[1:]),
     ]
     if network.source_embedding is network.target_embedding:
-        sides = [(network.source_embedding, source, paths)]  # one table for both languages
+        # one embedding table for both languages
+        sides = [(network.source_embedding, source, paths)]
     for table, pieces, files in sides:
         names = [file for file in files if file and table is not None]
         if names:

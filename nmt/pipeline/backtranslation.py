@@ -452,7 +452,7 @@ class Backtranslation:
 
 @dataclass(frozen=True)
 class ScoredTranslation:
-    """A translation with its score.
+    """Translation with its log-probability.
 
     text: the translation
     score: log-probability per token in nats; -inf for an empty translation

@@ -73,7 +73,7 @@ def train(
     """
     words = list(overrides)
     if data is not None:
-        # data=hub reads such folders too
+        # data=hub also reads folders written by `save_to_disk`
         words += ["data=hub", f"data.path={quoted(str(_saved(data)))}"]
     with permitting(plugins), _process_unchanged():
         settings = configure("train", words)

@@ -207,7 +207,7 @@ def _for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint
     _progress(saved)
     before = saved.meta["config"]
     after = settings.values
-    keys = ("metric", "choose_by", "max_validation")  # scores depend on these settings
+    keys = ("metric", "choose_by", "max_validation")  # settings on which validation scores depend
     changed = [key for key in keys if before.get(key) != after.get(key)]
     if not changed:
         return saved

@@ -19,7 +19,7 @@ from nmt.storage.checkpoint import HUB, find_checkpoint
 
 log = logging.getLogger(__name__)
 AUTO = "auto"
-"""Value of a request's source language that lets the server choose the only one it has."""
+"""Value of the request field `source` that selects the only source language of the server."""
 Model = TypeVar("Model", Translator, TextClassifier)
 
 

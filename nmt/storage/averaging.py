@@ -19,7 +19,8 @@ DROPPED = ("format", "training", "metrics", "update")
 LEAST_SIMILARITY = 0.3
 """Minimum cosine between the weight matrices of models that can be averaged.
 
-Models from independent seeds have cosines near 0, because their units do not correspond.
+Models trained with independent seeds have cosines near 0, since their hidden units do not
+correspond.
 """
 
 

@@ -55,7 +55,7 @@ class Job(Protocol):
         """Returns the best validation score of a run, or None without a validation.
 
         run: run whose score is returned
-        epochs: number of first epochs to consider; 0 considers all epochs
+        epochs: number of epochs from the beginning to consider; 0 considers all epochs
         """
 
     def horizon(self, run: Run) -> int:

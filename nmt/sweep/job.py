@@ -23,7 +23,7 @@ OUTPUT = "output.log"
 LONGEST = 1000
 """Maximum number of characters of a failure message in the record of a run."""
 SAVE_SECONDS = 60
-"""Seconds to wait for an interrupted training to save its state, before it is killed."""
+"""Seconds that an interrupted training has to save its state before the sweep kills it."""
 INTERRUPTED = 130
 """Exit status of a training process that was interrupted and has saved its state."""
 MESSAGE = re.compile(r"^(?:error: |\S+ \S+ ERROR )(?P<message>.*)", re.DOTALL | re.MULTILINE)
@@ -51,7 +51,7 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
     command = [sys.executable, "-m", "nmt.sweep.child", sweeper, f"nmt.{run.command}", *settings]
     began = time.time()
     with run_environment(launcher, slots) as environment, open(run.folder / OUTPUT, "ab") as output:
-        # Output is appended to that of earlier attempts.
+        # The output of this attempt is appended to the output of earlier attempts.
         start = output.tell()
         process = subprocess.Popen(
             command,

@@ -200,7 +200,7 @@ class Columns:
 
     def texts(self, ids: Sequence[int]) -> list[list[int]]:
         """Splits the ids of a line at EOS into the ids of its texts; the inverse of `joined`."""
-        # Positions of EOS, with one before the ids and one after them.
+        # Positions of EOS, plus one position before the first id and one after the last id.
         ends = [-1, *(n for n, i in enumerate(ids) if i == EOS), len(ids)]
         return [list(ids[begin + 1 : end]) for begin, end in itertools.pairwise(ends)]
 

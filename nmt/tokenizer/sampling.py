@@ -179,7 +179,8 @@ class Sampler:
         word: word with its leading space symbol
         draw: returns the next random number; a merge is skipped if the number is below α
         """
-        symbols = list(word)  # a merged symbol is at its first position, "" at later ones
+        # A merged symbol is stored at its first position, and "" at the later positions.
+        symbols = list(word)
         following = list(range(1, len(word) + 1))
         before = list(range(-1, len(word) - 1))
         agenda: list[tuple[float, int, int, str]] = []

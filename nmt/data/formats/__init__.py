@@ -136,5 +136,5 @@ def reader(format: str) -> ReadTable:
 
 
 def present(names: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Returns the requested columns that a table has, and its `translation` column."""
+    """Returns the requested columns that a table has, and the `translation` column if present."""
     return [column for column in dict.fromkeys((*columns, TRANSLATION)) if column in names]

@@ -35,7 +35,7 @@ def read_rows(file: Path, columns: Sequence[str], header: bool, **dialect: Any) 
     header: whether the first row contains the column names; otherwise columns are named 1, 2, 3 …
     dialect: options of `csv.reader`, such as the delimiter
     """
-    # Carriage returns are kept, so that `csv` reports those inside cells.
+    # Carriage returns are kept, so that `csv` reports carriage returns inside cells.
     lines = (line + "\n" for line in stream_lines(file, keep_return=True))
     parsed = csv.reader(lines, strict=True, **dialect)
     try:

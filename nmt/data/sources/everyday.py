@@ -55,7 +55,7 @@ BASIC_NUMBERS = 1000
 class Meaning:
     """Language-independent content that is written in both languages.
 
-    key: identity of the meaning
+    key: hashable value that identifies the meaning
     write: function that writes the meaning in the language of a locale
     only_trained: whether the meaning is only in the training set
     """
@@ -235,7 +235,7 @@ def _number_word(rng: random.Random) -> Meaning:
 
 
 def _has_unit(unit: str, locale: str) -> bool:
-    """Returns whether Babel has patterns for a unit; without them it writes an identifier."""
+    """Returns whether Babel has patterns for a unit, without which Babel writes an identifier."""
     # Babel has no public function that lists unit patterns.
     patterns = Locale.parse(locale)._data["unit_patterns"].get(unit, {}).get("long", {})
     return _plural_forms(locale) <= set(patterns)
@@ -250,7 +250,7 @@ def _plural_forms(locale: str) -> set[str]:
 
 
 def _has_dates(locale: str) -> bool:
-    """Returns whether Babel can write dates with month names; without names it would write M01."""
+    """Returns whether Babel has month names, without which Babel writes M01."""
     days = [datetime.date(2021, month, 1) for month in range(1, 13)]
     styles = ("full", "long", "short", "MMMMd", "yMMMM")
     try:
