@@ -2,8 +2,7 @@
 
 Compares translations of the same text by several systems. A and B are run folders, checkpoints, or
 files with translations of any system. Prints tables, and writes NAME.md, NAME.json and the HTML
-page
-NAME.html.
+page NAME.html.
 """
 
 from nmt.configuration.command_line import command

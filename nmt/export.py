@@ -2,8 +2,7 @@
 
 Exports a model. format=onnx writes ONNX graphs, with an example script that needs neither nmt nor
 PyTorch. format=card writes a folder for the Hugging Face hub with weights, tokenizer and model
-card.
-format=html writes an HTML file that translates in a browser.
+card. format=html writes an HTML file that translates in a browser.
 """
 
 from nmt.configuration.command_line import command

@@ -160,8 +160,7 @@ class Metric:
             metrics[f"bleu{order}"] = bleu(max_ngram_order=order)
         sets = [[line for line in lines if line] for lines in zip(references, *others, strict=True)]
         self._warn_of_references(hypotheses, references, sets)
-        # sacreBLEU expects a string as first reference of a line, and None for further missing
-        # references.
+        # sacreBLEU expects a string as first reference of a line; None marks missing further ones.
         streams: list[Any] = [[lines[0] if lines else "" for lines in sets]]
         for number in range(1, 1 + len(others)):
             streams.append([lines[number] if number < len(lines) else None for lines in sets])

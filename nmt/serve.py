@@ -2,8 +2,7 @@
 
 Starts an HTTP server at http://127.0.0.1:8000 with a web page and an API that is compatible with
 LibreTranslate (nmt/serving/README.md). After Ctrl-C or SIGTERM, the server answers the open
-requests
-and exits.
+requests and exits.
 """
 
 from nmt.configuration.command_line import command
