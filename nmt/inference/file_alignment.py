@@ -1,4 +1,5 @@
-"""Word alignments of sentence pairs, from attention weights, word vectors or a word aligner."""
+"""Word alignment of sentence pairs by attention weights, word vectors or a statistical word
+aligner."""
 
 import json
 import logging
@@ -108,7 +109,8 @@ def compare_files(links: str, gold: str, source: str) -> float:
 def _symmetrized(
     links: Sequence[Links], backward: Iterable[AttentionMap], how: Symmetrization
 ) -> list[Links]:
-    """Returns the links of each pair, symmetrized with the links of the backward direction."""
+    """Returns the links of each sentence pair, symmetrized with the links of the backward
+    direction."""
     reversed_links = (
         frozenset((s, t) for t, s in strongest_links(weights)) for weights in backward
     )
@@ -232,7 +234,7 @@ def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] 
 
 
 def _forms(lines: Sequence[str], split: Callable[[str], list[str]]) -> set[str]:
-    """Returns the words of the lines, as written and in lower case."""
+    """Returns the set of words in the lines, as written and in lower case."""
     words = {word for line in lines for word in split(line)}
     # Files of word vectors often contain lower-case words only.
     return words | {word.lower() for word in words}

@@ -152,7 +152,7 @@ def _check_line(columns: Columns, line: str) -> None:
 
 
 def _check_shared(source: InputLines, in_parts: bool, attention_map: str | None) -> None:
-    """Raises UserError for input or output that several processes cannot share."""
+    """Raises UserError if output in part files is combined with stdin or with an attention map."""
     if in_parts and source.is_stdin:
         raise UserError("input=stdin: several processes cannot share stdin; give input=FILE")
     if in_parts and attention_map:
@@ -191,5 +191,6 @@ def _check_models(
 
 
 def _layout(columns: Columns) -> tuple[int, bool, tuple[str, ...]]:
-    """Returns the source columns, which must be equal in models that read the same lines."""
+    """Returns the source columns of a translator. Models that read the same lines must have equal
+    columns."""
     return columns.sources, columns.picture, tuple(columns.names[1:])

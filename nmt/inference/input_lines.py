@@ -118,8 +118,8 @@ class InputLines:
         return sum(1 for _ in stream_lines(file, self.errors))
 
     def _constraints(self) -> Iterator[Constraint]:
-        """Yields the constraints of each line, combined from the prefix file and the constraints
-        file.
+        """Yields the constraint on each line's translation, combined from the prefix file and the
+        constraints file.
         """
         readers = [self._parsed(file, parse) for file, parse in self._constraint_files]
         for number, constraints in enumerate(zip(*readers, strict=True), 1):

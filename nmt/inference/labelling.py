@@ -1,4 +1,4 @@
-"""Labelling of the lines of a file or of stdin with a trained text classifier."""
+"""Classification of the lines of a file or of stdin with a trained text classifier."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -159,7 +159,8 @@ class Networks:
         weights: np.ndarray,
     ) -> list[ForcedDecoding]:
         """Returns forced decodings in which attention to source tokens and attention to image cells
-        are separate. In the argument, the weights of the cells follow those of the tokens.
+        are separate. In the given decodings, the weights of the cells follow the weights of the
+        tokens.
         """
         assert memory.encoded.grids is not None
         is_real = memory.mask.cpu().numpy()  # [B, S]

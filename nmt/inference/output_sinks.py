@@ -52,7 +52,7 @@ class StreamSink:
     """Sink that writes lines to stdout, a pipe or a device."""
 
     finished_lines = 0
-    """Number of input lines that an earlier, interrupted run has finished."""
+    """Number of input lines whose output was already written by an earlier, interrupted run."""
     sums: Sequence[float] = ()
     """Sums of the values passed to `add`, one sum for each of its arguments."""
 
@@ -116,7 +116,7 @@ class PartialRecord:
     """Content of FILE.partial.json, the record of an incomplete output file.
 
     work: names and hashes of the models, inputs and settings that the output depends on
-    finished_lines: number of input lines whose output is written
+    finished_lines: number of input lines whose output has been written
     finished_bytes: size of the finished output in bytes
     """
 

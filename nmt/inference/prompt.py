@@ -112,8 +112,8 @@ class Prompt:
 
 
 def at_terminal(translator: Translator, units: Units) -> None:
-    """Runs the interactive prompt at the terminal, with line editing and history where Python has
-    them.
+    """Runs the interactive prompt at the terminal, with line editing and history if Python's
+    readline module is available.
     """
     with contextlib.suppress(ImportError):
         import readline

@@ -1,4 +1,4 @@
-"""Scoring of given translations: their log-probabilities under a model."""
+"""Scoring of given translations by their log-probabilities under a model."""
 
 import json
 import logging
@@ -74,7 +74,7 @@ def score_files(
         n-best lists keep their format
     normalize: `average` divides the log-probability by the number of tokens, </s> included
 
-    Raises UserError if the files do not match, e.g. differ in length.
+    Raises UserError if the files do not match, e.g. differ in their number of lines.
     """
     files = find_file(source), find_file(str(target or nbest))
     pairs_of = _aligned if target else _of_list
@@ -118,7 +118,8 @@ def _line(
 
 
 def _aligned(source: Path, target: Path, errors: Errors) -> Iterator[ScoredPair]:
-    """Yields the sentence pairs of two files. Raises UserError if the files differ in length."""
+    """Yields the sentence pairs of two files. Raises UserError if the numbers of lines
+    differ."""
     target_count = sum(1 for _ in stream_lines(target, errors))
     source_count = sum(1 for _ in stream_lines(source, errors))
     check_aligned(source, source_count, target, target_count)

@@ -1,8 +1,8 @@
-"""Output files that several processes write together, or that are kept as parts.
+"""Output that several processes write together as part files, which are joined or kept as parts.
 
 The input chunks are divided into blocks. Each process (rank) takes the next free block and writes
-its output to a separate part file. A part file is complete or absent. The first rank joins the
-parts in order. Interrupted work resumes with the blocks without a part file.
+its output to a separate part file. Every part file is complete. The first rank joins the part
+files in order. Interrupted work resumes with the blocks that have no part file.
 """
 
 import contextlib
@@ -35,7 +35,8 @@ MOST_CHUNKS = 10
 its block is lost.
 """
 MANIFEST = "manifest.json"
-"""Name of the file in a folder of parts that describes the work: models, inputs and settings."""
+"""Name of the manifest in a folder of part files, which describes the work: models, inputs and
+settings."""
 
 
 def in_parts(ranks: Ranks, output: str | None) -> bool:
@@ -107,7 +108,7 @@ class PartsSink(StreamSink):
         self._lines += lines
 
     def _save(self, part: Path) -> None:
-        """Writes the part file of a block, preceded by a file with the sums of the block."""
+        """Writes the part file of a block, after a file with the sums of the block."""
         if self.sums:
             write_atomically(part.with_suffix(".json"), json.dumps(self.sums).encode())
         text = "".join(f"{line}\n" for line in self._lines)

@@ -169,5 +169,5 @@ class TextClassifier:
 
 
 def _rows_of(documents: Documents, number: int) -> range:
-    """Returns the range of encoder rows that belong to one text."""
+    """Returns the range of the encoder rows that belong to one text."""
     return range(documents.offsets[number], documents.offsets[number + 1])

@@ -125,7 +125,7 @@ class ForcedDecoding:
 def perplexity(log_prob: float, tokens: int) -> float:
     """Returns the perplexity, exp(-log_prob / tokens), or NaN for 0 tokens.
 
-    The exponent is limited to 700, because exp overflows beyond about 709.
+    The exponent is limited to 700, because exp overflows above about 709 in float64.
     """
     return math.exp(min(-log_prob / tokens, 700.0)) if tokens else math.nan
 

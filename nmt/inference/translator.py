@@ -141,7 +141,7 @@ class Translator:
             yield run.error(key, "an image has no source words to copy; choose drop or mark")
 
     def with_search(self, search: Search) -> Translator:
-        """Returns a translator with the same models and another search."""
+        """Returns a new translator with the same models and the given search."""
         translator = copy.copy(self)
         translator.search = search
         return translator

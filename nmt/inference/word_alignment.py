@@ -15,7 +15,7 @@ from nmt.data.links import Links
 
 Symmetrization = Literal["intersection", "union", "grow_diag", "forward", "backward"]
 NEIGHBORS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
-"""Offsets from a link to its eight neighbours in the table of source and target words."""
+"""Offsets (source words, target words) from an alignment link to its eight neighbours."""
 
 
 @dataclass(frozen=True)

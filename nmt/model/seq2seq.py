@@ -155,7 +155,7 @@ class Seq2Seq(Network):
         pictures: Pictures | None = None,
     ) -> Prepared:
         """Returns the encoder memory of B sources, prepared for the decoder. The memory includes
-        the source tokens if the output layer reads them (copying or lexical model).
+        the source tokens if a copying or lexical model needs them.
 
         source: token ids padded with PAD; with factors, an id encodes a subword and its factors
             (nmt/tokenizer/columns.py)

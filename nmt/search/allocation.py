@@ -3,8 +3,9 @@
 The beam slots of a sentence are divided among banks. Bank c contains the hypotheses with c of the
 required tokens. Each hypothesis is extended by the most probable tokens and by every token that
 moves it to a higher bank. Only hypotheses with all required tokens may end. Slots that a bank
-cannot fill go to the highest bank that can. The most advanced hypothesis therefore always
-survives, and the output contains all required words, however improbable they are.
+cannot fill go to the highest bank that can. The hypothesis with the most
+required tokens therefore stays in the beam, and the output contains all required words, however
+improbable.
 """
 
 from collections import defaultdict

@@ -2,8 +2,8 @@
 
 Beam search and sampling differ only in the choice of extensions; this file contains the common
 loop. Each step computes only unfinished hypotheses. A sentence leaves the batch as soon as none of
-its unfinished hypotheses can enter its n-best list (see `Penalty.bound`); this early stopping is
-exact.
+its unfinished hypotheses can enter its n-best list. Because `Penalty.bound` is an upper bound of
+their scores, early stopping does not change the result.
 
 Dimensions: b unfinished sentences, W beam slots per sentence, n rows (unfinished hypotheses), L
 tokens, vocabulary size V, source length S.
@@ -140,8 +140,8 @@ class BeamState:
         return values, tokens
 
     def allow_only_eos_at_limit(self, log_probs: Float[Tensor, "n V"]) -> None:
-        """Sets the log-probabilities of all tokens but EOS to -inf, in place, for hypotheses at
-        their length limit."""
+        """Sets the log-probabilities of all tokens except EOS to -inf, in place, for hypotheses
+        that have reached their length limit."""
         rows = self.at_limit
         if rows is not None:
             log_prob = log_probs[rows, EOS]  # [m]
@@ -149,7 +149,8 @@ class BeamState:
             log_probs[rows, EOS] = log_prob
 
     def covering(self, weights: Float[Tensor, "n S"]) -> BeamState:
-        """Returns the state with the attention weights of one more step added to the coverage."""
+        """Returns the beam state with the attention weights of one decoder step added to the
+        coverage."""
         return replace(self, coverage=weights if self.coverage is None else self.coverage + weights)
 
     @cached_property

@@ -46,7 +46,7 @@ class Constrained:
         )
 
     def initial_state(self, state: SearchState) -> Written:
-        """Returns the state before the first token.
+        """Returns the decoder state before the first token.
 
         state: initial state of the step without constraints
         """

@@ -1,4 +1,4 @@
-"""Greedy search: the most probable token at every step."""
+"""Greedy search: chooses the most probable token at every decoder step."""
 
 from collections.abc import Sequence
 

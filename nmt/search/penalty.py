@@ -10,8 +10,8 @@ wu           P / ((5 + n) / 6)^α          Wu et al. 2016, eq. 14
 reward       P + α n                      constant reward per token
 
 The coverage penalty adds β Σ_s log min(1, Σ_t a_ts) (Wu et al. 2016, eq. 14), with β = `coverage`
-and the attention a_ts of token t to source position s. It is at most 0 and favours hypotheses that
-attend to every source position.
+and the attention a_ts of token t to source position s. The coverage penalty is at most 0 and
+favours hypotheses that attend to every source position.
 """
 
 from dataclasses import dataclass

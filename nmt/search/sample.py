@@ -3,13 +3,12 @@ truncated.
 
     p_v ∝ exp(l_v / temperature)
 
-l_v is the log-probability of token v. The most probable token is always kept. Other tokens are
-kept only if they meet three conditions. They are among the `top_k` most probable tokens, belong to
-the smallest set with probability ≥ `top_p` (Holtzman et al. 2020), and have a probability of at
-least `epsilon` (Hewitt et al. 2022).
+l_v is the log-probability of token v. The most probable token is always kept. Any other token
+must be one of the `top_k` most probable tokens, belong to the smallest set with total probability
+≥ `top_p` (Holtzman et al. 2020), and have a probability of at least `epsilon` (Hewitt et al. 2022).
 
-The random numbers of a sentence depend only on `seed` and on the seed of its request, not on the
-batch or the order.
+The random numbers of a sentence depend only on `seed` and on the seed of its request, not on batch
+or order of the sentences.
 """
 
 from collections.abc import Sequence
@@ -40,7 +39,7 @@ class Sample:
     """
 
     repeats = True
-    """Whether the n-best list may contain duplicates."""
+    """Whether the n-best list may contain the same hypothesis several times."""
 
     def __init__(
         self,

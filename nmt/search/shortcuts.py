@@ -23,7 +23,8 @@ from nmt.search.top_k import top_k
 
 @runtime_checkable
 class RankingStep(Protocol):
-    """Step that finds the most probable tokens without computing all log-probabilities."""
+    """Interface of steps that can find the most probable tokens without computing all
+    log-probabilities."""
 
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
@@ -35,7 +36,7 @@ class RankingStep(Protocol):
 
 @runtime_checkable
 class SearchingStep(Protocol):
-    """Step that can run a whole beam search."""
+    """Interface of steps that can run a whole beam search by themselves."""
 
     def search(
         self,

@@ -1,8 +1,8 @@
 """Reduction of the number of threads while other processes use the processor's cores.
 
-The threads of an operation busy-wait for one another. If another process occupies one of their
-cores, all threads wait for that core at every operation. Two threads may then train many times
-more slowly than one.
+The threads of an operation busy-wait for one another. If another process occupies a core, all
+threads wait for the thread on this core at every operation. Training with two threads may then be
+many times slower than with one.
 """
 
 import logging

@@ -2,7 +2,8 @@
 
 A user-defined callback is a subclass of `Callback`, selected in YAML (callback=NAME) or passed in
 Python (nmt.train(…, callbacks=[…])). Callbacks run in this order: progress bar, metrics file,
-trackers, callback from YAML, callbacks from Python. An exception in a callback ends the training.
+trackers, callback from YAML, callbacks from Python. An exception raised by a callback ends the
+training.
 """
 
 from collections.abc import Mapping

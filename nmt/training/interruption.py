@@ -10,8 +10,8 @@ from typing import Any
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 """Names of the handled signals; a system may lack some of the signals."""
 REPEAT = 1.0
-"""Seconds after the first signal during which further signals are ignored, because supervisors
-signal both a process and its group."""
+"""Seconds after the first signal during which further signals are ignored. The reason is that
+process supervisors may send a signal both to a process and to its group."""
 
 
 class Interruption:
@@ -37,8 +37,8 @@ class Interruption:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Context manager that records signals instead of ending the process. Signals are not recorded
-    outside the main thread, where Python allows no signal handlers."""
+    """Context manager that records signals instead of ending the process. Outside the main
+    thread, where Python allows no signal handlers, signals are not recorded."""
     interruption = Interruption()
     previous: dict[int, Any] = {}
     with contextlib.suppress(ValueError):

@@ -38,7 +38,8 @@ AdamW decouples weight decay (Loshchilov & Hutter 2019). Bahdanau et al. 2015 us
 2012).
 """
 FUSED = ("adam", "adamw", "sgd")
-"""Optimizers with a fused implementation, which updates all parameters in one call."""
+"""Configuration names of optimizers with a fused implementation, which updates all parameters in
+one call."""
 RANGES: Mapping[str, Any] = {
     "lr": Positive,
     "eps": Positive,

@@ -69,7 +69,8 @@ CHECKPOINTS = (ckpt.BEST, ckpt.LAST, "last-*.safetensors", "snapshot-*.safetenso
 
 @functools.cache
 def versions() -> Mapping[str, str]:
-    """Returns the versions of Python, the platform and all packages that can affect the results."""
+    """Returns the versions of Python and of all packages that can affect the results, and the
+    platform."""
     result = {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -172,7 +173,7 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
 
 
 def clear(path: Path) -> None:
-    """Removes the files of a run that ended before its first checkpoint."""
+    """Removes the files of a run that ended before its first checkpoint from a run directory."""
     remove_unfinished(path)
     patterns = (*BEGINNING, *CHECKPOINTS, "validation-*.txt", "events.out.tfevents.*")
     for pattern in patterns:

@@ -54,7 +54,7 @@ class Schedule:
 
 
 class Constant(Schedule):
-    """Constant learning rate after the warm-up."""
+    """Constant schedule: a constant learning rate after the warm-up."""
 
 
 @dataclass(kw_only=True)

@@ -52,7 +52,7 @@ class TrainingProgress:
     halvings: int = 0
     """Number of times that rollbacks have halved the learning rate."""
     skipped: int = 0
-    """Number of updates skipped because of a NaN or infinite gradient."""
+    """Number of updates so far that were skipped because of a NaN or infinite gradient."""
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> "TrainingProgress":

@@ -60,7 +60,7 @@ class Trainer:
     """Settings of the training loop."""
 
     max_epochs: Size = 10
-    """Number of epochs to train."""
+    """Maximum number of epochs to train."""
     max_updates: Count = 0
     """Maximum number of updates to train; 0 for no limit."""
     stop_after: Count = 0
@@ -96,9 +96,9 @@ class Trainer:
     on_nan: OnNaN = "stop"
     """Reaction to a NaN or infinite loss or gradient. NaN or infinite weights are never saved.
 
-    stop: raises an error; the last saved state remains
-    skip: skips the update; raises an error after PATIENCE consecutive skips
-    rollback: restores the last saved state and halves the learning rate
+    stop: raise an error and keep the last saved state
+    skip: skip the update; raise an error after PATIENCE consecutive skipped updates
+    rollback: restore the last saved state and halve the learning rate
     """
     shard: bool = False
     """Whether the optimizer's state and the moving average are divided among the ranks to save
@@ -269,7 +269,7 @@ class TrainingLoop:
 
     def _plan(self, batches: Batches) -> EpochPlan:
         """Returns the plan of the current epoch. Raises UserError if the epoch has fewer batches
-        than there are ranks."""
+        than the number of ranks."""
         progress = self.progress
         updates_done = math.ceil(progress.batch / (self.trainer.accumulate * self.ranks.count))
         plan = EpochPlan(
@@ -422,7 +422,7 @@ class TrainingLoop:
 
     def _validate(self, epoch: float) -> None:
         """Validates the network, saves the best weights, and calls schedule and callbacks. Marks
-        the training as finished if the patience is exhausted."""
+        the training as finished if `patience` validations in a row brought no improvement."""
         progress = self.progress
         weights = self.state.weights()
         progress.validating = True  # a stop from here on repeats the validation
@@ -525,7 +525,7 @@ class TrainingLoop:
 
     @property
     def _remedy(self) -> str:
-        """Advice for a NaN or infinite loss."""
+        """Returns advice for a NaN or infinite loss, part of error messages."""
         if not self._saved_update:
             return REMEDY
         return (
@@ -535,7 +535,8 @@ class TrainingLoop:
 
 
 def _seed(seed: int, epoch: int, batch: int) -> None:
-    """Seeds the random number generator for a batch. The seed depends only on the run's seed, the
-    epoch and the batch, not on the number of ranks or on interruptions."""
+    """Seeds the random number generator before a batch. The seed is computed from the run's seed,
+    the epoch and the batch index, and is independent of the number of ranks and of
+    interruptions."""
     key = hashlib.blake2b(f"{seed} {epoch} {batch}".encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(key, "little", signed=True))

@@ -96,7 +96,7 @@ class TrainingRun:
         return self._finish(progress, callbacks)
 
     def _log_stop(self) -> None:
-        """Draws the learning curve so far, and logs the command that resumes the run."""
+        """Draws the learning curve so far, and logs the command that resumes the stopped run."""
         if self.task.ranks.first:
             self._draw_curve()
         log.warning(

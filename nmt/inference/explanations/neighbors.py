@@ -19,7 +19,7 @@ from nmt.storage.files import write_atomically
 
 log = logging.getLogger(__name__)
 CHUNK = 200
-"""Number of sentences encoded at a time."""
+"""Number of sentences that are encoded at a time while the index is created."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ def make_index(translator: Translator, sources: Sequence[str], targets: Sequence
 
 
 def summaries(translator: Translator, lines: Sequence[str]) -> np.ndarray:
-    """Returns the final encoder state of each line, [lines, M], normalised to length 1."""
+    """Returns the final encoder state of each line as an array [lines, M], normalised to length
+    1."""
     with torch.inference_mode(), translator.networks.generating():
         [memory, *_] = translator.networks.memories(translator.encode(lines))
         states = memory.encoded.final_state.float()  # [lines, M]

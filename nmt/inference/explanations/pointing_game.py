@@ -35,10 +35,10 @@ def pointing(translator: Translator, part: Pairs) -> Result:
 
 
 def inside(weights: np.ndarray, box: Box) -> bool:
-    """Returns whether the centre of the cell with the most weight lies in a bounding box.
+    """Returns whether the centre of the grid cell with the most attention lies in a bounding box.
 
-    weights: [rows, columns] attention to the grid cells of the image
-    box: top, left, bottom and right edge as fractions of the image
+    weights: [rows, columns] attention weights of the image's grid cells
+    box: top, left, bottom and right edge, as fractions of the image height or width
     """
     rows, columns = weights.shape
     row, column = np.unravel_index(int(weights.argmax()), weights.shape)

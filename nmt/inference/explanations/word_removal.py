@@ -63,7 +63,8 @@ def removal(
 def _decrease(
     classifier: TextClassifier, answers: Sequence[Classified], removed: Iterable[np.ndarray]
 ) -> float:
-    """Returns the mean decrease of the predicted label's probability without the given words.
+    """Returns the mean decrease of the predicted label's probability when the given words are
+    removed.
 
     answers: predictions for the complete texts
     removed: indices of the words to remove from each text

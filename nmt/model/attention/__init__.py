@@ -232,8 +232,8 @@ class Attention(nn.Module):
 
     @property
     def _query_layers(self) -> list[nn.Linear]:
-        """Linear layers applied to the query: those of score, window and gate, in this order, as
-        far as present."""
+        """Linear layers applied to the query, in the order score, window, gate. Absent layers are
+        left out."""
         layers = (self.score.query_layer, self.window.query_layer, self.gate)
         return [layer for layer in layers if layer is not None]
 

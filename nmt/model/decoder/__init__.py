@@ -44,10 +44,10 @@ class Decoder(nn.Module):
     bridge: computation of the initial state, see bridge.py
     dropout: dropout probability between layers
     variational_dropout: whether all time steps of a sentence share one dropout mask
-    recurrent_dropout, recurrent_dropout_of: probability and target of dropout inside the layers,
-        see `Recurrent`
+    recurrent_dropout: probability of recurrent dropout, 0 to 1
+    recurrent_dropout_of: target of recurrent dropout: state or update
     layer_norm: whether layer normalisation is applied to the readout
-    context_gate: whether a gate scales the context, see nmt/model/attention
+    context_gate: whether a gate scales the context (nmt/model/attention)
 
     Raises ValueError if the decoder needs attention and has none, or has attention and uses none.
     """

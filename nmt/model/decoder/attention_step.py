@@ -2,7 +2,7 @@
 
 A plain loop would multiply each context c_t by a decoder matrix W. Since W c_t = Σ_s α_ts (W h_s)
 for weights α_ts and memory values h_s, `Decoder.project` computes W h_s once per sentence, outside
-of the loop. Each step only sums these vectors.
+of the loop. Each decoder step only sums the vectors W h_s.
 """
 
 from collections.abc import Sequence

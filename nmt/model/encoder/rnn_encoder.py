@@ -31,8 +31,8 @@ class RNNEncoder(Encoder):
     residual: whether each layer except the first adds its input to its output
     dropout: dropout probability between layers
     variational_dropout: whether all positions of a sentence share one dropout mask
-    recurrent_dropout, recurrent_dropout_of: probability and target of dropout inside the layers,
-        see `Recurrent`
+    recurrent_dropout: probability of recurrent dropout, 0 to 1
+    recurrent_dropout_of: target of recurrent dropout: state or update
     layer_norm: whether layer normalisation is applied to the output of each layer
     """
 

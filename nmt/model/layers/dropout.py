@@ -10,7 +10,7 @@ from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Fraction
 
 STEPS = 2**16
-"""Resolution of dropout probabilities: the function `dropout` rounds them to multiples of 1 /
+"""Resolution of dropout probabilities: `dropout` rounds a probability to a multiple of 1 /
 STEPS."""
 
 

@@ -6,8 +6,8 @@ after step:
 
     y_t = x_t W,        t = 1 … T.
 
-The forward pass needs T small multiplications. The backward pass needs twice as many, but T of
-them can be joined into one. With d_t = ∂L/∂y_t for the loss L:
+The forward pass needs T small multiplications. The backward pass needs 2 T
+multiplications, of which T can be joined into one. With d_t = ∂L/∂y_t for the loss L:
 
     ∂L/∂x_t = d_t Wᵀ            needed inside the loop, because x_t depends on step t-1
     ∂L/∂W   = Σ_t x_tᵀ d_t      not needed inside the loop

@@ -2,8 +2,8 @@
 
     features_f = max_s h_sf
 
-h_sf is feature f of the annotation of position s. The weight displayed for a position is the share
-of features whose maximum lies at that position.
+h_sf is feature f of the annotation of position s. The weight displayed for a position is the
+fraction of features whose maximum lies at the position.
 """
 
 import torch

@@ -79,8 +79,8 @@ class CrossEntropy:
         return -(batch.links * weights.clamp(min=SMALLEST).log()).sum()
 
     def _unevenness(self, weights: Tensor | None, batch: Batch, memory: Prepared) -> Tensor:
-        """Returns the doubly stochastic penalty Σ_s (1 − Σ_t α)² over the source positions,
-        padding excluded."""
+        """Returns the doubly stochastic penalty Σ_s (1 − Σ_t α_ts)² for attention weights α_ts of
+        source position s in decoder step t, padding excluded."""
         if weights is None:
             raise ValueError(
                 "objective.doubly_stochastic needs a decoder with attention: set "

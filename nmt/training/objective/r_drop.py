@@ -35,7 +35,7 @@ class RDrop:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error for a network without dropout, or with copying."""
+        """Yields an error for a network without dropout, or with a copy mechanism."""
         if not cls._drops(run):
             yield ConfigError(
                 "objective",

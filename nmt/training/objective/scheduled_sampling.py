@@ -10,8 +10,9 @@ depends on the number of updates i done so far:
     inverse_sigmoid    ε = max(end, start · k' / (k' + e^{i/k'}) · (k'+1)/k'),
                        k' chosen so that ε/start = 1/2 at i = k
 
-k is `updates`, or the fraction `pace` of all updates if `updates` is 0. While ε < 1, training runs
-position by position, because position t+1 needs the prediction at position t.
+k is `updates`, or the fraction `pace` of all updates if `updates` is 0. While ε < 1, the decoder
+processes one position at a time, because the input at position t+1 needs the prediction at
+position t.
 """
 
 import functools
@@ -123,8 +124,8 @@ def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[Decoder
 
 @functools.cache
 def _solve_half(updates: int) -> float:
-    """Solves (k' + 1) / (k' + e^{updates/k'}) = 1/2 for the decay constant k' of the inverse
-    sigmoid, by bisection."""
+    """Returns the decay constant k' of the inverse sigmoid decay for which (k' + 1) / (k' +
+    e^{u/k'}) = 1/2, where u is `updates`. The equation is solved by bisection."""
     low = updates / 700
     high = max(2.0, float(updates))
     for _ in range(80):

@@ -248,7 +248,7 @@ class TextBatches:
 
 
 def fingerprints(splits: LabelledSplits) -> dict[str, str]:
-    """Returns a hash of the training set and of the validation set, by name."""
+    """Returns the hashes of training set and validation set, by name of the set."""
     return {"train": _fingerprint(splits.train), "validation": _fingerprint(splits.validation)}
 
 

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 def fingerprints(splits: Splits) -> dict[str, str]:
-    """Returns a hash of the training set and of each validation set, by name."""
+    """Returns the hashes of the training set and of each validation set, by name of the set."""
     parts = {"train": splits.train, "validation": splits.validation, **splits.more_validation}
     if splits.mixture is None:
         return {name: fingerprint(pairs) for name, pairs in parts.items()}
@@ -197,8 +197,8 @@ class TranslationTask(Task):
         return Validation(metrics={"loss": loss / tokens, **metrics}, answers=answers)
 
     def _loss_of(self, corpus: Corpus, interrupted: Callable[[], bool]) -> tuple[float, float]:
-        """Computes the loss on this rank's share of a validation set. Returns the loss, summed
-        over tokens, and the number of tokens."""
+        """Computes the loss on this rank's share of a validation set. Returns the loss in nats,
+        summed over the tokens, and the number of tokens."""
         loss = 0.0
         tokens = 0.0
         lengths = corpus.source.lengths, corpus.target.lengths
@@ -326,7 +326,8 @@ class TranslationTask(Task):
 
 
 def _table(part: Pairs, answers: Sequence[str], count: int) -> str:
-    """Returns a Markdown table of the first sentences with their references and translations."""
+    """Returns a Markdown table with the first validation sentences, their references and their
+    translations."""
     rows = [("source", "reference", "translation"), ("---",) * 3]
     rows += list(zip(part.source, part.target, answers, strict=False))[:count]
     cells = [[cell.replace("|", " ") for cell in row] for row in rows]

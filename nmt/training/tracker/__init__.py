@@ -76,12 +76,12 @@ class Tracker(ABC):
 
 
 def known(folder: Path) -> str | None:
-    """Returns the id that a tracker has given to the run in a folder; None for a new run."""
+    """Returns the saved id of the run in a tracker, given the run directory; None for a new run."""
     name = read_json_object(folder / KNOWN).get("id")
     return None if name is None else str(name)
 
 
 def remember(folder: Path, name: str) -> str:
-    """Saves the id that a tracker has given to the run in a folder, and returns it."""
+    """Saves the id of the run in a tracker to the run directory, and returns the id."""
     write_atomically(folder / KNOWN, json.dumps({"id": name}).encode())
     return name

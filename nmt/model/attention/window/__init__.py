@@ -1,8 +1,9 @@
 """Attention windows: restrictions of the source positions that attention can select.
 
 A window receives the scores of N rows at T decoder steps, with −∞ at padding, and returns the
-attention weights. A window changes the scores before normalisation or the weights afterwards. Its
-state between decoder steps is passed in and returned, as tensors whose first dimension is the row.
+attention weights. A window changes the scores before normalisation or the weights afterwards. The
+state of a window between decoder steps is passed in and returned, as tensors whose first dimension
+is the row.
 Each window is one file in this folder and one YAML file in conf/window.
 
 Reading order: this file, local_m, local_p, hard, monotonic.

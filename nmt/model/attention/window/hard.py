@@ -6,7 +6,7 @@ one. Sampling has no gradient, so an estimator replaces it:
 straight_through    the backward pass treats the sampled one-hot vector as the weights it was
                     sampled from (Bengio et al. 2013): low variance, small bias
 reinforce           unbiased gradient of the paper's lower bound (eq. 11 and 12). Sampled positions
-                    s̃ become more probable if the target y is more probable than usual under them
+                    s̃ become more probable if they make the target y more probable than usual
 
     ∂ log p(y|s̃) + λ_r (log p(y|s̃) − b) ∂ log p(s̃) + λ_e ∂ H[s̃]
     b ← 0.9 b + 0.1 log p(y|s̃)
