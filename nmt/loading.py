@@ -226,7 +226,7 @@ def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
     # On the meta device, wrong weights are detected before memory is allocated.
     with torch.device("meta"), Uninitialized():
         network = make()
-    # the shapes are checked before any memory is used
+    # The shapes are checked before any memory is used.
     ckpt.check_weights(network, saved.weights, saved.path)
     weights = {
         id(parameter): nn.Parameter(saved.weights[name].to(parameter.dtype, copy=True))

@@ -165,7 +165,7 @@ class Probe:
             parameter: LAYOUTS[role][layouts[role]](tensors.get(role, example.mask))
             for parameter, role in self.roles.items()
         }
-        # a copy, so that the state of earlier calls has no influence
+        # A copy, so that the state of earlier calls has no influence.
         function = copy.copy(self.function)
         # An attribute may hold the weights if the call returns only the context.
         return _answer(

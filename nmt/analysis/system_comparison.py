@@ -236,7 +236,7 @@ def _warn_of_tokenised_text(systems: Sequence[System], metric: Metric) -> None:
     """Logs a single warning for tokenised translations, instead of sacreBLEU's warning at each
     score.
     """
-    # sacreBLEU's warning does not name the system
+    # SacreBLEU's warning does not name the system.
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     for system in systems:
         count = sum(line.endswith(" .") for line in system.lines)

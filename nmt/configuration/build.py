@@ -142,7 +142,7 @@ def faults_of(group: str, node: Group) -> list[ConfigError]:
     """Returns the errors in the keys and values of one group."""
     if group == "attention" and "_target_" not in node:  # attention=none has no class
         return [unknown(f"attention.{key}", []) for key in node]
-    if group == "translation":  # null keeps the value that the model was trained with
+    if group == "translation":  # null selects the trained model's value
         node = {key: value for key, value in node.items() if value is not None}
     try:
         return mismatches(node, class_of(group, node), group, GROUPS[group].given)
@@ -247,7 +247,8 @@ def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Seq2Label:
     Raises ValueError if the components are incompatible.
     """
     encoder = make(config, "encoder", embedding_size=config["network"]["embedding_size"])
-    pooling = make(config, "pooling", memory_size=encoder.memory_size)  # drawn after the encoder
+    # Initialised after the encoder, for reproducible random weights.
+    pooling = make(config, "pooling", memory_size=encoder.memory_size)
     return make(
         config, "network", vocabulary=vocabulary, labels=labels, encoder=encoder, pooling=pooling
     )

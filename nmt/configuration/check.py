@@ -214,7 +214,7 @@ def _is_float(hint: Any) -> bool:
     """Returns whether an annotation accepts float but not int."""
     base, _ = _parts(hint)
     is_union = typing.get_origin(base) in (Union, types.UnionType)
-    # without ranges
+    # the type without its ranges
     kinds = [_parts(kind)[0] for kind in typing.get_args(base)] if is_union else [base]
     return float in kinds and int not in kinds
 

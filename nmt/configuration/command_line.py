@@ -96,7 +96,8 @@ def _dispatch(
     """Runs the action of a flag, such as --help, or the command itself."""
     flags, words = _flags()
     overrides = with_key(name, [word for word in words if not word.startswith("-")])
-    strange = [word for word in words if word.startswith("-")]  # undefined flags
+    # flags that argparse does not define
+    strange = [word for word in words if word.startswith("-")]
     for override in overrides:
         key, equals, _ = override.partition("=")
         if equals and key in instead:
@@ -163,7 +164,7 @@ def _no_such_flag(flag: str) -> UserError:
     near = difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7)
     if near:
         return UserError(f"{name}: no such flag; did you mean {near[0]}?")
-    if not equals:  # the user typed --key VALUE
+    if not equals:  # the command line contains --key VALUE
         following = sys.argv[sys.argv.index(flag) + 1 :] if flag in sys.argv else []
         values = [word for word in following[:1] if "=" not in word and not word.startswith("-")]
         value = values[0] if values else "VALUE"

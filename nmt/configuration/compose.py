@@ -121,7 +121,7 @@ def _left_out(config: Any, group: str) -> dict[str, bool]:
 
     The value False marks that a key is not a group of further keys.
     """
-    from nmt.configuration import build  # slow import, rarely needed
+    from nmt.configuration import build  # imported late, since the import is slow
 
     node = config.get(group)
     with contextlib.suppress(UserError):
@@ -304,7 +304,7 @@ def _cached(
     # Hydra's result is read-only; overrides of single keys are applied later.
     OmegaConf.set_struct(config, False)
     OmegaConf.set_readonly(config, False)
-    choices = config.pop("hydra").runtime.choices  # includes Hydra's groups
+    choices = config.pop("hydra").runtime.choices  # choices, including Hydra's own groups
     return config, {group: choice for group, choice in choices.items() if "/" not in group}
 
 

@@ -83,7 +83,7 @@ def _configured(command: str, overrides: Sequence[str], again: str | None) -> Se
     composed, errors = compose_partly(command, overrides)
     config = resolve(composed)
     if errors:
-        return kind.of(config, also=errors)  # raises all errors together
+        return kind.of(config, also=errors)  # raises a single ConfigErrors with all errors
     initial = _path("init", config.get("init"))
     if initial:
         config, errors = with_network_of(config, initial, overrides)

@@ -85,7 +85,7 @@ def near_matches(
     everywhere: all dotted keys; suggested are synonyms from other toolkits, and keys that end in
         the name or a similar name
     """
-    present = {*known, *everywhere}  # synonyms of absent keys are no help
+    present = {*known, *everywhere}  # only synonyms of existing keys are suggested
     translated = [key for key in SYNONYMS.get(name, ()) if key in present]
     if translated and name not in known:
         return tuple(translated[:MOST])

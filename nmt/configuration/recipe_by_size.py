@@ -24,7 +24,7 @@ def recipe_of_data(data: Mapping[str, Any]) -> str | None:
     Returns None for generated data, data of the Hugging Face Hub, and data that cannot be read.
     Errors are ignored, because loading the data raises them again.
     """
-    from nmt.configuration import build  # slow import, only needed by training commands
+    from nmt.configuration import build  # imported late, since the import is slow
 
     most = max(RECIPES)
     try:

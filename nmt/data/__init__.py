@@ -127,7 +127,7 @@ class Pairs:
             links=None if self.links is None else Selection(self.links, indices),
             more_references=[Selection(lines, indices) for lines in self.more_references],
             regions=None if self.regions is None else [self.regions[i] for i in indices],
-            # a selection has no store, since the store's name identifies the complete set of pairs
+            # A selection has no store, since the store's name identifies the complete set of pairs.
             store=None,
         )
 

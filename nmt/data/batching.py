@@ -75,7 +75,7 @@ class Batching:
     def _cut(self, order: np.ndarray, source: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
         if self.sentences:
             return [order[i : i + self.sentences] for i in range(0, len(order), self.sentences)]
-        lengths = np.maximum(source, target)[order] + 1  # sentence lengths, including EOS
+        lengths = np.maximum(source, target)[order] + 1  # sentence lengths in tokens, including EOS
         batches = []
         start = 0
         longest = 0

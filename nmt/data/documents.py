@@ -86,7 +86,7 @@ def encode_documents(
     )
     encoded_rows = (encoded[i] for i in range(len(encoded)))
     rows: list[np.ndarray] = []
-    offsets = [0]  # first row of each text
+    offsets = [0]  # index of each text's first row
     cut = 0
     for text in texts:
         room = max_tokens  # number of tokens that may still be added to the text

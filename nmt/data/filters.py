@@ -95,7 +95,8 @@ class Filters:
         dropped = {"too long": int((~within).sum())}
         if self.max_ratio:
             balanced = longest <= self.max_ratio * np.maximum(1, np.minimum(source, target))
-            dropped["ratio"] = int((within & ~balanced).sum())  # one reason per dropped pair
+            # Each dropped pair counts for one reason only.
+            dropped["ratio"] = int((within & ~balanced).sum())
             within &= balanced
         passing = np.flatnonzero(within).astype(np.uint32)
         self.report(name, len(corpus), len(passing), dropped)

@@ -92,7 +92,7 @@ def _naacl_gold(lines: Sequence[str], file: Path, count: int) -> list[GoldLinks]
     for number, line in enumerate(lines, 1):
         fields = NAACL_LINK.fullmatch(line)
         if fields is None:
-            continue  # an empty line
+            continue  # empty lines are skipped
         pair = int(fields[1])
         source_word = int(fields[2])
         target_word = int(fields[3])

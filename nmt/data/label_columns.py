@@ -99,7 +99,7 @@ def _listed_labels(
     for i, cell in enumerate(rows.values[column]):
         values = cell if isinstance(cell, list) else [cell]
         if values == [None]:
-            values = []  # an empty cell
+            values = []  # an empty cell contains no labels
         if None in values:
             raise UserError(f"{rows.place(i)}: a label in column {column!r} is null")
         numbers = [value for value in values if classes and isinstance(value, int)]

@@ -49,7 +49,8 @@ Errors = Literal["strict", "replace"]
 
 def _open_zst(file: Any, mode: str) -> Any:
     """Opens a .zst file; raises UserError if no Zstandard package is installed."""
-    for package in ("compression.zstd", "backports.zstd"):  # compression.zstd: Python 3.14
+    # compression.zstd exists from Python 3.14 on.
+    for package in ("compression.zstd", "backports.zstd"):
         with contextlib.suppress(ImportError):
             return importlib.import_module(package).open(file, mode)
     raise UserError(
@@ -137,7 +138,8 @@ def reading(place: object, kind: str = "") -> Iterator[None]:
     except FileNotFoundError:
         raise UserError(f"{place}: no such file") from None
     except Exception as error:  # parsers and decompressors raise many exception types
-        reason = " ".join(str(error).split()) or type(error).__name__  # joined into one line
+        # the error message on a single line
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"{place}: cannot be read{kind} ({reason})") from error
 
 
@@ -231,7 +233,7 @@ def _wide_encoding(head: bytes) -> str | None:
     marked = next((name for mark, name in WIDE_BOMS.items() if head.startswith(mark)), None)
     if marked or 0 not in head:
         return marked
-    head = head[: len(head) // 4 * 4]  # complete 4-byte units
+    head = head[: len(head) // 4 * 4]  # only complete 4-byte units can be decoded
     num_spaces = head.count(b"\n") + head.count(b" ")
 
     def fits(encoding: str) -> bool:
@@ -250,7 +252,8 @@ def _decoded(
     joined = b"".join(lines)
     # One call for all lines is several times as fast as one call per line.
     if b"\r" not in joined and lines[-1].endswith(b"\n"):
-        with contextlib.suppress(UnicodeDecodeError):  # decode_line reports the line number
+        # For invalid UTF-8, decode_line reports the line.
+        with contextlib.suppress(UnicodeDecodeError):
             return joined.decode("utf-8", errors).split("\n")[:-1]
     texts = [decode_line(line, number, name, errors) for number, line in enumerate(lines, first)]
     if keep_return:

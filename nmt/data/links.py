@@ -11,7 +11,8 @@ def parse_links(line: str) -> tuple[Links, Links]:
 
     Raises ValueError if a link is invalid.
     """
-    links: dict[bool, set[tuple[int, int]]] = {True: set(), False: set()}  # key: whether sure
+    # The key is True for sure links.
+    links: dict[bool, set[tuple[int, int]]] = {True: set(), False: set()}
     for word in line.split():
         match = re.fullmatch(r"(\d{1,9})([-?p])(\d{1,9})", word)
         if match is None:

@@ -78,7 +78,8 @@ class Mixing:
         begin = number * self.size
         end = begin + self.size
         segments = []
-        read = dict.fromkeys(self.rows, 0)  # pairs of each corpus in earlier stages
+        # number of pairs read from each corpus in earlier stages
+        read = dict.fromkeys(self.rows, 0)
         for stage in self.mixture.stages:
             length = self.length(stage)
             # Overlap of the stage with the epoch, counted from the start of the stage.

@@ -147,7 +147,7 @@ def _change_one(pattern: str, change: Change, text: str, rng: random.Random) -> 
     matches = list(re.finditer(pattern, text))
     if not matches:
         return text
-    match = rng.choice(matches)  # uniform over all matches
+    match = rng.choice(matches)  # all matches are equally probable
     return text[: match.start()] + change(match[0], rng) + text[match.end() :]
 
 
@@ -204,7 +204,8 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
         raise UserError(
             f"modifier {name}: probability {probability!r} must be a number from 0 to 1"
         )
-    parameters = list(inspect.signature(MODIFIERS[name]).parameters)[2:]  # without pair and rng
+    # the parameters after `pair` and `rng`
+    parameters = list(inspect.signature(MODIFIERS[name]).parameters)[2:]
     known = list(MISTAKES) if parameters == ["probabilities"] else parameters
     unknown = [key for key in settings if key not in known]
     if unknown:
@@ -214,7 +215,7 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
         )
     modify = partial(MODIFIERS[name], **settings)
     try:
-        modify(("a", "b"), random.Random(0))  # raises an error for invalid settings
+        modify(("a", "b"), random.Random(0))  # a trial call raises an error for invalid settings
     except (TypeError, ValueError, AttributeError) as error:
         raise UserError(f"modifier {name}: {error}") from error
     return Modifier(name, float(probability), modify)

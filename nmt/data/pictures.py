@@ -106,7 +106,8 @@ class Reader:
 
         Raises UserError if an image cannot be read.
         """
-        pictures = [self._read(name) for name in names]  # each [rows, columns, C]
+        # The shape of each image is [rows, columns, C].
+        pictures = [self._read(name) for name in names]
         sizes = np.array([picture.shape[:2] for picture in pictures], np.int64).reshape(-1, 2)
         rows, columns = sizes.max(0, initial=0)
         values = np.zeros((len(pictures), rows, columns, self.channels), np.float32)
@@ -244,7 +245,7 @@ def thumbnail(name: str, longest: int) -> np.ndarray | None:
     """Returns an image of at most `longest` pixels per side; None if it cannot be read."""
     try:
         return _scaled_down(image_of(name), longest)
-    except UserError:  # features or no image; unreadable images were reported earlier
+    except UserError:  # features cannot be shown; unreadable images were reported earlier
         return None
 
 

@@ -217,8 +217,8 @@ class EpochBatches:
         self.ahead = ahead
         self.key = f"{seed} {epoch}"
         self.segmentation_seed = hash((seed, epoch)) % 2**31 if data.tokenizer.sampling else None
-        self.modifiers: list[Sequence[Modifier]] = []  # modifiers of each batch
-        self.indices: list[np.ndarray] = []  # pairs of each batch
+        self.modifiers: list[Sequence[Modifier]] = []  # the modifiers that apply to each batch
+        self.indices: list[np.ndarray] = []  # the indices of the pairs in each batch
         segments: Sequence[tuple[Stage | None, np.ndarray]] = [(None, data.kept)]
         if mixing is not None:
             segments = mixing.epoch(epoch)

@@ -69,7 +69,8 @@ class StoredText(View):
             return super().lines(rows)
         begin = int(self._offsets[rows.start])
         end = int(self._offsets[rows.stop])
-        text = os.pread(self._file, end - begin, begin)  # not mapped, since text is read once
+        # The file is not memory-mapped, since text is read once.
+        text = os.pread(self._file, end - begin, begin)
         return text.decode("utf-8", "surrogatepass").split("\n")[:-1]
 
     def __iter__(self) -> Iterator[str]:
@@ -184,7 +185,7 @@ def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, in
 
 def written_chunks(folder: Path, kind: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """Appends each chunk to its columns' files NAME.kind and NAME.offsets, and yields the chunk."""
-    ends: dict[str, int] = {}  # total length of the rows written, by column
+    ends: dict[str, int] = {}  # total length of the written rows, by column
     for chunk in chunks:
         for name, column in chunk.columns.items():
             # Only the first chunk writes its start offset; later chunks continue from the end.

@@ -68,7 +68,7 @@ class WordAligner:
         method: AlignerName = "ibm1",
         iterations: int = ITERATIONS,
     ) -> None:
-        self.source_words: dict[Hashable, int] = {None: 0}  # index 0 is NULL
+        self.source_words: dict[Hashable, int] = {None: 0}  # index 0 stands for the empty word NULL
         self.target_words: dict[Hashable, int] = {}
         source_ids = [_numbered(words, self.source_words) for words in sources]
         target_ids = [_numbered(words, self.target_words) for words in targets]
@@ -94,7 +94,7 @@ class WordAligner:
         weights = [np.zeros(shape) for shape in self._shapes]
         for group in self._groups:
             for row, posterior in zip(group.rows, self._posterior(group)[0], strict=True):
-                posterior = posterior[: len(weights[row])]  # without padding
+                posterior = posterior[: len(weights[row])]  # the posterior of the real target words
                 is_linked = posterior.argmax(1) > 0  # [T]
                 weights[row] = posterior[:, 1:] * is_linked[:, None]
         return weights
@@ -142,7 +142,7 @@ def forward_backward(
     words = emissions[:, :, 1:]  # [N, T, S]
     steps, size = words.shape[1:]
     distances = np.arange(size) - np.arange(-1, size)[:, None]  # [S+1, S], from −1 first
-    distances += len(jumps) // 2  # index in `jumps`
+    distances += len(jumps) // 2  # distances become indices into `jumps`
     moves = jumps[distances]
     moves = (1 - NULL_SHARE) * moves / moves.sum(1, keepdims=True)
     start, moves = moves[0], moves[1:]

@@ -24,12 +24,13 @@ def read_vectors(path: str, vocabulary: Collection[str] | None = None) -> dict[s
     """
     file = find_file(path)
     vectors = dict[str, np.ndarray]()
-    size = 0  # vector size
+    size = 0  # vector size, 0 until known
     for number, line in enumerate(stream_lines(file), 1):
         place = f"{file}, line {number:,}"
         fields = re.split(r"[ \t]+", line.strip(" \t"))
         if number == 1 and len(fields) == 2 and fields[1].isdecimal():
-            size = int(fields[1]) if len(fields[1]) < 9 else 0  # header of word2vec and fastText
+            # vector size from a word2vec or fastText header
+            size = int(fields[1]) if len(fields[1]) < 9 else 0
             continue
         size = size or sum(1 for _ in itertools.takewhile(_is_number, reversed(fields[1:])))
         if not size:

@@ -23,7 +23,7 @@ def source_picture(name: str) -> np.ndarray | None:
     image = thumbnail(name, WIDEST)
     if image is None:
         return None
-    size = max(1, WIDEST // (2 * max(image.shape[:2])))  # side of a square, in pixels
+    size = max(1, WIDEST // (2 * max(image.shape[:2])))  # side of an enlarged pixel, in pixels
     return np.broadcast_to(image, (*image.shape[:2], 3)).repeat(size, 0).repeat(size, 1)
 
 

@@ -200,7 +200,8 @@ def picture_rows(rows: Sequence[PictureRow]) -> Figure:
     The drawing follows figure 3 of Xu et al. (2015).
     """
     columns = max(len(row.words) for row in rows) + 1
-    heights = [1.1 * row.shape[0] / row.shape[1] for row in rows]  # inches, by the aspect ratio
+    # height in inches, from the aspect ratio
+    heights = [1.1 * row.shape[0] / row.shape[1] for row in rows]
     with fonts_for(word for row in rows for word in row.words):
         size = (1.18 * columns, sum(heights) + 0.42 * len(rows))
         figure = Figure(figsize=size, layout="constrained")
@@ -216,7 +217,7 @@ def picture_rows(rows: Sequence[PictureRow]) -> Figure:
 
 def _draw_picture(axes: Any, row: PictureRow, title: str, weights: np.ndarray | None) -> None:
     image = np.full((*row.shape, 3), 255, np.uint8) if row.image is None else row.image
-    # the image and its attention weights cover the same area
+    # The image and its attention weights cover the same area.
     extent = (0, row.shape[1], row.shape[0], 0)
     axes.imshow(image, interpolation="nearest", extent=extent)
     if weights is not None:
@@ -258,14 +259,14 @@ def marked_texts(texts: Sequence[MarkedText]) -> Figure:
             for word, share in zip(text.words, text.shares, strict=True):
                 background = {"facecolor": (*SHADE, 0.7 * share / greatest), "edgecolor": "none"}
                 label = figure.text(x, -y, literal(word), **style)
-                width = label.get_window_extent(renderer).width / figure.dpi  # inches
+                width = label.get_window_extent(renderer).width / figure.dpi  # width in inches
                 if x + width > TEXT_WIDTH - MARGIN and x > MARGIN:
                     x = MARGIN
                     y += LINE_HEIGHT
-                    label.set_position((x, -y))  # the first word of the next line
+                    label.set_position((x, -y))  # the word becomes the first one of the next line
                 label.set_bbox({**background, "pad": 1.5})
                 x += width + WORD_SPACE
-            y += 1.6 * LINE_HEIGHT  # space before the next title
+            y += 1.6 * LINE_HEIGHT  # vertical space before the next title
         figure.set_size_inches(TEXT_WIDTH, y)
     return figure
 

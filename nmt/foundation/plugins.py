@@ -79,7 +79,7 @@ def folders() -> tuple[str, ...]:
 
 @functools.cache
 def conf_folder(package: str) -> str | None:
-    spec = importlib.util.find_spec(package)  # does not import a top-level package
+    spec = importlib.util.find_spec(package)  # find_spec does not import a top-level package
     paths = [] if spec is None else list(spec.submodule_search_locations or [])
     return next((str(Path(p, "conf").resolve()) for p in paths if Path(p, "conf").is_dir()), None)
 

@@ -24,6 +24,6 @@ def is_running(process: int) -> bool:
         pass
     try:
         status = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):  # the system has no /proc
+    except (OSError, IndexError):  # raised on systems without /proc
         return True
     return status not in ("Z", "X")

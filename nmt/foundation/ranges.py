@@ -29,7 +29,7 @@ class Range:
         try:
             if not math.isfinite(value):
                 return False
-        except OverflowError:  # an integer too large for a float
+        except OverflowError:  # raised for an integer that is too large for a float
             return False
         above = self.low < value if self.open_low else self.low <= value
         return above and (value < self.high if self.open_high else value <= self.high)

@@ -144,7 +144,7 @@ class Ranks:
         with _exchange() as distributed:
             for place, shape in enumerate(like):
                 turn, owner = divmod(place, self.count)
-                # filled by the broadcast
+                # the broadcast fills the empty tensors
                 tensors.append(own[turn] if owner == self.number else torch.empty_like(shape))
                 distributed.broadcast(tensors[-1], src=owner)
         return tensors
@@ -160,7 +160,7 @@ class Ranks:
         parts = self.gather(list(part))
         items: list[Any] = [None] * sum(map(len, parts))
         for number, its_items in enumerate(parts):
-            items[number :: self.count] = its_items  # inverse of `share`
+            items[number :: self.count] = its_items  # the slice that `share` has selected
         return items
 
     def claimed(self, items: Sequence[Item]) -> Iterator[Item]:

@@ -227,7 +227,7 @@ def _check_number(pairs: int, key: str, settings: BacktranslateSettings) -> None
 
 def _write_splits(splits: Splits, folder: Path) -> list[str]:
     """Writes the training, validation and test sets, and returns the names of the files."""
-    shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted attempt
+    shutil.rmtree(folder, ignore_errors=True)  # removes files of an interrupted attempt
     folder.mkdir()
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
     for name, pairs in {**parts, **splits.more_validation}.items():
@@ -399,7 +399,7 @@ class Backtranslation:
         files: output files for the source and the target language
         threshold: minimum log-probability per token, in nats
         """
-        # renamed when complete
+        # the temporary file is renamed when complete
         partial = [file.with_name(f"{file.name}.partial") for file in files]
         count = 0
         with contextlib.ExitStack() as stack:

@@ -29,7 +29,7 @@ def fingerprint(settings: Settings) -> dict[str, str]:
         return {}
     files = {key: [*map(find_checkpoint, models(values.get(key)))] for key in MODELS}
     files |= {key: [find_file(values[key])] for key in settings.read if values.get(key)}
-    hashed = {*FREE, *MODELS, *settings.read}  # hashed by content, or without effect
+    hashed = {*FREE, *MODELS, *settings.read}  # settings hashed by file content, or without effect
     rest = {key: value for key, value in values.items() if key not in hashed}
     return {
         **{key: _hash(*paths) for key, paths in files.items() if paths},

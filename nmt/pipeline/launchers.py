@@ -60,7 +60,7 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
     for override in parsed:
         try:
             errors += apply(config, [override])
-        except hydra_errors() as error:  # a value of the wrong type
+        except hydra_errors() as error:  # the value has the wrong type
             errors.append(ConfigError(override.input_line, reason(error)))
     refuse(errors)
 
@@ -86,7 +86,7 @@ def is_installed(package: str) -> bool:
     """Returns whether Hydra's launcher plugin for a package is installed."""
     try:
         return find_spec(f"hydra_plugins.hydra_{package}_launcher") is not None
-    except ModuleNotFoundError:  # no Hydra plugin is installed
+    except ModuleNotFoundError:  # raised if no Hydra plugin is installed
         return False
 
 

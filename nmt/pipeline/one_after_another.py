@@ -39,7 +39,7 @@ def run_all(
             run(configure(command, combination))
         except UserError as error:
             log.error("%s", error)
-            failed = True  # all further combinations still run
+            failed = True  # a failed combination does not stop the next ones
     if failed:
         raise SystemExit(1)
 

@@ -420,7 +420,7 @@ def _check_space(folder: Path, parts: Parts) -> None:
     """
     trainer = parts.trainer
     weights = sum(parameter.nbytes for parameter in parts.task.network.parameters())
-    needed = weights * (4 * (trainer.keep + 1) + 2 + trainer.average)  # bytes
+    needed = weights * (4 * (trainer.keep + 1) + 2 + trainer.average)  # disk space in bytes
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(

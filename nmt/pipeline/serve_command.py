@@ -39,7 +39,7 @@ def server_of(settings: ServeSettings) -> Server:
         settings.max_seconds,
         settings.max_open,
         settings.per_minute,
-        # without keys, any client may use the server
+        # Without keys, any client may use the server.
         _read_keys(settings.keys) if settings.keys else [],
     )
     # A single worker, since one batch uses all CPU threads.

@@ -70,7 +70,7 @@ def sweep(
         print("\n".join(listing(job, job.sweeper.planned(job))))
         return
     notes = job.folder / launchers.NOTES
-    notes.mkdir(parents=True, exist_ok=True)  # the lock needs the folder
+    notes.mkdir(parents=True, exist_ok=True)  # the lock file needs this folder
     with Lock(notes / "lock", f"run_dir={job.folder}"):
         try:
             if job.sweeper.counted:

@@ -169,7 +169,7 @@ def _part(tokens: Sequence[_Token]) -> Part:
     """
     text = ""
     spans: dict[int, Span] = {}  # spans, by the index of their first token
-    open_tags: dict[int, int] = {}  # positions in the text, by the index of the start tag
+    open_tags: dict[int, int] = {}  # text positions of open start tags, by token index
     for number, token in enumerate(tokens):
         # An end tag closes the innermost element of its name, also if elements overlap.
         same_name = (i for i in reversed(open_tags) if tokens[i].name == token.name)

@@ -24,7 +24,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
-            # syncs the content before the rename, which might otherwise reach the disk first
+            # Syncs the content before the rename, which might otherwise reach the disk first.
             os.fsync(file.fileno())
         os.replace(temporary, path)
         sync_folder(path.parent)

@@ -109,7 +109,7 @@ def _open_locked(file: Path, what: str) -> IO[str]:
                 f"{what}: {holder} is writing to it. Wait until the process has finished, or "
                 "choose another output"
             ) from None
-        except OSError:  # the file system has no locks
+        except OSError:  # raised on file systems without locks
             pass
         if not _is_named(opened, file):
             return _open_locked(file, what)  # opens the new file with this name

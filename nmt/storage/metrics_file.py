@@ -20,7 +20,7 @@ def read_metrics(folder: Path, last_bytes: int | None = None) -> list[dict[str, 
     try:
         with open(folder / METRICS, "rb") as file:
             if last_bytes is not None:
-                # the first line may be incomplete
+                # the first line read may be incomplete
                 file.seek(max(0, file.seek(0, os.SEEK_END) - last_bytes))
             lines = file.read().splitlines()
     except OSError:

@@ -122,7 +122,8 @@ class Sampler:
 
     def _all_cuts(self, word: str) -> tuple[list[float], list[list[int]]] | None:
         """Returns cumulative weights and ids of all segmentations; None if there are too many."""
-        ways: list[list[tuple[float, list[int]]]] = [[(0.0, [])]]  # by end position
+        # segmentations of each prefix of the word
+        ways: list[list[tuple[float, list[int]]]] = [[(0.0, [])]]
         for end in range(1, len(word) + 1):
             longer = [
                 (weight + score, [*ids, *piece])
@@ -132,7 +133,8 @@ class Sampler:
             if len(longer) > MAX_CUTS:
                 return None
             ways.append(longer)
-        highest = max(weight for weight, _ in ways[-1])  # prevents overflow of exp
+        # Subtracting the maximum prevents overflow of exp.
+        highest = max(weight for weight, _ in ways[-1])
         weights = [math.exp(weight - highest) for weight, _ in ways[-1]]
         return list(itertools.accumulate(weights)), [ids for _, ids in ways[-1]]
 

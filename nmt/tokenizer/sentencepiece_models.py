@@ -34,7 +34,7 @@ def with_our_ids(model: bytes) -> bytes:
     symbols = (spec.pad_piece or "<pad>", spec.bos_piece or "<s>", spec.eos_piece or "</s>")
     new_piece = type(unknown[0])
     pad, bos, eos = (new_piece(piece=s, score=0.0, type=new_piece.CONTROL) for s in symbols)
-    special = [pad, unknown[0], bos, eos]  # by id
+    special = [pad, unknown[0], bos, eos]  # special symbols in the order of their ids
     names = {piece.piece for piece in special}
     pieces = [*special, *(piece for piece in proto.pieces if piece.piece not in names)]
     del proto.pieces[:]

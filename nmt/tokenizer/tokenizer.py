@@ -69,7 +69,7 @@ class Tokenizer:
         if not self.joint:
             self._target = sentencepiece.SentencePieceProcessor(model_proto=target_model)
         self._samplers: dict[int, Sampler] = {}
-        self._warned_values = set[str]()  # unknown factor values
+        self._warned_values = set[str]()  # factor values about which a warning was logged
         ordinary = self.source_pieces(range(EOS + 1, self.source_size))
         # SentencePiece would merge adjacent unknown words into one <unk>. A word-level tokenizer
         # therefore encodes word by word.
@@ -181,7 +181,8 @@ class Tokenizer:
                 return [[i for ids in model.encode(line.split()) for i in ids] for line in lines]
             return model.encode(lines, num_threads=_threads(lines))
         side = 0 if model is self._source else 1
-        if side not in self._samplers:  # created lazily, since it reads the whole vocabulary
+        # Samplers are created lazily, since they read the whole vocabulary.
+        if side not in self._samplers:
             merges = kind(self.models[side]) == "bpe"
             self._samplers[side] = Sampler(model, self.sampling, merges)
         return self._samplers[side].encode(lines, seed)

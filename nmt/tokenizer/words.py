@@ -120,7 +120,7 @@ def _by_characters(pieces: Sequence[str], parts: Sequence[str]) -> list[range]:
     pieces: subwords of the chunk
     parts: words of the chunk
     """
-    numbers = [i for i, part in enumerate(parts) for _ in part]  # word index of each character
+    numbers = [i for i, part in enumerate(parts) for _ in part]  # the word index of each character
     lengths = [0 if piece == UNKNOWN else _length(piece) for piece in pieces]
     # <unk> subwords share the characters that no other subword spells.
     rest = max(1, (len(numbers) - sum(lengths)) // max(1, pieces.count(UNKNOWN)))

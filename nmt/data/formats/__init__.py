@@ -123,7 +123,7 @@ def reader(format: str) -> ReadTable:
         raise ValueError(f"data.format={format}: must be one of {', '.join(names)}")
     read: ReadTable = importlib.import_module(f"{__name__}.{format}").read
 
-    @functools.wraps(read)  # the signature declares the options of the format
+    @functools.wraps(read)  # the reader's signature declares the options of the format
     def numbered(file: Path, columns: Sequence[str], **options: Any) -> Iterator[Rows]:
         first = 1
         for rows in read(file, columns, **options):

@@ -42,7 +42,8 @@ def read_rows(file: Path, columns: Sequence[str], header: bool, **dialect: Any) 
         rows = _same_width(parsed, file, header)
         names = next(rows, []) if header else []
         for chunk in batched(rows):
-            names = names or [str(i + 1) for i in range(len(chunk[0]))]  # without a header
+            # Column numbers replace a missing header.
+            names = names or [str(i + 1) for i in range(len(chunk[0]))]
             requested = present(names, columns)
             if any(names.count(name) > 1 for name in requested):
                 header_names = ", ".join(names)

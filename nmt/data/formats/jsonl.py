@@ -14,7 +14,7 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
     """Yields the objects of non-empty lines; the first object defines the columns."""
     names: list[str] = []
     for chunk in batched(_objects(file)):
-        names = names or list(chunk[0][1])  # keys of the first object
+        names = names or list(chunk[0][1])  # the keys of the first object name the columns
         requested = present(names, columns)
         for number, row in chunk:
             missing = [name for name in requested if name not in row]
@@ -34,7 +34,7 @@ def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:  # deep nesting raises RecursionError
+        except (ValueError, RecursionError) as error:  # deeply nested JSON raises RecursionError
             raise UserError(f"{file}, line {number:,}: invalid JSON ({error})") from error
         if not isinstance(row, dict):
             raise UserError(

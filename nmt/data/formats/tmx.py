@@ -82,7 +82,7 @@ def _segment(tuv: Any) -> str | None:
     if segment is None:
         return None
     text = re.sub(r"(?<=\w)\0+(?=\w)", " ", _text(segment)).replace("\0", "")
-    return re.sub(r"[ \t\r\n]+", " ", text).strip(" ")  # keeps other spaces, such as U+00A0
+    return re.sub(r"[ \t\r\n]+", " ", text).strip(" ")  # other spaces, such as U+00A0, are kept
 
 
 def _text(element: Any) -> str:

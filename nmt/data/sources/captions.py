@@ -91,7 +91,7 @@ class Captions:
         self.parts = PartNames(train, as_list(validation), test, split)
         self.image = str(image)
         self.captions = as_list(caption)
-        self.source = as_list(source)  # at most one column
+        self.source = as_list(source)  # a list of at most one column
         self.language = language
         self.header = header
         self.bad = bad
@@ -164,7 +164,8 @@ class Captions:
             number = rows.first + i
             place = rows.place(i)
             if file.suffix == ".parquet" and not isinstance(cell, str):
-                cell = f"{file.name}#{image}@{number - 1}"  # read when a batch is built
+                # The cell's image is read when a batch is built.
+                cell = f"{file.name}#{image}@{number - 1}"
             captions: list[str] = []
             for column in self.captions:
                 caption = rows.values[column][i]
@@ -184,7 +185,7 @@ class Captions:
             for row in rows:
                 try:
                     readable.append(replace(row, info=self._check(row)))
-                except UserError as error:  # collected for a single message
+                except UserError as error:  # errors are collected for a single message
                     faults.append(str(error))
                 step()
         counts = Counter(row.info.channels for row in readable if row.info.channels)

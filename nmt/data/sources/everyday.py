@@ -191,7 +191,7 @@ def _time(rng: random.Random) -> Meaning:
 
 
 def _amount(rng: random.Random) -> Meaning:
-    cents = int(10 ** rng.uniform(2, 7))  # log-uniform
+    cents = int(10 ** rng.uniform(2, 7))  # a log-uniform distribution of amounts
     currency = rng.choice(CURRENCIES)
     return Meaning(
         ("amount", (cents, currency)),
@@ -256,7 +256,7 @@ def _has_dates(locale: str) -> bool:
     try:
         texts = [_write_date(day, style, locale) for style in styles for day in days]
         return not any(re.search(r"M\d\d", text) for text in texts)
-    except (TypeError, KeyError, ValueError):  # a pattern is missing
+    except (TypeError, KeyError, ValueError):  # Babel raises these errors for a missing pattern
         return False
 
 

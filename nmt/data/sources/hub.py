@@ -92,7 +92,7 @@ class HubData(Table):
 
     def _loaded(self, part: str) -> Any:
         """Loads a split as a `Dataset` of the `datasets` library."""
-        import datasets  # reads HF_HUB_OFFLINE at import
+        import datasets  # `datasets` reads HF_HUB_OFFLINE when imported
 
         is_dict = Path(self.path, "dataset_dict.json").is_file()
         if not is_dict and not Path(self.path, "state.json").is_file():

@@ -47,7 +47,7 @@ class Reverse:
     def load(self) -> Splits:
         """Generates the training, validation and test sets; equal seeds give equal sequences."""
         rng = random.Random(self.seed)
-        sequences = dict[str, None]()  # an ordered set
+        sequences = dict[str, None]()  # a dictionary serves as an ordered set
         while len(sequences) < sum(self.sizes.values()):
             length = rng.randint(*self.lengths)
             letters = [chr(ord("a") + rng.randrange(self.symbols)) for _ in range(length)]

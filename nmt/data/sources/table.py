@@ -143,7 +143,8 @@ class Table:
                 "and data.label"
             )
         parts = []
-        for name, slice_ in map(parse_part, self.parts.named):  # train, validation, test
+        # in the order train, validation, test
+        for name, slice_ in map(parse_part, self.parts.named):
             parts.append(columns.read(self.rows(name, columns.names).sliced(slice_)))
         if self.parts.share:
             parts = split_labelled(parts[0], self.parts.share)
