@@ -44,7 +44,7 @@ class ModelStep:
 
     model: translation network
     memory: encoder memory of the source sentences
-    places: memory row of each sentence that is still searched, ascending; None if all rows are
+    places: memory rows of the sentences that are still searched, ascending; None for all rows
     """
 
     def __init__(

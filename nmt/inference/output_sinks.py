@@ -213,8 +213,8 @@ class FileSink(StreamSink):
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Returns a description of the differences between the work of two outputs, such as "different
-    settings"."""
+    """Returns a description of the models, inputs or settings in which two outputs differ, such as
+    "different settings"."""
     return [
         f"different {name}" for name in sorted({*before, *now}) if before.get(name) != now.get(name)
     ]

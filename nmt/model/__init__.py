@@ -23,7 +23,7 @@ class Network(nn.Module):
         wrappers such as DistributedDataParallel only support calls of `forward`.
 
         objective: function (network, batch, update, total) → loss
-        batch: a batch of the type that the network reads
+        batch: batch of inputs of the network, with targets
         update: number of updates done so far
         total: number of updates in the whole training; 0 if unknown
         """

@@ -9,8 +9,8 @@ from torch.overrides import TorchFunctionMode
 class Uninitialized(TorchFunctionMode):
     """Context manager that builds modules on the device "meta" and skips weight initialisation.
 
-    Initialisation dominates the construction time: orthogonal matrices need QR decompositions, and
-    the first random tensor on "meta" imports half of PyTorch.
+    Initialisation dominates the construction time, because orthogonal matrices need QR
+    decompositions, and the first random tensor on "meta" makes PyTorch import many modules.
     """
 
     def __torch_function__(

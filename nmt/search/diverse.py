@@ -62,8 +62,7 @@ class Diverse:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether the score of hypotheses depends on attention weights (with a coverage
-        penalty)."""
+        """Whether the search needs attention weights, i.e. has a coverage penalty."""
         return self.penalty.coverage > 0
 
     def __call__(

@@ -21,8 +21,8 @@ idle machines, the speed-up is below 1."""
 
 
 class FewerThreads(Callback):
-    """Callback that sets the number of threads to the fastest measured number. The measurement runs
-    at the start of training and after each validation."""
+    """Callback that measures the computing speed with fewer threads, and sets the fastest number of
+    threads. The measurement runs at the start of training and after each validation."""
 
     every_rank = True
 

@@ -36,7 +36,7 @@ def keep_freed_memory() -> None:
     """Makes the C library reuse freed memory. The function has an effect with glibc only.
 
     By default, glibc returns every large block to the kernel, and the next tensor needs fresh,
-    zeroed pages. This takes about a tenth of a training step on a CPU.
+    zeroed memory pages. Zeroing takes about a tenth of the time of a training step on a CPU.
     """
     mallopt = _function("mallopt")
     if mallopt is not None:

@@ -57,7 +57,7 @@ PACKAGES = (
 )
 """Names of the packages whose version can affect the results of a run; recorded in run.json."""
 LOCK = ".lock"
-"""Name of the lock file in a run directory, which the training process holds."""
+"""Name of the lock file in a run directory. The training process holds the lock."""
 RECORD = "run.json"
 """Name of the first file that a run writes, which contains versions and commands."""
 BEGINNING = (RECORD, "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
@@ -173,7 +173,8 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
 
 
 def clear(path: Path) -> None:
-    """Removes the files of a run that ended before its first checkpoint from a run directory."""
+    """Removes a run's files from its directory; called if the run ended before its first
+    checkpoint."""
     remove_unfinished(path)
     patterns = (*BEGINNING, *CHECKPOINTS, "validation-*.txt", "events.out.tfevents.*")
     for pattern in patterns:

@@ -302,7 +302,7 @@ class Attention(nn.Module):
 
         memory: prepared encoder memory of the sentences
         values: vectors to sum, one per source position
-        layout: slots of the hypotheses in a search; must be None for the extension
+        layout: beam slot of each row in a search; the extension requires None
         """
         form = self.score.native_form
         if form is None or not self.reads_rows:

@@ -129,7 +129,8 @@ class _Losses(NamedTuple):
     loss: sum of the smoothed losses
     nll: sum of the negative log-likelihoods of the gold tokens
     d_logits: gradient of the loss for the logits [n, V]; shares memory with the logits
-    d_copying: gradients for the generation and copy probabilities, each [n]; empty without copying
+    d_copying: gradients for the probabilities of generating and copying, tensors [n]; empty without
+        copying
     """
 
     loss: Tensor
@@ -197,7 +198,7 @@ def _losses(
 def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
     """Returns the terms of the loss with copying.
 
-    log_p: log-probability of the gold token if it is generated
+    log_p: log-probability of the gold token if it is generated, not copied
     g: probability that the token is generated, not copied
     c: probability of the gold token if it is copied
     """

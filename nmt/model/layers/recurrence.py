@@ -67,7 +67,7 @@ class RecurrentWeights(nn.Module):
 
 
 class Transition(nn.Module):
-    """Additional recurrent cell within a time step. It has no input; its input gates are a learnt
+    """Additional recurrent cell within a time step, without an input. Its input gates are a learnt
     bias.
 
     gates: G, number of gates of the cell

@@ -15,7 +15,7 @@ from nmt.model.pooling import Pooling
 
 
 class FinalState(Pooling):
-    """Pooling by attention with the encoder's last state as the query. It has no parameters."""
+    """Pooling by attention with the encoder's last state as the query, without parameters."""
 
     def scores(self, memory: Encoded) -> Float[Tensor, "N S H"]:
         return memory.values @ memory.final_state.to(memory.values.dtype).unsqueeze(-1)

@@ -24,7 +24,7 @@ class Tracker(ABC):
     """Name of the Python package that the tracker requires."""
 
     def begin(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
-        """Starts recording a run.
+        """Starts the recording of a run in the tracker.
 
         folder: run directory
         config: configuration as a mapping from dotted keys to values
@@ -45,14 +45,14 @@ class Tracker(ABC):
 
     @abstractmethod
     def figures(self, figures: Mapping[str, float], update: int) -> None:
-        """Records metrics.
+        """Records metrics in the tracker.
 
         figures: metrics by name, such as validation/bleu
         update: update number
         """
 
     def text(self, name: str, text: str, update: int) -> None:  # noqa: B027 (not all have it)
-        """Records a text.
+        """Records a text, such as sample translations, in the tracker.
 
         name: name of the text in the tracker
         text: content as Markdown
@@ -60,7 +60,7 @@ class Tracker(ABC):
         """
 
     def picture(self, name: str, figure: Any, update: int) -> None:  # noqa: B027
-        """Records a figure.
+        """Records a figure, such as an attention map, in the tracker.
 
         name: name of the figure in the tracker
         figure: matplotlib figure
@@ -69,7 +69,7 @@ class Tracker(ABC):
 
     @abstractmethod
     def close(self, results: Mapping[str, float] | None) -> None:
-        """Ends the recording of the run.
+        """Ends the recording of the run in the tracker.
 
         results: final scores; None if the run was stopped or has failed
         """
