@@ -44,7 +44,7 @@ SCRIPT_SHARE = 0.1
 SCRIPT_LINES = 1000
 """Number of lines used to detect the script of a text."""
 NEEDS = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "ko-mecab": ("mecab_ko", "sacrebleu[ko]")}
-"""Python module and pip requirement of each tokeniser that needs another package."""
+"""Python module and pip requirement of each sacreBLEU tokeniser that needs another package."""
 TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact": "exact match"}
 """Names of the metrics in publications."""
 LOWER_IS_BETTER = ("ter", "loss")

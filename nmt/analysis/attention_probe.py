@@ -26,7 +26,7 @@ from nmt.model.attention import Attention, Score
 LENGTHS = (6, 4, 1)
 """Source lengths of the example sentences, which are padded to the longest one."""
 SIZE = 8
-"""Size P of the query vector."""
+"""Size P of the query vectors in the example."""
 MEMORY_SIZES = ((SIZE, SIZE), (SIZE, 2 * SIZE), (2 * SIZE, 2 * SIZE))
 """Pairs (encoder size, memory size M) to try; a bidirectional encoder doubles M."""
 VOCABULARY = 11

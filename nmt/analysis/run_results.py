@@ -75,7 +75,7 @@ class RunResult:
         return statistics.median(speeds) if speeds else None
 
     def lines(self, side: str = "") -> list[str] | None:
-        """Returns the lines of a text of `part`, or None if the file is missing.
+        """Returns the lines of a text file for the data set `part`; None if the file is missing.
 
         side: text to return: "" (translations), ".source" or ".reference"
         """

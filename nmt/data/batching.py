@@ -198,7 +198,7 @@ def _raised(result: Any) -> Any:
 
 
 def padding_share(batches: Sequence[np.ndarray], *sides: np.ndarray) -> float:
-    """Returns the fraction of positions that are padding.
+    """Returns the fraction of padding among the token positions of some batches.
 
     batches: sentence indices of each batch
     sides: sentence lengths without EOS, one array per side; EOS counts as a real position

@@ -18,7 +18,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LabelSet:
-    """Labels of a classification data set.
+    """Set of all labels in a classification data set.
 
     names: label names in sorted order
     several: whether a text may have any number of labels instead of exactly one

@@ -63,7 +63,7 @@ class Mixing:
         return sum(map(len, self.rows.values()))
 
     def length(self, stage: Stage) -> float:
-        """Returns the number of pairs in a stage."""
+        """Returns the number of sentence pairs in a stage of the mixture."""
         if stage.passes is None:
             return math.inf
         return math.ceil(stage.passes * len(self.rows[stage.until]) / stage.weights[stage.until])

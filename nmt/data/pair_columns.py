@@ -57,7 +57,7 @@ class PairColumns:
         return "+".join(self.sources), self.target
 
     def without_alignment(self) -> "PairColumns":
-        """Returns a copy without the alignment column."""
+        """Returns a copy of the columns without the alignment column."""
         return replace(self, alignment=None)
 
     def pairs(

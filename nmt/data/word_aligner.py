@@ -90,7 +90,8 @@ class WordAligner:
                 self._iterate()
 
     def weights(self) -> list[Float[np.ndarray, "T S"]]:
-        """Returns p(a_t = s) of each pair; rows are zero where NULL is the most probable."""
+        """Returns p(a_t = s) for each sentence pair; a row is zero where NULL is the most
+        probable."""
         weights = [np.zeros(shape) for shape in self._shapes]
         for group in self._groups:
             for row, posterior in zip(group.rows, self._posterior(group)[0], strict=True):

@@ -249,7 +249,7 @@ class Prepared:
 
     @property
     def mask(self) -> Bool[Tensor, "B S"]:
-        """True for real source positions."""
+        """Boolean mask [B, S], True for real source positions."""
         return self.encoded.mask
 
     @property
@@ -430,7 +430,7 @@ class RankedPrediction:
 
 @runtime_checkable
 class Step(Protocol):
-    """Interface of a model for a search: one decoder step for N rows, ordered by sentence.
+    """Interface through which a search calls a model: one decoder step for N rows, by sentence.
 
     device: device of the tensors
     mask: True for real source positions of each sentence; None for no attention

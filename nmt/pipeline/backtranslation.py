@@ -331,7 +331,7 @@ class Backtranslation:
 
     @property
     def _text(self) -> str:
-        """Path of the text to translate."""
+        """Path of the monolingual text to translate."""
         real = self.folder / "corpus" / f"train.{self.corpus.languages[0]}"
         return self.synthetic.text or str(real)
 

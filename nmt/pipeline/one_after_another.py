@@ -64,7 +64,7 @@ def first_valid(command: str, combinations: Sequence[Sequence[str]]) -> Settings
 
 
 def variants(overrides: Sequence[str]) -> list[list[str]]:
-    """Returns the overrides of every run of a sweep.
+    """Returns a list of overrides for every combination of values on a command line.
 
     Raises ConfigErrors if an override is invalid.
     """

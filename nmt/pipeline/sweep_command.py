@@ -96,7 +96,7 @@ class RunDescription:
 
 
 class TrainingJob:
-    """Runs of one sweep; implements `nmt.sweep.Job`.
+    """Training sweep, which implements `nmt.sweep.Job`.
 
     command: name of a training command
     overrides: command-line overrides, with several values for some keys

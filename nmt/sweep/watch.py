@@ -10,7 +10,7 @@ from nmt.sweep.run_status import Run, RunState
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
-"""Seconds between two readings of the run folders."""
+"""Seconds between two updates of the progress display from the run folders."""
 QUIET_SECONDS = 60.0
 """Seconds between two progress messages while no run starts or ends."""
 

@@ -126,7 +126,7 @@ class Columns:
 
     @property
     def described(self) -> str:
-        """Description of the columns, for messages."""
+        """Description of the source columns, for messages."""
         if self.plain:
             return "one text"
         if self.picture:

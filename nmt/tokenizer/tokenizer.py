@@ -76,15 +76,15 @@ class Tokenizer:
         self.by_word = all(piece.startswith(SPACE) for piece in ordinary)
 
     def sampled(self, sampling: float) -> Tokenizer:
-        """Returns a copy with another strength of random segmentation."""
+        """Returns a copy of the tokenizer with another strength of random segmentation."""
         return self._changed(sampling=sampling)
 
     def reading(self, columns: Columns) -> Tokenizer:
-        """Returns a copy that reads source lines with the given columns."""
+        """Returns a copy of the tokenizer that reads source lines with the given columns."""
         return self._changed(columns=columns)
 
     def grown(self, other: Tokenizer) -> Tokenizer:
-        """Returns a copy with the new subwords of another tokenizer appended to its vocabulary."""
+        """Returns a copy of the tokenizer, extended by the new subwords of another tokenizer."""
         return self._changed([*map(with_pieces_of, self.models, other.models)])
 
     def _changed(self, models: Sequence[bytes] | None = None, **changes: Any) -> Tokenizer:

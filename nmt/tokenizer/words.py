@@ -22,7 +22,7 @@ ALONE = (*SPACELESS, "IDEOGRAPHIC", "FULLWIDTH")
 Split = Callable[[str], list[str]]
 """Function that splits a text into units without the spaces between them."""
 Units = Literal["word", "piece", "character", "space"]
-"""Units of alignments and of the rows and columns of an attention map."""
+"""Units of text in alignments and attention maps; `space` means space-separated tokens."""
 
 
 @functools.cache

@@ -54,7 +54,7 @@ class Rows:
         return replace(self, values=values, first=self.first + indices.start)
 
     def place(self, i: int) -> str:
-        """Returns the name and number of row `i`, for messages."""
+        """Returns the name of the table and the number of row `i`, for messages."""
         return f"{self.name}, row {self.first + i:,}"
 
     def require(self, columns: Sequence[str], keys: str) -> None:

@@ -44,7 +44,7 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
 
 
 def _text_name(members: Sequence[str], file: Path, columns: Sequence[str]) -> str:
-    """Returns the path without extension of the text that the archive contains in all languages."""
+    """Returns the path, without extension, of the only text that exists in all languages."""
     # Archives created on macOS also contain resource files ._NAME.en.
     files = [member for member in members if not Path(member).name.startswith("._")]
     texts = [
