@@ -19,7 +19,7 @@ from nmt.model.layers.packed import PackableLinear
 class MultiHead(Score):
     """Scaled dot-product attention score with several heads.
 
-    heads: H, number of heads; each has size query_size / H
+    heads: H, number of heads, each of size query_size / H
 
     Raises ValueError if query_size is not a multiple of H.
     """

@@ -126,7 +126,7 @@ class Decoder(nn.Module):
         """Creates a recurrent layer with the decoder's cell and recurrent dropout.
 
         input_size: features of the layer's input
-        depth: number of cells in each time step; None for `transition_depth`
+        depth: number of cells in each time step; None uses `transition_depth`
         """
         return recurrent(
             self.cell_name,

@@ -34,7 +34,7 @@ from nmt.model.layers.recurrence import Loop, Recurrent
 
 @dataclass(frozen=True, kw_only=True)
 class FeedState(State):
-    """Decoder state with the attentional vector of the previous step, zeros at first."""
+    """Decoder state with the attentional vector of the previous step, which is 0 initially."""
 
     feed: Float[Tensor, "N D"]
 

@@ -29,7 +29,8 @@ from nmt.model.layers.packed import PackableLinear
 LEARNT_POSITIONS = 64
 """Maximum number of rows, and of columns, for which position vectors are learnt."""
 Positions = Literal["none", "learnt", "sinusoidal"]
-"""Name of the position encoding added to the annotations of an image."""
+"""Name of the position encoding added to the annotations of an image: sinusoidal, learnt or
+none."""
 
 
 class Grid(Encoder):

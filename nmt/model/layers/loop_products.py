@@ -59,8 +59,8 @@ class _CollectGradient(Function):
 
 
 class _Step(Function):
-    """Autograd function: x @ operand + bias for one step. Its backward pass appends (x, d) to the
-    tape, for input x and output gradient d."""
+    """Autograd function: computes x @ operand + bias for one step of a loop. Its backward pass
+    appends (x, d) to the tape, for input x and output gradient d."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, operand: Tensor, bias: Tensor | None, tape: Tape) -> Tensor:

@@ -55,8 +55,8 @@ class PackedWeights:
         return self.keep(owner, name, lambda: Packed(blocks, self.precision))
 
     def keep(self, owner: nn.Module, name: str, make: Callable[[], Kept]) -> Kept:
-        """Returns a cached object computed from the owner's weights. `make` creates it on the first
-        call. `name` is its key and must be unique within the owner."""
+        """Returns a cached object computed from the owner's weights. `make` creates the object
+        on the first call. `name` is the key of the object and must be unique within the owner."""
         if (owner, name) not in self.made_weights:
             self.made_weights[owner, name] = make()
         return cast(Kept, self.made_weights[owner, name])

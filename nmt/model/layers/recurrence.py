@@ -166,7 +166,7 @@ class Recurrent(nn.Module):
 
     def initialize(self) -> None:
         """Initialises the weights gate by gate: orthogonal matrices for the state, Xavier-uniform
-        ones for the input, and zero biases."""
+        matrices for the input, and zero biases."""
         for name, parameter in self.rnn.named_parameters():
             for gate in parameter.data.split(self.size):
                 if name.startswith("weight_hh"):

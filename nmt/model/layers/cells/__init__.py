@@ -1,5 +1,5 @@
-"""Recurrent cells. Each cell is one file in this folder, which begins with the equations of the
-cell; the file name is the name of the cell.
+"""Recurrent cells. Each cell is one file in this folder. A file begins with the equations of its
+cell and is named after the cell.
 
 Reading order: gru, lstm, norm_gru, norm_lstm.
 """
@@ -23,7 +23,7 @@ def cell_class(name: CellName) -> type[Recurrent]:
     """Returns the layer class of a recurrent cell: the only subclass of `Recurrent` in the cell's
     file.
 
-    name: name of the cell
+    name: name of the recurrent cell, such as "gru"
     """
     module = importlib.import_module(f"{__name__}.{name}")
     [result] = [
