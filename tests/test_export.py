@@ -15,9 +15,13 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX graphs need pip in
 pytest.importorskip("onnx")
 
 import nmt
+from nmt.exporting import exported_beam
 from nmt.exporting.onnx import write_graphs
 from nmt.exporting.translate_onnx import run as run_graph
 from nmt.foundation.interfaces import BOS, EOS
+from nmt.search.beam import Beam
+from nmt.search.greedy import Greedy
+from nmt.search.sample import Sample
 from nmt.tokenizer.columns import Columns
 
 NETWORKS = (
@@ -122,6 +126,17 @@ def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exporte
     Held.models = (network("bahdanau", "multi_head"),)
     with pytest.raises(nmt.UserError, match="several attention heads"):
         check_exportable(Held())
+
+
+def test_the_search_of_an_export_is_that_of_the_model_if_it_is_supported(caplog):
+    assert exported_beam(Greedy(), "onnx", ["wu"]).width == 1
+    supported = Beam(width=3, length_penalty="wu")
+    assert exported_beam(supported, "onnx", ["wu"]) is supported
+    assert not caplog.text
+    for search in (Beam(width=3, length_penalty="power"), Beam(width=3, coverage=0.2), Sample()):
+        replaced = exported_beam(search, "onnx", ["average", "wu"])
+        assert (replaced.penalty.name, replaced.penalty.coverage) == ("average", 0.0)
+    assert "onnx" in caplog.text
 
 
 @pytest.fixture(scope="module")
