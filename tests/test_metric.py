@@ -8,6 +8,7 @@ import pytest
 
 from nmt.analysis.evaluation import evaluate_file
 from nmt.data import Pairs
+from nmt.data.swapped_sides import warn_of_swapped_sides
 from nmt.metric import Metric, script_tokenizer
 from nmt.pipeline.assembly import warn_of_equal_sides
 
@@ -107,6 +108,23 @@ def test_files_in_the_wrong_language_are_reported(tmp_path, caplog):
             )
     assert caplog.messages == [
         f"{file}: wrong language; the model translates from en to de" for file in (german, english)
+    ]
+
+
+def test_exchanged_source_and_target_are_reported(caplog):
+    numbers = range(300)
+    english = [f"the number {n} is on the page {n % 7}" for n in numbers]
+    german = [f"die Zahl {n} steht auf der Seite {n % 7}" for n in numbers]
+    pairs = list(zip(english, german, strict=True))
+    swapped = [pair[::-1] if n % 3 == 1 else pair for n, pair in enumerate(pairs)]
+    with caplog.at_level("WARNING", "nmt"):
+        warn_of_swapped_sides(Pairs(english, german, "clean"))
+        warn_of_swapped_sides(Pairs(english, english[1:] + english[:1], "one language"))
+        warn_of_swapped_sides(Pairs([], [], "empty"))
+        warn_of_swapped_sides(Pairs(*zip(*swapped, strict=True), "t.en, t.de"))
+    assert caplog.messages == [
+        "t.en, t.de: source and target seem to be exchanged in 100 of about 300 sampled pairs, "
+        'first in pair 2, "die Zahl 1 steht auf der Seite 1"; check the columns of the training data'
     ]
 
 

@@ -16,6 +16,7 @@ from nmt.data.filters import Filters
 from nmt.data.labels import LabelSet
 from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_once
 from nmt.data.store import Storing
+from nmt.data.swapped_sides import warn_of_swapped_sides
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed, require
 from nmt.foundation.ranks import ALONE, Ranks
@@ -180,6 +181,8 @@ def _translation(
     filters = filters_of(config)
     splits = loaded(config, filters)
     warn_of_equal_sides(splits.validation)
+    if splits.mixture is None:  # a mixture may have both directions
+        warn_of_swapped_sides(splits.train)
     tokenizer = _tokenizer(settings, beginning, teachers, filters, splits, ranks)
     data = prepare(splits, filters, tokenizer, ranks)
     metric = build.make(config, "metric").of(splits.languages[1], splits.validation.target)
