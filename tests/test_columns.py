@@ -398,6 +398,7 @@ def test_several_sources_from_training_to_answers(corpus, tmp_path):
     )
     message = run("translate", f"model={alone}", stdin="aa\tff\n")
     assert b"the model reads one text per line and treats a tab as a space" in message.stderr
+    assert b"cut -f1" in message.stderr
 
 
 def test_factors_from_training_to_answers(corpus, tmp_path):

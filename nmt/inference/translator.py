@@ -281,7 +281,8 @@ class Translator:
     def _encode(self, lines: list[str]) -> list[Sequence[int]]:
         if self.tokenizer.columns.plain and any("\t" in line for line in lines):
             self._warn_once(
-                "the input has tabs: the model reads one text per line and treats a tab as a space"
+                "the input has tabs: the model reads one text per line and treats a tab as a space; "
+                "write one column to a file, e.g. with cut -f1"
             )
         sources = self.tokenizer.encode_source(lines)
         for i, source in enumerate(sources):
