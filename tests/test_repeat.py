@@ -52,6 +52,10 @@ def test_a_fingerprint_is_of_names_shapes_and_values_alone():
 def test_a_run_names_the_commit_and_the_threads(first):
     record = json.loads((first[0] / "run.json").read_text())
     assert record["threads"] == 1
+    assert record["data"].keys() == {"train", "validation", "test"}
+    results = json.loads((first[0] / "results.json").read_text())
+    assert results["data"].keys() == {"train", "validation"}  # runs with other tests are comparable
+    assert results["pairs_in_training"].keys() == {"validation", "test"}
     if (ROOT / ".git").exists():
         assert re.fullmatch(r"[0-9a-f]{40}\+?", record["commit"])
 

@@ -6,15 +6,17 @@ import os
 import shutil
 import signal
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from builders import compose, trained
 
 from nmt.configuration import build
-from nmt.data import Pairs, store
+from nmt.data import Pairs, overlap, store
 from nmt.data import lines as line_files
 from nmt.data.filters import Filters, symbols
+from nmt.data.overlap import held_out_in_training
 from nmt.data.parts import in_memory
 from nmt.data.preparation import EpochBatches, prepare, train_once
 from nmt.data.sources.text import TextFiles
@@ -124,6 +126,32 @@ def test_the_pairs_are_those_of_memory(corpus, filters, caplog):
     assert {*output[0].split(" (dropped: ")[1][:-1].split(", ")} == {
         *output[1].split(" (dropped: ")[1][:-1].split(", ")
     }
+
+
+def test_held_out_pairs_in_the_training_text_are_counted(corpus, caplog, monkeypatch):
+    """In memory and on disk, spaces aside, and at both ends of a corpus that is too large."""
+    config = text(corpus, "filters.drop_duplicates=true")
+    counts = []
+    for splits in both(config):
+        last = [len(splits.train) - 1 - i for i in range(4)]
+        strange = Pairs(["nowhere"] * 400, ["nirgends"] * 400, "more")
+        test = Pairs(
+            [f" {splits.train.source[i]}" for i in last],
+            [f"{splits.train.target[i]} " for i in last],
+            "test",
+        )
+        few = Pairs([*strange.source, test.source[0]], [*strange.target, test.target[0]], "few")
+        splits = replace(splits, test=test, more_validation={"more": strange, "few": few})
+        counts.append(held_out_in_training(splits))
+        monkeypatch.setattr(overlap, "MOST_PAIRS", 2 * CHUNK)
+        monkeypatch.setattr(overlap, "CHUNK", 100)
+        counts.append(held_out_in_training(splits))
+    for count in counts:
+        count.pop("validation")
+        assert count == {"more": 0, "few": 1, "test": 4}
+    warnings = [record.message for record in caplog.records if "in the training" in record.message]
+    assert warnings[-1].startswith("data: 4 of 4 test pairs are in the training text")
+    assert not any("few" in message for message in warnings)
 
 
 def test_every_kind_of_file_is_stored(corpus, tmp_path):

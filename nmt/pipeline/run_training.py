@@ -19,6 +19,7 @@ import yaml
 from nmt.configuration import build
 from nmt.configuration.saved_runs import read_initial
 from nmt.configuration.training_settings import TrainingSettings
+from nmt.data.overlap import held_out_in_training
 from nmt.foundation import plugins
 from nmt.foundation.configurations import NOT_LEARNT, flat
 from nmt.foundation.devices import device_of, find_device
@@ -44,6 +45,7 @@ from nmt.training.run_directory import (
     versions,
 )
 from nmt.training.state import TrainingProgress
+from nmt.training.task.translation_task import TranslationTask
 from nmt.training.tracking import Tracking
 from nmt.training.training_run import TrainingRun
 
@@ -286,7 +288,7 @@ def _run(
         _check_space(folder, parts)
         if update is not None:
             files.drop_records_after(update)  # the updates after the last checkpoint are repeated
-        files.describe(config, hashes)
+        files.describe(config, {**hashes, **parts.task.test_fingerprints})
     tracking = Tracking(
         parts.trackers,
         folder,
@@ -303,8 +305,18 @@ def _run(
         callbacks=[tracking, Trimming(), *parts.callbacks, *callbacks],
         checkpoint=saved,
         tests=_tests(settings),
-        facts={"seed": settings.seed, "data": hashes, "versions": versions()},
+        facts=_facts(settings, parts, hashes, ranks),
     )
+
+
+def _facts(
+    settings: TrainingSettings, parts: Parts, hashes: Mapping[str, str], ranks: Ranks
+) -> dict[str, Any]:
+    """Returns entries for results.json; warns of held-out pairs in the training text."""
+    facts: dict[str, Any] = {"seed": settings.seed, "data": hashes, "versions": versions()}
+    if ranks.first and isinstance(parts.task, TranslationTask):
+        facts["pairs_in_training"] = held_out_in_training(parts.task.data.splits)
+    return facts
 
 
 def _data_hashes(

@@ -72,6 +72,7 @@ class Task(ABC):
     ranks: processes (ranks) that train together
     title: title of the learning curve
     fingerprints: hash of each data set (training, validation, …), by name
+    test_fingerprints: hash of the test set, under its name; empty without a test set
     meta, tensors: header entries and tensors that checkpoints contain besides the weights
     """
 
@@ -84,6 +85,7 @@ class Task(ABC):
     ranks: Ranks = ALONE
     title: str
     fingerprints: Mapping[str, str]
+    test_fingerprints: Mapping[str, str] = {}
     meta: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 

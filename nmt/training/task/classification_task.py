@@ -97,6 +97,7 @@ class ClassificationTask(Task):
         self.gold = labels.table(splits.train.labels)
         self.title = f"{type(network.pooling).__name__} · {splits.train.name}"
         self.fingerprints = fingerprints(splits)
+        self.test_fingerprints = {"test": _fingerprint(splits.test)} if splits.test else {}
         tokenizer_meta, self.tensors = tokenizer_parts(tokenizer)
         self.meta = {"tokenizer": tokenizer_meta, "labels": asdict(labels)}
 

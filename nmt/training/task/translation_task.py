@@ -115,6 +115,7 @@ class TranslationTask(Task):
             )
         self.title = f"{type(network.decoder).__name__} · {' → '.join(splits.languages)}"
         self.fingerprints = fingerprints(splits)
+        self.test_fingerprints = {"test": fingerprint(splits.test)} if splits.test else {}
         tokenizer_meta, self.tensors = tokenizer_parts(data.tokenizer)
         self.meta = {"tokenizer": tokenizer_meta, "languages": splits.languages}
 
@@ -123,10 +124,13 @@ class TranslationTask(Task):
         tokenizer = self.data.tokenizer
         decoder = self.network.decoder
         sizes = [len(part) for part in (splits.validation, *splits.more_validation.values())]
+        limit = ""
+        if 0 < self.max_validation < max(sizes):
+            limit = f" (the first {self.max_validation:,} are translated; max_validation)"
         score = type(decoder.attention.score).__name__.lower() if decoder.attends else "none"
         data = (
             f"{len(self.data.kept):,} training pairs, "
-            f"{' + '.join(f'{size:,}' for size in sizes)} validation pairs, "
+            f"{' + '.join(f'{size:,}' for size in sizes)} validation pairs{limit}, "
             f"{len(splits.test or ()):,} test pairs ({' → '.join(splits.languages)}); "
             f"source vocabulary {tokenizer.source_size:,}, "
             f"target vocabulary {tokenizer.target_size:,}; "

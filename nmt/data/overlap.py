@@ -1,0 +1,70 @@
+"""Numbers of validation and test pairs that are also training pairs.
+
+Scores on such pairs are too high, because the network was trained on their translations.
+"""
+
+import itertools
+import logging
+from collections.abc import Iterator
+
+from nmt.data import Pairs, Splits, Text
+from nmt.data.lines import CHUNK
+from nmt.data.store import StoredText
+
+log = logging.getLogger(__name__)
+MOST_PAIRS = 4_000_000
+"""Maximum number of training pairs that are compared, half of them from each end of the corpus.
+
+Comparing a million pairs takes about one second.
+"""
+SERIOUS = 0.01
+"""Share of training pairs in a validation or test set from which the log entry is a warning."""
+
+
+def held_out_in_training(splits: Splits) -> dict[str, int]:
+    """Returns the number of training pairs in each validation and test set, and logs it.
+
+    Pairs are equal if both sides are equal without the spaces around them.
+    """
+    parts = {"validation": splits.validation, **splits.more_validation, "test": splits.test}
+    held_out = {
+        name: list(_stripped(part.source, part.target))
+        for name, part in parts.items()
+        if part is not None
+    }
+    corpora = [splits.train] if splits.mixture is None else splits.mixture.corpora.values()
+    # Set intersection runs at the speed of C, and stops early if all pairs have been found.
+    common = {pair for pairs in held_out.values() for pair in pairs}.intersection(
+        itertools.chain.from_iterable(map(_training_pairs, corpora))
+    )
+    counts = {name: sum(pair in common for pair in pairs) for name, pairs in held_out.items()}
+    for name, count in counts.items():
+        size = len(held_out[name])
+        if count:
+            log.log(
+                logging.WARNING if count >= SERIOUS * size else logging.INFO,
+                "data: %s of %s %s pairs are in the training text, so scores on them are too high; "
+                "remove these pairs from the training text",
+                f"{count:,}",
+                f"{size:,}",
+                name,
+            )
+    return counts
+
+
+def _stripped(source: Text, target: Text) -> Iterator[tuple[str, str]]:
+    return zip(map(str.strip, source), map(str.strip, target), strict=True)
+
+
+def _training_pairs(corpus: Pairs) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of a corpus, or of both of its ends if it has more than MOST_PAIRS."""
+    source, target = corpus.source, corpus.target
+    if corpus.store is not None:
+        # Reading all stored lines in order is faster than selecting the lines that are kept.
+        source, target = (StoredText(corpus.store, name) for name in ("source", "target"))
+    starts = [*range(0, len(source), CHUNK)]
+    half = MOST_PAIRS // CHUNK // 2
+    del starts[half : max(half, len(starts) - half)]
+    for start in starts:
+        rows = slice(start, start + CHUNK)
+        yield from _stripped(source[rows], target[rows])
