@@ -501,6 +501,8 @@ def test_bad_input_to_training(corpus, tmp_path):
     )
     failed(run("train", "decoder=fixed"), "add attention=none")
     failed(run("train", "resume=/nowhere"), "cannot resume")
+    (tmp_path / "early").mkdir()
+    failed(run("train", f"resume={tmp_path}/early"), f"run_dir={tmp_path}/early resume=auto")
     failed(run("train", "model.dropout=1.5", "~cell", cwd=tmp_path), "cell")
     assert not (tmp_path / "never").exists()
     assert not (tmp_path / "runs").exists()

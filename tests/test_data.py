@@ -19,7 +19,7 @@ from nmt.data import Pairs
 from nmt.data import ragged as corpus
 from nmt.data.batching import Batching, collate, pad, padding_share, prefetched
 from nmt.data.filters import Filters
-from nmt.data.lines import read_lines
+from nmt.data.lines import decode_line, read_lines
 from nmt.data.ragged import Corpus, Ragged, RaggedChain
 from nmt.data.sources.everyday import Everyday
 from nmt.data.sources.table import TableFiles
@@ -146,6 +146,8 @@ def test_invalid_utf8_is_located(tmp_path):
     (tmp_path / "f").write_bytes(b"fine\nK\xf6ln\n")
     with pytest.raises(UserError, match=r"f, line 2: invalid UTF-8 \(byte 0xf6\)"):
         read_lines(tmp_path / "f")
+    with pytest.raises(UserError, match=r"0x93\)\. Convert .* iconv -f cp1252 "):
+        decode_line("“".encode("cp1252"), 1, "f")
 
 
 def test_missing_and_empty_files_are_named(tmp_path):
@@ -464,7 +466,7 @@ def test_a_table_without_names_goes_by_numbers(tmp_path, kind):
     with pytest.raises(UserError, match="column '7' not found .available: 1, 2, 3"):
         build.make(compose(*part, "data.source=3", "data.target=7"), "data").load()
     file.write_text(file.read_text() + "one cell\n")
-    with pytest.raises(UserError, match="line 5: 1 columns, but the first row has 3"):
+    with pytest.raises(UserError, match="line 5: 1 column, but the first row has 3"):
         build.make(compose(*part, "data.source=3", "data.target=2"), "data").load()
 
 

@@ -325,6 +325,13 @@ def test_a_mean_of_independent_trainings_is_warned_about(base, texts, tmp_path):
     stranger = trained(tmp_path / "stranger", *typed, "trainer.max_epochs=2")
     result = run("average", f"models=[{base},{stranger}]", f"output={tmp_path}/mean.safetensors")
     assert b"come from independent trainings" in result.stderr
+    # Similar weights of another seed, as in a sweep over seeds.
+    saved = ckpt.read_model(str(base))
+    meta = {**saved.meta, "config": {**saved.config, "seed": 77}}
+    ckpt.write(tmp_path / "similar.safetensors", meta, saved.tensors)
+    models = f"models=[{base},{tmp_path}/similar.safetensors]"
+    result = run("average", models, f"output={tmp_path}/mean.safetensors")
+    assert b"come from independent trainings" in result.stderr
 
 
 def test_faults_of_averaging_are_reported(base, texts, tmp_path):

@@ -97,8 +97,15 @@ def test_a_short_trial_is_not_tested_unless_asked(first, tmp_path):
     assert results["part"] == "validation"
     assert results["scores"]["exact"]["score"] == results["validation"]["exact"]
     assert not (tmp_path / "a/test.txt").exists()
+    more = run("train", f"resume={tmp_path}/a", "trainer.max_epochs=9").stderr.decode()
+    assert "To continue training, raise trainer.max_updates" in more
     run("train", *trial, "final_test=true", f"run_dir={tmp_path}/b")
     assert len((tmp_path / "b/test.txt").read_text().splitlines()) == 5
+    tested = [*run("train", f"resume={tmp_path}/a", "final_test=true").stderr.decode().splitlines()]
+    assert any("test exact" in line for line in tested), tested
+    results = json.loads((tmp_path / "a/results.json").read_text())
+    assert results["part"] == "test"
+    assert (tmp_path / "a/test.txt").read_text() == (tmp_path / "b/test.txt").read_text()
     assert run("report", tmp_path / "a", tmp_path / "b", f"output={tmp_path}/out").returncode == 0
 
 

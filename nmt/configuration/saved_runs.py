@@ -45,8 +45,12 @@ def saved_run(path: str, command: str) -> Checkpoint:
     that are not permitted.
     """
     file = Path(path) / ckpt.LAST
-    missing = f"{ckpt.LAST} not found in it" if Path(path).is_dir() else "no such folder"
-    nothing = f"{missing}; cannot resume"
+    nothing = "no such folder; cannot resume"
+    if Path(path).is_dir():
+        nothing = (
+            f"{ckpt.LAST} not found in it; cannot resume. If the run ended before its first save, "
+            f"repeat its first command with run_dir={path} resume=auto, or delete the folder"
+        )
     refuse(broken((not file.is_file(), "resume", nothing, path)))
     saved = ckpt.read_model(str(file), "resume", command)
     plugins.refuse_missing(saved.meta, f"resume={path}")

@@ -275,9 +275,11 @@ def decode_line(line: bytes, number: int, name: str, errors: Errors = "strict") 
     try:
         return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
     except UnicodeDecodeError as error:
+        # Latin-1 has only control characters at 0x80 to 0x9F, where Windows-1252 has quotes.
+        encoding = "cp1252" if 0x80 <= line[error.start] <= 0x9F else "latin1"
         raise UserError(
             f"{name}, line {number:,}: invalid UTF-8 (byte 0x{line[error.start]:02x}). "
-            "Convert the file first, e.g. with iconv -f latin1 -t utf-8"
+            f"Convert the file first, e.g. with iconv -f {encoding} -t utf-8"
         ) from error
 
 

@@ -156,7 +156,7 @@ def resume(
         saved = _for_validation(settings, saved)
         progress = _progress(saved)
         results = read_json_object(folder / "results.json")
-        if _is_finished(settings, progress) and results:
+        if _limits_reached(settings, progress) and not _needs_test(settings, results, folder):
             _log_finished(settings, saved, folder)
             return Trained(folder, _final_score(settings, results))
         log.info("resuming the run in %s at update %s", folder, f"{progress.update:,}")
@@ -167,9 +167,23 @@ def resume(
         return Trained(folder, _run(settings, folder, ranks, callbacks, saved).run())
 
 
-def _is_finished(settings: TrainingSettings, progress: TrainingProgress) -> bool:
-    is_at_last_update = 0 < settings.trainer["max_updates"] <= progress.update
-    return progress.epoch >= settings.trainer["max_epochs"] or is_at_last_update
+def _limits_reached(settings: TrainingSettings, progress: TrainingProgress) -> list[str]:
+    """Returns the keys of the limits that ended a training; empty if it can continue."""
+    trainer = settings.trainer
+    is_reached = {
+        "trainer.max_epochs": progress.epoch >= trainer["max_epochs"],
+        "trainer.max_updates": 0 < trainer["max_updates"] <= progress.update,
+    }
+    return [key for key, reached in is_reached.items() if reached]
+
+
+def _needs_test(settings: TrainingSettings, results: Mapping[str, Any], folder: Path) -> bool:
+    """Returns whether a finished run has no results, or lacks the test of final_test=true.
+
+    results: content of results.json
+    """
+    is_tested = (folder / f"{results.get('part', 'test')}.txt").exists()
+    return not results or (settings.final_test is True and not is_tested)
 
 
 def _final_score(settings: TrainingSettings, results: Mapping[str, Any]) -> float:
@@ -192,11 +206,14 @@ def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -
         if key.partition(".")[0] not in NOT_LEARNT and before.get(key) != after.get(key)
     )
     unused = f"Changed settings have no effect: {', '.join(changed)}. " if changed else ""
+    progress = _progress(saved)
     log.info(
-        "%s: the run is finished (%s epochs). %sTo continue training, raise trainer.max_epochs",
+        "%s: the run is finished (%s epochs, %s updates). %sTo continue training, raise %s",
         folder,
-        _progress(saved).epoch,
+        progress.epoch,
+        f"{progress.update:,}",
         unused,
+        " and ".join(_limits_reached(settings, progress)),
     )
 
 

@@ -38,7 +38,7 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
         _check_same_network(first, saved)
     weights = [saved.weights for saved in checkpoints]
     for saved, other in zip(checkpoints[1:], weights[1:], strict=True):
-        if _similarity(weights[0], other) < LEAST_SIMILARITY:
+        if _seeds_differ(first, saved) or _similarity(weights[0], other) < LEAST_SIMILARITY:
             log.warning(
                 "models: %s and %s come from independent trainings, so their mean is not a "
                 "useful model; average checkpoints of one run, or of runs that start from the "
@@ -55,6 +55,15 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
     meta["averaged"] = [str(saved.path) for saved in checkpoints]
     ckpt.write(Path(output), meta, tensors)
     log.info("%s: wrote the mean of %s checkpoints", output, len(checkpoints))
+
+
+def _seeds_differ(*checkpoints: Checkpoint) -> bool:
+    """Returns whether models began with the random weights of different seeds.
+
+    Weights of trained models may be similar for other reasons, such as a common bias of the output.
+    """
+    is_random = not any(saved.config.get("init") for saved in checkpoints)
+    return is_random and len({saved.config.get("seed") for saved in checkpoints}) > 1
 
 
 def _similarity(first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:

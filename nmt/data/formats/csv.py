@@ -69,7 +69,7 @@ def _same_width(parsed: Any, file: Path, header: bool) -> Iterator[list[str]]:
         if len(row) != len(first_row):
             names = f" ({', '.join(first_row)})" if header else ""
             raise UserError(
-                f"{file}, line {parsed.line_num:,}: {len(row)} columns, but "
+                f"{file}, line {parsed.line_num:,}: {len(row)} column{'s' * (len(row) != 1)}, but "
                 f"the {'header' if header else 'first row'} has {len(first_row)}{names}"
             )
         yield row
