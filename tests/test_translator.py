@@ -415,12 +415,11 @@ def test_filled_lists_of_the_best_hold_each_text_once(few_words, unknown):
         assert len(result.texts) == len(set(result.texts)) == len(result.hypotheses) > 0
 
 
-def test_each_vocabulary_is_that_of_its_side(few_words):
+def test_the_words_of_both_sides_are_known(few_words):
     tokenizer = nmt.load(few_words).tokenizer
     [source], [target] = tokenizer.encode_source(["a b c"]), tokenizer.encode_target(["A B C"])
     assert UNK not in [*source, *target]
-    assert UNK in tokenizer.encode_source(["A"])[0]
-    assert UNK in tokenizer.encode_target(["a"])[0]
+    assert UNK in tokenizer.encode_source(["x"])[0]
 
 
 def test_maps_of_subwords_need_one_tokenizer(small_run, other_run, few_words):
