@@ -26,7 +26,7 @@ TRAINING_FLAGS = """\
 FLAGS = """\
   --help GROUP=CHOICE             this help for another choice
   --help WORD                     the groups and keys whose name or comment contains a word
-  --cfg job                       the configuration alone
+  --cfg job                       the composed configuration, values unchecked
   --config-dir DIR                your own choices, in DIR/GROUP/NAME.yaml
   --plugins PACKAGE[,…]           your own classes and choices, of packages whose code you trust
   --version
