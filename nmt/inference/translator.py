@@ -242,7 +242,7 @@ class Translator:
             if len(sentences(lines)) > 1:
                 self._warn_once(
                     "the string has several sentences, but is translated as one line: "
-                    "give a list of sentences, as nmt.data.documents.sentences returns it"
+                    "give a list of sentences, such as nmt.data.documents.sentences(text)"
                 )
             return self.translations([lines], constraints, details_of)[0]
         lines = check_lines(lines)
