@@ -527,7 +527,8 @@ def usual_sweep(folder):
 def test_a_paper_has_the_scores_without_the_costs(tmp_path):
     pytest.importorskip("scipy")
     runs = collect([str(usual_sweep(tmp_path / "sweep"))]).finished
-    [table] = Report.of(runs, [], None, samples=50, trials=50).tables()
+    report = Report.of(runs, [], None, samples=10, trials=10)
+    [table] = report.tables()
     expected = ["decoder", "attention", "n", "BLEU", "chrF", "p seeds", "p sentences"]
     assert table.paper.head == expected
     assert all("·" not in cell for row in table.paper.rows for cell in row)
@@ -536,7 +537,7 @@ def test_a_paper_has_the_scores_without_the_costs(tmp_path):
         assert "chrF nrefs:1|case:mixed|eff:yes|nc:6" in text
     assert "(or *)" not in table.note and "* marks" in tables.terminal(table)
     assert "Bold marks" in tables.markdown(table)
-    [chosen] = Report.of(runs, [], None, samples=50).tables(["attention", "chrf", "minutes"])
+    [chosen] = report.tables(["attention", "chrf", "minutes"])
     assert "over 3 seeds" in chosen.note and "over 3 seeds" in chosen.paper.note
     assert "BLEU" not in chosen.note and "chrF nrefs" in chosen.note
     assert chosen.paper.head == ["attention", "chrF", "minutes"]
@@ -556,6 +557,7 @@ def test_rows_of_other_systems_have_a_name(tmp_path):
     assert list(table.head) == ["decoder", "attention", "bleu"]
 
 
+@pytest.mark.exhaustive
 @needs_pdflatex
 def test_a_usual_report_is_narrower_than_an_article_page(tmp_path):
     runs = collect([str(usual_sweep(tmp_path / "sweep"))]).finished
