@@ -431,7 +431,7 @@ def table(tmp_path, form, content):
     ("form", "content", "message"),
     [
         ("csv", b"en,de\na,b\nA man,Ein Mann,0.93\n", "line 3: 3 columns, but the header has 2"),
-        ("tsv", b"en\tde\na\n", "line 2: 1 columns, but the header has 2"),
+        ("tsv", b"en\tde\na\n", "line 2: 1 column, but the header has 2"),
         ("csv", b"en,de\na\rb,c\n", "line 2.*a carriage return inside a cell"),
         ("tsv", b"en\tde\na\rb\tc\n", "line 2.*a carriage return inside a cell"),
         ("csv", b'en,de\n"a,b\n', "cannot be read as a table"),
