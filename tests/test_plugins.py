@@ -159,7 +159,7 @@ def test_limits_and_ranges_of_a_plugin_are_checked_as_those_of_nmt():
 @pytest.mark.usefixtures("findable")
 def test_help_shows_choices_and_comments_of_a_plugin():
     shown = run("train", "--help", "objective=entropy", "--plugins", "mynmt").stdout.decode()
-    assert re.search(r"objective\.penalty=0\.1 +λ: weight of the entropy of the predictions", shown)
+    assert re.search(r"objective\.penalty=0\.1 +weight λ of the entropy of the predictions", shown)
     assert re.search(r"^  metric .*\blength\b", shown, re.MULTILINE)
 
 
