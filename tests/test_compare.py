@@ -8,6 +8,7 @@ from commands import failed, run
 
 from nmt.analysis.comparison import Comparison, copied, detached, repeats
 from nmt.analysis.examples import marked, most_different
+from nmt.analysis.significance import agreement
 from nmt.analysis.word_statistics import (
     bare,
     case_class,
@@ -146,6 +147,16 @@ def test_examples_are_those_that_differ_most():
         one[i] = two[10 + i] = "etwas ganz anderes"
     chosen = most_different(compared(one=one, two=two), 4)
     assert sum(i >= 10 for i in chosen) == 2  # the first system is better in half of them
+
+
+def test_the_share_of_people_that_agree_stands_beside_each_difference():
+    other = [line if i % 3 else "etwas ganz anderes" for i, line in enumerate(REFERENCE)]
+    result = compared(one=REFERENCE, two=other)
+    table = next(table for table in result.tables() if "people" in table.head)
+    place = table.head.index("people")
+    difference = result.tests["bleu"]["two"].score - result.tests["bleu"]["one"].score
+    expected = f"{agreement('bleu', difference):.0f} %"
+    assert [row[place] for row in table.rows] == ["–", expected]
 
 
 def test_marks_are_where_the_reference_differs():

@@ -11,6 +11,7 @@ from coverings import product
 from sacrebleu.metrics import BLEU, CHRF
 
 import nmt
+from nmt.configuration.configure import configure
 from nmt.foundation.interfaces import BOS, EOS, PAD, Candidate
 from nmt.inference.candidates import Candidates
 from nmt.model.layers import fused_cross_entropy
@@ -505,3 +506,8 @@ def test_a_repeated_batch_has_each_pair_beside_itself():
 def test_what_does_not_fit_is_named(arguments, message, tmp_path):
     failed(run("train", "experiment=reverse", *arguments, f"run_dir={tmp_path}/run"), message)
     assert not (tmp_path / "run").exists()
+
+
+def test_dropout_between_layers_is_dropout_for_r_drop():
+    dropout = ["model.dropout=0", "model.readout_dropout=0", "encoder.dropout=0.1"]
+    configure("train", ["objective=r_drop", *dropout, "encoder.num_layers=2"])

@@ -21,10 +21,11 @@ TINY = [
 
 class Seen(Callback):
     def __init__(self):
-        self.losses, self.epochs, self.results = [], [], None
+        self.losses, self.epochs, self.results, self.threads = [], [], None, set()
 
     def on_update(self, update):
         self.losses.append(update.loss)
+        self.threads.add(torch.get_num_threads())
 
     def on_epoch(self, epoch):
         self.epochs.append(epoch)
@@ -47,6 +48,7 @@ def test_a_data_set_of_python_is_trained_and_gives_a_run(tmp_path, monkeypatch):
     run = nmt.train(*typed, data=data, callbacks=[seen])
     assert logging.getLogger("nmt").handlers == before
     assert torch.get_num_threads() == threads
+    assert seen.threads == {threads + 1}
     assert run.folder == tmp_path / "run"
     assert run.score == run.results["scores"]["bleu"]["score"] == seen.results["bleu"]
     updates = [record["loss"] for record in run.metrics if record["kind"] == "train"]
