@@ -27,6 +27,7 @@ from nmt.configuration.configure import configure
 from nmt.data.sources.table import TableFiles
 from nmt.foundation.errors import UserError
 from nmt.storage import checkpoint as ckpt
+from nmt.storage.files import WRITING
 from nmt.storage.lock import Holder, Lock, LockHeld
 from nmt.training import busy_cores
 from nmt.training.objective.cross_entropy import CrossEntropy
@@ -214,8 +215,11 @@ def test_a_run_of_relative_paths_is_resumed_where_it_was_started(tmp_path):
     assert run("train", *words, f"run_dir={folder}", cwd=tmp_path).returncode == 0
     resume = [f"resume={folder}", "trainer.stop_after=0"]
     failed(run("train", *resume, cwd=elsewhere), "train.a", f"relative paths refer to {tmp_path},")
+    half = folder / f".best.safetensors{WRITING}"  # what a crash leaves
+    half.write_bytes(b"half")
     done = run("train", *resume, cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
+    assert not half.exists()
 
 
 def test_what_was_saved_stays_when_training_ends_with_an_error(tmp_path, monkeypatch):

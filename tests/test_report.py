@@ -223,6 +223,16 @@ def test_equal_systems_do_not_differ_and_are_bold_together(tmp_path):
     assert "p sentences" not in table.note
 
 
+def test_two_systems_are_tested(tmp_path):
+    for decoder, quality in (("luong", 1.0), ("fixed", 0.3)):
+        make_run(tmp_path / decoder, decoder, 1, quality)
+    runs = collect([str(tmp_path)]).finished
+    [table] = Report.of(runs, [], None, samples=100, trials=100).tables()
+    column = table.head.index("p sentences")
+    assert [row[column] for row in table.rows] == ["–", "0.010 · 0.010"]
+    assert set(table.strong) == {0}
+
+
 def test_equal_seeds_do_not_differ():
     pytest.importorskip("scipy")
     assert over_seeds([[100.0, 100.0], [100.0, 100.0]]) == [None, 1.0]
