@@ -261,7 +261,7 @@ def test_what_is_removed_is_made_again(whole, text, tmp_path):
     (folder / "translations").write_bytes((whole / "translations").read_bytes()[:200])
     failed(
         run("backtranslate", *typed),
-        "translations: is there, but has ",
+        "translations: exists with 3 lines, expected 30",
         "Delete it, or choose another",
     )
     (tmp_path / "more.de").write_text(

@@ -326,11 +326,12 @@ def test_a_whole_number_is_a_float_where_a_float_is_expected():
     assert type(made.clip_norm) is float
 
 
-def test_a_misspelt_key_that_a_yaml_leaves_out_is_found(tmp_path):
+def test_a_misspelt_key_that_a_yaml_leaves_out_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(composition, "added_folders", [])
     (tmp_path / "attention").mkdir()
     target = "_target_: nmt.model.attention.multi_head.MultiHead\n"
     (tmp_path / "attention/short.yaml").write_text(target)
     typed = ["attention=short", "attention.heds=2", f"--config-dir={tmp_path}"]
     failed(run("train", *typed), "attention.heds: no such key; did you mean heads?")
-    composition.added_folders.clear()
+    monkeypatch.undo()
     composition.forget()
