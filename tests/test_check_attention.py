@@ -20,7 +20,7 @@ from nmt.analysis.attention_laws import LAWS
 from nmt.analysis.decoder_laws import LAWS as DECODER_LAWS
 from nmt.configuration import build
 from nmt.foundation.errors import UserError
-from nmt.model.attention import Attention
+from nmt.model.attention import Attention, Score
 from nmt.model.decoder.fixed import Fixed
 from nmt.model.decoder.luong import Luong
 
@@ -149,9 +149,38 @@ class Deaf(Luong):
         return replace(state, cells=cells)
 
 
+class Narrow(Luong):
+    """Returns one feature too few."""
+
+    def forward(self, embedded, state, memory, layout=None):
+        output = super().forward(embedded, state, memory, layout)
+        return replace(output, readout=output.readout[..., :-1])
+
+
+class OneQuery(Score):
+    """Scores the first query only."""
+
+    def forward(self, query, keys, *_):
+        return super().forward(query, keys)[:, :1]
+
+
+def test_shapes_of_scores_are_those_of_training():
+    with pytest.raises(UserError, match=r"OneQuery: .*shape \[2, 1, 4\].*here \[2, 3, 4\]"):
+        check_attention(OneQuery())
+
+
+def test_all_verdicts_are_printed_whatever_fails():
+    names = (f"{GALLERY}:Additive", f"{GALLERY}:nobody", f"{GALLERY}:no_mask")
+    result = run("check_attention", *names)
+    assert result.returncode == 1
+    assert "Additive: keeps all" in result.stdout.decode()
+    assert "no_mask: breaks" in result.stdout.decode()
+    assert "nobody not found" in result.stderr.decode()
+
+
 @pytest.mark.parametrize(
     ("decoder", "law"),
-    [*zip([Forgetful, Seer, Unmasked, Mixed, Deaf], DECODER_LAWS, strict=True)],
+    [*zip([Narrow, Forgetful, Seer, Unmasked, Mixed, Deaf], DECODER_LAWS, strict=True)],
 )
 def test_each_mistake_of_a_decoder_is_found(decoder, law):
     verdict = check_attention(decoder)
@@ -164,7 +193,7 @@ def test_decoders_of_this_package_keep_all_laws(name):
     decoder = build.class_of("decoder", compose(f"decoder={name}")["decoder"])
     verdict = check_attention(decoder)
     assert not verdict.broken, verdict.text
-    assert "keeps all 5 laws" in verdict.text
+    assert "keeps all 6 laws" in verdict.text
 
 
 def test_a_decoder_that_cannot_be_built_is_named():

@@ -221,6 +221,7 @@ def test_equal_systems_do_not_differ_and_are_bold_together(tmp_path):
     [table] = Report.of(runs, [], "exact").tables()
     assert set(table.strong) == {0, 1, 2}
     assert "p sentences" not in table.note
+    assert "No significance test was made" in table.note
 
 
 def test_two_systems_are_tested(tmp_path):

@@ -8,6 +8,7 @@ if the law is broken, otherwise None.
 """
 
 import importlib.util
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from nmt.analysis.decoder_laws import check_decoder
 from nmt.foundation.errors import UserError
 from nmt.model.decoder import Decoder
 
+log = logging.getLogger(__name__)
 TOLERANCE = 1e-9
 """Maximum absolute difference between float64 values that count as equal."""
 SCALE = 1e3
@@ -82,10 +84,20 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
 
 
 def print_verdicts(functions: Sequence[str]) -> None:
-    """Tests each FILE.py:NAME and prints the results. Raises SystemExit(1) if a law is broken."""
-    verdicts = [check_file(function) for function in functions]
-    print("\n\n".join(verdict.text for verdict in verdicts))
-    if any(verdict.broken for verdict in verdicts):
+    """Tests each FILE.py:NAME and prints the results.
+
+    Raises SystemExit(1) if a law is broken or code cannot be called.
+    """
+    is_correct = True
+    for function in functions:
+        try:
+            verdict = check_file(function)
+            print(verdict.text, end="\n\n")
+            is_correct &= not verdict.broken
+        except UserError as error:
+            log.error("%s", error)
+            is_correct = False
+    if not is_correct:
         raise SystemExit(1)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Encoded
-from nmt.model.attention import Attention, Score
+from nmt.model.attention import Attention, Score, check_score
 
 LENGTHS = (6, 4, 1)
 """Source lengths of the example sentences, which are padded to the longest one."""
@@ -216,6 +216,8 @@ def probe_of(target: Any, name: str) -> Probe:
     for told_size, memory_size in MEMORY_SIZES:
         try:
             function = _constructed(target, told_size, name) if inspect.isclass(target) else target
+            if isinstance(function, Score):
+                _check(function, told_size, name)
             if isinstance(function, Attention | Score):
                 function = _OfThisPackage(function)
             if isinstance(function, nn.Module):
@@ -225,6 +227,13 @@ def probe_of(target: Any, name: str) -> Probe:
             problem = problem or error
     assert problem is not None
     raise problem
+
+
+def _check(score: Score, memory_size: int, name: str) -> None:
+    try:
+        check_score(score, SIZE, memory_size)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from error
 
 
 def _constructed(cls: type, memory_size: int, name: str) -> Any:

@@ -21,6 +21,8 @@ LENGTHS = (5, 3, 4)
 """Source lengths of the example sentences, in positions."""
 STEPS = 4
 """Number of target tokens T per example sentence."""
+READOUT = 7
+"""D, features of a readout."""
 TOLERANCE = 1e-9
 """Maximum absolute difference between float64 values that count as equal."""
 
@@ -47,7 +49,11 @@ class DecoderExample:
         torch.manual_seed(0)
         attention = Attention(General(query_size=6, memory_size=8)) if kind.attends else None
         decoder = kind(
-            attention=attention, embedding_size=5, memory_size=8, hidden_size=6, readout_size=7
+            attention=attention,
+            embedding_size=5,
+            memory_size=8,
+            hidden_size=6,
+            readout_size=READOUT,
         )
         lengths = torch.tensor(LENGTHS)  # [B]
         mask = torch.arange(max(LENGTHS)) < lengths.unsqueeze(1)  # [B, S]
@@ -65,6 +71,18 @@ class DecoderExample:
         """Returns the decoder's output for all target tokens in one call."""
         memory = self.memory
         return self.decoder(self.embedded, self.decoder.initial(memory), memory)
+
+
+def has_readouts(example: DecoderExample) -> str | None:
+    """Returns an observation if the readouts have another shape than [B, T, D], else None."""
+    shape = list(example.decode().readout.shape)
+    expected = [len(LENGTHS), STEPS, READOUT]
+    if shape == expected:
+        return None
+    return (
+        f"the readouts have the shape {shape}, expected [sentences, tokens, readout_size], here "
+        f"{expected}."
+    )
 
 
 def agrees_step_by_step(example: DecoderExample) -> str | None:
@@ -140,6 +158,7 @@ def _difference(actual: Tensor, expected: Tensor) -> float:
 
 
 LAWS: dict[str, Callable[[DecoderExample], str | None]] = {
+    "readouts have the configured size": has_readouts,
     "single steps give the readouts of all tokens at once": agrees_step_by_step,
     "later tokens have no influence": ignores_later_tokens,
     "the content of padding has no influence": ignores_padding,

@@ -166,6 +166,10 @@ class Ranking:
     def _has_sentences(self) -> bool:
         return any(row.sentence_chances for row in self.rows)
 
+    @property
+    def _is_tested(self) -> bool:
+        return any(row.chances for row in self.rows)
+
     def _notes(self, columns: Collection[str]) -> list[str]:
         """Returns a note below the table that explains its columns."""
         notes = [*self._seeds(columns), *self._signatures(columns)]
@@ -179,6 +183,9 @@ class Ranking:
             notes.append(
                 f"{BOLD} the best configuration, and configurations that no test separates from "
                 "the best at the 5 % level."
+                if self._is_tested
+                else f"{BOLD} the best configuration. No significance test was made, so the others "
+                "may be as good."
             )
         if "p seeds" in columns:
             notes.append(
@@ -204,7 +211,8 @@ class Ranking:
         """Returns the short explanations of the columns of the paper table."""
         caption = self._seeds(columns)
         if len(self.rows) > 1 and self.metric in columns:
-            caption.append("Bold: the best, and scores that no test separates from it (5 %).")
+            tested = "and scores that no test separates from it (5 %)"
+            caption.append(f"Bold: the best, {tested if self._is_tested else 'untested'}.")
         if "p seeds" in columns:
             caption.append("p seeds: Tukey's range test against the best.")
         if "p sentences" in columns:
