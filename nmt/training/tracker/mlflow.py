@@ -29,8 +29,8 @@ class MLflow(Tracker):
         from mlflow import MlflowClient
 
         self._client = MlflowClient(self.uri or (folder.resolve().parent / "mlruns").as_uri())
-        self._run = known(folder)
-        if self._run is not None:
+        self._run = known(folder) or ""
+        if self._run:
             return
         result = self._client.get_experiment_by_name(self.experiment)
         number = result.experiment_id if result else self._client.create_experiment(self.experiment)
