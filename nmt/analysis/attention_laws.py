@@ -66,7 +66,7 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
 
     target: function, module, module class, attention score, attention, or a subclass of `Decoder`,
         which is tested for the laws of decoders
-    name: name of the code in messages; "" for its Python name
+    name: name of the code in messages; None for its Python name
 
     Raises UserError if the code cannot be called.
     """
