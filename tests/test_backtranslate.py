@@ -111,6 +111,27 @@ def test_nothing_is_done_twice(whole, text):
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+def test_samples_are_drawn_with_the_seed_of_the_run(whole, text, tmp_path, monkeypatch):
+    """`seed` of the command is `search.seed` of the translation; beam search has its width and no seed."""
+    from nmt.pipeline import backtranslation
+
+    searches = []
+
+    def translated(settings):
+        searches.append(dict(settings.search))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backtranslation, "translate", translated)
+    typed = [*text[1], *SIZES, f"synthetic.text={text[0]}/more.de", "seed=7"]
+    typed.append(f"synthetic.model={whole}/reverse")
+    for kind in (["sample"], ["beam", "synthetic.width=3"]):
+        given = [f"synthetic.search={kind[0]}", *kind[1:], f"run_dir={tmp_path}/{kind[0]}"]
+        assert run("backtranslate", *typed, *given).returncode != 0
+    sample, beam = searches
+    assert sample["seed"] == 7
+    assert beam["width"] == 3
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "step",

@@ -260,6 +260,14 @@ def reinforced(**keys):
     )
 
 
+def test_the_mean_reward_is_an_estimate_that_ranks_share():
+    """Ranks average the tensors of `estimates()` after each update; a network without such modules has none."""
+    model = reinforced()
+    [estimate] = model.estimates()
+    assert estimate is model.decoder.attention.window.usual
+    assert network("bahdanau", "general").estimates() == []
+
+
 def test_the_gradient_is_that_of_all_choices_together(monkeypatch):
     """The expected estimate, enumerated over every sequence of choices on a tiny grid, is the gradient of the minimised loss."""
     model = reinforced(expected=0, entropy=0, decay=1).train()

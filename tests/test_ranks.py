@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import forked
 import psutil
@@ -18,7 +19,7 @@ from commands import ROOT
 from commands import run as command
 
 from nmt.foundation.errors import UserError
-from nmt.foundation.ranks import ALONE, Ranks
+from nmt.foundation.ranks import ALONE, Ranks, note_folder, noted_folder
 from nmt.storage import checkpoint as ckpt
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -260,3 +261,52 @@ def test_a_gpu_for_each(monkeypatch):
     with pytest.raises(UserError, match="2 processes would share one GPU"):
         devices.device_of(Ranks(1, 2, 1), "cuda:0")
     assert devices.device_of(ALONE, "cuda:0") == torch.device("cuda:0")
+
+
+def test_the_first_rank_owns_the_store_unless_torchrun_does(monkeypatch):
+    """Only one process may open the port; all others connect to it."""
+    owners, kept = [], {}
+
+    def opened(host, port, *, is_master, timeout, multi_tenant):
+        owners.append(is_master)
+        return SimpleNamespace(
+            set=kept.__setitem__,
+            get=lambda key: kept[key].encode(),
+            check=lambda keys: all(key in kept for key in keys),
+        )
+
+    monkeypatch.setattr(torch.distributed, "TCPStore", opened)
+    assert noted_folder() is None
+    note_folder("runs/x")
+    assert not owners  # without torchrun, no store is opened
+    address = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "x"}
+    for name, value in {**address, "WORLD_SIZE": "2", "LOCAL_RANK": "0", "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    assert noted_folder() is None
+    note_folder("runs/x")
+    assert noted_folder() == "runs/x"
+    assert owners == [True] * 3
+    monkeypatch.setenv("RANK", "1")
+    noted_folder()
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    noted_folder()
+    assert owners[3:] == [False, False]
+
+
+def test_a_restarted_process_resumes_the_run_whose_folder_was_noted(tmp_path, monkeypatch):
+    """Without `run_dir`, the replacement of a process finds the run of its predecessor in torchrun's store."""
+    from nmt.pipeline import run_training
+
+    monkeypatch.chdir(tmp_path)
+    small = [*TINY, "trainer.max_epochs=1"]
+    assert command("train", *small, "trainer.stop_after=1", "trainer.max_epochs=2").returncode == 0
+    [folder] = (tmp_path / "runs").iterdir()
+    assert ckpt.read(folder / ckpt.LAST).meta["training"]["progress"]["epoch"] == 1
+    monkeypatch.setattr(run_training, "noted_folder", lambda: f"runs/{folder.name}")
+    restarted = {
+        "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "TORCHELASTIC_RESTART_COUNT": "1"
+    }  # fmt: skip
+    assert command("train", *small, "trainer.max_epochs=2", env=restarted).returncode == 0
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
+    assert (folder / "results.json").exists()

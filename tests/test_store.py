@@ -194,6 +194,19 @@ def test_every_kind_of_file_is_stored(corpus, tmp_path):
     ]
 
 
+def test_only_large_text_is_stored_unless_told_otherwise(corpus, cache, monkeypatch):
+    stream = TextFiles(train="", validation="x", source="en", target="de").stream(
+        f"{corpus}/train", False
+    )
+
+    def on_disk(where):
+        return store.Storing(where, Filters())(stream, True).store is not None
+
+    assert [on_disk(where) for where in ("auto", "memory", "disk")] == [False, False, True]
+    monkeypatch.setattr(store, "AUTO", stream.size - 1)
+    assert [on_disk(where) for where in ("auto", "memory", "disk")] == [True, False, True]
+
+
 @pytest.mark.parametrize("part", ["@100:900", "@-50:", "@10%:60%"])
 def test_parts_of_files_are_stored_too(corpus, part):
     memory, disk = both(text(corpus, f"data.train={corpus}/train{part}"))

@@ -1,9 +1,14 @@
 """Trackers receive all figures, and a resumed run continues under its name."""
 
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 from commands import failed, run, run_alone
+
+from nmt.training.tracker.mlflow import MLflow
+from nmt.training.tracker.wandb import Wandb
 
 TINY = [
     "experiment=reverse", "data.train=60", "data.validation=3", "data.test=3", "trainer.max_epochs=2", "sizes.encoder=8",
@@ -128,3 +133,31 @@ def test_a_tracker_that_is_not_installed_is_refused_with_its_package(tmp_path, m
         assert str(text) not in message
         assert "data: " not in message
     assert not (tmp_path / "run").exists()
+
+
+def test_a_resumed_run_has_its_first_id_at_wandb_and_mlflow(tmp_path, monkeypatch):
+    """Small substitutes of both packages record the ids that the trackers use."""
+    used, created = [], iter(("mlflow-1", "mlflow-2"))
+    started = SimpleNamespace(log=lambda *_, **__: None, finish=lambda: None, summary={})
+    wandb = SimpleNamespace(
+        init=lambda **given: used.append(given["id"]) or started, Settings=lambda **_: None
+    )
+    client = SimpleNamespace(
+        get_experiment_by_name=lambda _: SimpleNamespace(experiment_id="0"),
+        create_run=lambda *_, **__: SimpleNamespace(info=SimpleNamespace(run_id=next(created))),
+        log_param=lambda *_: None,
+        log_metric=lambda run, *_, **__: used.append(run),
+    )
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=lambda _: client))
+    for kind in (Wandb, MLflow):
+        for folder in ("a", "b"):
+            (tmp_path / kind.__name__ / folder).mkdir(parents=True)
+            for _ in range(2):  # the second time, the run is resumed
+                tracker = kind()
+                tracker.open(tmp_path / kind.__name__ / folder, {"seed": 1}, None)
+                tracker.figures({"train/loss": 1.0}, 1)
+    first, second = used[0], used[2]
+    assert used == [first] * 2 + [second] * 2 + ["mlflow-1"] * 2 + ["mlflow-2"] * 2
+    assert first != second
+    assert json.loads((tmp_path / "Wandb" / "a" / "tracker.json").read_text()) == {"id": first}
