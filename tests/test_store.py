@@ -194,7 +194,7 @@ def test_every_kind_of_file_is_stored(corpus, tmp_path):
     ]
 
 
-def test_only_large_text_is_stored_unless_told_otherwise(corpus, cache, monkeypatch):
+def test_only_large_text_is_stored_by_default(corpus, cache, monkeypatch):
     stream = TextFiles(train="", validation="x", source="en", target="de").stream(
         f"{corpus}/train", False
     )
