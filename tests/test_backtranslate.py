@@ -8,6 +8,7 @@ import pytest
 import yaml
 from builders import trained
 from commands import failed, run
+from test_ranks import forks
 
 from nmt.configuration.compose import compose
 from nmt.configuration.training_settings import BacktranslateSettings
@@ -130,6 +131,26 @@ def test_samples_are_drawn_with_the_seed_of_the_run(whole, text, tmp_path, monke
     sample, beam = searches
     assert sample["seed"] == 7
     assert beam["width"] == 3
+
+
+@pytest.mark.exhaustive
+def test_two_ranks_do_what_one_process_does(whole, text, tmp_path):
+    """The translations of two ranks are those of one process with the same model."""
+    words = [
+        *text[1],
+        *SIZES,
+        f"synthetic.text={text[0]}/more.de",
+        f"synthetic.model={whole}/reverse",
+    ]
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run("backtranslate", *words, f"run_dir={one}").returncode == 0
+    for _ in range(2):  # the second command finds everything finished
+        statuses, printed = forks("nmt.backtranslate", *words, f"run_dir={two}")
+        assert statuses == [0, 0], printed
+    for name in ("translations", "synthetic.en", "synthetic.de", "corpus/train.en"):
+        assert (two / name).read_bytes() == (one / name).read_bytes(), name
+    assert ckpt.read(two / "model" / ckpt.LAST).meta["ranks"] == 2
+    assert not (two / "translations.parts").exists()
 
 
 @pytest.mark.exhaustive

@@ -12,7 +12,7 @@ from test_ranks import forks
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import ALONE
-from nmt.inference import input_lines, scoring, shared_output
+from nmt.inference import file_alignment, input_lines, scoring, shared_output
 from nmt.storage.lock import Lock
 
 GREEDY = ["search=greedy", "device=cpu"]
@@ -21,7 +21,7 @@ GREEDY = ["search=greedy", "device=cpu"]
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Chunks of four lines; each is a part."""
-    for module in (input_lines, scoring, shared_output):
+    for module in (file_alignment, input_lines, scoring, shared_output):
         monkeypatch.setattr(module, "CHUNK", 4)
 
 
@@ -77,6 +77,52 @@ def test_two_ranks_score_as_one_process(small_run, text, tmp_path):
     total = alone.stderr.decode().partition("log-probability")[2].strip()
     assert total
     assert printed.count(total) == 1, printed
+
+
+def test_two_ranks_align_as_one_process(small_run, text, tmp_path):
+    gold = tmp_path / "gold"
+    gold.write_text("0-0 9-9\n" * 43)
+    words = [f"model={small_run}", f"source={text}", f"target={text}", "device=cpu", f"gold={gold}"]
+    alone = run("align", *words, f"output={tmp_path}/one").stderr.decode()
+    statuses, printed = forks("nmt.align", *words, f"output={tmp_path}/two")
+    assert statuses == [0, 0], printed
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+    for message in ("precision ", f"{gold}: 43 links refer to words beyond"):
+        result = alone.partition(message)[2].partition("\n")[0]
+        assert result
+        assert printed.count(f"{message}{result}") == 1, printed
+
+
+def test_one_process_continues_what_several_began(small_run, text, tmp_path):
+    run("translate", *work(small_run, text, tmp_path / "one"))
+    assert run("translate", *work(small_run, text, f"{tmp_path}/two.parts/")).returncode == 0
+    (tmp_path / "two.parts" / "part-00002").write_text("changed\n" * 4)
+    assert run("translate", *work(small_run, text, tmp_path / "two")).returncode == 0
+    expected = (tmp_path / "one").read_text().splitlines()
+    assert (tmp_path / "two").read_text().splitlines() == expected[:8] + ["changed"] * 4 + expected[
+        12:
+    ]
+    assert not (tmp_path / "two.parts").exists()
+
+
+@pytest.mark.parametrize("change", [{"method": "hmm"}, {"attention_map": "a.html"}])
+def test_what_an_alignment_cannot_divide(small_run, text, tmp_path, change):
+    settings = {"source": text, "target": text, "output": f"{tmp_path}/parts/"} | change
+    settings |= {} if "method" in change else {"model": small_run}
+    words = [f"{key}={value}" for key, value in settings.items()]
+    failed(run("align", *words), "needs a single process and an output file or stdout")
+    assert not (tmp_path / "parts").exists()
+
+
+def test_an_error_before_the_first_part_leaves_nothing(small_run, text, tmp_path, monkeypatch):
+    def fails(*_):
+        raise UserError("nothing works")
+
+    monkeypatch.setattr("nmt.inference.translator.Translator.translations", fails)
+    statuses, printed = forks("nmt.translate", *work(small_run, text, tmp_path / "two"))
+    assert statuses == [1, 1]
+    assert printed.count("nothing works") == 1, printed
+    assert {file.name for file in tmp_path.iterdir()} == {"in.txt"}
 
 
 def test_a_part_of_unknown_origin(small_run, text, tmp_path):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import nmt
 from nmt import loading
+from nmt.data.gold_links import GoldLinks
 from nmt.data.links import parse_links, write_links
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, UNK, Request
@@ -21,7 +22,7 @@ from nmt.inference.model_step import EnsembleState, EnsembleStep, ModelStep, ave
 from nmt.inference.translation import Constraint
 from nmt.inference.translator import Translator
 from nmt.inference.unknown_words import filled
-from nmt.inference.word_alignment import compare_links, merge, symmetrize
+from nmt.inference.word_alignment import alignment_scores, count_links, merge, symmetrize
 from nmt.search.beam import Beam
 from nmt.search.diverse import Diverse
 from nmt.search.greedy import Greedy
@@ -335,10 +336,11 @@ def test_alignment_error_rate():
     """Och & Ney 2003 by hand: A has 3 links, 1 sure and 2 possible of them right; S has 2."""
     sure, possible = parse_links("0-0 1-1 2?2")
     result = parse_links("0-0 2-2 3-3")[0]
-    scores = compare_links([result], [sure], [possible])
+    gold = GoldLinks(sure, possible)
+    scores = alignment_scores(*count_links([result], [gold]))
     assert scores == pytest.approx((2 / 3, 1 / 2, 1 - (1 + 2) / (3 + 2)))
-    assert compare_links([sure], [sure], [possible]) == (1, 1, 0)
-    assert compare_links([], [], []) == (1, 1, 0)
+    assert alignment_scores(*count_links([sure], [gold])) == (1, 1, 0)
+    assert alignment_scores(*count_links([], [])) == (1, 1, 0)
     with pytest.raises(ValueError, match="not a link"):
         parse_links("0:1")
 

@@ -23,7 +23,7 @@ from nmt.foundation.errors import UserError, quoted
 from nmt.foundation.ranks import of_torchrun
 
 SHELLS = ("bash", "zsh", "fish")
-TOGETHER = ("train", "classify", "translate", "score")
+TOGETHER = ("train", "classify", "translate", "score", "align", "backtranslate")
 """Commands that can run in several processes under torchrun."""
 POSITIONAL = {"report": "folders", "compare": "systems", "check_attention": "functions"}
 """List key that receives positional arguments, by command."""

@@ -292,6 +292,17 @@ def check_aligned(first: Path, first_lines: int, second: Path, second_lines: int
         )
 
 
+def count_aligned(source: Path, target: Path, errors: Errors = "strict") -> int:
+    """Returns the number of lines of two parallel files.
+
+    Raises UserError if the numbers of lines differ, or if a line is invalid.
+    """
+    target_count = sum(1 for _ in stream_lines(target, errors))
+    count = sum(1 for _ in stream_lines(source, errors))
+    check_aligned(source, count, target, target_count)
+    return count
+
+
 def read_aligned(*names: str) -> list[list[str]]:
     """Returns the lines of files that must have the same number of lines.
 

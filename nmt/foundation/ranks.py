@@ -313,10 +313,11 @@ def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
     remedy: advice in messages about lost ranks; None uses the advice for resuming a training
 
     A UserError on one rank ends all ranks and is reported once. If a rank ends unexpectedly, the
-    remaining ranks raise UserError with its number within seconds.
+    remaining ranks raise UserError with its number within seconds. A nested call uses the
+    connection of the outer call.
     """
     ranks = of_torchrun()
-    if not ranks.several:
+    if not ranks.several or connected(ranks):
         yield ranks
         return
     import torch.distributed as distributed

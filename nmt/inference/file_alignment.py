@@ -1,94 +1,174 @@
 """Word alignment of sentence pairs by attention weights, word vectors or a statistical word
 aligner."""
 
+import itertools
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from nmt.data.gold_links import GoldLinks, read_gold_links
-from nmt.data.lines import find_file, read_aligned, read_lines
+from nmt.data.lines import count_aligned, find_file, read_aligned, read_lines, stream_lines
 from nmt.data.links import Links, write_links
 from nmt.data.word_aligner import AlignerName, WordAligner
 from nmt.data.word_vectors import nearest, read_vectors
 from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
+from nmt.foundation.ranks import Ranks
 from nmt.inference.input_lines import CHUNK
-from nmt.inference.output_sinks import open_sink
-from nmt.inference.translator import Translator
-from nmt.inference.word_alignment import Symmetrization, compare_links, symmetrize
+from nmt.inference.shared_output import in_parts, sink_of
+from nmt.inference.translator import ProgressCallback, Translator, no_progress
+from nmt.inference.word_alignment import (
+    Symmetrization,
+    alignment_scores,
+    count_links,
+    symmetrize,
+)
 from nmt.tokenizer.words import SPLITS, Units
 
 log = logging.getLogger(__name__)
 OUTSIDE = "%s: %s links refer to words beyond the end of their line; count words from 0"
-Attend = Callable[[Sequence[str], Sequence[str]], Iterator[AttentionMap]]
+Attend = Callable[[Sequence[str], Sequence[str], ProgressCallback], Iterator[AttentionMap]]
 """Type of functions that return attention maps of sentence pairs, with target words as rows and
-source words as columns."""
+source words as columns.
+
+The arguments are the source sentences, the target sentences, and a progress callback, which
+receives the number of newly aligned pairs.
+"""
+
+
+@dataclass(frozen=True)
+class AlignedPair:
+    """Sentence pair to align.
+
+    source: source sentence
+    target: target sentence
+    gold: gold links of the pair; None without a gold standard
+    """
+
+    source: str
+    target: str
+    gold: GoldLinks | None
+
+
+@dataclass(frozen=True)
+class Aligner:
+    """Aligner of sentence pairs in one or both directions.
+
+    forward: attention function from source to target
+    backward: attention function of the opposite direction; None aligns in one direction only
+    symmetrization: combination of the links of both directions
+    needs_all: setting whose attention functions need all sentence pairs at once, such as
+        method=hmm; None if the pairs can be aligned in chunks
+    """
+
+    forward: Attend
+    backward: Attend | None
+    symmetrization: Symmetrization
+    needs_all: str | None = None
+
+    def links(
+        self, pairs: Sequence[AlignedPair], progress: ProgressCallback, maps: list[AttentionMap]
+    ) -> tuple[list[Links], int]:
+        """Returns the links of each pair, and the number of gold links with a word index beyond the
+        end of its line.
+
+        pairs: sentence pairs
+        progress: progress callback of the forward direction
+        maps: list to which the forward attention maps are appended
+        """
+        sources = [pair.source for pair in pairs]
+        targets = [pair.target for pair in pairs]
+        links = []
+        outside = 0
+        for pair, weights in zip(pairs, self.forward(sources, targets, progress), strict=True):
+            links.append(strongest_links(weights))
+            outside += _count_outside(pair.gold, weights) if pair.gold else 0
+            maps.append(weights)
+        if self.backward is None:
+            return links, outside
+        reverse_maps = self.backward(targets, sources, no_progress)
+        return _symmetrized(links, reverse_maps, self.symmetrization), outside
 
 
 def align_files(
-    forward: Attend,
-    backward: Attend | None,
+    aligner: Aligner,
     *,
+    ranks: Ranks,
     source: str,
     target: str,
     gold: str | None,
     output: str | None,
     work: Mapping[str, str],
     format: Literal["pharaoh", "json"],
-    symmetrization: Symmetrization,
     attention_map: str | None,
 ) -> float | None:
     """Writes the alignment links of each sentence pair. Returns the alignment error rate, 0 to 1;
     None without a gold standard.
 
-    forward: attention function from source to target
-    backward: attention function of the opposite direction; None aligns in one direction only
+    aligner: aligner of the sentence pairs
+    ranks: processes (ranks) that share the work
     source, target, gold: two files of aligned sentences; file of gold links or None
     output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
     format: `pharaoh` (source-target pairs) or `json`
-    symmetrization: combination of the links of both directions
     attention_map: file for a drawing of the forward attention; None draws nothing
 
-    Raises UserError if the files differ in their number of lines.
+    Raises UserError if the files differ in their number of lines, or if the output cannot be
+    divided into parts.
     """
-    sources, targets = read_aligned(source, target)
-    gold_links = read_gold_links("gold", gold, find_file(source), len(sources)) if gold else []
-    links: list[Links] = []
-    maps: list[AttentionMap] = []
-    outside = 0
-    for i, weights in enumerate(forward(sources, targets)):
-        links.append(strongest_links(weights))
-        outside += _count_outside(gold_links[i], weights) if gold else 0
-        maps += [weights] if attention_map else []
-    if backward is not None:
-        links = _symmetrized(links, backward(targets, sources), symmetrization)
-    written = [write_links(pair) for pair in links]
-    if format == "json":
-        rows = zip(sources, targets, map(sorted, links), strict=True)
-        records = [dict(zip(("source", "target", "pairs"), row, strict=True)) for row in rows]
-        written = [json.dumps(record, ensure_ascii=False) for record in records]
-    with open_sink(output, work=work) as sink:
-        sink.write(written)
+    for setting in (aligner.needs_all, attention_map and f"attention_map={attention_map}"):
+        if setting and in_parts(ranks, output):
+            raise UserError(f"{setting}: needs a single process and an output file or stdout")
+    files = find_file(source), find_file(target)
+    count = count_aligned(*files)
+    gold_links = read_gold_links("gold", gold, files[0], count) if gold else []
+    pairs = map(AlignedPair, *map(stream_lines, files), gold_links or itertools.repeat(None))
+    size = count if aligner.needs_all else CHUNK
+    drawn: list[AttentionMap] = []
+    step = Progress("aligning", count // ranks.count, "pairs")
+    with sink_of(ranks, output, count, work=work) as sink, step:
+        for chunk in sink.own(iter(lambda: list(itertools.islice(pairs, size)), [])):
+            links, outside = aligner.links(chunk, step, drawn)
+            if not attention_map:
+                drawn.clear()
+            sink.write([_line(*row, format) for row in zip(chunk, links, strict=True)])
+            if gold_links:
+                sink.add(outside, *count_links(links, [pair.gold for pair in chunk if pair.gold]))
     if attention_map:
-        write_map(maps, Path(attention_map))
-    if outside:
-        log.warning(OUTSIDE, gold, f"{outside:,}")
-    return _error_rate(links, gold_links) if gold_links else None
+        write_map(drawn, Path(attention_map))
+    return _error_rate(sink.sums, count, gold) if gold_links else None
 
 
-def _error_rate(links: Sequence[Links], gold: Sequence[GoldLinks]) -> float:
-    scores = compare_links(links, [pair.sure for pair in gold], [pair.possible for pair in gold])
+def _line(pair: AlignedPair, links: Links, format: Literal["pharaoh", "json"]) -> str:
+    """Returns the output line with the alignment links of a sentence pair."""
+    if format == "pharaoh":
+        return write_links(links)
+    record = {"source": pair.source, "target": pair.target, "pairs": sorted(links)}
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _error_rate(sums: Sequence[float], pairs: int, gold: str | None) -> float:
+    """Logs the alignment scores, and returns the alignment error rate.
+
+    sums: number of gold links beyond the end of their line, and the counts of `count_links`
+    pairs: number of sentence pairs
+    gold: file of gold links
+    """
+    outside, *counts = map(int, sums)
+    scores = alignment_scores(*counts)
     log.info(
         "precision %.4f, recall %.4f, alignment error rate %.4f over %s pairs",
         *scores,
-        f"{len(links):,}",
+        f"{pairs:,}",
     )
+    if outside:
+        log.warning(OUTSIDE, gold, f"{outside:,}")
     return scores.error_rate
 
 
@@ -103,7 +183,8 @@ def compare_files(links: str, gold: str, source: str) -> float:
     file = find_file(source)
     count = len(read_lines(file))
     others = [pair.sure | pair.possible for pair in read_gold_links("links", links, file, count)]
-    return _error_rate(others, read_gold_links("gold", gold, file, count))
+    counts = count_links(others, read_gold_links("gold", gold, file, count))
+    return _error_rate([0, *counts], count, gold)
 
 
 def _symmetrized(
@@ -147,7 +228,9 @@ def attention_of_model(
         None aligns in one direction only
     """
 
-    def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
+    def attend(
+        sources: Sequence[str], targets: Sequence[str], progress: ProgressCallback
+    ) -> Iterator[AttentionMap]:
         translator = load()
         if not translator.attends:
             raise UserError(
@@ -163,10 +246,7 @@ def attention_of_model(
                 f"reverse: the model translates {source} to {target}, as model= does; "
                 f"give a model that translates {target} to {source}"
             )
-        with Progress("aligning", len(sources), "pairs") as step:
-            for start in range(0, len(sources), CHUNK):
-                rows = slice(start, start + CHUNK)
-                yield from translator.forced_maps(sources[rows], targets[rows], units, step)
+        yield from translator.forced_maps(sources, targets, units, progress)
 
     return attend
 
@@ -182,7 +262,9 @@ def attention_of_vectors(source_file: str, target_file: str, units: Units) -> At
     """
     split = SPLITS[units]
 
-    def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
+    def attend(
+        sources: Sequence[str], targets: Sequence[str], progress: ProgressCallback
+    ) -> Iterator[AttentionMap]:
         source_table = read_vectors(source_file, _forms(sources, split))
         target_table = read_vectors(target_file, _forms(targets, split))
         # Similarity needs vectors of equal size.
@@ -220,7 +302,9 @@ def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] 
     """
     split = SPLITS[units]
 
-    def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
+    def attend(
+        sources: Sequence[str], targets: Sequence[str], progress: ProgressCallback
+    ) -> Iterator[AttentionMap]:
         texts = [list(sources), list(targets)]
         if train:
             pairs = zip(texts, read_aligned(*train), strict=True)

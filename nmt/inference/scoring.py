@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from nmt.data.lines import Errors, check_aligned, find_file, stream_lines
+from nmt.data.lines import Errors, count_aligned, find_file, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranks import Ranks
@@ -120,9 +120,7 @@ def _line(
 def _aligned(source: Path, target: Path, errors: Errors) -> Iterator[ScoredPair]:
     """Yields the sentence pairs of two files. Raises UserError if the numbers of lines
     differ."""
-    target_count = sum(1 for _ in stream_lines(target, errors))
-    source_count = sum(1 for _ in stream_lines(source, errors))
-    check_aligned(source, source_count, target, target_count)
+    count_aligned(source, target, errors)
     lines = (stream_lines(file, errors) for file in (source, target))
     yield from map(ScoredPair, *lines)
 

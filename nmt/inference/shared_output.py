@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,8 +41,12 @@ settings."""
 
 
 def in_parts(ranks: Ranks, output: str | None) -> bool:
-    """Returns whether the output is written as part files, i.e. by several ranks or to a folder."""
-    return ranks.several or str(output).endswith("/")
+    """Returns whether the output is written as part files.
+
+    This is the case for several ranks, for an output folder, and for an output file that several
+    ranks have begun.
+    """
+    return ranks.several or str(output).endswith("/") or Path(f"{output}.parts").is_dir()
 
 
 def sink_of(
@@ -138,6 +143,7 @@ def _shared(
                 if not keeps_parts:
                     whole = stack.enter_context(open_sink(output, work=work))
                 _claim_folder(folder, {**work, "lines per part": str(block_size * CHUNK)})
+                stack.push(partial(_leave, folder))
                 stack.enter_context(Lock(folder / ".lock", f"output={output}"))
             except UserError as error:
                 problem = str(error)
@@ -166,6 +172,14 @@ def _shared(
             file.unlink()
         (folder / MANIFEST).unlink()
         folder.rmdir()
+
+
+def _leave(folder: Path, error: type[BaseException] | None, *_: object) -> None:
+    """Removes the folder of part files if an error has ended the work before the first part."""
+    if error is not None and issubclass(error, UserError) and not list(folder.glob("part-*")):
+        (folder / MANIFEST).unlink()
+        with contextlib.suppress(OSError):  # the folder contains other files
+            folder.rmdir()
 
 
 def _claim_folder(folder: Path, work: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from nmt.data.gold_links import GoldLinks
 from nmt.data.links import Links
 
 Symmetrization = Literal["intersection", "union", "grow_diag", "forward", "backward"]
@@ -138,24 +139,37 @@ class AlignmentScores(NamedTuple):
     error_rate: float
 
 
-def compare_links(
-    alignments: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]
+def alignment_scores(
+    found_sure: int, found_possible: int, num_links: int, num_sure: int
 ) -> AlignmentScores:
-    """Returns the alignment scores of a corpus.
+    """Returns the alignment scores of a corpus from its counts of links.
 
     For predicted links A, sure links S and possible links P ⊇ S, the precision is |A∩P| / |A|, the
     recall |A∩S| / |S|, and the error rate 1 − (|A∩S| + |A∩P|) / (|A| + |S|).
     Precision without predicted links and recall without sure links are 1.
+
+    found_sure: |A∩S|
+    found_possible: |A∩P|
+    num_links: |A|
+    num_sure: |S|
     """
-    found_sure = found_possible = num_links = num_sure = 0
-    for links, sure_links, possible_links in zip(alignments, sure, possible, strict=True):
-        found_sure += len(links & sure_links)
-        found_possible += len(links & (possible_links | sure_links))
-        num_links += len(links)
-        num_sure += len(sure_links)
     total = num_links + num_sure
     return AlignmentScores(
         found_possible / num_links if num_links else 1.0,
         found_sure / num_sure if num_sure else 1.0,
         1 - (found_sure + found_possible) / total if total else 0.0,
     )
+
+
+def count_links(alignments: Sequence[Links], gold: Sequence[GoldLinks]) -> list[int]:
+    """Returns the counts of links in the order of the arguments of `alignment_scores`.
+
+    alignments: predicted links of each sentence pair
+    gold: gold links of each sentence pair
+    """
+    counts = [0, 0, 0, 0]
+    for links, gold_links in zip(alignments, gold, strict=True):
+        possible = gold_links.possible | gold_links.sure
+        sets = (links & gold_links.sure, links & possible, links, gold_links.sure)
+        counts = [count + len(of_pair) for count, of_pair in zip(counts, sets, strict=True)]
+    return counts

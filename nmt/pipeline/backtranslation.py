@@ -33,13 +33,15 @@ from nmt.data import Splits
 from nmt.data.lines import find_file, stream_lines
 from nmt.data.synthetic import Synthetic
 from nmt.foundation.configurations import NOT_LEARNT, flat
+from nmt.foundation.devices import find_device
 from nmt.foundation.errors import Stopped, UserError
+from nmt.foundation.ranks import Ranks, together
 from nmt.foundation.terminal import set_up_logging
 from nmt.inference.output_formats import one_line
 from nmt.metric import WITHOUT_SPACES
 from nmt.pipeline.assembly import loaded, trackers_of
 from nmt.pipeline.fingerprint import hash_of_files
-from nmt.pipeline.model_commands import translate
+from nmt.pipeline.model_commands import AGAIN, translate
 from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import write_atomically
@@ -66,19 +68,28 @@ def backtranslate(settings: BacktranslateSettings) -> float:
     if synthetic.model is not None:
         _check_direction(settings, synthetic)
     folder = Path(str(settings.run_dir))
+    with together(find_device(settings.device).type == "cuda", AGAIN) as ranks:
+        ranks.agree("configuration", flat(settings.values), "start all ranks with the same command")
+        with _claimed(folder) if ranks.first else contextlib.nullcontext():
+            try:
+                corpus = _corpus(settings, synthetic, folder) if ranks.first else None
+                corpus = ranks.of_first(corpus)
+                assert corpus is not None
+                return Backtranslation(settings, synthetic, folder, corpus, ranks).run()
+            except (KeyboardInterrupt, Stopped):
+                log.warning(
+                    "back-translation stopped; run the same nmt.backtranslate command to continue"
+                )
+                raise
+
+
+def _claimed(folder: Path) -> Lock:
+    """Creates the folder of all results, and returns its lock."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"run_dir={folder}: cannot be created ({error.strerror})") from error
-    with Lock(folder / ".lock", f"run_dir={folder}"):
-        try:
-            corpus = _corpus(settings, synthetic, folder)
-            return Backtranslation(settings, synthetic, folder, corpus).run()
-        except (KeyboardInterrupt, Stopped):
-            log.warning(
-                "back-translation stopped; run the same nmt.backtranslate command to continue"
-            )
-            raise
+    return Lock(folder / ".lock", f"run_dir={folder}")
 
 
 def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
@@ -246,21 +257,28 @@ class Backtranslation:
     synthetic: settings of the synthetic pairs
     folder: folder of all results
     corpus: real pairs written by step 1
+    ranks: processes (ranks) that share the work
     """
 
     settings: BacktranslateSettings
     synthetic: Synthetic
     folder: Path
     corpus: RealPairs
+    ranks: Ranks
 
     def run(self) -> float:
         """Runs all unfinished steps, and returns the test score of the final model."""
-        if not (self.folder / "model" / "results.json").exists():
+        if not self._exists(self.folder / "model" / "results.json"):
             if self.synthetic.model is None:
                 self._train_reverse()
             self._translate(self.synthetic.model or str(self.folder / "reverse"))
-            self.select_data()
+            if self.ranks.first:
+                self.select_data()
         return self._train_final()
+
+    def _exists(self, file: Path) -> bool:
+        """Returns whether a file exists when the first rank, which writes it, has come here."""
+        return self.ranks.of_first(file.exists())
 
     # Step 2: reverse model
 
@@ -314,10 +332,10 @@ class Backtranslation:
         values: settings of a new run
         step: number and name of the step, for a log message
         """
-        if (folder / "results.json").exists():
+        if self._exists(folder / "results.json"):
             return
         log.info("back-translation, %s: training in %s", step, folder)
-        if (folder / ckpt.LAST).exists():
+        if self._exists(folder / ckpt.LAST):
             saved = changed(saved_run(str(folder), "train"), "train", ["trainer.stop_after=0"])
             keys = ("device", "threads", "tracker", "keep_validations", "final_test")
             # Keys without effect on the weights may change.
@@ -435,6 +453,7 @@ class Backtranslation:
             "tags": {"synthetic": tag} if tag else None,
         }
         self._train(folder, {**self._training_values, "data": data}, "step 5 (final model)")
+        self.ranks.wait()  # the first rank has written the results when it comes here
         results = json.loads((folder / "results.json").read_text())
         name = self.settings.metric["name"]
         # The metric `loss` exists only for validation.

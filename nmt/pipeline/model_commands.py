@@ -28,6 +28,7 @@ from nmt.foundation.devices import device_of, find_device
 from nmt.foundation.ranks import ALONE, Ranks, of_torchrun, together
 from nmt.inference.explanations.neighbors import index_files
 from nmt.inference.file_alignment import (
+    Aligner,
     align_files,
     alignment_by_counts,
     attention_of_model,
@@ -42,6 +43,8 @@ from nmt.loading import text_classifier, translator, translator_for
 from nmt.pipeline.fingerprint import fingerprint
 
 Placed = TypeVar("Placed", bound=ModelSettings)
+AGAIN = "Run the same command again to continue"
+"""Remedy in messages about lost ranks, for commands that continue unfinished work."""
 
 
 @contextlib.contextmanager
@@ -51,7 +54,7 @@ def _ranks(settings: Placed) -> Iterator[tuple[Ranks, Placed]]:
         yield ALONE, settings
         return
     is_on_gpu = find_device(settings.device).type == "cuda"
-    with together(is_on_gpu, "Run the same command again to continue") as ranks:
+    with together(is_on_gpu, AGAIN) as ranks:
         yield ranks, replace(settings, device=str(device_of(ranks, settings.device)))
 
 
@@ -112,35 +115,39 @@ def align(settings: AlignSettings) -> float | None:
     """Writes word alignments, and returns the alignment error rate if gold alignments are given."""
     if settings.links and settings.gold:
         return compare_files(settings.links, settings.gold, settings.source)
-    backward = None
+    with _ranks(settings) as (ranks, placed):
+        return align_files(
+            _aligner(placed),
+            ranks=ranks,
+            source=settings.source,
+            target=settings.target,
+            gold=settings.gold,
+            output=settings.output,
+            work=fingerprint(settings),
+            format=settings.format,
+            attention_map=settings.attention_map,
+        )
+
+
+def _aligner(settings: AlignSettings) -> Aligner:
+    """Returns an aligner by word vectors, by a statistical word aligner or by models."""
+    how = settings.symmetrize
     if settings.vectors:
         source_vectors, target_vectors = settings.vectors
         forward = attention_of_vectors(source_vectors, target_vectors, settings.units)
         backward = attention_of_vectors(target_vectors, source_vectors, settings.units)
-    elif settings.method != "attention":
+        return Aligner(forward, backward, how, "vectors")
+    if settings.method != "attention":
         counts = partial(alignment_by_counts, settings.method, settings.units)
         train = settings.train or []
-        forward = counts(train)
-        backward = counts(train[::-1])
-    else:
-        load_reverse = None
-        if settings.reverse:
-            load_reverse = cache(partial(translator_for, settings, settings.reverse))
-            backward = attention_of_model(load_reverse, settings.reverse, settings.units)
-        load = partial(translator_for, settings)
-        forward = attention_of_model(load, settings.model, settings.units, load_reverse)
-    return align_files(
-        forward,
-        backward,
-        source=settings.source,
-        target=settings.target,
-        gold=settings.gold,
-        output=settings.output,
-        work=fingerprint(settings),
-        format=settings.format,
-        symmetrization=settings.symmetrize,
-        attention_map=settings.attention_map,
-    )
+        return Aligner(counts(train), counts(train[::-1]), how, f"method={settings.method}")
+    load = cache(partial(translator_for, settings))
+    if not settings.reverse:
+        return Aligner(attention_of_model(load, settings.model, settings.units), None, how)
+    load_reverse = cache(partial(translator_for, settings, settings.reverse))
+    backward = attention_of_model(load_reverse, settings.reverse, settings.units)
+    forward = attention_of_model(load, settings.model, settings.units, load_reverse)
+    return Aligner(forward, backward, how)
 
 
 def label(settings: LabelSettings) -> None:
