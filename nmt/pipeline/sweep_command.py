@@ -125,9 +125,11 @@ class TrainingJob:
         values = first_valid(command, trials).values
         trackers_of(values)  # raises UserError before the data is read
         data_hashes = self._fingerprints(values)
-        choices = choices_of(command, first)
+        # The grids of a sweep may choose the recipe.
+        choices = choices_of(command, trials[0])
         recipe = choices.get("experiment") or choices.get("data")
-        usual_folder = f"runs/{choices.get('sweep')}-{recipe}-{digest(data_hashes)[:6]}"
+        name = choices_of(command, first).get("sweep")
+        usual_folder = f"runs/{name}-{recipe}-{digest(data_hashes)[:6]}"
         self.folder = Path(self._config.get("run_dir") or usual_folder)
         # runs from earlier command lines in the same sweep folder
         self._known |= {run.key: run for run in find(self.folder)}

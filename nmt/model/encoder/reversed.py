@@ -1,0 +1,27 @@
+"""Recurrent encoder that reads the source from right to left (Sutskever et al. 2014, section 3.3;
+the reversed source of Luong et al. 2015).
+
+    h_s = RNN(x_s, h_{s+1})        final state = h_1
+
+x_s is the embedding and h_s the annotation of source position s (1 to S).
+"""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nmt.model.encoder.rnn_encoder import RNNEncoder
+from nmt.model.layers.recurrence import reversal, take
+
+
+class Reversed(RNNEncoder):
+    """Encoder whose layers all read from right to left. The memory size is hidden_size.
+
+    Annotations keep the order of the source, so windows and alignments need no conversion.
+    """
+
+    def run(
+        self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
+    ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
+        order = reversal(lengths, x.size(1))  # [B, S]
+        outputs, final_state = super().run(i, take(x, order), lengths)  # [B, S, M], [B, M]
+        return take(outputs, order), final_state
