@@ -303,7 +303,7 @@ def fitting(group, choice):
     """Further choices that a choice requires."""
     if (group, choice) in (("decoder", "fixed"), ("attention", "none")):
         return ["decoder=fixed", "attention=none"]
-    if choice in ("unidirectional", "alternating"):
+    if choice in ("unidirectional", "reversed", "alternating"):
         return ["sizes.encoder=8"]
     return []
 

@@ -29,6 +29,7 @@ EXTRAS = {
     ),
     "residual": ("encoder.residual=true", "decoder.residual=true", *DEEP),
     "unidirectional": ("encoder=unidirectional", "encoder.hidden_size=4", "encoder.num_layers=2"),
+    "reversed": ("encoder=reversed", "encoder.hidden_size=4"),
     "alternating": ("encoder=alternating", "encoder.hidden_size=4", "encoder.residual=true"),
     "linear bridge": ("decoder.bridge=linear", "cell=lstm"),
     "mean bridge": ("decoder.bridge=mean",),
@@ -74,7 +75,7 @@ def test_contracts_of_decoders(decoder, extra):
         with pytest.raises(ValueError, match=r"model\.(copy|lexical)=true .* no attention"):
             network(decoder, score_of(decoder), *extra)
         return
-    if "encoder=unidirectional" in extra or "encoder=alternating" in extra:
+    if any(f"encoder={name}" in extra for name in ("unidirectional", "reversed", "alternating")):
         extra = (*extra, "decoder.bridge=last", "decoder.hidden_size=4")
     idle = (contracts.every_parameter_learns,) if (decoder, extra) == NOTHING_READ else ()
     step = 1e-8 if any("norm" in e for e in extra) else 1e-6
@@ -260,6 +261,22 @@ def test_context_of_unidirectional_and_alternating_encoders():
         after = model.encode(source, data.source_lengths).values
         assert torch.allclose(before[0, :3], after[0, :3]) != ahead
         assert not torch.allclose(before[0, 3:], after[0, 3:])
+
+
+def test_reversed_encoder_reads_the_reversed_source():
+    """Annotations and final state equal those of a unidirectional encoder on the reversed source, also with padding."""
+    size = ("encoder.hidden_size=8", "decoder.hidden_size=8")
+    reverse = network("luong", "dot", "encoder=reversed", *size)
+    forward = network("luong", "dot", "encoder=unidirectional", *size)
+    forward.load_state_dict(reverse.state_dict())
+    source = torch.tensor([[7, 8, 9, 2], [5, 6, 2, 0]])
+    backwards = torch.tensor([[2, 9, 8, 7], [2, 6, 5, 0]])
+    lengths = torch.tensor([4, 3])
+    read = reverse.encode(source, lengths)
+    expected = forward.encode(backwards, lengths)
+    torch.testing.assert_close(read.values[0], expected.values[0].flip(0))
+    torch.testing.assert_close(read.values[1, :3], expected.values[1, :3].flip(0))
+    torch.testing.assert_close(read.encoded.final_state, expected.encoded.final_state)
 
 
 VARIATIONAL = (

@@ -509,13 +509,19 @@ def test_how_far_a_sweep_is(tmp_path):
         "seeds",
         *(
             pytest.param(name, marks=pytest.mark.exhaustive)
-            for name in ("attention", "bahdanau_luong", "low_resource", "luong2015", "pictures")
+            for name in (
+                "attention",
+                "bahdanau_luong",
+                "bahdanau2015",
+                "low_resource",
+                "luong2015",
+                "pictures",
+            )
         ),
     ],
 )
 def test_every_run_of_a_preset_can_be_made(preset):
     of_recipe = {
-        "luong2015": ["experiment=luong2015", "data=reverse"],
         "pictures": ["experiment=read_digits"],
     }
     typed = [f"sweep={preset}", *of_recipe.get(preset, ["data=reverse"])]
@@ -526,7 +532,8 @@ def test_every_run_of_a_preset_can_be_made(preset):
         == {
             "attention": 39,
             "bahdanau_luong": 3,
-            "luong2015": 10,
+            "bahdanau2015": 15,
+            "luong2015": 36,
             "low_resource": 24,
             "seeds": 3,
             "pictures": 18,
