@@ -1,4 +1,4 @@
-"""The sweeps of both papers: every run has valid settings, and neighbouring rungs differ in what the paper changes."""
+"""Sweeps of both papers: every run has valid settings, and neighbouring models differ only as in the paper."""
 
 from functools import cache
 
