@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from commands import run
 from rich.console import Console
 
 import nmt
@@ -59,7 +60,9 @@ def test_a_terminal_gets_a_bar(clock, monkeypatch, capsys):
     with Progress("aligning", 10, "pairs") as step:
         clock[0] += 3
         step(5)
-    assert "aligning: 5 of 10 pairs, 3 s left" in capsys.readouterr().err
+    output = capsys.readouterr().err
+    assert "aligning: 5 of 10 pairs" in output
+    assert "0:00:03 elapsed, 0:00:03 left" in output
 
 
 def test_only_the_outer_of_two_works_is_shown(clock, caplog):
@@ -115,7 +118,68 @@ def test_works_at_the_same_time_share_a_terminal(clock, monkeypatch, capsys):
             step(5)
     output = capsys.readouterr().err
     assert "epoch 0.50  update 1/10  train_loss 2.000" in output
-    assert "translating: 5 of 10 lines, 3 s left" in output
+    assert "translating: 5 of 10 lines" in output
+    assert "0:00:03 elapsed, 0:00:03 left" in output
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """A terminal of 80 columns; the log handlers of before are put back."""
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, color_system=None, width=80)
+    monkeypatch.setattr(terminal, "console", console)
+    handlers = terminal.logging.getLogger("nmt").handlers[:]
+    terminal.set_up_logging()
+    yield written
+    for handler in terminal.logging.getLogger("nmt").handlers:
+        handler.close()
+    terminal.logging.getLogger("nmt").handlers[:] = handlers
+
+
+def test_a_terminal_gets_a_table_of_validations(screen, tmp_path):
+    terminal.set_up_logging(tmp_path / "train.log")
+    metrics = {"loss": 2.0, "bleu": 20.0, "chrf": 40.0, "ter": 61.0, "exact": 1.5, "b/bleu": 1.0}
+    with ProgressBar() as bar:
+        for number in (1, 2):
+            bar.on_update(
+                Update(update=number * 10, total=25, epoch=0.5, loss=3.0, rate=0.1, gradient_norm=1.0, speed=9.0)
+            )  # fmt: skip
+            example = "A man sleeps. → Ein Mann schläft."
+            validation = Validation(metrics=metrics, example=example)
+            bar.on_validation(number * 12, number, validation, best=number == 2)
+        terminal.logging.getLogger("nmt").warning("it is slow: %s", "1,500")
+    output = screen.getvalue()
+    text = re.sub(r"\x1b\[[^m]*?[A-Za-z]", "", output)
+    lines = [line.strip() for line in text.splitlines()]
+    assert max(map(len, text.replace("\r", "\n").splitlines())) <= 80
+    heads = [line for line in lines if line.startswith("epoch updates train_loss    nll")]
+    assert len(heads) == 1
+    rows = [line.split()[1:] for line in lines if " 7.389 " in line]
+    assert rows[0] == ["1.00", "12", "3.000", "2.000", "7.389", "20.00", "40.00", "61.00"]
+    assert rows[1] == ["2.00", "24", *rows[0][2:], "★"]
+    assert lines.count("A man sleeps. → Ein Mann schläft.") == 2
+    assert "INFO" not in text
+    assert re.search(r"\d\d:\d\d:\d\d WARNING it is slow: 1,500", text)
+    assert "epoch 2.00  update 24/25" in lines[-2], "the bar stays, full"
+    assert re.fullmatch("━{30} 0:00:00 elapsed", lines[-1])
+    log = (tmp_path / "train.log").read_text()
+    assert "INFO validation after 1.00 epochs: nll 2.00 " in log
+    assert "★" not in log and "exact match 1.50 %" in log, "the table has no room for it"
+
+
+def test_the_time_left_counts_characters(clock, caplog):
+    caplog.set_level(logging.INFO, "nmt")
+    with Progress("translating", 10, "lines", work=100) as step:
+        clock[0] += 5
+        step(1, 50)
+    assert [r.getMessage() for r in caplog.records] == ["translating: 1 of 10 lines, 5 s left"]
+
+
+def test_the_end_of_a_translation_is_logged(small_run, tmp_path):
+    (tmp_path / "in").write_text("a b c\nb\n\nc a\n")
+    done = run("translate", f"model={small_run}", f"input={tmp_path}/in", f"output={tmp_path}/o")
+    logged = done.stderr.decode()
+    assert re.search(r" INFO 4 lines translated, [\d.,]+ per second → .*/o$", logged, re.MULTILINE)
 
 
 def test_training_and_validation_have_different_names(caplog):

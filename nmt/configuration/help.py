@@ -15,6 +15,8 @@ COLUMN = 34
 """Column at which comments begin, in characters."""
 WIDTH = 125
 """Maximum line width of a list of choices, in characters."""
+EXAMPLES = "Commands to begin with:"
+"""Heading of the examples in the usage of a command, which the help text prints at its end."""
 _LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):.*?(?:\s# (?P<comment>.*))?")
 _GROUP = re.compile(r"  - (?P<group>\w+): \w+(?:\s+# (?P<comment>.*))?")
 TRAINING_FLAGS = """\
@@ -55,7 +57,9 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
         defaults = f"{defaults}\n{further_defaults}"
         keys = "\n".join([keys, *added])
     groups = [match for line in defaults.splitlines() if (match := _GROUP.fullmatch(line))]
-    parts = ["\n".join(line.removeprefix("#").removeprefix(" ") for line in usage.splitlines())]
+    text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in usage.splitlines())
+    about, *examples = text.split(EXAMPLES)
+    parts = [about.rstrip()]
     if groups:
         parts.append("\n".join(["Groups and choices (GROUP=CHOICE):", *map(_choices, groups)]))
     parts.append("\n".join(["Keys (KEY=VALUE) with their present values:", *_keys(keys, config)]))
@@ -64,8 +68,10 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
         if isinstance(config.get(group), dict) and group in choices:
             parts.append("\n".join(_group(group, str(choices[group]), config[group])))
     flags = TRAINING_FLAGS + FLAGS if command in ("train", "classify") else FLAGS
-    parts.append("Flags:\n" + flags.replace("{command}", command))
-    return "\n\n".join(parts)
+    parts.append("Flags:\n" + flags.replace("{command}", command).rstrip())
+    # On a terminal, only the end of a long text is visible.
+    parts += [EXAMPLES + example for example in examples]
+    return "\n\n".join(parts) + "\n"
 
 
 def matching(text: str, words: Sequence[str]) -> str:

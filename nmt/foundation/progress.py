@@ -4,6 +4,7 @@ In a terminal or notebook, progress bars are redrawn in place and removed at the
 progress is logged at intervals.
 """
 
+import datetime
 import logging
 import math
 import threading
@@ -36,11 +37,19 @@ class ProgressLines:
         self._shown_at = -math.inf
         self._live: Any = None
 
-    def show(self, *texts: str, share: float | None = None) -> None:
+    def show(
+        self,
+        *texts: str,
+        share: float | None = None,
+        elapsed: float | None = None,
+        left: float | None = None,
+    ) -> None:
         """Shows the status lines, unless the last update was too recent.
 
         texts: one or more lines
         share: finished fraction of the task, drawn as a bar; None hides the bar
+        elapsed: seconds since the start of the task, shown beside the bar; None if unknown
+        left: estimated seconds until the end of the task; None if unknown
         """
         from nmt.foundation.terminal import console  # rich takes 50 ms to import
 
@@ -50,8 +59,10 @@ class ProgressLines:
             return
         self._shown_at = now
         if not is_drawn:
-            for text in texts:
+            *above, last = texts
+            for text in above:
                 log.info("%s", text)
+            log.info("%s", last if left is None else f"{last}, {left:,.0f} s left")
             return
         if self._live is None:
             from rich.live import Live
@@ -60,7 +71,17 @@ class ProgressLines:
                 console=console, auto_refresh=False, transient=True, redirect_stdout=False
             )
             self._live.start()
-        self._live.update(_drawing(texts, share), refresh=True)
+        self._live.update(_drawing(texts, share, elapsed, left), refresh=True)
+
+    def end(self, text: str, seconds: float) -> None:
+        """Replaces a drawn display by a full bar, which stays on the terminal.
+
+        text: line above the bar
+        seconds: duration of the task
+        """
+        if self._live is not None:
+            self._live.transient = False
+            self._live.update(_drawing([text], 1.0, seconds, None), refresh=True)
 
     def postpone(self) -> None:
         """Delays the next log entry by the full interval."""
@@ -72,18 +93,35 @@ class ProgressLines:
             self._live.stop()
 
 
-def _drawing(texts: Sequence[str], share: float | None) -> Any:
-    """Returns a rich renderable of several lines; the last line has a progress bar."""
+def _drawing(
+    texts: Sequence[str], share: float | None, elapsed: float | None, left: float | None
+) -> Any:
+    """Returns a rich renderable of the status lines, with the progress bar below them."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
 
-    *above, last = [Text(text, no_wrap=True, overflow="ellipsis") for text in texts]
+    lines = [Text(text, no_wrap=True, overflow="ellipsis") for text in texts]
+    if share is None:
+        return Group(*lines)
+    bar = ProgressBar(
+        total=1.0,
+        completed=share,
+        width=BAR_WIDTH,
+        complete_style="green",
+        finished_style="green",
+    )
+    times = [] if elapsed is None else [f"{clock_time(elapsed)} elapsed"]
+    times += [] if left is None else [f"{clock_time(left)} left"]
     row = Table.grid(padding=(0, 1))
-    bar = "" if share is None else ProgressBar(total=1.0, completed=share, width=BAR_WIDTH)
-    row.add_row(bar, last)
-    return Group(*above, row)
+    row.add_row(bar, Text(", ".join(times), no_wrap=True))
+    return Group(*lines, row)
+
+
+def clock_time(seconds: float) -> str:
+    """Returns a duration as hours, minutes and seconds, such as 0:02:10."""
+    return str(datetime.timedelta(seconds=round(seconds)))
 
 
 class Progress:
@@ -93,15 +131,19 @@ class Progress:
     what: name of the task in the -ing form, such as "training a vocabulary"
     total: number of items; None if unknown
     unit: plural name of the items
+    work: total amount of work in another unit, such as characters, from which the remaining time is
+        estimated if items differ in size; None estimates the time from the number of items
 
     Only the outermost of nested tasks is shown.
     """
 
-    def __init__(self, what: str, total: int | None, unit: str) -> None:
+    def __init__(self, what: str, total: int | None, unit: str, work: float | None = None) -> None:
         self.what = what
         self.total = total
         self.unit = unit
+        self.work = work
         self.done = 0
+        self.work_done = 0.0
         self._began = time.monotonic()
         self._lines: ProgressLines | None = None
 
@@ -114,8 +156,9 @@ class Progress:
         if self._lines is not None:
             self._lines.close()
 
-    def __call__(self, count: int = 1) -> None:
+    def __call__(self, count: int = 1, work: float = 0.0) -> None:
         self.done += count
+        self.work_done += work
         seconds = time.monotonic() - self._began
         # Only the outermost task is shown.
         if seconds < PATIENCE or _working[0] is not self:
@@ -125,14 +168,30 @@ class Progress:
                 return
             self._lines = ProgressLines(QUIET_SECONDS)
         text = f"{self.what}: {self.done:,}"
-        share = None
         if self.total:
             text += f" of {self.total:,}"
-            share = self.done / self.total
-        text += f" {self.unit}"
-        if self.total and self.done:
-            text += f", {seconds / self.done * (self.total - self.done):,.0f} s left"
-        self._lines.show(text, share=share)
+        share = self._finished_share()
+        left = seconds / share - seconds if share else None
+        self._lines.show(f"{text} {self.unit}", share=share, elapsed=seconds, left=left)
+
+    def _finished_share(self) -> float | None:
+        """Returns the finished fraction of the work; None if the total is unknown."""
+        if self.work:
+            return min(1.0, self.work_done / self.work)
+        return self.done / self.total if self.total else None
+
+
+def log_speed(count: int, action: str, seconds: float, output: str) -> None:
+    """Logs the end of a command that writes a line of output for each line of input.
+
+    count: number of lines
+    action: past participle of the action, such as "translated"
+    seconds: duration of the work
+    output: name of the output file
+    """
+    speed = count / max(seconds, 1e-9)
+    number = f"{speed:,.0f}" if speed >= 10 else f"{speed:.1f}"
+    log.info("%s lines %s, %s per second → %s", f"{count:,}", action, number, output)
 
 
 _working: list[Progress] = []

@@ -1,12 +1,33 @@
 """Logging for users, to stderr and optionally to a file."""
 
 import logging
+import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.logging import RichHandler
+from rich.table import Table
+from rich.text import Text
 
-console = Console(stderr=True)
+console = Console(stderr=True, highlight=False)
+LEVEL_STYLES = {"WARNING": "bold yellow", "ERROR": "bold red", "CRITICAL": "bold red"}
+"""Colours of the log levels that are printed on a terminal. INFO and DEBUG are not printed."""
+
+
+class TerminalHandler(logging.Handler):
+    """Log handler for a terminal, which prints the time, the level of warnings and errors, and the
+    message.
+
+    If a record has the attribute `screen`, a rich renderable, it is printed instead of the message.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = record.levelname if record.levelname in LEVEL_STYLES else ""
+        message = Text.assemble((level, LEVEL_STYLES.get(level, "")), " " * bool(level))
+        message.append(self.format(record))
+        line = Table.grid(padding=(0, 1))
+        written_at = time.strftime("%H:%M:%S", time.localtime(record.created))
+        line.add_row(Text(written_at, "dim"), getattr(record, "screen", message))
+        console.print(line)
 
 
 def hush() -> None:
@@ -19,10 +40,7 @@ def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
     """Sends log messages to stderr, and also to a file if one is given."""
     plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
     if console.is_terminal:
-        screen: logging.Handler = RichHandler(
-            console=console, show_path=False, log_time_format="%H:%M:%S"
-        )
-        screen.setFormatter(logging.Formatter("%(message)s"))
+        screen: logging.Handler = TerminalHandler()
     else:
         screen = logging.StreamHandler()
         screen.setFormatter(plain)

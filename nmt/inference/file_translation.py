@@ -1,6 +1,8 @@
 """Translation of the lines of a file or of stdin."""
 
+import itertools
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,7 +11,7 @@ from nmt.data import unique_suffixes
 from nmt.data.pictures import check_picture
 from nmt.drawing.attention_map import write_map
 from nmt.foundation.errors import UserError
-from nmt.foundation.progress import Progress
+from nmt.foundation.progress import Progress, log_speed
 from nmt.foundation.ranks import Ranks
 from nmt.inference.input_lines import InputLines
 from nmt.inference.output_formats import FormatName, details_needed
@@ -58,7 +60,7 @@ def translate_file(
     """
     _check_shared(source, in_parts(ranks, output), attention_map)
     if resume and is_complete(str(output), source.count, format == "moses"):
-        return None
+        return
     on_failure: OnFailure = "keep" if source.is_stdin else "resume"
     with sink_of(ranks, output, source.count, work, resume, on_failure) as sink:
         translator = load(None)
@@ -66,15 +68,29 @@ def translate_file(
         compared = {path: load(path) for path in compare}
         _check_models(translator, compared, format, attention_map)
         to_terminal = output is None and _is_terminal(sys.stdout)
-        is_dialogue = to_terminal and source.is_stdin and _is_terminal(sys.stdin)
-        if is_dialogue and format == "text" and not attention_map:
-            return at_terminal(translator, units)
-        total = 0 if to_terminal else (source.count - sink.finished_lines) // ranks.count
-        keep = bool(attention_map)
-        lines = _translate(translator, source, sink, format, units, total=total, keep=keep)
+        if to_terminal and _is_dialogue(source) and format == "text" and not attention_map:
+            at_terminal(translator, units)
+            return
+        earlier = sink.finished_lines
+        total = 0 if to_terminal else (source.count - earlier) // ranks.count
+        began = time.monotonic()
+        lines = _translate(translator, source, sink, format, units, total, bool(attention_map))
+    _log_end(source, sink, earlier, time.monotonic() - began, output)
     if attention_map:
         _draw_attention(attention_map, lines, translator, model, compared, units)
-    return None
+
+
+def _log_end(
+    source: InputLines, sink: StreamSink, earlier: int, seconds: float, output: str | None
+) -> None:
+    """Logs the number of translated lines and the speed, unless the output is stdout.
+
+    earlier: number of lines that an interrupted run had translated
+    """
+    # Only the sink of a file counts the lines of stdin.
+    count = max(source.count, sink.finished_lines) - earlier
+    if output is not None and count:
+        log_speed(count, "translated", seconds, output)
 
 
 def _draw_attention(
@@ -110,7 +126,6 @@ def _translate(
     sink: StreamSink,
     format: FormatName,
     units: Units,
-    *,
     total: int,
     keep: bool,
 ) -> Translated:
@@ -121,11 +136,13 @@ def _translate(
     """
     translated: Translated = []
     details = max(details_needed(format), 1 if keep else 0)
-    with Progress("translating", total, "lines") as step:
+    work = source.characters * total / max(1, source.count)
+    with Progress("translating", total, "lines", work) as step:
         for chunk in sink.own(source.chunks(skip=sink.finished_lines)):
             try:
+                finished = _counter(step, chunk.lines) if total > 0 else no_progress
                 translations = translator.translations(
-                    chunk.lines, chunk.constraints, details, step if total > 0 else no_progress
+                    chunk.lines, chunk.constraints, details, finished
                 )
             except ValueError as error:  # the search or the model does not support the settings
                 raise UserError(str(error)) from error
@@ -138,9 +155,29 @@ def _translate(
     return translated
 
 
+def _counter(step: Progress, lines: Sequence[str]) -> Callable[[int], None]:
+    """Returns a progress callback, which receives a number of finished lines and reports their
+    number and characters to a progress display.
+
+    step: progress display
+    lines: lines that are translated, which a translator finishes from the longest to the shortest
+    """
+    lengths = iter(sorted(map(len, lines), reverse=True))
+
+    def finished(count: int) -> None:
+        step(count, sum(itertools.islice(lengths, count)))
+
+    return finished
+
+
 def _is_terminal(stream: object) -> bool:
     """Returns whether a standard stream is open and connected to a terminal."""
     return stream is not None and stream.isatty()  # type: ignore[attr-defined, no-any-return]
+
+
+def _is_dialogue(source: InputLines) -> bool:
+    """Returns whether a user types the input lines at a terminal."""
+    return source.is_stdin and _is_terminal(sys.stdin)
 
 
 def _check_line(columns: Columns, line: str) -> None:

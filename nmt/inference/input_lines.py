@@ -52,6 +52,9 @@ class InputLines:
     prefix: file with the required beginning of each line's translation; None for no prefixes
     constraints: JSONL file with the constraints on each line's translation; None for no constraints
 
+    Attributes: number of lines (`count`) and of characters without newlines (`characters`) of the
+    file; 0 for stdin.
+
     The constructor reads a file completely and raises UserError for invalid lines, before any
     output is written. For stdin, UserError is raised when the invalid line arrives.
     """
@@ -66,6 +69,7 @@ class InputLines:
     ) -> None:
         self.errors = errors
         self.count = 0
+        self.characters = 0
         self._check: LineCheck = str
         self._file = None if name is None or name == "-" else find_file(name)
         parsers = ((prefix, _parse_prefix), (constraints, _parse_constraint))
@@ -74,7 +78,9 @@ class InputLines:
         ]
         if self._file is None:
             return
-        self.count = self._count_lines(self._file)
+        for line in stream_lines(self._file, errors):
+            self.count += 1
+            self.characters += len(line)
         for file, _ in self._constraint_files:
             count = self._count_lines(file)
             if count != self.count:

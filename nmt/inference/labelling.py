@@ -1,13 +1,14 @@
 """Classification of the lines of a file or of stdin with a trained text classifier."""
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
 from nmt.drawing.word_importance import Classified, as_json, write_explanations
 from nmt.foundation.errors import UserError
-from nmt.foundation.progress import Progress
+from nmt.foundation.progress import Progress, log_speed
 from nmt.inference.input_lines import InputLines
 from nmt.inference.output_sinks import open_sink
 from nmt.inference.text_classifier import TextClassifier
@@ -44,6 +45,7 @@ def label_file(
                 f"explain={explain}: the classifier has no word importances (pooling=last); "
                 "choose a classifier with attention"
             )
+        began = time.monotonic()
         with Progress("labelling", source.count, "lines") as step:
             for chunk in source.chunks():
                 answers = classifier.classify(chunk.lines, units)
@@ -56,5 +58,7 @@ def label_file(
                     drawn += answers
                 if output:  # on a terminal, a progress bar would mix with the output lines
                     step(len(answers))
+    if output:
+        log_speed(step.done, "labelled", time.monotonic() - began, output)
     if explain:
         write_explanations(drawn, Path(explain))

@@ -18,6 +18,9 @@ Type a sentence to translate it. Commands about the last translation:
 Arrow keys recall lines. Ctrl-D quits. Put a space before a sentence that begins with a colon."""
 MAX_ATTENDED = 3
 """Maximum number of source words that the command `:attention` shows for a target word."""
+SHADES = "░▒▓█"
+"""Characters that draw attention weights, from the least to the greatest quarter of the range 0 to
+1."""
 MIN_WEIGHT = 0.05
 """Minimum attention weight that the command `:attention` shows, 0 to 1."""
 
@@ -106,9 +109,16 @@ class Prompt:
         for word, weights in zip(attention.target, attention.total, strict=True):
             best = weights.argsort()[::-1][:MAX_ATTENDED]  # source positions, greatest weight first
             attended = [
-                f"{attention.source[i]} {weights[i]:.2f}" for i in best if weights[i] >= MIN_WEIGHT
+                f"{_shade(weights[i])} {attention.source[i]} {weights[i]:.2f}"
+                for i in best
+                if weights[i] >= MIN_WEIGHT
             ]
             self._say(f"{word} ← {', '.join(attended) or f'all weights below {MIN_WEIGHT}'}")
+
+
+def _shade(weight: float) -> str:
+    """Returns the character that draws an attention weight."""
+    return SHADES[min(int(4 * weight), 3)]
 
 
 def at_terminal(translator: Translator, units: Units) -> None:
@@ -119,6 +129,7 @@ def at_terminal(translator: Translator, units: Units) -> None:
         import readline
 
         readline.parse_and_bind("tab: self-insert")  # tabs separate the columns of a line
-    print(f"{translator}. :help lists commands", flush=True)
+    source, target = translator.languages
+    print(f"{source} → {target}: type a sentence to translate it; :help lists commands", flush=True)
     Prompt(translator, units, input, print).run()
     print()

@@ -258,7 +258,9 @@ class Translator:
         with_words = [i for i, source in enumerate(sources) if source]
         lengths = [length_of(source) + 1 for source in sources]  # source tokens and </s>
         batches = length_batches(with_words, lengths, self.batch_tokens)
-        for i, translation in self._in_batches(translate_batch, batches, "translating", progress):
+        for i, translation in self._in_batches(
+            translate_batch, batches, lengths, "translating", progress
+        ):
             translations[i] = translation
         self._check_required(translations, requests)
         if self.unknown == "mark":
@@ -460,7 +462,7 @@ class Translator:
         # Length of the longer side with </s>, because both sides are padded.
         lengths = [max(length_of(source), len(target)) + 1 for source, target in sizes]
         batches = length_batches(range(len(sources)), lengths, FORCED_TOKENS)
-        decodings = dict(self._in_batches(force_batch, batches, "scoring", progress))
+        decodings = dict(self._in_batches(force_batch, batches, lengths, "scoring", progress))
         return [decodings[i] for i in range(len(sources))]
 
     def attention(
@@ -559,15 +561,20 @@ class Translator:
         self,
         function: Callable[[list[int]], list[Result]],
         batches: Sequence[list[int]],
+        lengths: Sequence[int],
         activity: str,
         progress: ProgressCallback,
     ) -> Iterator[tuple[int, Result]]:
-        """Processes lines in batches, and yields (line index, result) for every line."""
+        """Processes lines in batches, and yields (line index, result) for every line.
+
+        lengths: number of tokens of every line, from which the remaining time is estimated
+        """
         results = parallel_map(function, batches, self.networks.device)
-        with Progress(activity, sum(map(len, batches)), "lines") as step:
-            for batch, batch_results in zip(batches, results, strict=True):
+        sizes = [sum(lengths[i] for i in batch) for batch in batches]
+        with Progress(activity, sum(map(len, batches)), "lines", sum(sizes)) as step:
+            for batch, size, batch_results in zip(batches, sizes, results, strict=True):
                 yield from zip(batch, batch_results, strict=True)
-                step(len(batch))
+                step(len(batch), size)
                 progress(len(batch))
 
 

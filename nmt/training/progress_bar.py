@@ -1,4 +1,5 @@
-"""Progress bar of a training on stderr, and log lines of its validations.
+"""Progress bar of a training on stderr, and its validations: a table on a terminal, log lines
+elsewhere.
 
 `train_loss` is the training loss, with label smoothing and dropout. `nll` is the negative
 log-likelihood of a validation in nats per token (or per text), without label smoothing and dropout.
@@ -8,12 +9,18 @@ Therefore, `train_loss` and `nll` are not comparable.
 import logging
 import math
 import time
+from typing import Any
 
 from nmt.foundation.progress import QUIET_SECONDS, ProgressLines
 from nmt.training.callback import Callback, Update
 from nmt.training.task import Validation
 
 log = logging.getLogger(__name__)
+TIME_WIDTH = 9
+"""Width of the time at the beginning of a line on a terminal, with the following space, in
+characters."""
+BEST_MARK = "★"
+"""Mark of the best validation so far in the table of validations."""
 
 
 class ProgressBar(Callback):
@@ -27,34 +34,85 @@ class ProgressBar(Callback):
         self.unit = unit
         self._lines = ProgressLines(QUIET_SECONDS)
         self._first: Update | None = None
-        self._began = 0.0
+        self._last: Update | None = None
+        self._began = time.monotonic()
+        self._ended_at = ""
+        self._has_head = False
 
     def __enter__(self) -> "ProgressBar":
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._last is not None and error[0] is None:
+            self._lines.end(self._ended_at, time.monotonic() - self._began)
         self._lines.close()
 
     def on_update(self, update: Update) -> None:
+        now = time.monotonic()
         if self._first is None:
             self._first = update
-            self._began = time.monotonic()
+            self._began = now
+        self._last = update
         done = update.update - self._first.update
-        remaining = ""
-        if done:
-            seconds = (time.monotonic() - self._began) / done * (update.total - update.update)
-            remaining = f"  {seconds:,.0f} s left"
+        self._ended_at = _position(update.epoch, update.update, update.total)
         self._lines.show(
-            f"epoch {update.epoch:.2f}  update {update.update:,}/{update.total:,}  "
-            f"train_loss {update.loss:.3f}  {update.speed:,.0f} {self.unit}/s"
-            f"{remaining}",
+            f"{self._ended_at}  train_loss {update.loss:.3f}  {update.speed:,.0f} {self.unit}/s",
             share=update.update / max(1, update.total),
+            elapsed=now - self._began,
+            left=(now - self._began) / done * (update.total - update.update) if done else None,
         )
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
         figures = "  ".join(_figure(name, value) for name, value in validation.metrics.items())
         note = "  ← best checkpoint so far" if best else ""
-        log.info("validation after %.2f epochs: %s%s", epoch, figures, note)
+        screen = self._table_row(update, epoch, validation, best)
+        log.info("validation after %.2f epochs: %s%s", epoch, figures, note, extra=screen)
+        if self._last is not None:
+            self._ended_at = _position(epoch, update, self._last.total)
+
+    def _table_row(
+        self, update: int, epoch: float, validation: Validation, best: bool
+    ) -> dict[str, Any]:
+        """Returns the row of a validation for a terminal, as the attributes of a log record, and
+        prints the head of the table before the first row. The result is empty elsewhere.
+
+        The row has as many columns as the terminal is wide; train.log contains all metrics.
+        """
+        from nmt.foundation.terminal import Text, console
+
+        if not console.is_terminal:
+            return {}
+        nll = validation.metrics.get("loss", math.nan)
+        cells = {
+            "epoch": f"{epoch:.2f}",
+            "updates": f"{update:,}",
+            "train_loss": "" if self._last is None else f"{self._last.loss:.3f}",
+            "nll": f"{nll:.3f}",
+            "perplexity": f"{math.exp(min(nll, 100.0)):.4g}",
+        }
+        cells |= {
+            name: f"{value:.2f}" for name, value in validation.metrics.items() if name != "loss"
+        }
+        head = ""
+        row = ""
+        for name, cell in cells.items():
+            width = max(len(name), 6)
+            if TIME_WIDTH + len(head) + width + len(BEST_MARK) + 2 > console.width:
+                break
+            head += f"{name:>{width}} "
+            row += f"{cell:>{width}} "
+        if not self._has_head:
+            console.print(Text(" " * TIME_WIDTH + head, "bold"))
+            self._has_head = True
+        text = Text.assemble(row, (BEST_MARK if best else "", "bold green"))
+        if validation.example:
+            text.append(f"\n{validation.example}", "dim")
+        return {"screen": text}
+
+
+def _position(epoch: float, update: int, total: int) -> str:
+    """Returns the position in a training as text."""
+    return f"epoch {epoch:.2f}  update {update:,}/{total:,}"
 
 
 def _figure(name: str, value: float) -> str:

@@ -32,12 +32,14 @@ class Validation:
 
     metrics: metrics by name, among them `loss` and the metric of the task
     answers: outputs of the network (translations or labels), one line each
+    example: an input and its output on one line, for the terminal; empty if there is none
     samples: a few inputs with their outputs, as Markdown; empty if samples are disabled
     attention: attention map of one input; None if attention maps are disabled
     """
 
     metrics: Mapping[str, float]
     answers: Sequence[str] = ()
+    example: str = ""
     samples: str = ""
     attention: AttentionMap | None = None
 

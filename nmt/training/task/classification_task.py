@@ -129,9 +129,13 @@ class ClassificationTask(Task):
     def validate(self, interrupted: Callable[[], bool] = never) -> Validation:
         if self.ranks.any(interrupted()):
             raise ValidationStopped
-        figures = self._evaluate(self.splits.validation)[0]
+        figures, answers = self._evaluate(self.splits.validation)
+        texts = self.splits.validation.texts
+        shortest = min(range(len(texts)), key=lambda i: len(texts[i]))
+        labels = ", ".join(np.array(self.labels.names)[answers[shortest]])
         return Validation(
-            metrics={name: figures[name] for name in ("loss", "macro_f1", "accuracy")}
+            metrics={name: figures[name] for name in ("loss", "macro_f1", "accuracy")},
+            example=f"{texts[shortest]} → {labels}",
         )
 
     def better(self, new: float, old: float | None) -> bool:

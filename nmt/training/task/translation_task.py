@@ -36,6 +36,9 @@ from nmt.tokenizer.words import words
 from nmt.training.task import FinalResult, Task, Validation, ValidationStopped, never
 
 log = logging.getLogger(__name__)
+PAIR_LENGTH = 64
+"""Length of the sentence pair that a terminal shows at each validation, in characters of source and
+reference, so that it fits on a line of 80 columns."""
 
 
 def fingerprints(splits: Splits) -> dict[str, str]:
@@ -177,6 +180,7 @@ class TranslationTask(Task):
         for name, pairs in splits.more_validation.items():
             further = self._validation_of(self.data.more_validation[name], pairs, interrupted)
             metrics |= {f"{name}/{figure}": value for figure, value in further.metrics.items()}
+        first = replace(first, example=_example(splits.validation, first.answers))
         if self.samples:
             samples = _table(splits.validation, first.answers, self.samples)
             attention = self._attention(splits.validation)
@@ -327,6 +331,16 @@ class TranslationTask(Task):
             f"python -m nmt.translate {model} input=FILE output=FILE attention_map=map.html",
             f"python -m nmt.evaluate {model} source=FILE reference=FILE",
         ]
+
+
+def _example(part: Pairs, answers: Sequence[str]) -> str:
+    """Returns a validation sentence with its translation. Every validation of a run returns the
+    same sentence, which is chosen by the length of the sentence pair."""
+    lengths = [abs(len(part.source[i] + part.target[i]) - PAIR_LENGTH) for i in range(len(answers))]
+    if not lengths:
+        return ""
+    place = lengths.index(min(lengths))
+    return f"{part.source[place]} → {answers[place]}".replace("\t", " | ")
 
 
 def _table(part: Pairs, answers: Sequence[str], count: int) -> str:
