@@ -214,6 +214,7 @@ def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
     tokenizer = ckpt.tokenizer_from(saved)
     sizes = tokenizer.source_size, tokenizer.target_size
     model = _filled(lambda: build.network(config, *sizes, tokenizer.columns), saved)
+    ckpt.load_lexicon(model, saved)
     return model, tokenizer, config
 
 

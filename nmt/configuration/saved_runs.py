@@ -31,7 +31,7 @@ NETWORK = (
     "tokenizer",
 )  # fmt: skip
 """Keys and groups that a run with init= takes from the initial model."""
-SHAPING = ("model.copy", "model.lexical")
+SHAPING = ("model.copy", "model.lexical", "model.lexicon", "model.lexicon_use")
 """Keys that add or remove network parameters."""
 
 

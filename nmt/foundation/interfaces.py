@@ -218,10 +218,15 @@ class SourceWords:
 
     ids: token ids that the copy mechanism may copy
     vectors: embeddings for the lexical translation model; E = 0 if the network has none
+    candidates: target tokens that the lexicon has for a source token of the sentence; C = 0 if the
+        network has no lexicon
+    translations: lexicon probability of each candidate, given each source token
     """
 
     ids: Int[Tensor, "B W"]
     vectors: Float[Tensor, "B W E"]
+    candidates: Int[Tensor, "B C"]
+    translations: Float[Tensor, "B W C"]
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class ModelStep:
         """
         layout = self._in_memory(layout, len(tokens))
         output = self._decode(tokens, state, layout)  # readout [N, 1, D]
-        if self.model.copying is None and native(output.readout):
+        if self.model.output_layer.is_linear and native(output.readout):
             vocabulary = self.model.output.out_features
             best_count = min(count, vocabulary)
             # Blocks of rows whose logits fit in the processor's cache

@@ -46,7 +46,7 @@ def computes(model: Seq2Seq, memory: Prepared) -> bool:
         and attention.score.direction is None
         and attention.score.query_layer is None
         and model.lexical is None
-        and model.copying is None
+        and model.output_layer.is_linear
         and entries <= TABLE
     )
 

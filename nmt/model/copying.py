@@ -43,6 +43,21 @@ class Copying(nn.Module):
         # The loss takes the logarithms of g and of 1 − g.
         return torch.sigmoid(to_float(self.gate(readout))).clamp(1e-6, 1 - 1e-6)
 
+    def pointed(
+        self, output: DecoderOutput, memory: Prepared, layout: Layout | None
+    ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B n S"]]:
+        """Returns the tokens that can be copied, the source tokens, and their attention weights in
+        the sentence's n = rows · steps.
+
+        output: output of the decoder, with attention weights
+        memory: prepared encoder memory, with source token ids
+        layout: beam slot of each row in a search; None if all sentences have equally many rows
+        """
+        assert output.weights is not None
+        assert memory.source_words is not None
+        ids = memory.source_words.ids  # [B, S]
+        return ids, scatter_rows(output.weights, ids.size(0), layout)
+
     def copied(
         self,
         output: DecoderOutput,
@@ -58,12 +73,9 @@ class Copying(nn.Module):
         words: target token ids whose copy probability is computed
         layout: beam slot of each row in a search; None if all sentences have equally many rows
         """
-        assert output.weights is not None
-        assert memory.source_words is not None
-        source = memory.source_words.ids  # [B, S]
+        source, weights = self.pointed(output, memory, layout)  # [B, S], [B, n, S]
         # [B, n, S]
         same = scatter_rows(words.unsqueeze(2), source.size(0), layout) == source.unsqueeze(1)
-        weights = scatter_rows(output.weights, source.size(0), layout)  # [B, n, S]
         # Rounding errors may bring a sum above 1.
         mass = (weights * same).sum(2, keepdim=True).clamp(max=1.0)  # [B, n, 1]
         return gather_rows(mass, words.size(1), layout).squeeze(2)  # [B, n, 1] → [N, T]
@@ -83,10 +95,8 @@ class Copying(nn.Module):
         memory: prepared encoder memory, with source token ids
         layout: beam slot of each row in a search; None if all sentences have equally many rows
         """
-        assert output.weights is not None
-        assert memory.source_words is not None
-        ids = memory.source_words.ids  # [B, S]
-        weights = scatter_rows(output.weights.to(logits.dtype), ids.size(0), layout)  # [B, n, S]
+        ids, weights = self.pointed(output, memory, layout)  # [B, S], [B, n, S]
+        weights = weights.to(logits.dtype)
         source = ids.unsqueeze(1).expand(-1, weights.size(1), -1)  # [B, n, S]
         # [B, n, V]; summed over the occurrences of a token
         mass = weights.new_zeros(*weights.shape[:2], logits.size(-1)).scatter_add_(

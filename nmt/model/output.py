@@ -3,10 +3,12 @@
     plain       p(y) = softmax(W_o readout + b)
     lexical     p(y) = softmax(W_o readout + W_l h + b)      with h of lexical.py
     copying     g p(y) + (1 − g) Σ_{s: x_s = y} α_s          with g of copying.py
+    lexicon     p(y) = softmax(W_o readout + b + log(p_lex + ε))      with p_lex of lexicon.py
+                or g p(y) + (1 − g) p_lex(y)
 
-y is a target token, x_s is source token s, and α_s is its attention weight. The lexical model and
-copying can be combined. The input features are the readout, concatenated with h in a lexical
-model.
+y is a target token, x_s is source token s, and α_s is its attention weight. The lexical model,
+copying and the lexicon's bias can be combined. The input features are the readout, concatenated
+with h in a lexical model.
 """
 
 from dataclasses import dataclass, replace
@@ -21,6 +23,7 @@ from nmt.model.layers.fused_cross_entropy import linear_cross_entropy
 from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import PackableLinear
 from nmt.model.lexical import Lexical
+from nmt.model.lexicon import LexiconBias
 
 LOGITS = 2**23
 """Number of logits computed at a time when given tokens are scored; 32 MB in float32."""
@@ -33,12 +36,19 @@ class OutputLayer:
 
     linear: linear layer that maps features to logits
     lexical: lexical model; None for a network without one
-    copying: copy mechanism; None for a network without one
+    copying: copy mechanism, or mixture with a lexicon; None for a network without either
+    lexicon_bias: bias of the logits by a lexicon; None for a network without one
     """
 
     linear: PackableLinear
     lexical: Lexical | None
     copying: Copying | None
+    lexicon_bias: LexiconBias | None = None
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the method `logits` alone determines the distribution."""
+        return self.copying is None and self.lexicon_bias is None
 
     def features(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None
@@ -74,6 +84,9 @@ class OutputLayer:
         layout: beam slot of each row in a search; None if all sentences have equally many rows
         """
         logits = self.logits(output.readout)  # [N, T, V]
+        if self.lexicon_bias is not None:
+            candidates, bias = self.lexicon_bias(output, memory, layout)  # [N, T, C]
+            logits = logits.scatter_add(2, candidates, bias.to(logits.dtype))
         if self.copying is None:
             # In a search, the result overwrites the logits, which are not used again.
             return torch.log_softmax(logits, -1, out=None if torch.is_grad_enabled() else logits)
@@ -135,6 +148,10 @@ class OutputLayer:
         if self.copying is not None:
             generated = self.copying.generated(features).squeeze(-1)  # [n]
             copied = counted(self.copying.copied(output, memory, targets))  # [n]
+        biased = None
+        if self.lexicon_bias is not None:
+            candidates, bias = self.lexicon_bias(output, memory)  # [N, T, C]
+            biased = counted(candidates), counted(bias)  # [n, C]
         weight = self.linear.weight  # [V, F]
         if self.lexical is not None:
             weight = torch.cat([weight, self.lexical.output.weight], 1)  # [V, D + E]
@@ -148,6 +165,7 @@ class OutputLayer:
             copied=copied,
             weights=None if weights is None else counted(weights),
             agreement=agreement,
+            biased=biased,
         )
 
 

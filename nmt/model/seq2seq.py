@@ -16,8 +16,8 @@ from nmt.foundation.interfaces import (
     SourceWords,
     State,
 )
-from nmt.foundation.part_limits import ConfigError, RunView
-from nmt.foundation.ranges import Fraction, Width
+from nmt.foundation.part_limits import ConfigError, RunView, shown
+from nmt.foundation.ranges import Fraction, Positive, Width
 from nmt.model import Network
 from nmt.model.copying import Copying
 from nmt.model.decoder import Decoder
@@ -26,6 +26,7 @@ from nmt.model.layers.dropout import Dropout, WordDropout
 from nmt.model.layers.embedding import Factored, Words, draw, embedding
 from nmt.model.layers.packed import PackableLinear
 from nmt.model.lexical import Lexical
+from nmt.model.lexicon import Lexicon, LexiconBias, LexiconMixture, LexiconUse
 from nmt.model.output import OutputLayer
 
 Tying = Literal["none", "output", "all"]
@@ -50,12 +51,15 @@ class Seq2Seq(Network):
     readout_dropout: dropout probability of readout features
     copy: whether target tokens may be copied from the source (copying.py)
     lexical: whether the attended source embeddings also predict target tokens (lexical.py)
+    lexicon: translation lexicon of the training text (lexicon.py): auto, or a file; None for none
+    lexicon_use: use of the lexicon: as a bias of the logits, or in a mixture with their distribution
+    lexicon_epsilon: ε of the bias
     factor_size: length of each factor's embedding, which is concatenated to the subword's
         embedding
     radices: number of values of each factor of the source tokens; empty without factors
 
-    Raises ValueError if `tying` would share matrices of different shapes, or if `copy` or
-    `lexical` is set without attention or without source tokens.
+    Raises ValueError if `tying` would share matrices of different shapes, or if `copy`, `lexical`
+    or `lexicon` is set without attention or without source tokens.
     """
 
     encoder: Encoder
@@ -77,11 +81,16 @@ class Seq2Seq(Network):
         readout_dropout: Fraction = 0.0,
         copy: bool = False,
         lexical: bool = False,
+        lexicon: str | None = None,
+        lexicon_use: LexiconUse = "bias",
+        lexicon_epsilon: Positive = 0.001,
         factor_size: Width = 32,
         radices: Sequence[int] = (),
     ) -> None:
         super().__init__()
-        _check(encoder, decoder, embedding_size, tying=tying, copy=copy, lexical=lexical)
+        _check_tying(decoder, embedding_size, tying)
+        options = {"copy": copy, "lexical": lexical, "lexicon": lexicon}
+        _check_sources(encoder, decoder, {key: value for key, value in options.items() if value})
         self.source_embedding = (
             embedding(source_vocabulary, embedding_size) if encoder.reads_words else None
         )
@@ -102,7 +111,13 @@ class Seq2Seq(Network):
         self.lexical = Lexical(embedding_size, target_vocabulary) if lexical else None
         features = decoder.readout_size + (embedding_size if lexical else 0)
         self.copying = Copying(features) if copy else None
-        self.output_layer = OutputLayer(self.output, self.lexical, self.copying)
+        self.lexicon = Lexicon(source_vocabulary, target_vocabulary) if lexicon else None
+        self.lexicon_bias = None
+        if lexicon and lexicon_use == "bias":
+            self.lexicon_bias = LexiconBias(lexicon_epsilon)
+        elif lexicon:
+            self.copying = LexiconMixture(features)
+        self.output_layer = OutputLayer(self.output, self.lexical, self.copying, self.lexicon_bias)
         drops = WordDropout(word_dropout), Dropout(dropout, variational_dropout)
         if self.source_embedding is not None:
             table = self.source_embedding
@@ -126,7 +141,14 @@ class Seq2Seq(Network):
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Yields an error for each option that needs one vocabulary for both languages, if the
-        languages have separate vocabularies."""
+        languages have separate vocabularies, and for a lexicon that the other settings exclude."""
+        lexicon = run.value("model.lexicon")
+        if lexicon and run.sources > 1:
+            yield run.error("model.lexicon", "needs a single source text; set model.lexicon=null")
+        if lexicon and run.value("model.lexicon_use") == "mixture" and run.value("model.copy"):
+            yield run.error(
+                "model.lexicon_use", "cannot be combined with model.copy; set model.copy=false"
+            )
         if run.joint:
             return
         for key, instead in cls.needs_joint(run.value("model")).items():
@@ -146,6 +168,11 @@ class Seq2Seq(Network):
             )
         if not run.value("data.factors"):
             reasons["model.factor_size"] = "the source has no factors; set data.factors"
+        if not run.value("model.lexicon"):
+            why = "the network has no lexicon; set model.lexicon=auto"
+            reasons |= dict.fromkeys(("model.lexicon_use", "model.lexicon_epsilon"), why)
+        elif run.value("model.lexicon_use") != "bias":
+            reasons["model.lexicon_epsilon"] = "only the bias has it; set model.lexicon_use=bias"
         return reasons
 
     def encode(
@@ -155,7 +182,7 @@ class Seq2Seq(Network):
         pictures: Pictures | None = None,
     ) -> Prepared:
         """Returns the encoder memory of B sources, prepared for the decoder. The memory includes
-        the source tokens if a copying or lexical model needs them.
+        the source tokens if a copying or lexical model or a lexicon needs them.
 
         source: token ids padded with PAD; with factors, an id encodes a subword and its factors
             (nmt/tokenizer/columns.py)
@@ -163,13 +190,18 @@ class Seq2Seq(Network):
         pictures: images of the sources, if the encoder reads images
         """
         memory = self.decoder.prepare(self.encoder(source, lengths, pictures))
-        if self.source_embedding is None or (self.copying is None and self.lexical is None):
+        uses = (self.copying, self.lexical, self.lexicon)
+        if self.source_embedding is None or not any(uses):
             return memory
         ids = source % self.source_embedding.num_embeddings  # [B, W], without factors
         vectors = memory.values.new_empty(*ids.shape, 0)  # [B, W, 0]
         if self.lexical is not None:
             vectors = self.words.dropout(self.source_embedding(ids))  # [B, W, E]
-        return replace(memory, source_words=SourceWords(ids=ids, vectors=vectors))
+        candidates, translations = ids[:, :0], vectors[:, :, :0]  # [B, 0], [B, W, 0]
+        if self.lexicon is not None:
+            candidates, translations = self.lexicon(ids)  # [B, C], [B, W, C]
+        words = SourceWords(ids, vectors, candidates, translations)
+        return replace(memory, source_words=words)
 
     def start(self, memory: Prepared) -> State:
         """Returns the decoder state before the first token, with one row per sentence. In
@@ -221,28 +253,28 @@ class Seq2Seq(Network):
         return self.decode(batch.inputs, self.start(memory), memory), memory
 
 
-def _check(
-    encoder: Encoder,
-    decoder: Decoder,
-    embedding_size: int,
-    *,
-    tying: Tying,
-    copy: bool,
-    lexical: bool,
-) -> None:
-    """Raises ValueError if the encoder or decoder does not support the options of the output
-    layer."""
-    for key, is_on, uses in (("copy", copy, "copies"), ("lexical", lexical, "translates")):
-        if is_on and not decoder.attends:
+def _check_sources(encoder: Encoder, decoder: Decoder, options: Mapping[str, Any]) -> None:
+    """Raises ValueError if an option of the output layer needs attended source words, and the
+    network has none.
+
+    options: values of the options that are set, by key
+    """
+    for key, value in options.items():
+        chosen = f"model.{key}={shown(value)}"
+        unset = f"set model.{key}={'null' if key == 'lexicon' else 'false'}"
+        uses = "copies" if key == "copy" else "translates"
+        if not decoder.attends:
             raise ValueError(
-                f"model.{key}=true {uses} attended source words, but this decoder has no "
-                f"attention: set model.{key}=false"
+                f"{chosen} {uses} attended source words, but this decoder has no attention: {unset}"
             )
-        if is_on and encoder.reader is not None:
+        if encoder.reader is not None:
             raise ValueError(
-                f"model.{key}=true {uses} source words, but this encoder reads images: "
-                f"set model.{key}=false"
+                f"{chosen} {uses} source words, but this encoder reads images: {unset}"
             )
+
+
+def _check_tying(decoder: Decoder, embedding_size: int, tying: str) -> None:
+    """Raises ValueError if the output layer and the target embedding cannot share a matrix."""
     if tying != "none" and decoder.readout_size != embedding_size:
         raise ValueError(
             f"model.tying={tying}: output layer (width {decoder.readout_size}) and target embedding "

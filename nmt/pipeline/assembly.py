@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from nmt.configuration.training_settings import ClassifySettings, TrainingSettin
 from nmt.data import LabelledSplits, Pairs, Splits, as_list
 from nmt.data.filters import Filters
 from nmt.data.labels import LabelSet
+from nmt.data.lexicon_estimation import estimated_lexicon, read_lexicon_table
 from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_once
 from nmt.data.store import Storing
 from nmt.data.swapped_sides import warn_of_swapped_sides
@@ -188,6 +190,7 @@ def _translation(
     metric = build.make(config, "metric").of(splits.languages[1], splits.validation.target)
     objective = _objective(settings, beginning, teachers, data, metric)
     network = _network(settings, beginning, data.tokenizer)
+    _use_lexicon(network, settings, beginning, data, ranks)
     if teachers is not None:
         teachers.check(network, data, settings)
     return TranslationTask(
@@ -287,6 +290,38 @@ def _network(settings: TrainSettings, beginning: Beginning, tokenizer: Tokenizer
         _use_vectors(network, tokenizer, settings.vectors)
     _freeze(network, settings)
     return network
+
+
+def _use_lexicon(
+    network: Seq2Seq,
+    settings: TrainSettings,
+    beginning: Beginning,
+    data: PreparedData,
+    ranks: Ranks,
+) -> None:
+    """Fills the translation lexicon of a network that has one: with the lexicon of a checkpoint, or
+    for a new network with a lexicon from a file or from the training text."""
+    if network.lexicon is None:
+        return
+    if not isinstance(beginning, Fresh):
+        ckpt.load_lexicon(network, beginning.checkpoint)
+        return
+    table = None
+    if ranks.first:
+        began = time.monotonic()
+        file = settings.model["lexicon"]
+        if file == "auto":
+            table = estimated_lexicon(data.train, data.kept, data.tokenizer.source_size)
+        else:
+            table = read_lexicon_table(file, data.tokenizer)
+        log.info(
+            "lexicon: %s entries for %s of %s source tokens (%.1f s)",
+            f"{int((table['probabilities'] > 0).sum()):,}",
+            f"{int((table['probabilities'][:, 0] > 0).sum()):,}",
+            f"{data.tokenizer.source_size:,}",
+            time.monotonic() - began,
+        )
+    network.lexicon.fill(ranks.of_first(table))
 
 
 def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:

@@ -47,7 +47,9 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
                 saved.path,
             )
     tensors = {
-        name: tensor for name, tensor in first.tensors.items() if name.startswith("tokenizer/")
+        name: tensor
+        for name, tensor in first.tensors.items()
+        if name.startswith(("tokenizer/", "lexicon/"))
     }
     for name in weights[0]:
         tensors[f"model/{name}"] = torch.stack([one_model[name] for one_model in weights]).mean(0)

@@ -1,6 +1,7 @@
 """Checkpoint files: tensors in the safetensors format, and other data as JSON in the file header.
 
-    tensors    model/NAME (weights), tokenizer/NAME (SentencePiece models);
+    tensors    model/NAME (weights), tokenizer/NAME (SentencePiece models),
+               lexicon/NAME (translation lexicon, if the model has one);
                a resumable checkpoint also has ema/NAME and optimizer/NAME
     header     format version, config, metrics, package versions;
                a resumable checkpoint also has the training state
@@ -268,6 +269,27 @@ def load_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> N
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(saved[name])
+
+
+def lexicon_parts(model: nn.Module) -> dict[str, Tensor]:
+    """Returns the table of a model's translation lexicon (tensors); empty without a lexicon."""
+    lexicon = getattr(model, "lexicon", None)
+    table = {} if lexicon is None else lexicon.table()
+    return {f"lexicon/{name}": tensor for name, tensor in table.items()}
+
+
+def load_lexicon(model: nn.Module, saved: Checkpoint) -> None:
+    """Copies the translation lexicon of a checkpoint into a model that has a lexicon.
+
+    Raises UserError if the checkpoint has no usable lexicon.
+    """
+    lexicon = getattr(model, "lexicon", None)
+    if lexicon is None:
+        return
+    try:
+        lexicon.fill(saved.part("lexicon"))
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise UserError(f"{saved.path}: damaged checkpoint (lexicon: {error})") from error
 
 
 def tokenizer_parts(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Tensor]]:

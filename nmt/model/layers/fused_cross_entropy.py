@@ -52,6 +52,8 @@ class _LinearCrossEntropy(Function):
         copied: Tensor | None,
         weights: Tensor | None,
         agreement: float,
+        tokens: Tensor | None,
+        offsets: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         low = x.to(dtype)  # [n, D]
@@ -64,6 +66,7 @@ class _LinearCrossEntropy(Function):
         dw = torch.zeros_like(weight)  # [V, D]
         db = torch.zeros_like(bias)  # [V]
         d_copying = [torch.empty_like(gate) for gate in (generated, copied) if gate is not None]
+        d_offsets = None if offsets is None else torch.empty_like(offsets)  # [n, C]
         # One buffer for all slices: allocation per slice would cost more than the arithmetic.
         buffer = torch.empty(rows, len(weight), dtype=accurate, device=x.device)  # [rows, V]
         low_buffer = buffer if dtype == accurate else torch.empty_like(buffer, dtype=dtype)
@@ -72,6 +75,8 @@ class _LinearCrossEntropy(Function):
             features = low[rows_]  # [rows, D]
             gold = targets[rows_, None]  # [rows, 1]
             logits, low_logits = _linear(features, low_weight, bias, buffer, low_buffer)
+            if tokens is not None and offsets is not None:
+                logits.scatter_add_(1, tokens[rows_], offsets[rows_].to(accurate))
             copying = (
                 None if tensor is None else tensor[rows_, None].to(accurate)
                 for tensor in (generated, copied, weights)
@@ -83,20 +88,24 @@ class _LinearCrossEntropy(Function):
                 continue
             for gradient, of_rows in zip(d_copying, losses.d_copying, strict=True):
                 gradient[rows_] = of_rows
+            if tokens is not None and d_offsets is not None:
+                d_offsets[rows_] = losses.d_logits.gather(1, tokens[rows_])
             db += losses.d_logits.sum(0)
             low_d = losses.d_logits if dtype == accurate else low_logits.copy_(losses.d_logits)
             dx[rows_] = low_d @ low_weight
             _add_product(dw, low_d.t(), features)
-        ctx.save_for_backward(dx, dw, db, *d_copying)
+        ctx.save_for_backward(dx, dw, db, d_offsets, *d_copying)
         ctx.mark_non_differentiable(nll)
         return total, nll
 
     @staticmethod
     def backward(ctx: Any, d: Tensor, _: None) -> tuple[Tensor | None, ...]:
-        dx, dw, db, *d_copying = (
-            gradient.mul(d.to(gradient.dtype)) for gradient in ctx.saved_tensors
+        dx, dw, db, d_offsets, *d_copying = (
+            None if gradient is None else gradient.mul(d.to(gradient.dtype))
+            for gradient in ctx.saved_tensors
         )
-        return dx, dw, db, None, None, None, *(d_copying or (None, None)), None, None
+        d_copying = d_copying or [None, None]
+        return dx, dw, db, None, None, None, *d_copying, None, None, None, d_offsets
 
 
 def _linear(
@@ -238,6 +247,7 @@ def linear_cross_entropy(
     copied: Float[Tensor, " n"] | None = None,
     weights: Float[Tensor, " n"] | None = None,
     agreement: float = 0.0,
+    biased: tuple[Int[Tensor, "n C"], Float[Tensor, "n C"]] | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Computes the cross-entropy of n tokens from the input features of the output layer, without
     storing all logits. Under autocast, matrix multiplications use the autocast dtype, and sums
@@ -251,6 +261,7 @@ def linear_cross_entropy(
     copied: probability of each gold token under copying; None without copying
     weights: factor of each token's smoothed loss; None means 1
     agreement: λ, weight of the divergence between rows 2i and 2i + 1; 0 if rows are not pairs
+    biased: token ids whose logits get a bias in each row, and these biases; None for no biases
 
     Returns the smoothed loss and the negative log-likelihood, in nats, summed over the tokens. Only
     the smoothed loss has a gradient. Raises ValueError if `agreement` is combined with copying.
@@ -261,11 +272,13 @@ def linear_cross_entropy(
         )
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-    is_plain = generated is None and weights is None
+    is_plain = generated is None and weights is None and biased is None
+    tokens, offsets = (None, None) if biased is None else biased
     fits = x.size(0) * weight.size(0) <= LOGITS and usable(x, weight, x.new_empty(0, dtype=dtype))
     with torch.autocast(device, enabled=False):
         if is_plain and fits and torch.is_grad_enabled():
             return NativeCrossEntropy.apply(x, weight, bias, targets, smoothing, agreement, dtype)
         return _LinearCrossEntropy.apply(
-            x, weight, bias, targets, smoothing, dtype, generated, copied, weights, agreement
-        )
+            x, weight, bias, targets, smoothing, dtype, generated, copied, weights, agreement,
+            tokens, offsets,
+        )  # fmt: skip

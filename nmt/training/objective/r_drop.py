@@ -35,7 +35,8 @@ class RDrop:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error for a network without dropout, or with a copy mechanism."""
+        """Yields an error for a network without dropout, with a copy mechanism, or with a
+        mixture with a lexicon."""
         if not cls._drops(run):
             yield ConfigError(
                 "objective",
@@ -47,6 +48,12 @@ class RDrop:
                 "model.copy",
                 "cannot be combined with objective=r_drop, which compares vocabulary "
                 "distributions only; set model.copy=false",
+            )
+        if run.value("model.lexicon") and run.value("model.lexicon_use") == "mixture":
+            yield run.error(
+                "model.lexicon_use",
+                "cannot be combined with objective=r_drop, which compares vocabulary "
+                "distributions only; set model.lexicon_use=bias",
             )
 
     @staticmethod

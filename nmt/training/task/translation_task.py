@@ -31,7 +31,7 @@ from nmt.metric import Metric
 from nmt.model import Objective
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.greedy import Greedy
-from nmt.storage.checkpoint import tokenizer_parts
+from nmt.storage.checkpoint import lexicon_parts, tokenizer_parts
 from nmt.tokenizer.words import words
 from nmt.training.task import FinalResult, Task, Validation, ValidationStopped, never
 
@@ -119,7 +119,8 @@ class TranslationTask(Task):
         self.title = f"{type(network.decoder).__name__} · {' → '.join(splits.languages)}"
         self.fingerprints = fingerprints(splits)
         self.test_fingerprints = {"test": fingerprint(splits.test)} if splits.test else {}
-        tokenizer_meta, self.tensors = tokenizer_parts(data.tokenizer)
+        tokenizer_meta, tensors = tokenizer_parts(data.tokenizer)
+        self.tensors = {**tensors, **lexicon_parts(network)}
         self.meta = {"tokenizer": tokenizer_meta, "languages": splits.languages}
 
     def introduction(self) -> tuple[str, str]:

@@ -1,0 +1,124 @@
+"""Estimation of a translation lexicon p_lex(y | x) over the tokens of a model.
+
+A lexicon is a table with one row per source token: the most probable target tokens and their
+probabilities, in descending order. `</s>` is translated by `</s>`. `<unk>` translates nothing.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt.data.lines import find_file, stream_lines
+from nmt.data.ragged import Corpus, Ragged, RaggedChain
+from nmt.data.word_aligner import AlignerName, WordAligner
+from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import EOS, PAD, UNK
+from nmt.tokenizer import Tokenizer
+
+ENTRIES = 32
+"""Maximum number of target tokens per source token."""
+SMALLEST = 0.001
+"""Minimum probability of an entry."""
+
+
+def estimated_lexicon(
+    corpus: Corpus, rows: np.ndarray, source_vocabulary: int, method: AlignerName = "hmm"
+) -> dict[str, Tensor]:
+    """Estimates the lexicon of a training text with a statistical word aligner.
+
+    corpus: encoded sentence pairs
+    rows: indices of the pairs
+    source_vocabulary: number of source tokens U, without factors
+    method: alignment model
+
+    Returns the table: `tokens` [U, k] and `probabilities` [U, k].
+    """
+    sources = [ids % source_vocabulary for ids in sequences(corpus.source, rows)]
+    aligner = WordAligner(sources, sequences(corpus.target, rows), method=method)
+    source_ids = np.array([PAD, *list(aligner.source_words)[1:]])  # the first word is NULL
+    target_ids = np.array([*aligner.target_words])
+    source = source_ids[aligner.pairs[0]]  # [n]
+    target = target_ids[aligner.pairs[1]]  # [n]
+    return lexicon_table(source, target, aligner.probabilities, source_vocabulary)
+
+
+def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
+    """Reads the lexicon of a model from a file of words.
+
+    If a word has several tokens, each source token of an entry is translated by each target token
+    with the same probability.
+
+    path: file with lines of a source word, a tab and its translation; a further tab and the
+        probability of the translation are optional, 1 by default
+    tokenizer: tokenizer of the model
+
+    Raises UserError with the line number for a malformed line.
+    """
+    file = find_file(path)
+    words: list[str] = []
+    translations: list[str] = []
+    weights: list[float] = []
+    for number, line in enumerate(stream_lines(file), 1):
+        word, translation, weight = (*line.split("\t"), "", "1")[:3] if line else ("", "", "")
+        try:
+            weights.append(float(weight))
+        except ValueError:
+            weights.append(np.nan)
+        if not (word.strip() and translation.strip() and weights[-1] >= 0):
+            raise UserError(
+                f"{file}, line {number:,}: expected WORD, a tab, its translation, and optionally a "
+                "tab and the probability"
+            )
+        words.append(word)
+        translations.append(translation)
+    entries = [
+        (source, target, weight / len(targets))
+        for sources, targets, weight in zip(
+            tokenizer.encode_source(words),
+            tokenizer.encode_target(translations),
+            weights,
+            strict=True,
+        )
+        for source in sources
+        for target in targets
+    ]
+    source, target, probabilities = (np.array(column) for column in zip(*entries, strict=True))
+    return lexicon_table(source, target, probabilities, tokenizer.source_size)
+
+
+def lexicon_table(
+    source: np.ndarray, target: np.ndarray, weights: np.ndarray, source_vocabulary: int
+) -> dict[str, Tensor]:
+    """Returns the table of a lexicon with the most probable entries of each source token.
+
+    source, target: [n] token ids of each entry; entries may repeat
+    weights: [n] unnormalised probability of each entry
+    source_vocabulary: number of source tokens U
+    """
+    size = int(target.max(initial=0)) + 1
+    keys, places = np.unique(source * size + target, return_inverse=True)
+    source, target = np.divmod(keys, size)
+    weights = np.bincount(places, weights)
+    probabilities = weights / np.bincount(source, weights)[source].clip(1e-30)
+    usable = (probabilities >= SMALLEST) & (target != UNK) & ~np.isin(source, (PAD, EOS))
+    order = np.flatnonzero(usable)
+    order = order[np.lexsort((-probabilities[order], source[order]))]
+    source = source[order]
+    ranks = np.arange(len(order)) - np.searchsorted(source, source)  # rank of an entry in its row
+    kept = ranks < ENTRIES
+    place = source[kept], ranks[kept]
+    tokens = np.zeros((source_vocabulary, int(ranks[kept].max(initial=0)) + 1), np.int32)
+    table = np.zeros(tokens.shape, np.float32)
+    tokens[place] = target[order][kept]
+    table[place] = probabilities[order][kept]
+    tokens[EOS, 0] = EOS
+    table[EOS, 0] = 1
+    return {"tokens": torch.from_numpy(tokens), "probabilities": torch.from_numpy(table)}
+
+
+def sequences(text: Ragged | RaggedChain, rows: np.ndarray) -> list[np.ndarray]:
+    """Returns the token ids of the sentences with the given indices."""
+    if not len(rows):
+        return []
+    ids, lengths = text.padded(rows, 0)  # [n, L], [n]
+    return [row[:length] for row, length in zip(ids, lengths, strict=True)]
