@@ -102,7 +102,23 @@ def network(decoder: str, attention: str, *overrides: str, vocabulary: int = 11)
     sizes = of_words(sizes, overrides)
     config = compose(f"decoder={decoder}", f"attention={attention}", *sizes, *overrides)
     torch.manual_seed(1)
-    return build.network(config, vocabulary, vocabulary).double().eval()
+    model = build.network(config, vocabulary, vocabulary).double().eval()
+    if model.lexicon is not None:
+        model.lexicon.fill(lexicon_table(vocabulary))
+    return model
+
+
+def lexicon_table(vocabulary: int) -> dict[str, torch.Tensor]:
+    """A lexicon of up to three different target tokens per source token; some rows are shorter."""
+    generator = torch.Generator().manual_seed(5)
+    tokens = torch.stack(
+        [torch.randperm(vocabulary, generator=generator)[:3] for _ in range(vocabulary)]
+    )
+    probabilities = torch.rand(vocabulary, 3, generator=generator, dtype=torch.float64) / 3
+    short = torch.rand(vocabulary, generator=generator) < 0.3
+    tokens[short, 1:] = 0
+    probabilities[short, 1:] = 0
+    return {"tokens": tokens, "probabilities": probabilities}
 
 
 def pairs_of_choices() -> list[tuple[str, str]]:

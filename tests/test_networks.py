@@ -38,6 +38,8 @@ EXTRAS = {
     "copy": ("model.copy=true",),
     "lexical": ("model.lexical=true",),
     "lexical, copy": ("model.lexical=true", "model.copy=true"),
+    "lexicon, lexical, copy": ("model.lexicon=auto", "model.lexical=true", "model.copy=true"),
+    "lexicon": ("model.lexicon=auto", "model.lexicon_use=mixture"),
 }
 
 
@@ -46,7 +48,8 @@ NOTHING_READ = ("fixed", EXTRAS["no bridge"])
 
 
 def possible(decoder, extra):
-    return decoder != "fixed" or not {"model.copy=true", "model.lexical=true"} & {*extra}
+    options = {"model.copy=true", "model.lexical=true", "model.lexicon=auto"}
+    return decoder != "fixed" or not options & {*extra}
 
 
 every_extra = pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
@@ -72,7 +75,9 @@ def score_of(decoder):
 @pytest.mark.parametrize(("decoder", "extra"), turns)
 def test_contracts_of_decoders(decoder, extra):
     if not possible(decoder, extra):
-        with pytest.raises(ValueError, match=r"model\.(copy|lexical)=true .* no attention"):
+        with pytest.raises(
+            ValueError, match=r"model\.(copy=true|lexical=true|lexicon=auto) .* no attention"
+        ):
             network(decoder, score_of(decoder), *extra)
         return
     if any(f"encoder={name}" in extra for name in ("unidirectional", "reversed", "alternating")):

@@ -4,6 +4,8 @@ A lexicon is a table with one row per source token: the most probable target tok
 probabilities, in descending order. `</s>` is translated by `</s>`. `<unk>` translates nothing.
 """
 
+import re
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,6 +21,8 @@ ENTRIES = 32
 """Maximum number of target tokens per source token."""
 SMALLEST = 0.001
 """Minimum probability of an entry."""
+ENTRY = re.compile(r"\s*([^\t]*\S)\s*\t\s*([^\t]*\S)\s*(?:\t\s*([0-9.]+(?:e-?[0-9]+)?)\s*)?")
+"""Pattern of a line of a lexicon file: word, translation and optional probability."""
 
 
 def estimated_lexicon(
@@ -59,30 +63,26 @@ def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
     translations: list[str] = []
     weights: list[float] = []
     for number, line in enumerate(stream_lines(file), 1):
-        word, translation, weight = (*line.split("\t"), "", "1")[:3] if line else ("", "", "")
-        try:
-            weights.append(float(weight))
-        except ValueError:
-            weights.append(np.nan)
-        if not (word.strip() and translation.strip() and weights[-1] >= 0):
+        entry = ENTRY.fullmatch(line)
+        if entry is None:
             raise UserError(
                 f"{file}, line {number:,}: expected WORD, a tab, its translation, and optionally a "
                 "tab and the probability"
             )
-        words.append(word)
-        translations.append(translation)
+        words.append(entry[1])
+        translations.append(entry[2])
+        weights.append(float(entry[3] or 1))
+    tokens = (tokenizer.encode_source(words), tokenizer.encode_target(translations), weights)
     entries = [
         (source, target, weight / len(targets))
-        for sources, targets, weight in zip(
-            tokenizer.encode_source(words),
-            tokenizer.encode_target(translations),
-            weights,
-            strict=True,
-        )
+        for sources, targets, weight in zip(*tokens, strict=True)
         for source in sources
         for target in targets
     ]
-    source, target, probabilities = (np.array(column) for column in zip(*entries, strict=True))
+    if not entries:
+        raise UserError(f"{file}: no entries; expected lines of WORD, a tab and its translation")
+    source, target = np.array([entry[:2] for entry in entries]).T  # [n], [n]
+    probabilities = np.array([entry[2] for entry in entries])  # [n]
     return lexicon_table(source, target, probabilities, tokenizer.source_size)
 
 

@@ -20,7 +20,7 @@ expected number of jumps by distance d.
 Pairs with the same source length are processed as one array.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,8 +62,8 @@ class WordAligner:
 
     def __init__(
         self,
-        sources: Sequence[Sequence[Hashable]],
-        targets: Sequence[Sequence[Hashable]],
+        sources: Sequence[Sequence[Hashable] | np.ndarray],
+        targets: Sequence[Sequence[Hashable] | np.ndarray],
         *,
         method: AlignerName = "ibm1",
         iterations: int = ITERATIONS,
@@ -174,7 +174,7 @@ def forward_backward(
     return np.concatenate([of_null, linked * after], 2), expected
 
 
-def _numbered(words: Sequence[Hashable], numbers: dict[Hashable, int]) -> Int[np.ndarray, " L"]:
+def _numbered(words: Iterable[Hashable], numbers: dict[Hashable, int]) -> Int[np.ndarray, " L"]:
     """Returns word indices; a new word is added to `numbers` with the next index."""
     return np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int64)
 

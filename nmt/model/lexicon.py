@@ -37,18 +37,20 @@ LexiconUse = Literal["bias", "mixture"]
 
 
 class Lexicon(nn.Module):
-    """Table of the lexicon, empty until `fill` is called.
+    """Table of the lexicon, empty until `fill` is called, and the bias that it gives the logits.
 
     source_vocabulary: number of source tokens
     target_vocabulary: number of target tokens
+    epsilon: ε of the bias; the smaller ε, the stronger the lexicon
     """
 
     tokens: Int[Tensor, "U k"]
     probabilities: Float[Tensor, "U k"]
 
-    def __init__(self, source_vocabulary: int, target_vocabulary: int) -> None:
+    def __init__(self, source_vocabulary: int, target_vocabulary: int, epsilon: float) -> None:
         super().__init__()
         self.target_vocabulary = target_vocabulary
+        self.epsilon = epsilon
         empty = torch.zeros(source_vocabulary, 1)
         self.register_buffer("tokens", empty.long())
         self.register_buffer("probabilities", empty)
@@ -89,6 +91,25 @@ class Lexicon(nn.Module):
         translations.scatter_add_(2, columns[places], probabilities)
         return candidates, translations
 
+    def bias(
+        self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None
+    ) -> tuple[Int[Tensor, "N T C"], Float[Tensor, "N T C"]]:
+        """Returns the candidates of each row and step, and the bias of their logits,
+        log(p_lex,t / ε + 1). The bias of all other tokens is 0.
+
+        output: output of the decoder, with attention weights
+        memory: prepared encoder memory, with the candidates of the lexicon
+        layout: beam slot of each row in a search; None if all sentences have equally many rows
+        """
+        assert memory.source_words is not None
+        candidates = memory.source_words.candidates  # [B, C]
+        probabilities = candidate_probabilities(output, memory, layout)  # [B, n, C]
+        bias = torch.log1p(probabilities / self.epsilon)  # [B, n, C]
+        num_rows = output.readout.size(0)
+        steps = output.readout.size(1)
+        rows = candidates[sentences_of_rows(num_rows, memory, layout)]  # [N, C]
+        return rows.unsqueeze(1).expand(-1, steps, -1), gather_rows(bias, steps, layout)
+
 
 def candidate_probabilities(
     output: DecoderOutput, memory: Prepared, layout: Layout | None = None
@@ -104,35 +125,6 @@ def candidate_probabilities(
     translations = memory.source_words.translations  # [B, S, C]
     weights = scatter_rows(output.weights, len(translations), layout)  # [B, n, S]
     return torch.bmm(weights.to(translations.dtype), translations)
-
-
-class LexiconBias(nn.Module):
-    """Bias of the logits, log(p_lex,t + ε) − log ε.
-
-    epsilon: ε; the smaller ε, the stronger the lexicon
-    """
-
-    def __init__(self, epsilon: float) -> None:
-        super().__init__()
-        self.epsilon = epsilon
-
-    def forward(
-        self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None
-    ) -> tuple[Int[Tensor, "N T C"], Float[Tensor, "N T C"]]:
-        """Returns the candidates of each row and step, and their bias. The bias of all other tokens
-        is 0.
-
-        output: output of the decoder, with attention weights
-        memory: prepared encoder memory, with the candidates of the lexicon
-        layout: beam slot of each row in a search; None if all sentences have equally many rows
-        """
-        assert memory.source_words is not None
-        candidates = memory.source_words.candidates  # [B, C]
-        probabilities = candidate_probabilities(output, memory, layout)  # [B, n, C]
-        bias = torch.log1p(probabilities / self.epsilon)  # [B, n, C]
-        num_rows, steps = output.readout.shape[:2]
-        rows = candidates[sentences_of_rows(num_rows, memory, layout)]  # [N, C]
-        return rows.unsqueeze(1).expand(-1, steps, -1), gather_rows(bias, steps, layout)
 
 
 class LexiconMixture(Copying):

@@ -23,7 +23,7 @@ from nmt.model.layers.fused_cross_entropy import linear_cross_entropy
 from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import PackableLinear
 from nmt.model.lexical import Lexical
-from nmt.model.lexicon import LexiconBias
+from nmt.model.lexicon import Lexicon
 
 LOGITS = 2**23
 """Number of logits computed at a time when given tokens are scored; 32 MB in float32."""
@@ -37,18 +37,25 @@ class OutputLayer:
     linear: linear layer that maps features to logits
     lexical: lexical model; None for a network without one
     copying: copy mechanism, or mixture with a lexicon; None for a network without either
-    lexicon_bias: bias of the logits by a lexicon; None for a network without one
+    lexicon: lexicon whose bias is added to the logits; None for a network without one
     """
 
     linear: PackableLinear
     lexical: Lexical | None
     copying: Copying | None
-    lexicon_bias: LexiconBias | None = None
+    lexicon: Lexicon | None = None
 
     @property
     def is_linear(self) -> bool:
         """Whether the method `logits` alone determines the distribution."""
-        return self.copying is None and self.lexicon_bias is None
+        return self.copying is None and self.lexicon is None
+
+    @property
+    def weight(self) -> Float[Tensor, "V F"]:
+        """Weight matrix of all features, those of the lexical model included."""
+        if self.lexical is None:
+            return self.linear.weight
+        return torch.cat([self.linear.weight, self.lexical.output.weight], 1)  # [V, D + E]
 
     def features(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None
@@ -84,8 +91,8 @@ class OutputLayer:
         layout: beam slot of each row in a search; None if all sentences have equally many rows
         """
         logits = self.logits(output.readout)  # [N, T, V]
-        if self.lexicon_bias is not None:
-            candidates, bias = self.lexicon_bias(output, memory, layout)  # [N, T, C]
+        if self.lexicon is not None:
+            candidates, bias = self.lexicon.bias(output, memory, layout)  # [N, T, C]
             logits = logits.scatter_add(2, candidates, bias.to(logits.dtype))
         if self.copying is None:
             # In a search, the result overwrites the logits, which are not used again.
@@ -143,21 +150,16 @@ class OutputLayer:
             return _passes_last(values, passes)[is_counted]  # [n …]
 
         features = counted(output.readout)  # [n, F]
-        generated = None
-        copied = None
+        generated = copied = biased = None
         if self.copying is not None:
             generated = self.copying.generated(features).squeeze(-1)  # [n]
             copied = counted(self.copying.copied(output, memory, targets))  # [n]
-        biased = None
-        if self.lexicon_bias is not None:
-            candidates, bias = self.lexicon_bias(output, memory)  # [N, T, C]
-            biased = counted(candidates), counted(bias)  # [n, C]
-        weight = self.linear.weight  # [V, F]
-        if self.lexical is not None:
-            weight = torch.cat([weight, self.lexical.output.weight], 1)  # [V, D + E]
+        if self.lexicon is not None:
+            candidates, bias = self.lexicon.bias(output, memory)  # [N, T, C]
+            biased = (counted(candidates), counted(bias))  # [n, C]
         return linear_cross_entropy(
             features,
-            weight,
+            self.weight,
             self.linear.bias,
             counted(targets),
             smoothing,

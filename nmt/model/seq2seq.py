@@ -26,7 +26,7 @@ from nmt.model.layers.dropout import Dropout, WordDropout
 from nmt.model.layers.embedding import Factored, Words, draw, embedding
 from nmt.model.layers.packed import PackableLinear
 from nmt.model.lexical import Lexical
-from nmt.model.lexicon import Lexicon, LexiconBias, LexiconMixture, LexiconUse
+from nmt.model.lexicon import Lexicon, LexiconMixture, LexiconUse
 from nmt.model.output import OutputLayer
 
 Tying = Literal["none", "output", "all"]
@@ -89,8 +89,7 @@ class Seq2Seq(Network):
     ) -> None:
         super().__init__()
         _check_tying(decoder, embedding_size, tying)
-        options = {"copy": copy, "lexical": lexical, "lexicon": lexicon}
-        _check_sources(encoder, decoder, {key: value for key, value in options.items() if value})
+        _check_sources(encoder, decoder, {"copy": copy, "lexical": lexical, "lexicon": lexicon})
         self.source_embedding = (
             embedding(source_vocabulary, embedding_size) if encoder.reads_words else None
         )
@@ -100,6 +99,26 @@ class Seq2Seq(Network):
             self.target_embedding = embedding(target_vocabulary, embedding_size)
         self.encoder, self.decoder = encoder, decoder
         self.output = PackableLinear(decoder.readout_size, target_vocabulary)
+        self._initialize_tables(tying)
+        self.lexical = Lexical(embedding_size, target_vocabulary) if lexical else None
+        features = decoder.readout_size + (embedding_size if lexical else 0)
+        sizes = (source_vocabulary, target_vocabulary)
+        self.lexicon = Lexicon(*sizes, lexicon_epsilon) if lexicon else None
+        is_mixture = bool(lexicon) and lexicon_use == "mixture"
+        pointer = LexiconMixture if is_mixture else Copying
+        self.copying = pointer(features) if copy or is_mixture else None
+        bias = None if is_mixture else self.lexicon
+        self.output_layer = OutputLayer(self.output, self.lexical, self.copying, bias)
+        drops = WordDropout(word_dropout), Dropout(dropout, variational_dropout)
+        if self.source_embedding is not None:
+            table = self.source_embedding
+            vectors = Factored(table, radices, factor_size) if radices else table
+            self.encoder.take_words(Words(vectors, *drops))
+        self.words = Words(self.target_embedding, *drops)
+        self.readout_dropout = Dropout(readout_dropout, variational_dropout)
+
+    def _initialize_tables(self, tying: Tying) -> None:
+        """Draws the initial weights of the embeddings and the output layer, or shares them."""
         # A shared table is initialised twice, so that the other weights do not depend on tying.
         for embeddings in filter(None, (self.source_embedding, self.target_embedding)):
             draw(embeddings)
@@ -108,23 +127,6 @@ class Seq2Seq(Network):
         else:
             self.output.weight = self.target_embedding.weight
         nn.init.zeros_(self.output.bias)
-        self.lexical = Lexical(embedding_size, target_vocabulary) if lexical else None
-        features = decoder.readout_size + (embedding_size if lexical else 0)
-        self.copying = Copying(features) if copy else None
-        self.lexicon = Lexicon(source_vocabulary, target_vocabulary) if lexicon else None
-        self.lexicon_bias = None
-        if lexicon and lexicon_use == "bias":
-            self.lexicon_bias = LexiconBias(lexicon_epsilon)
-        elif lexicon:
-            self.copying = LexiconMixture(features)
-        self.output_layer = OutputLayer(self.output, self.lexical, self.copying, self.lexicon_bias)
-        drops = WordDropout(word_dropout), Dropout(dropout, variational_dropout)
-        if self.source_embedding is not None:
-            table = self.source_embedding
-            vectors = Factored(table, radices, factor_size) if radices else table
-            self.encoder.take_words(Words(vectors, *drops))
-        self.words = Words(self.target_embedding, *drops)
-        self.readout_dropout = Dropout(readout_dropout, variational_dropout)
 
     @staticmethod
     def needs_joint(options: Mapping[str, Any]) -> dict[str, str]:
@@ -257,9 +259,11 @@ def _check_sources(encoder: Encoder, decoder: Decoder, options: Mapping[str, Any
     """Raises ValueError if an option of the output layer needs attended source words, and the
     network has none.
 
-    options: values of the options that are set, by key
+    options: values of the options by key; false or null for an option that is not set
     """
     for key, value in options.items():
+        if not value:
+            continue
         chosen = f"model.{key}={shown(value)}"
         unset = f"set model.{key}={'null' if key == 'lexicon' else 'false'}"
         uses = "copies" if key == "copy" else "translates"

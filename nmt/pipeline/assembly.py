@@ -306,7 +306,7 @@ def _use_lexicon(
     if not isinstance(beginning, Fresh):
         ckpt.load_lexicon(network, beginning.checkpoint)
         return
-    table = None
+    table: Mapping[str, torch.Tensor] = {}
     if ranks.first:
         began = time.monotonic()
         file = settings.model["lexicon"]

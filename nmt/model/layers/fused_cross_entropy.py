@@ -38,6 +38,35 @@ SLICE = 2**23
 """Number of logits computed at a time, to limit memory; 32 MB in float32."""
 
 
+class _TokenValues(NamedTuple):
+    """Optional values of the n tokens of a batch, each None if not used.
+
+    generated, copied: probability of generating each token, and of the gold token if it is copied;
+        [n]
+    weights: factor of each token's loss, [n]
+    biased: token ids whose logits get a bias, [n, C]
+    biases: bias of these logits, [n, C]
+    """
+
+    generated: Tensor | None
+    copied: Tensor | None
+    weights: Tensor | None
+    biased: Tensor | None
+    biases: Tensor | None
+
+    def gradients(self) -> list[Tensor | None]:
+        """Returns uninitialised tensors for the gradients of `generated`, `copied` and `biases`."""
+        differentiable = (self.generated, self.copied, self.biases)
+        return [None if tensor is None else torch.empty_like(tensor) for tensor in differentiable]
+
+    def slice(self, rows: slice) -> "_TokenValues":
+        """Returns the values of the given rows, with `generated`, `copied` and `weights` as columns
+        [rows, 1]."""
+        values = [None if tensor is None else tensor[rows] for tensor in self]
+        columns = [None if tensor is None else tensor.unsqueeze(1) for tensor in values[:3]]
+        return _TokenValues(*columns, *values[3:])
+
+
 class _LinearCrossEntropy(Function):
     @staticmethod
     def forward(
@@ -48,12 +77,8 @@ class _LinearCrossEntropy(Function):
         targets: Tensor,
         smoothing: float,
         dtype: torch.dtype,
-        generated: Tensor | None,
-        copied: Tensor | None,
-        weights: Tensor | None,
         agreement: float,
-        tokens: Tensor | None,
-        offsets: Tensor | None,
+        *optional: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         low = x.to(dtype)  # [n, D]
@@ -65,8 +90,8 @@ class _LinearCrossEntropy(Function):
         dx = torch.empty_like(x)  # [n, D]
         dw = torch.zeros_like(weight)  # [V, D]
         db = torch.zeros_like(bias)  # [V]
-        d_copying = [torch.empty_like(gate) for gate in (generated, copied) if gate is not None]
-        d_offsets = None if offsets is None else torch.empty_like(offsets)  # [n, C]
+        values = _TokenValues(*optional)
+        d_values = values.gradients()
         # One buffer for all slices: allocation per slice would cost more than the arithmetic.
         buffer = torch.empty(rows, len(weight), dtype=accurate, device=x.device)  # [rows, V]
         low_buffer = buffer if dtype == accurate else torch.empty_like(buffer, dtype=dtype)
@@ -75,37 +100,29 @@ class _LinearCrossEntropy(Function):
             features = low[rows_]  # [rows, D]
             gold = targets[rows_, None]  # [rows, 1]
             logits, low_logits = _linear(features, low_weight, bias, buffer, low_buffer)
-            if tokens is not None and offsets is not None:
-                logits.scatter_add_(1, tokens[rows_], offsets[rows_].to(accurate))
-            copying = (
-                None if tensor is None else tensor[rows_, None].to(accurate)
-                for tensor in (generated, copied, weights)
-            )
-            losses = _losses(logits, gold, smoothing, agreement, *copying)
+            losses = _losses(logits, gold, smoothing, agreement, values.slice(rows_))
             total += losses.loss
             nll += losses.nll
             if not any(ctx.needs_input_grad):
                 continue
-            for gradient, of_rows in zip(d_copying, losses.d_copying, strict=True):
-                gradient[rows_] = of_rows
-            if tokens is not None and d_offsets is not None:
-                d_offsets[rows_] = losses.d_logits.gather(1, tokens[rows_])
+            for gradient, of_rows in zip(d_values, losses.d_values, strict=True):
+                if gradient is not None and of_rows is not None:
+                    gradient[rows_] = of_rows
             db += losses.d_logits.sum(0)
             low_d = losses.d_logits if dtype == accurate else low_logits.copy_(losses.d_logits)
             dx[rows_] = low_d @ low_weight
             _add_product(dw, low_d.t(), features)
-        ctx.save_for_backward(dx, dw, db, d_offsets, *d_copying)
+        ctx.save_for_backward(dx, dw, db, *d_values)
         ctx.mark_non_differentiable(nll)
         return total, nll
 
     @staticmethod
     def backward(ctx: Any, d: Tensor, _: None) -> tuple[Tensor | None, ...]:
-        dx, dw, db, d_offsets, *d_copying = (
+        *d_inputs, d_generated, d_copied, d_biases = (
             None if gradient is None else gradient.mul(d.to(gradient.dtype))
             for gradient in ctx.saved_tensors
         )
-        d_copying = d_copying or [None, None]
-        return dx, dw, db, None, None, None, *d_copying, None, None, None, d_offsets
+        return *d_inputs, None, None, None, None, d_generated, d_copied, None, None, d_biases
 
 
 def _linear(
@@ -138,14 +155,14 @@ class _Losses(NamedTuple):
     loss: sum of the smoothed losses
     nll: sum of the negative log-likelihoods of the gold tokens
     d_logits: gradient of the loss for the logits [n, V]; shares memory with the logits
-    d_copying: gradients for the probabilities of generating and copying, tensors [n]; empty without
-        copying
+    d_values: gradients for the probabilities of generating and copying [n] and for the biases
+        [n, C]; None for values that are not used
     """
 
     loss: Tensor
     nll: Tensor
     d_logits: Tensor
-    d_copying: tuple[Tensor, ...]
+    d_values: tuple[Tensor | None, ...]
 
 
 class _CopyingTerms(NamedTuple):
@@ -167,12 +184,14 @@ def _losses(
     gold: Tensor,
     smoothing: float,
     agreement: float,
-    generated: Tensor | None,
-    copied: Tensor | None,
-    weights: Tensor | None,
+    values: _TokenValues,
 ) -> _Losses:
     """Returns the losses of n rows of logits [n, V] and their gradients, and overwrites the
     logits."""
+    weights = values.weights  # [n, 1]
+    biased = values.biased  # [n, C]
+    if biased is not None and values.biases is not None:
+        logits.scatter_add_(1, biased, values.biases.to(logits.dtype))
     sums = logits.sum(-1, keepdim=True)  # [n, 1]
     gold_logits = logits.gather(1, gold)  # [n, 1]
     largest = logits.amax(-1, keepdim=True)  # [n, 1]
@@ -182,9 +201,10 @@ def _losses(
     normalizer = largest - p.amax(-1, keepdim=True).log()  # log Σ exp, [n, 1]
     gold_log_p = gold_logits - normalizer  # [n, 1]
     share: Tensor | None = None  # w (1−ε) [n, 1]
-    d_copying: tuple[Tensor, ...] = ()
-    if generated is not None and copied is not None:
-        terms = _with_copying(gold_log_p, generated, copied)
+    d_copying: tuple[Tensor | None, ...] = (None, None)
+    if values.generated is not None and values.copied is not None:
+        accurate = logits.dtype
+        terms = _with_copying(gold_log_p, values.generated.to(accurate), values.copied.to(accurate))
         scale = (1 - smoothing) if weights is None else (1 - smoothing) * weights
         d_copying = tuple((scale * d).squeeze(1) for d in (terms.d_generated, terms.d_copied))
         gold_log_p = terms.log_m
@@ -201,7 +221,8 @@ def _losses(
     d.scatter_add_(1, gold, d.new_full(gold.shape, smoothing - 1) if share is None else -share)
     d = d if weights is None else d.mul_(weights)
     d = d if pull is None else d.add_(pull, alpha=agreement)
-    return _Losses(loss, -gold_log_p.sum(), d, d_copying)
+    d_biases = None if biased is None else d.gather(1, biased)  # [n, C]
+    return _Losses(loss, -gold_log_p.sum(), d, (*d_copying, d_biases))
 
 
 def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
@@ -273,12 +294,11 @@ def linear_cross_entropy(
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     is_plain = generated is None and weights is None and biased is None
-    tokens, offsets = (None, None) if biased is None else biased
     fits = x.size(0) * weight.size(0) <= LOGITS and usable(x, weight, x.new_empty(0, dtype=dtype))
     with torch.autocast(device, enabled=False):
         if is_plain and fits and torch.is_grad_enabled():
             return NativeCrossEntropy.apply(x, weight, bias, targets, smoothing, agreement, dtype)
+        values = _TokenValues(generated, copied, weights, *(biased or (None, None)))
         return _LinearCrossEntropy.apply(
-            x, weight, bias, targets, smoothing, dtype, generated, copied, weights, agreement,
-            tokens, offsets,
-        )  # fmt: skip
+            x, weight, bias, targets, smoothing, dtype, agreement, *values
+        )

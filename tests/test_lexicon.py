@@ -1,0 +1,261 @@
+"""A translation lexicon in the output layer: the equations as loops, its estimation, its file, and its way through training,
+checkpoints and searches."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from builders import batch, lexicon_table, network, resumed, trained
+from commands import failed, run
+from contracts import run as decode
+from torch.nn import functional as F
+
+import nmt
+from nmt.configuration.configure import configure
+from nmt.data.lexicon_estimation import (
+    estimated_lexicon,
+    read_lexicon_table,
+)
+from nmt.data.lexicon_estimation import (
+    lexicon_table as table_of,
+)
+from nmt.data.ragged import Corpus, Ragged
+from nmt.foundation.errors import Stopped, UserError
+from nmt.foundation.interfaces import EOS, PAD, UNK, Layout
+from nmt.model.layers import fused_cross_entropy
+from nmt.storage import checkpoint as ckpt
+
+USES = ["bias", "mixture"]
+TABLE = lexicon_table(11)
+
+
+def model_with(use, *more):
+    model = network("bahdanau", "concat", "model.lexicon=auto", f"model.lexicon_use={use}", *more)
+    if use == "mixture":
+        with torch.no_grad():
+            model.copying.gate.bias.fill_(0.1)
+    return model
+
+
+def translation_probability(weights, source, word):
+    """p_lex of one target word, source word by source word, entry by entry."""
+    total = 0.0
+    for weight, source_word in zip(weights, source, strict=True):
+        for token, probability in zip(*(TABLE[key][source_word] for key in TABLE), strict=True):
+            if token == word:
+                total = total + weight * probability
+    return total
+
+
+@pytest.mark.parametrize("use", USES)
+def test_the_lexicon_is_its_equation(use):
+    """Arthur et al. 2016, eq. 7-9, word by word; a distribution; the loss; the rows of a beam."""
+    model, data = model_with(use), batch()
+    output, memory = decode(model, data)
+    result = model.output_layer.log_probs(output, memory).exp()
+    logits = model.output(output.readout)
+    for b in range(3):
+        for t in range(output.readout.size(1)):
+            p_lex = torch.stack(
+                [
+                    torch.as_tensor(
+                        translation_probability(output.weights[b, t], data.source[b], v)
+                    )
+                    for v in range(11)
+                ]
+            )
+            if use == "bias":
+                truth = (logits[b, t] + (p_lex + 0.001).log()).softmax(-1)
+            else:
+                g = torch.sigmoid(model.copying.gate(output.readout[b, t]))
+                truth = g * logits[b, t].softmax(-1) + (1 - g) * p_lex
+            torch.testing.assert_close(result[b, t], truth)
+    real = data.targets != PAD
+    gold = result.gather(2, data.targets.unsqueeze(2)).squeeze(2)[real].log()
+    loss = model.output_layer.loss(output, memory, data.targets, 0.0)
+    torch.testing.assert_close(loss[1], -gold.sum())
+    torch.testing.assert_close(
+        model.output_layer.log_probs_of(output, memory, data.targets)[real], gold
+    )
+    rows = torch.tensor([0, 0, 1, 2, 2])
+    layout = Layout(width=2, slots=torch.tensor([0, 1, 2, 4, 5]))
+    step = model.decode(data.inputs[rows, :1], model.start(memory).select(rows), memory, layout)
+    torch.testing.assert_close(
+        model.output_layer.log_probs(step, memory, layout)[:, 0].exp(), result[rows, 0]
+    )
+
+
+@pytest.mark.parametrize("use", USES)
+def test_the_fused_loss_has_the_gradient_of_the_equation(use, monkeypatch):
+    monkeypatch.setattr(fused_cross_entropy, "SLICE", 40)
+    model, data = model_with(use), batch()
+    real = data.targets != PAD
+    gradients = []
+    for fused in (True, False):
+        output, memory = model.teacher_forcing(data)
+        if fused:
+            total, _ = model.output_layer.loss(output, memory, data.targets, 0.1)
+        else:
+            log_probs = model.output_layer.log_probs(output, memory)[real]
+            smooth = (
+                log_probs if use == "bias" else model.output(output.readout)[real].log_softmax(-1)
+            )
+            gold = log_probs.gather(1, data.targets[real][:, None])
+            total = -0.9 * gold.sum() - 0.1 * smooth.mean(-1).sum()
+        model.zero_grad()
+        total.backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    for ours, truth in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, truth)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_padding_and_other_sentences_change_nothing(use):
+    model, data = model_with(use), batch()
+    truth = model.output_layer.log_probs(*decode(model, data)).detach()
+    padding = torch.arange(data.source.size(1)) >= data.source_lengths.unsqueeze(1)
+    longer = F.pad(data.source.masked_fill(padding, 7), (0, 3), value=9)
+    again = model.output_layer.log_probs(*decode(model, replace(data, source=longer)))
+    torch.testing.assert_close(again, truth)
+    for i, length in enumerate(data.source_lengths):
+        alone = replace(
+            data,
+            source=data.source[i : i + 1, :length],
+            source_lengths=data.source_lengths[i : i + 1],
+            inputs=data.inputs[i : i + 1],
+            targets=data.targets[i : i + 1],
+        )
+        torch.testing.assert_close(
+            model.output_layer.log_probs(*decode(model, alone)), truth[i : i + 1]
+        )
+
+
+def test_a_table_keeps_the_most_probable_entries():
+    generator = np.random.default_rng(1)
+    source, target = generator.integers(0, 9, 400), generator.integers(0, 60, 400)
+    weights = generator.random(400) ** 4
+    table = table_of(source, target, weights, 12)
+    assert table["tokens"][EOS].tolist()[0] == EOS
+    assert table["probabilities"][EOS].tolist() == [1.0] + [0.0] * (table["tokens"].size(1) - 1)
+    for word in range(12):
+        counts = {}
+        for s, t, w in zip(source.tolist(), target.tolist(), weights.tolist(), strict=True):
+            if s == word:
+                counts[t] = counts.get(t, 0) + w
+        total = sum(counts.values())
+        ranked = sorted(((w / total, t) for t, w in counts.items() if t != UNK), reverse=True)
+        expected = [(p, t) for p, t in ranked if p >= 0.001][:32]
+        if word in (EOS, PAD):
+            continue
+        probabilities, tokens = table["probabilities"][word], table["tokens"][word]
+        assert tokens[: len(expected)].tolist() == [t for _, t in expected]
+        assert probabilities[: len(expected)].tolist() == pytest.approx([p for p, _ in expected])
+        assert not probabilities[len(expected) :].any()
+
+
+def test_the_lexicon_of_a_text_has_its_translations():
+    """Each source word has one translation, in another order: the lexicon finds it."""
+    generator = np.random.default_rng(2)
+    sources = [generator.integers(4, 20, 6) for _ in range(300)]
+    targets = [generator.permutation(ids + 16) for ids in sources]
+    corpus = Corpus(
+        Ragged.of([ids + 40 for ids in sources]), Ragged.of(targets)
+    )  # with factors: ids modulo 40
+    rows = np.arange(1, 300)
+    table = estimated_lexicon(corpus, rows, 40)
+    assert table["tokens"][4:20, 0].tolist() == [*range(20, 36)]
+    assert float(table["probabilities"][4:20, 0].min()) > 0.8
+    assert not table["probabilities"][20:].any()
+
+
+TEXT = ["data.train=30", "data.validation=4", "data.test=2", "experiment=reverse"]
+SMALL = [
+    *TEXT, "sizes.encoder=8", "sizes.decoder=8", "sizes.readout=6", "model.embedding_size=6", "batching.sentences=10", "max_validation=2",
+    "search=beam", "trainer.max_epochs=2", "translation.max_length_factor=0.2", "translation.max_length_offset=3", "model.lexicon=auto",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("lexicon") / "run", *SMALL)
+
+
+def test_a_checkpoint_alone_translates(run_folder, tmp_path):
+    """The lexicon is in the checkpoint: as it was in training, in an average, and in an ensemble."""
+    translator = nmt.load(run_folder / ckpt.BEST)
+    saved = ckpt.read(run_folder / ckpt.BEST)
+    lexicon = translator.models[0].lexicon
+    assert float(lexicon.probabilities.sum()) > 1
+    for name, tensor in lexicon.table().items():
+        assert torch.equal(tensor, saved.tensors[f"lexicon/{name}"])
+    result = run(
+        "average", f"models=[{run_folder},{run_folder}]", f"output={tmp_path}/mean.safetensors"
+    )
+    assert result.returncode == 0, result.stderr.decode()
+    lines = ["a b c d", "h g f", "a a a b c"]
+    truth = translator.translate(lines)
+    assert nmt.load(tmp_path / "mean.safetensors").translate(lines) == truth
+    assert nmt.load([run_folder, run_folder]).translate(lines) == truth
+    assert [translator.translate(line) for line in lines] == truth
+
+
+@pytest.mark.exhaustive
+def test_what_was_stopped_continues_with_its_lexicon(run_folder, tmp_path):
+    with pytest.raises(Stopped):
+        trained(tmp_path / "part", *SMALL, "trainer.stop_after=1")
+    resumed(tmp_path / "part", "trainer.stop_after=0")
+    for name in (ckpt.LAST, ckpt.BEST):
+        ours, truth = (
+            ckpt.read(folder / name).tensors for folder in (tmp_path / "part", run_folder)
+        )
+        assert ours.keys() == truth.keys()
+        assert [key for key in truth if not torch.equal(ours[key], truth[key])] == []
+
+
+@pytest.mark.exhaustive
+def test_fine_tuning_keeps_the_lexicon(run_folder, tmp_path):
+    tuned = trained(tmp_path / "tuned", *TEXT, "search=greedy", f"init={run_folder}", "trainer.max_updates=1", "max_validation=2")  # fmt: skip
+    for name in ("tokens", "probabilities"):
+        first, second = (
+            ckpt.read(folder / ckpt.BEST).tensors[f"lexicon/{name}"]
+            for folder in (run_folder, tuned)
+        )
+        assert torch.equal(first, second)
+
+
+def test_a_file_of_words_becomes_a_lexicon_of_tokens(run_folder, tmp_path):
+    tokenizer = nmt.load(run_folder).tokenizer
+    file = tmp_path / "words"
+    file.write_text("a b\tc\t0.5\na b\td\t1.5\nc\te f\n")
+    table = read_lexicon_table(str(file), tokenizer)
+    [[*ab], [c]] = tokenizer.encode_source(["a b", "c"])
+    [[to_c], [to_d], ef] = tokenizer.encode_target(["c", "d", "e f"])
+    for source in ab:
+        assert table["tokens"][source, :2].tolist() == [to_d, to_c]
+        assert table["probabilities"][source, :2].tolist() == [0.75, 0.25]
+    assert {*table["tokens"][c, : len(ef)].tolist()} == {*ef}
+    file.write_text("a\tb\nno tab\n")
+    with pytest.raises(UserError, match="line 2: expected WORD, a tab"):
+        read_lexicon_table(str(file), tokenizer)
+
+
+@pytest.mark.parametrize("form", ["onnx", "html"])
+def test_an_export_refuses_a_lexicon(form, run_folder, tmp_path):
+    result = run("export", f"model={run_folder}", f"format={form}", f"output={tmp_path}/out.html")
+    assert "translation lexicon" in failed(result, f"format={form}")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model.lexicon_use=mixture"], "the network has no lexicon"),
+        (["model.lexicon=auto", "model.lexicon_use=mixture", "model.copy=true"], "cannot be combined with model.copy"),
+        (["model.lexicon=auto", "model.lexicon_use=mixture", "objective=r_drop", "model.dropout=0.1"], "objective=r_drop"),
+        (["model.lexicon=auto", "attention=none", "decoder=fixed"], "this decoder has no attention"),
+        (["model.lexicon=auto", "model.lexicon_use=mixture", "model.lexicon_epsilon=0.1"], "only the bias has it"),
+    ],
+)  # fmt: skip
+def test_impossible_settings_are_refused(overrides, message):
+    with pytest.raises(UserError, match=message):
+        configure("train", ["experiment=reverse", *overrides])
