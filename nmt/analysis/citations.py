@@ -29,6 +29,7 @@ ON = "*"
 """Pattern for the values of an enabled setting: any value except false, 0, empty or null."""
 
 SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
+    "arthur-et-al-2016": [{"model.lexicon": ON}],
     "ba-et-al-2016": [{"*.cell": "norm_*"}, {"*.layer_norm": ON}],
     "barone-et-al-2017": [{"*.transition_depth": "[2-9]"}],
     "chen-et-al-2016": [{"objective.guided_alignment": ON}],

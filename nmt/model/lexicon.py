@@ -1,4 +1,4 @@
-"""A translation lexicon in the output layer (Arthur, Neubig & Nakamura 2016, sections 3 and 4).
+"""A translation lexicon in the output layer (Arthur et al. 2016, sections 3 and 4).
 
 The lexicon contains p_lex(y | x), the probability that source token x is translated by target token
 y. The attention weights α_ts select the entries of the source tokens x_s in decoder step t:
