@@ -83,16 +83,20 @@ def load(
         return _text_classifier(first, device)
 
 
-def translator(path: str | Sequence[str], device: str = "auto", **options: Any) -> Translator:
+def translator(
+    path: str | Sequence[str], device: str = "auto", *, mapped: bool = False, **options: Any
+) -> Translator:
     """Loads a translator.
 
     path: run folder or checkpoint file; a list forms an ensemble
     device: `auto`, `cpu` or `cuda`
+    mapped: whether the weights stay pages of the checkpoint file, which several processes share
     options: options of the translator, as in `load`
 
     Raises UserError as `load` does.
     """
-    return _translator([ckpt.read_model(model) for model in as_list(path)], device, **options)
+    checkpoints = [ckpt.read_model(model, mapped=mapped) for model in as_list(path)]
+    return _translator(checkpoints, device, **options)
 
 
 def text_classifier(path: str, device: str = "auto") -> TextClassifier:
@@ -183,11 +187,14 @@ def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
     return TextClassifier(network.to(where).eval(), tokenizer, max_tokens=config["max_tokens"])
 
 
-def translator_for(settings: ModelSettings, model: str | list[str] | None = None) -> Translator:
+def translator_for(
+    settings: ModelSettings, model: str | list[str] | None = None, *, mapped: bool = False
+) -> Translator:
     """Loads the translator that a command's settings describe.
 
     settings: validated settings of the command
     model: path of the model, or paths of an ensemble; None for the model in the settings
+    mapped: whether the weights stay pages of the checkpoint file, which several processes share
     """
     search = getattr(settings, "search", None)
     lexicon = getattr(settings, "lexicon", None)
@@ -201,6 +208,7 @@ def translator_for(settings: ModelSettings, model: str | list[str] | None = None
     return translator(
         settings.model if model is None else model,
         device=settings.device,
+        mapped=mapped,
         search=build.make({"search": search}, "search") if search is not None else None,
         precision=settings.precision,
         lexicon=read_lexicon(lexicon) if lexicon else None,
@@ -230,7 +238,9 @@ def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
     # The shapes are checked before any memory is used.
     ckpt.check_weights(network, saved.weights, saved.path)
     weights = {
-        id(parameter): nn.Parameter(saved.weights[name].to(parameter.dtype, copy=True))
+        id(parameter): nn.Parameter(
+            saved.weights[name].to(parameter.dtype, copy=not saved.is_mapped)
+        )
         for name, parameter in network.named_parameters()
     }
     for module in network.modules():

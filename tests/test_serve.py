@@ -33,7 +33,7 @@ from nmt.pipeline.serve_command import server_of
 from nmt.serving import markup
 from nmt.serving.app import language_of_code
 from nmt.serving.batcher import Batcher
-from nmt.serving.limits import Limits, Pace, Refused
+from nmt.serving.limits import KeyFile, Limits, Pace, Refused
 from nmt.serving.passages import joined, spans
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer.words import words
@@ -567,15 +567,16 @@ def test_a_checkpoint_of_another_kind_is_refused(small_run, classifier, pair, tm
         assert changed(languages=list(pair.values())) == "ok"
 
 
-def test_the_pace_of_each_caller():
+def test_the_pace_of_each_caller(tmp_path):
     pace = Pace(2)
     pace.take("a")
     pace.take("a")
     pace.take("b")
     with pytest.raises(Refused, match="more than 2 requests"):
         pace.take("a")
+    (tmp_path / "keys").write_text("x\n")
     with pytest.raises(Refused, match="api_key: invalid"):
-        Limits(1, 1, 1, 1, 1, keys=["x"]).check_key("é")
+        Limits(1, 1, 1, 1, 1, keys=KeyFile(tmp_path / "keys")).check_key("é")
 
 
 def test_what_is_typed_wrong_is_reported(small_run, classifier, tmp_path):
@@ -788,7 +789,7 @@ def start(*overrides):
         "PYTHONUNBUFFERED": "1",
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "nmt.serve", "port=0", *overrides],
+        [sys.executable, "-m", "nmt.serve", "port=0", "access_log=false", *overrides],
         env=environment,
         text=True,
         stderr=subprocess.PIPE,

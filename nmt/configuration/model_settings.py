@@ -184,7 +184,12 @@ class ServeSettings(ModelSettings):
     wait: NonNegative
     batch: Size
     reload: NonNegative
+    access_log: bool
     log_texts: bool
+    workers: Size
+    drain: NonNegative
+    proxies: list[str] | None = None
+    metrics_key: bool
     search: Group
 
     @property
@@ -216,6 +221,12 @@ class ServeSettings(ModelSettings):
                     len(names) == count > len(set(names)),
                     "names",
                     f"must be unique, got {', '.join(names)}; set names=[a,b]",
+                ),
+                (
+                    self.metrics_key and self.keys is None,
+                    "metrics_key",
+                    "needs keys=FILE",
+                    True,
                 ),
             ),
         ]

@@ -1,30 +1,86 @@
 """Builds the server of nmt.serve: models, limits, and an index of similar sentences."""
 
 import logging
+import os
+import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import torch
+from starlette.types import ASGIApp
+from uvicorn.config import STARTUP_FAILURE
+
 from nmt.configuration.model_settings import ServeSettings
-from nmt.data.lines import find_file, read_lines
+from nmt.data.lines import find_file
+from nmt.foundation import plugins
 from nmt.foundation.errors import UserError
+from nmt.foundation.terminal import set_up_logging
 from nmt.inference.explanations.neighbors import read_index
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator
 from nmt.loading import text_classifier, translator_for
 from nmt.serving.app import Server
 from nmt.serving.http_server import run_server
-from nmt.serving.limits import Limits
+from nmt.serving.limits import KeyFile, Limits
+from nmt.serving.measures import Measures
 from nmt.serving.served_models import Models, ServedModel
 from nmt.storage.checkpoint import read_model
+from nmt.training.memory import keep_freed_memory
+
+log = logging.getLogger("nmt.serve")
+ZONED = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S%z")
+"""Format of the server's log lines, with the time zone."""
 
 
 def serve(settings: ServeSettings) -> None:
     """Runs the server until the process is stopped."""
-    app = server_of(settings).app(origins=settings.origins or [], reload=settings.reload)
+    make_app = partial(application, settings)
+    if settings.workers > 1:
+        # Wrong models are reported once, before any process starts.
+        for path in settings.called.values():
+            read_model(path)
+        make_app = partial(worker_application, settings, plugins.named())
+    run_server(
+        make_app,
+        settings.host,
+        settings.port,
+        workers=settings.workers,
+        proxies=settings.proxies or [],
+    )
+
+
+def worker_application(settings: ServeSettings, permitted: Sequence[str]) -> ASGIApp:
+    """Returns the ASGI application of one of several server processes.
+
+    permitted: names of the packages that `--plugins` permits
+
+    An error for the user ends this process, and with it the server.
+    """
+    set_up_logging()
+    keep_freed_memory()
+    plugins.permit(permitted)
+    torch.set_num_threads(settings.threads or max(1, (os.cpu_count() or 1) // settings.workers))
+    try:
+        return application(settings)
+    except UserError as error:
+        log.error("%s", error)
+        sys.exit(STARTUP_FAILURE)
+
+
+def application(settings: ServeSettings) -> ASGIApp:
+    """Returns the ASGI application with its models. Raises UserError as `server_of` does."""
+    for handler in logging.getLogger("nmt").handlers:
+        if type(handler) is logging.StreamHandler:
+            handler.setFormatter(ZONED)
+    if not settings.access_log:
+        logging.getLogger("nmt.serve.access").setLevel(logging.ERROR)
     if not settings.log_texts:
         # Warnings of nmt.inference quote input sentences.
         logging.getLogger("nmt.inference").setLevel(logging.ERROR)
-    run_server(app, settings.host, settings.port)
+    return server_of(settings).app(
+        origins=settings.origins or [], reload=settings.reload, drain=settings.drain
+    )
 
 
 def server_of(settings: ServeSettings) -> Server:
@@ -40,8 +96,9 @@ def server_of(settings: ServeSettings) -> Server:
         settings.max_open,
         settings.per_minute,
         # Without keys, any client may use the server.
-        _read_keys(settings.keys) if settings.keys else [],
+        KeyFile(find_file(settings.keys)) if settings.keys else None,
     )
+    measures = Measures()
     # A single worker, since one batch uses all CPU threads.
     pool = ThreadPoolExecutor(1, "model")
     models = Models(
@@ -53,24 +110,20 @@ def server_of(settings: ServeSettings) -> Server:
                 pool,
                 wait=settings.wait / 1000,
                 most=settings.batch,
+                measures=measures,
             )
             for name, path in settings.called.items()
         ]
     )
     index = read_index(find_file(settings.index)) if settings.index else None
-    return Server(models, limits, show_texts=settings.log_texts, index=index)
-
-
-def _read_keys(name: str) -> list[str]:
-    """Reads client keys from a file with one key per line.
-
-    Raises UserError if the file contains no keys.
-    """
-    lines = read_lines(find_file(name))
-    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    if not keys:
-        raise UserError(f"keys={name}: contains no keys; write one key per line")
-    return keys
+    return Server(
+        models,
+        limits,
+        measures,
+        show_texts=settings.log_texts,
+        index=index,
+        guard_metrics=settings.metrics_key,
+    )
 
 
 def _loaded(settings: ServeSettings, path: str) -> Translator | TextClassifier:
@@ -80,7 +133,7 @@ def _loaded(settings: ServeSettings, path: str) -> Translator | TextClassifier:
     """
     if read_model(path).meta.get("command") == "classify":
         return text_classifier(path, settings.device)
-    translator = translator_for(settings, path)
+    translator = translator_for(settings, path, mapped=settings.workers > 1)
     columns = translator.tokenizer.columns
     if not columns.plain:
         raise UserError(

@@ -7,8 +7,8 @@ import asyncio
 import contextlib
 import json
 import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,16 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from nmt.foundation.errors import UserError
 from nmt.inference.explanations.neighbors import Index
+from nmt.serving.access_log import AccessLog
 from nmt.serving.answers import labelled, scored, translated
+from nmt.serving.http_server import stopping
 from nmt.serving.insight import contrasted, explained, neighbors
 from nmt.serving.limits import Limits, Pace, Refused
 from nmt.serving.measures import Measures
@@ -32,13 +35,15 @@ from nmt.serving.served_models import Models, ServedModel
 from nmt.serving.specification import specification
 
 log = logging.getLogger("nmt.serve")
-Handler = Callable[[Fields], Awaitable[Any]]
+Handler = Callable[[Fields], Coroutine[Any, Any, Any]]
 """Function that computes the response, a JSON value, from the fields of a POST request."""
 Responder = Callable[[Request], Awaitable[Response]]
 OTHER_TEXTS = ("glossary", "prefix", "required", "forbidden", "translation", "translations")
 """Names of the request fields besides `q` that contain texts, to which the limits apply."""
 BODY_SECONDS = 5.0
 """Seconds within which a request body must arrive, so that slow clients do not block the server."""
+GONE = Refused(499, "the client closed the connection")
+"""Outcome of a request whose client has gone; status 499 as in the logs of nginx."""
 PAGES = Path(__file__).parent
 PAGE_FILES = {
     "/": ("page.html", "text/html"),
@@ -58,31 +63,40 @@ class Server:
 
     models: served translators and classifiers
     limits: request limits
+    measures: metrics of the server
     show_texts: whether to log the texts of requests
     index: index of training sentences for /neighbors; None for no index
+    guard_metrics: whether /metrics needs an API key
     """
 
     def __init__(
         self,
         models: Models,
         limits: Limits,
+        measures: Measures,
         *,
         show_texts: bool = False,
         index: Index | None = None,
+        guard_metrics: bool = False,
     ) -> None:
         self.models = models
         self.limits = limits
         self.show_texts = show_texts
         self.index = index
+        self.guard_metrics = guard_metrics
         self.pace = Pace(limits.per_minute)
-        self.measures = Measures()
+        self.measures = measures
+        self.is_stopping = False
         self._open = 0
 
-    def app(self, *, origins: Sequence[str] = (), reload: float = 0.0) -> Starlette:
+    def app(
+        self, *, origins: Sequence[str] = (), reload: float = 0.0, drain: float = 0.0
+    ) -> ASGIApp:
         """Returns the ASGI application.
 
         origins: origins of other sites whose pages may send requests (CORS)
         reload: seconds between checks for newer checkpoints; 0 disables the checks
+        drain: seconds between SIGTERM, after which /ready answers 503, and the end of the server
         """
         posts: dict[str, Handler] = {
             "/translate": partial(translated, self.models),
@@ -102,6 +116,7 @@ class Server:
         }
         responders: dict[str, Responder] = {
             "/metrics": self._metrics,
+            "/ready": self._ready,
             **{path: partial(_page, *file) for path, file in PAGE_FILES.items()},
             **{path: partial(_value, value) for path, value in gets.items()},
             **{path: partial(self._answer, path, handler) for path, handler in posts.items()},
@@ -109,49 +124,49 @@ class Server:
         cross_origin = Middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"]
         )
-        handlers: Any = {HTTPException: self._http_error, Exception: _server_error}
-        return Starlette(
+        handlers: Any = {HTTPException: _http_error, Exception: _server_error}
+        app = Starlette(
             routes=[
                 Route(
                     path,
-                    partial(self._measured, responder),
+                    partial(self._respond, responder),
                     methods=["POST" if path in posts else "GET"],
                 )
                 for path, responder in responders.items()
             ],
             middleware=[cross_origin] if origins else [],
-            lifespan=partial(self._watching, reload),
+            lifespan=partial(self._running, reload, drain),
             exception_handlers=handlers,
         )
+        return AccessLog(app, self.measures, responders.keys())
 
     @contextlib.asynccontextmanager
-    async def _watching(self, reload: float, _: Starlette) -> AsyncIterator[None]:
-        """Context manager that checks for newer checkpoints every `reload` seconds."""
+    async def _running(self, reload: float, drain: float, _: Starlette) -> AsyncIterator[None]:
+        """Context manager that checks for newer checkpoints, and delays the stop of the server."""
         watcher = asyncio.create_task(self.models.watch(reload))
-        yield
-        watcher.cancel()  # the server stops
+        with stopping(drain, self._begin_stop):
+            yield
+        watcher.cancel()
 
-    async def _measured(self, respond: Responder, request: Request) -> Response:
-        """Returns the response to a request, with errors in LibreTranslate's form.
+    def _begin_stop(self) -> None:
+        self.is_stopping = True
 
-        Counts the request for the metrics, and logs it without texts.
-        """
-        start = time.monotonic()
+    async def _respond(self, responder: Responder, request: Request) -> Response:
+        """Returns the response to a request, with errors in LibreTranslate's form."""
         try:
-            response = await respond(request)
+            response = await responder(request)
         except Refused as refused:
             response = JSONResponse({"error": refused.message}, refused.status)
             if refused.retry_after is not None:
                 response.headers["Retry-After"] = str(refused.retry_after)
-        seconds = time.monotonic() - start
-        path = request.url.path
-        self.measures.count_request(path, response.status_code, seconds)
-        log.debug("%s %s %s in %.3f s", request.method, path, response.status_code, seconds)
+        if self.is_stopping:
+            # The client opens its next connection to another server.
+            response.headers["Connection"] = "close"
         return response
 
     async def _answer(self, path: str, handler: Handler, request: Request) -> Response:
         """Reads a request, checks the limits and returns the response."""
-        key = request.headers.get("authorization", "").removeprefix("Bearer ")
+        key = _key_in_header(request)
         host = request.client.host if request.client else ""
         # A key in the header is checked before the body is read. A key in the body has precedence.
         if key:
@@ -166,21 +181,36 @@ class Server:
         if self.show_texts:
             log.info("request: %s", json.dumps(fields, ensure_ascii=False))
         # Count open requests after reading the body, so that slow clients do not block others.
-        if self._open >= self.limits.open:
-            raise Refused(503, f"server busy: {self._open:,} open requests", retry_after=1)
+        self._check_load()
         self._open += 1
+        self.measures.open.set(self._open)
         try:
             async with asyncio.timeout(self.limits.seconds):
-                return JSONResponse(await handler(fields))
+                return JSONResponse(await _unless_gone(request, handler(fields)))
         except TimeoutError:
             raise Refused(
-                503, f"no result within {self.limits.seconds:g} seconds", retry_after=5
+                503, f"no result within {self.limits.seconds:g} seconds", self._retry_after()
             ) from None
         except (UserError, ValueError) as error:
             # Invalid values and unsatisfiable constraints are errors of the request.
             raise Refused(400, str(error)) from error
         finally:
             self._open -= 1  # also counted after an error
+            self.measures.open.set(self._open)
+
+    def _check_load(self) -> None:
+        """Raises Refused if too many requests are open, or the queue is expected to need more time
+        than a request may take."""
+        expected = self.models.expected_seconds
+        if self._open >= self.limits.open:
+            raise Refused(503, f"server busy: {self._open:,} open requests", self._retry_after())
+        if expected > self.limits.seconds:
+            message = f"server busy: the queue needs {expected:.0f} seconds"
+            raise Refused(503, message, self._retry_after())
+
+    def _retry_after(self) -> int:
+        """Returns the expected seconds until the queue is empty, at least 1."""
+        return max(1, math.ceil(self.models.expected_seconds))
 
     def _check_sizes(self, fields: Fields) -> None:
         """Counts the texts in `q` for the metrics; raises Refused if a field exceeds the limits."""
@@ -263,15 +293,45 @@ class Server:
             {"name": served.name, "labels": True} for served in self.models.classifiers
         ]
 
-    async def _metrics(self, _: Request) -> Response:
-        return Response(self.measures.text(self._open), media_type="text/plain; version=0.0.4")
+    async def _metrics(self, request: Request) -> Response:
+        if self.guard_metrics:
+            self.limits.check_key(_key_in_header(request))
+        return Response(self.measures.text(), media_type="text/plain; version=0.0.4")
 
-    async def _http_error(self, request: Request, error: HTTPException) -> Response:
-        """Returns the response for an unknown path or an unsupported method."""
-        # Unknown paths share one metrics label, because their number is unlimited.
-        path = request.url.path if "endpoint" in request.scope else "other"
-        self.measures.count_request(path, error.status_code, 0.0)
-        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    async def _ready(self, _: Request) -> Response:
+        """Returns status 200 if the server accepts requests, 503 after SIGTERM."""
+        if self.is_stopping:
+            raise Refused(503, "the server stops")
+        return JSONResponse({"status": "ready"})
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    """Returns the response for an unknown path or an unsupported method."""
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+def _key_in_header(request: Request) -> str:
+    return request.headers.get("authorization", "").removeprefix("Bearer ")
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
+    """Returns the result of a coroutine. Cancels it and raises `GONE` if the client disconnects.
+
+    request: request whose body has been read
+    """
+    task = asyncio.create_task(work)
+    # After the body, the next message is the end of the connection.
+    disconnected = asyncio.ensure_future(request.receive())
+    disconnected.add_done_callback(lambda _: task.cancel())
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if disconnected.done():
+            raise GONE from None
+        raise
+    finally:
+        disconnected.cancel()
 
 
 async def _values(request: Request, max_bytes: int) -> Fields:
@@ -298,6 +358,8 @@ async def _values(request: Request, max_bytes: int) -> Fields:
                 body += chunk
                 if len(body) > max_bytes:
                     raise Refused(413, too_large)
+    except ClientDisconnect:
+        raise GONE from None
     except TimeoutError:
         raise Refused(408, f"the body did not arrive within {BODY_SECONDS:g} seconds") from None
     return parse_body(body, content_type)

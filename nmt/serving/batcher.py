@@ -3,6 +3,7 @@ computation of another batch, are computed together.
 """
 
 import asyncio
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -17,6 +18,8 @@ MAX_COST = 1_000_000
 
 The computation time grows with the cost. Other callers wait for the end of a batch.
 """
+SMOOTHING = 0.2
+"""Share of the newest batch in the moving average of the computation time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +38,8 @@ class Batcher(Generic[Item, Result]):
     wait: seconds that the first item waits for further items
     most: maximum number of items in a batch
     size: returns the size of an item; in a batch, no item is much longer than twice the first
+    on_queue: called with the number of waiting items after each change
+    on_batch: called with the number of items of each batch
 
     If a batch fails, each item is computed alone, so that only its caller gets the error. Callers
     take turns, so that a caller with many items does not delay a caller with few items.
@@ -48,14 +53,26 @@ class Batcher(Generic[Item, Result]):
         wait: float,
         most: int,
         size: Callable[[Item], int],
+        on_queue: Callable[[int], None] = lambda count: None,
+        on_batch: Callable[[int], None] = lambda count: None,
     ) -> None:
         self.work = work
         self.wait = wait
         self.most = most
         self.size = size
+        self.on_queue = on_queue
+        self.on_batch = on_batch
         self._pool = pool
+        self._computing = 0  # total size of the items of the current batch
+        self._seconds_per_size = 0.0  # moving average over batches
         self._waiting: list[_Waiting[Item]] = []
         self._running: asyncio.Task[None] | None = None
+
+    @property
+    def expected_seconds(self) -> float:
+        """Expected time until the waiting items are computed, in seconds; 0 before any batch."""
+        waiting = sum(entry.size for entry in self._waiting if not entry.result.done())
+        return self._seconds_per_size * (waiting + self._computing)
 
     async def do(self, items: Sequence[Item]) -> list[Result]:
         """Returns the results of the items in order. Raises the error of `work` if an item fails.
@@ -70,6 +87,7 @@ class Batcher(Generic[Item, Result]):
             for turn, item in enumerate(items, start)
         ]
         self._waiting += waiting
+        self.on_queue(len(self._waiting))
         # A single task computes batches until no item waits.
         if self._running is None:
             self._running = loop.create_task(self._run())
@@ -78,6 +96,8 @@ class Batcher(Generic[Item, Result]):
         finally:
             for entry in waiting:
                 entry.result.cancel()  # cancelling has no effect on finished futures
+            self._waiting = [entry for entry in self._waiting if not entry.result.done()]
+            self.on_queue(len(self._waiting))
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -85,7 +105,11 @@ class Batcher(Generic[Item, Result]):
             await asyncio.sleep(self.wait)
             while batch := self._next_batch():
                 items = [waiting.item for waiting in batch]
+                self.on_batch(len(batch))
+                self._computing = sum(waiting.size for waiting in batch)
+                start = time.monotonic()
                 results = await loop.run_in_executor(self._pool, self._results, items)
+                self._learn_speed(time.monotonic() - start)
                 # The result of a disconnected client is dropped.
                 for waiting, result in zip(batch, results, strict=True):
                     if waiting.result.done():
@@ -96,6 +120,13 @@ class Batcher(Generic[Item, Result]):
                         waiting.result.set_result(result)
         finally:
             self._running = None
+            self._computing = 0
+
+    def _learn_speed(self, seconds: float) -> None:
+        """Updates the computation time per size after a batch that took some seconds."""
+        latest = seconds / max(1, self._computing)
+        change = SMOOTHING if self._seconds_per_size else 1.0
+        self._seconds_per_size += change * (latest - self._seconds_per_size)
 
     def _next_batch(self) -> list[_Waiting[Item]]:
         """Returns the next batch: items of all callers in turn, with sizes similar to the first
@@ -112,6 +143,7 @@ class Batcher(Generic[Item, Result]):
         batch = similar[:count]
         # items of disconnected callers are dropped
         self._waiting = [entry for entry in live if entry not in batch]
+        self.on_queue(len(self._waiting))
         return batch
 
     def _results(self, items: list[Item]) -> Sequence[Result | Exception]:

@@ -1,11 +1,21 @@
-"""Runs uvicorn as HTTP server, with a listening socket and signal handlers of its own."""
+"""Runs uvicorn as HTTP server, in one process or in several that share the listening socket."""
 
+import asyncio
+import contextlib
 import logging
+import multiprocessing
+import os
 import signal
 import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
 
 from nmt.foundation.errors import UserError
 
@@ -14,17 +24,75 @@ BACKLOG = 128
 """Maximum number of connections that wait to be accepted."""
 SHUTDOWN_SECONDS = 60
 """Seconds that the server has to answer open requests after SIGTERM or Ctrl-C."""
+START_SECONDS = 120
+"""Seconds that a server process has to import its packages and to answer its supervisor."""
+ONCE = 10**9
+"""Seconds between two calls of uvicorn's `callback_notify`; the first call follows the start."""
 
 
-def run_server(app: ASGIApp, host: str, port: int) -> None:
+class Supervisor(Multiprocess):
+    """Supervisor of server processes: starts them, replaces dead ones, and passes on SIGTERM."""
+
+    def terminate_all(self) -> None:
+        # An open socket without a server process would accept connections and never answer them.
+        for listener in self.sockets:
+            listener.close()
+        super().terminate_all()
+
+
+def run_server(
+    make_app: Callable[[], ASGIApp],
+    host: str,
+    port: int,
+    *,
+    workers: int = 1,
+    proxies: Sequence[str] = (),
+) -> None:
     """Serves HTTP requests until SIGTERM or Ctrl-C.
 
-    app: ASGI application that answers the requests
+    make_app: returns the ASGI application; every process calls it once
     host: IPv4 or IPv6 address to listen on
     port: port number; 0 chooses a free port
+    workers: number of processes; with several, `make_app` must be picklable and must not raise
+    proxies: addresses or networks of proxies whose forwarding headers are used
 
-    Raises UserError if the address cannot be used.
+    Raises UserError if the address cannot be used. Exits with status 1 if a process cannot start.
     """
+    config = uvicorn.Config(
+        make_app,
+        factory=True,
+        workers=workers,
+        backlog=BACKLOG,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        timeout_worker_healthcheck=START_SECONDS,
+        timeout_notify=ONCE,
+    )
+    if workers == 1:
+        config.load()  # a model that cannot be loaded is reported before the socket is bound
+    listener = _bound(host, port)
+    config.callback_notify = partial(_announce, host, listener.getsockname()[1], workers)
+    if workers > 1:
+        # Directory in which prometheus-client adds up the metrics of all processes.
+        with tempfile.TemporaryDirectory(prefix="nmt-metrics-") as folder:
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+            supervisor = Supervisor(config, [listener])
+            supervisor.run()
+        if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
+            raise SystemExit(1)
+        return
+    # uvicorn raises the signal again after the last response. Ignoring it gives exit status 0.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Returns a socket that is bound to an address. uvicorn starts to listen when it is ready."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -34,17 +102,52 @@ def run_server(app: ASGIApp, host: str, port: int) -> None:
         raise UserError(
             f"host={host} port={port}: {error.strerror or error}; choose another host or port"
         ) from error
-    listener.listen(BACKLOG)
+    return listener
+
+
+async def _announce(host: str, port: int, workers: int) -> None:
+    """Logs the address of the server when it accepts connections."""
+    process = f"process {os.getpid()} " if workers > 1 else ""
     shown_host = f"[{host}]" if ":" in host else host
-    log.info("listening on http://%s:%s", shown_host, listener.getsockname()[1])
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-    )
-    # uvicorn raises the signal again after the last response. Ignoring it gives exit status 0.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
-    uvicorn.Server(config).run(sockets=[listener])
+    log.info("%slistening on http://%s:%s", process, shown_host, port)
+
+
+@contextlib.contextmanager
+def stopping(seconds: float, begin: Callable[[], None]) -> Iterator[None]:
+    """Context manager in which SIGTERM, or the end of the supervisor, stops the server with a
+    delay.
+
+    seconds: seconds between SIGTERM and the closing of the listening socket
+    begin: called at SIGTERM, before the delay
+
+    Has no effect outside of the main thread, which receives no signals.
+    """
+    stop = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or not callable(stop):
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def terminate(number: int) -> None:
+        begin()
+        loop.call_later(seconds, stop, number, None)
+
+    loop.add_signal_handler(signal.SIGTERM, terminate, signal.SIGTERM)
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None:
+        # Without its supervisor, a process would serve on after the service is stopped.
+        orphaned = asyncio.create_task(_readable(supervisor.sentinel))
+        orphaned.add_done_callback(lambda _: terminate(signal.SIGTERM))
+    yield
+    loop.remove_signal_handler(signal.SIGTERM)
+
+
+async def _readable(file: int) -> None:
+    """Waits until a file descriptor can be read or is closed by the other side."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(file, ready.set_result, None)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(file)

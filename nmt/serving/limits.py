@@ -1,12 +1,18 @@
 """Request limits of the server: request sizes, open requests, request rates and API keys."""
 
 import hmac
+import logging
 import math
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from nmt.data.lines import read_lines
+from nmt.foundation.errors import UserError
+
+log = logging.getLogger(__name__)
 MINUTE = 60
 """Seconds in a minute, the period of the rate limit."""
 MAX_CALLERS = 10_000
@@ -37,7 +43,7 @@ class Limits:
     seconds: maximum time until the response, in seconds
     open: maximum number of requests in progress
     per_minute: maximum number of requests per caller and minute; 0 disables the limit
-    keys: valid API keys; an empty list accepts requests without a key
+    keys: file with the valid API keys; None accepts requests without a key
     """
 
     characters: int
@@ -46,7 +52,7 @@ class Limits:
     seconds: float
     open: int
     per_minute: int = 0
-    keys: Sequence[str] = ()
+    keys: "KeyFile | None" = None
 
     def check_texts(self, texts: Sequence[str], name: str = "q") -> None:
         """Raises Refused if a field has too many texts or characters.
@@ -64,13 +70,58 @@ class Limits:
 
     def check_key(self, key: str) -> None:
         """Raises Refused for an invalid API key; the comparison takes constant time."""
+        if self.keys is None:
+            return
         encoded = key.encode("utf-8", "replace")
         # A list instead of a generator, so that a match does not end the comparison early
-        matches = [hmac.compare_digest(encoded, valid.encode()) for valid in self.keys]
-        if self.keys and not any(matches):
+        matches = [hmac.compare_digest(encoded, valid.encode()) for valid in self.keys.current()]
+        if not any(matches):
             raise Refused(
                 403, "api_key: invalid" if key else "api_key: missing; this server needs one"
             )
+
+
+class KeyFile:
+    """File of API keys, one per line, which is read again when it changes. Lines that begin with #
+    are comments.
+
+    path: path of the file
+
+    Raises UserError if the file cannot be read or contains no keys.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stamp = file_stamp(path)
+        self._keys = self._read()
+
+    def current(self) -> Sequence[str]:
+        """Returns the keys in the file; the previous keys while the file is missing or empty."""
+        stamp = file_stamp(self.path)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._keys = self._read()
+                log.info("keys=%s: read %d keys", self.path, len(self._keys))
+            except (OSError, UserError) as error:
+                log.error("%s; the previous keys stay valid", error)
+        return self._keys
+
+    def _read(self) -> Sequence[str]:
+        lines = [line.strip() for line in read_lines(self.path)]
+        keys = [line for line in lines if line and not line.startswith("#")]
+        if not keys:
+            raise UserError(f"keys={self.path}: contains no keys; write one key per line")
+        return keys
+
+
+def file_stamp(path: Path) -> tuple[int, int, int] | None:
+    """Returns the inode, modification time and size of a file; None if it is not found."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 class Pace:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from nmt.foundation.errors import UserError
@@ -14,7 +14,8 @@ from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translation import Constraint, Translation
 from nmt.inference.translator import Translator
 from nmt.serving.batcher import Batcher
-from nmt.serving.limits import Refused
+from nmt.serving.limits import Refused, file_stamp
+from nmt.serving.measures import Measures
 from nmt.storage.checkpoint import HUB, find_checkpoint
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class ServedModel(Generic[Model]):
     pool: executor with the thread that computes
     wait: seconds that a batch waits for further sentences
     most: maximum number of sentences in a batch
+    measures: metrics of the server
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class ServedModel(Generic[Model]):
         *,
         wait: float,
         most: int,
+        measures: Measures,
     ) -> None:
         self.name = name
         self.path = path
@@ -67,12 +70,15 @@ class ServedModel(Generic[Model]):
         self.status = "ok"
         self._load: Callable[[str], Model] = load
         self._stamp = _stamp(path)
+        self._reloads = partial(measures.reloads.labels, name)
         self.batcher: Batcher[SentenceRequest, Translation] = Batcher(
             self.translate_batch,
             pool,
             wait=wait,
             most=most,
             size=lambda request: len(request.sentence),
+            on_queue=measures.queue.labels(name).set,
+            on_batch=measures.batches.labels(name).observe,
         )
 
     def translate_batch(self, requests: list[SentenceRequest]) -> list[Translation]:
@@ -117,10 +123,12 @@ class ServedModel(Generic[Model]):
             self.status = (
                 "the newer checkpoint cannot be used; the previous checkpoint stays in use"
             )
+            self._reloads("refused").inc()
             log.error("%s: %s: %s", self.name, self.status, error)
             return
         self.model = model
         self.status = "ok"
+        self._reloads("loaded").inc()
         log.info("%s: loaded a newer checkpoint", self.name)
 
 
@@ -141,6 +149,12 @@ class Models:
         self.classifiers: list[ServedModel[TextClassifier]] = [
             served for served in models if isinstance(served.model, TextClassifier)
         ]
+
+    @property
+    def expected_seconds(self) -> float:
+        """Expected time until all waiting sentences are translated, in seconds."""
+        # One thread computes for all models.
+        return sum(served.batcher.expected_seconds for served in self.all)
 
     @property
     def languages(self) -> Mapping[str, list[str]]:
@@ -215,7 +229,6 @@ class Models:
 def _stamp(path: str) -> tuple[int, int, int] | None:
     """Returns the inode, modification time and size of a checkpoint file; None if not found."""
     try:
-        status = Path(find_checkpoint(path)).stat()
-    except (OSError, UserError):
+        return file_stamp(find_checkpoint(path))
+    except UserError:
         return None
-    return status.st_ino, status.st_mtime_ns, status.st_size

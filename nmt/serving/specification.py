@@ -10,6 +10,7 @@ GETS = {
     "/languages": "Source languages, each with its target languages",
     "/models": "Names, languages and capabilities of the models",
     "/health": "Status of the server and of each model",
+    "/ready": "Whether the server accepts requests",
     "/frontend/settings": "Settings in the form of LibreTranslate's web page",
 }
 """Summary of each URL path that accepts GET requests, for the OpenAPI document."""
@@ -42,10 +43,14 @@ def specification(limits: Limits) -> Schema:
         }
     for path, summary in GETS.items():
         responses = {"200": _response("success", {"type": ["object", "array"]})}
+        if path == "/ready":
+            responses["503"] = errors["503"]
         paths[path] = {"get": {"summary": summary, "responses": responses}}
     description = "LibreTranslate's API with additional fields and paths"
     info = {"title": "nmt", "version": nmt.__version__, "description": description}
-    return {"openapi": "3.1.0", "info": info, "paths": paths}
+    # The address of the server is relative to the address of the document, also behind a prefix.
+    servers = [{"url": "."}]
+    return {"openapi": "3.1.0", "info": info, "servers": servers, "paths": paths}
 
 
 def _response(description: str, schema: Schema) -> Schema:

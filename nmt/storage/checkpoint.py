@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load, load_file, save
 from torch import Tensor, nn
 
 from nmt.foundation.errors import UserError, first_line
@@ -46,11 +46,13 @@ class Checkpoint:
     meta: JSON values of the header
     tensors: weights and other tensors, by name
     path: path of the checkpoint file
+    is_mapped: whether the tensors are pages of the file, which all processes share
     """
 
     meta: dict[str, Any]
     tensors: dict[str, Tensor]
     path: Path
+    is_mapped: bool = False
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """Returns the tensors named `prefix/NAME`, by NAME."""
@@ -134,34 +136,41 @@ def _downloaded(model: str, key: str) -> Path:
         raise UserError(f"{key}={model}: cannot be downloaded from the hub ({reason})") from error
 
 
-def read_model(model: str, key: str = "model", command: str | None = None) -> Checkpoint:
+def read_model(
+    model: str, key: str = "model", command: str | None = None, mapped: bool = False
+) -> Checkpoint:
     """Finds and reads the checkpoint of a model.
 
     model: run folder, checkpoint file or name on the hub, as in `find_checkpoint`
     key: key of the setting that contains the model, for messages
     command: command that must have trained the model, `train` or `classify`; None for any command
+    mapped: whether to map the file into memory, as in `read`
 
     Raises UserError if the checkpoint is missing or invalid, or another command has trained it.
     """
-    checkpoint = read(find_checkpoint(model, key))
+    checkpoint = read(find_checkpoint(model, key), mapped=mapped)
     if command is not None:
         check_kind(checkpoint, command)
     return checkpoint
 
 
-def read(path: Path, key: str = "") -> Checkpoint:
+def read(path: Path, key: str = "", mapped: bool = False) -> Checkpoint:
     """Reads a checkpoint file and converts its content to the current format.
 
     path: path of the checkpoint file
     key: key of the setting that contains the path, for messages
+    mapped: whether to map the file into memory instead of reading it, so that several processes
+        share its pages; the file may then be replaced, but not overwritten
 
     Raises UserError if the file is missing, damaged, not a checkpoint, or of a newer version.
     """
     # The file is opened only once, because a training may replace it meanwhile.
     place = _place(path, key)
     try:
-        data = path.read_bytes()
-        tensors = load(data)
+        with path.open("rb") as file:
+            data = file.read()
+            # The path of the descriptor names the same file after a replacement.
+            tensors = load_file(f"/dev/fd/{file.fileno()}") if mapped else load(data)
         # size of the JSON header, as safetensors defines it
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length]).get("__metadata__", {})
@@ -180,7 +189,7 @@ def read(path: Path, key: str = "") -> Checkpoint:
     if not _is_intact(header["nmt"], version, tensors):
         raise UserError(f"{place}: damaged (wrong checksum)")
     meta.pop("checksum", None)
-    return Checkpoint(meta=upgraded(meta, version), tensors=tensors, path=path)
+    return Checkpoint(upgraded(meta, version), tensors, path, is_mapped=mapped)
 
 
 def _place(path: Path, key: str) -> str:
