@@ -8,6 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import pictures
 import pytest
 from commands import ROOT
 
@@ -175,3 +176,19 @@ def test_the_table_of_keys_is_current():
     import keys
 
     assert (ROOT / "conf/keys.md").read_text("utf-8") == keys.text(), "run: python scripts/keys.py"
+
+
+@pytest.mark.parametrize("picture", sorted(pictures.SOURCES))
+def test_pictures_show_the_pages_of_today(picture):
+    """The code that a picture shows is that of its drawing."""
+    command = f"python scripts/pictures.py {picture} RUN_DIR"
+    assert pictures.recorded().get(picture) == pictures.sources_hash(picture), (
+        f".assets/{picture} shows an older page or map: draw it again by `{command}`. If the "
+        f"change is not visible in it: `python scripts/pictures.py --keep {picture}`"
+    )
+
+
+def test_the_hash_of_a_picture_ignores_comments():
+    before = 'def f(x):\n    """Doc."""\n    # why\n    return x\n'
+    assert pictures.code(before) == pictures.code("def f(x):\n    return x\n")
+    assert pictures.code(before) != pictures.code("def f(x):\n    return -x\n")
