@@ -107,5 +107,5 @@ def test_what_people_have_set_stays(monkeypatch):
     keep_few_products()
     assert (os.environ["LRU_CACHE_CAPACITY"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) == (
         "7",
-        "128",
+        "32",
     )

@@ -20,7 +20,7 @@ OFTEN = 5
 frequent returns cost time, because the system zeroes memory pages before they are used again."""
 
 
-def keep_few_products(count: int = 128) -> None:
+def keep_few_products(count: int = 32) -> None:
     """Limits the caches of prepared bfloat16 matrix multiplications to `count` entries. The
     function must be called before the first multiplication.
 
