@@ -105,6 +105,22 @@ def test_one_process_continues_what_several_began(small_run, text, tmp_path):
     assert not (tmp_path / "two.parts").exists()
 
 
+def test_jobs_without_a_connection(small_run, text, tmp_path):
+    """Three jobs of an array write one folder in any order; only the last one finds it complete."""
+    run("translate", *work(small_run, text, tmp_path / "one"))
+    words = work(small_run, text, f"{tmp_path}/parts/")
+    for job in ("2/3", "3/3", "1/3"):
+        assert not (tmp_path / "parts" / "_SUCCESS").exists()
+        result = run("translate", *words, f"job={job}")
+        assert result.returncode == 0, result.stderr.decode()
+    assert (tmp_path / "parts" / "_SUCCESS").exists()
+    parts = sorted((tmp_path / "parts").glob("part-*"))
+    assert b"".join(part.read_bytes() for part in parts) == (tmp_path / "one").read_bytes()
+    for job in ("0/3", "4/3", "a/b"):
+        failed(run("translate", *words, f"job={job}"), "must be K/N with 1 <= K <= N")
+    failed(run("translate", *work(small_run, text, "out"), "job=1/3"), "set output=FOLDER/")
+
+
 @pytest.mark.parametrize("change", [{"method": "hmm"}, {"attention_map": "a.html"}])
 def test_what_an_alignment_cannot_divide(small_run, text, tmp_path, change):
     settings = {"source": text, "target": text, "output": f"{tmp_path}/parts/"} | change
@@ -186,7 +202,7 @@ def test_blocks_of_a_long_input(tmp_path):
         folder = tmp_path / str(lines)
         folder.mkdir()
         chunks = [range(start, min(start + 4, lines)) for start in range(0, lines, 4)]
-        sink = shared_output.PartsSink(folder, len(chunks), size, ALONE)
+        sink = shared_output.PartsSink(folder, len(chunks), size, ALONE, shared_output.Job())
         for chunk in sink.own(chunks):
             sink.write([str(number) for number in chunk])
         written = "".join(part.read_text() for part in sink.parts)

@@ -17,6 +17,7 @@ from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Count, NonNegative, Positive, Range, Size
 from nmt.inference.model_step import Averaging
 from nmt.inference.output_formats import ONE_BEST, FormatName
+from nmt.inference.shared_output import WHOLE, Job, parse_job
 from nmt.inference.word_alignment import Symmetrization
 from nmt.model.layers.packed import GenerationPrecision
 from nmt.tokenizer.words import Units
@@ -109,7 +110,15 @@ class TranslateSettings(EnsembleSettings):
     attention_map: str | None = None
     units: Units = "word"
     compare: Models | None = None
+    job: str | None = None
+    launcher: Literal["ray"] | None = None
+    jobs: Size = 1
     search: Group
+
+    @property
+    def share(self) -> Job:
+        """Share of the work that this process does, as set by `job`."""
+        return parse_job(self.job or "1/1") or WHOLE
 
     def conflicts(self) -> Iterable[ConfigError]:
         only_best = "must be 1 unless format=jsonl or format=moses"
@@ -119,6 +128,7 @@ class TranslateSettings(EnsembleSettings):
             *super().conflicts(),
             *self._search(self.search, only_best if self.format in ONE_BEST else None),
             *map_name("attention_map", self.attention_map),
+            *self._job_conflicts(),
             *broken(
                 (
                     compared and not self.attention_map,
@@ -156,8 +166,33 @@ class TranslateSettings(EnsembleSettings):
             ),
         ]
 
+    def _job_conflicts(self) -> Iterable[ConfigError]:
+        """Returns errors for settings of jobs that share the work."""
+        return broken(
+            (
+                self.job and not parse_job(self.job),
+                "job",
+                "must be K/N with 1 <= K <= N, for example 1/8",
+                self.job,
+            ),
+            (
+                self.job and not str(self.output).endswith("/"),
+                "job",
+                "writes some of the parts of a folder; set output=FOLDER/",
+                self.job,
+            ),
+            (
+                self.launcher and (self.job or not (self.input and self.output)),
+                "launcher",
+                "needs input=FILE and output=FILE or FOLDER/, without job",
+                self.launcher,
+            ),
+        )
+
     def idle(self) -> dict[str, str]:
         reasons = super().idle()
+        if not self.launcher:
+            reasons["jobs"] = "only launcher=ray starts jobs"
         if not self.attention_map and self.format not in ("jsonl", "pharaoh"):
             reasons["units"] = (
                 "only attention_map=FILE.html, format=jsonl and format=pharaoh output alignments"

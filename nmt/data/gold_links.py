@@ -31,7 +31,7 @@ class GoldLinks:
     possible: Links
 
 
-def read_gold_links(key: str, name: str, source: Path, count: int) -> list[GoldLinks]:
+def read_gold_links(key: str, name: str, source: object, count: int) -> list[GoldLinks]:
     """Reads the gold links of each sentence pair.
 
     key: setting that names the file, for messages

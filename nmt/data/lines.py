@@ -283,24 +283,13 @@ def decode_line(line: bytes, number: int, name: str, errors: Errors = "strict") 
         ) from error
 
 
-def check_aligned(first: Path, first_lines: int, second: Path, second_lines: int) -> None:
+def check_aligned(first: object, first_lines: int, second: object, second_lines: int) -> None:
     """Raises UserError if two parallel files have different numbers of lines."""
     if first_lines != second_lines:
         raise UserError(
             f"{first} and {second}: not aligned, {first_lines:,} and {second_lines:,} lines. "
             "Line n of one file must be the translation of line n of the other"
         )
-
-
-def count_aligned(source: Path, target: Path, errors: Errors = "strict") -> int:
-    """Returns the number of lines of two parallel files.
-
-    Raises UserError if the numbers of lines differ, or if a line is invalid.
-    """
-    target_count = sum(1 for _ in stream_lines(target, errors))
-    count = sum(1 for _ in stream_lines(source, errors))
-    check_aligned(source, count, target, target_count)
-    return count
 
 
 def read_aligned(*names: str) -> list[list[str]]:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from nmt.data.gold_links import GoldLinks, read_gold_links
-from nmt.data.lines import count_aligned, find_file, read_aligned, read_lines, stream_lines
+from nmt.data.lines import find_file, read_aligned, read_lines
 from nmt.data.links import Links, write_links
 from nmt.data.word_aligner import AlignerName, WordAligner
 from nmt.data.word_vectors import nearest, read_vectors
@@ -22,6 +22,7 @@ from nmt.foundation.progress import Progress
 from nmt.foundation.ranks import Ranks
 from nmt.inference.input_lines import CHUNK
 from nmt.inference.shared_output import in_parts, sink_of
+from nmt.inference.text_input import count_aligned, find_input
 from nmt.inference.translator import ProgressCallback, Translator, no_progress
 from nmt.inference.word_alignment import (
     Symmetrization,
@@ -125,10 +126,11 @@ def align_files(
     for setting in (aligner.needs_all, attention_map and f"attention_map={attention_map}"):
         if setting and in_parts(ranks, output):
             raise UserError(f"{setting}: needs a single process and an output file or stdout")
-    files = find_file(source), find_file(target)
-    count = count_aligned(*files)
-    gold_links = read_gold_links("gold", gold, files[0], count) if gold else []
-    pairs = map(AlignedPair, *map(stream_lines, files), gold_links or itertools.repeat(None))
+    texts = find_input(source), find_input(target)
+    count = count_aligned(*texts)
+    gold_links = read_gold_links("gold", gold, texts[0], count) if gold else []
+    lines = [text.lines() for text in texts]
+    pairs = map(AlignedPair, *lines, gold_links or itertools.repeat(None))
     size = count if aligner.needs_all else CHUNK
     drawn: list[AttentionMap] = []
     step = Progress("aligning", count // ranks.count, "pairs")

@@ -18,7 +18,7 @@ from nmt.inference.output_formats import FormatName, details_needed
 from nmt.inference.output_formats import lines as formatted
 from nmt.inference.output_sinks import OnFailure, StreamSink, is_complete
 from nmt.inference.prompt import at_terminal
-from nmt.inference.shared_output import in_parts, sink_of
+from nmt.inference.shared_output import Job, in_parts, sink_of
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator, no_progress
 from nmt.tokenizer.columns import Columns
@@ -36,6 +36,7 @@ def translate_file(
     output: str | None,
     work: Mapping[str, str],
     resume: bool,
+    job: Job,
     format: FormatName,
     units: Units,
     model: Sequence[str],
@@ -46,7 +47,7 @@ def translate_file(
 
     load: function that returns the translator for a path in `compare`, or the main one for None
     source: input lines
-    ranks: processes (ranks) that share the work
+    ranks, job: processes (ranks) that share the work; share of the blocks of unconnected processes
     output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
     resume: whether to continue an interrupted output file
@@ -62,17 +63,16 @@ def translate_file(
     if resume and is_complete(str(output), source.count, format == "moses"):
         return
     on_failure: OnFailure = "keep" if source.is_stdin else "resume"
-    with sink_of(ranks, output, source.count, work, resume, on_failure) as sink:
+    with sink_of(ranks, output, source.count, work, resume, on_failure, job) as sink:
         translator = load(None)
         source.require(partial(_check_line, translator.tokenizer.columns))
         compared = {path: load(path) for path in compare}
         _check_models(translator, compared, format, attention_map)
         to_terminal = output is None and _is_terminal(sys.stdout)
         if to_terminal and _is_dialogue(source) and format == "text" and not attention_map:
-            at_terminal(translator, units)
-            return
+            return at_terminal(translator, units)
         earlier = sink.finished_lines
-        total = 0 if to_terminal else (source.count - earlier) // ranks.count
+        total = 0 if to_terminal else (source.count - earlier) // (ranks.count * job.count)
         began = time.monotonic()
         lines = _translate(translator, source, sink, format, units, total, bool(attention_map))
     _log_end(source, sink, earlier, time.monotonic() - began, output)

@@ -6,18 +6,16 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from nmt.data.lines import (
     BOM,
     LONE_SURROGATE,
     Errors,
     decode_line,
-    find_file,
     has_surrogate,
-    stream_lines,
 )
 from nmt.foundation.errors import UserError
+from nmt.inference.text_input import TextInput, find_input
 from nmt.inference.translation import Constraint
 
 CHUNK = 2000
@@ -25,6 +23,9 @@ CHUNK = 2000
 output."""
 READ_BYTES = 1 << 16
 """Maximum number of bytes per read of stdin."""
+LONGEST_LINE = 1 << 24
+"""Maximum number of bytes of a line of stdin, far above any sentence; an endless line is an error
+instead of filling the memory."""
 
 LineCheck = Callable[[str], object]
 """Type of functions that raise UserError for an input line that the model cannot read."""
@@ -47,7 +48,7 @@ class InputChunk:
 class InputLines:
     """Input lines of a file, or of stdin as they arrive.
 
-    name: path of the file; None or "-" reads stdin
+    name: file, folder or address, as in `find_input`; None or "-" reads stdin
     errors: handling of bytes that are not UTF-8, as in `bytes.decode`
     prefix: file with the required beginning of each line's translation; None for no prefixes
     constraints: JSONL file with the constraints on each line's translation; None for no constraints
@@ -71,18 +72,18 @@ class InputLines:
         self.count = 0
         self.characters = 0
         self._check: LineCheck = str
-        self._file = None if name is None or name == "-" else find_file(name)
+        self._file = None if name is None or name == "-" else find_input(name)
         parsers = ((prefix, _parse_prefix), (constraints, _parse_constraint))
         self._constraint_files = [
-            (find_file(file), parse) for file, parse in parsers if file is not None
+            (find_input(file), parse) for file, parse in parsers if file is not None
         ]
         if self._file is None:
             return
-        for line in stream_lines(self._file, errors):
+        for line in self._file.lines(errors):
             self.count += 1
             self.characters += len(line)
         for file, _ in self._constraint_files:
-            count = self._count_lines(file)
+            count = sum(1 for _ in file.lines(errors))
             if count != self.count:
                 raise UserError(
                     f"{file}: has {count:,} lines, but {self._file} has {self.count:,}; "
@@ -103,7 +104,7 @@ class InputLines:
         """
         self._check = check
         if self._file is not None:
-            for number, line in enumerate(stream_lines(self._file, self.errors), 1):
+            for number, line in enumerate(self._file.lines(self.errors), 1):
                 _apply(check, line, f"{self._file}, line {number:,}")
 
     def chunks(self, skip: int = 0) -> Iterator[InputChunk]:
@@ -113,15 +114,12 @@ class InputLines:
                 yield InputChunk(skip, chunk, None)
                 skip += len(chunk)
             return
-        lines = itertools.islice(stream_lines(self._file, self.errors), skip, None)
+        lines = itertools.islice(self._file.lines(self.errors), skip, None)
         constraints = itertools.islice(self._constraints(), skip, None)
         while chunk := list(itertools.islice(lines, CHUNK)):
             chunk_constraints = list(itertools.islice(constraints, len(chunk)))
             yield InputChunk(skip, chunk, chunk_constraints if self._constraint_files else None)
             skip += len(chunk)
-
-    def _count_lines(self, file: Path) -> int:
-        return sum(1 for _ in stream_lines(file, self.errors))
 
     def _constraints(self) -> Iterator[Constraint]:
         """Yields the constraint on each line's translation, combined from the prefix file and the
@@ -143,8 +141,10 @@ class InputLines:
                 ),
             )
 
-    def _parsed(self, file: Path, parse: Callable[[str, str], Constraint]) -> Iterator[Constraint]:
-        for number, line in enumerate(stream_lines(file, self.errors), 1):
+    def _parsed(
+        self, file: TextInput, parse: Callable[[str, str], Constraint]
+    ) -> Iterator[Constraint]:
+        for number, line in enumerate(file.lines(self.errors), 1):
             yield parse(line, f"{file}, line {number:,}")
 
 
@@ -229,3 +229,8 @@ def _stdin_lines() -> Iterator[list[bytes]]:
             yield [incomplete] if incomplete else []
             return
         yield lines
+        if len(incomplete) > LONGEST_LINE:
+            raise UserError(
+                f"input=stdin: a line has more than {LONGEST_LINE:,} bytes, must be text with "
+                "newlines"
+            )

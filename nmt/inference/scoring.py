@@ -6,16 +6,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Literal
 
-from nmt.data.lines import Errors, count_aligned, find_file, stream_lines
+from nmt.data.lines import Errors
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranks import Ranks
 from nmt.inference.input_lines import CHUNK
 from nmt.inference.output_formats import decoding_record
 from nmt.inference.shared_output import sink_of
+from nmt.inference.text_input import TextInput, count_aligned, find_input
 from nmt.inference.translation import ForcedDecoding, perplexity
 from nmt.inference.translator import Translator
 from nmt.tokenizer import Tokenizer
@@ -76,11 +76,11 @@ def score_files(
 
     Raises UserError if the files do not match, e.g. differ in their number of lines.
     """
-    files = find_file(source), find_file(str(target or nbest))
+    texts = find_input(source), find_input(str(target or nbest))
     pairs_of = _aligned if target else _of_list
     # A first pass reports errors in the files before any output is written.
-    count = sum(1 for _ in pairs_of(*files, errors))
-    pairs = pairs_of(*files, errors)
+    count = sum(1 for _ in pairs_of(*texts, errors))
+    pairs = pairs_of(*texts, errors)
     translator = load()
     chunks = iter(lambda: list(islice(pairs, CHUNK)), [])
     step = Progress("scoring", count // ranks.count, "lines")
@@ -117,38 +117,39 @@ def _line(
     return json.dumps(decoding_record(tokenizer, target, result), ensure_ascii=False)
 
 
-def _aligned(source: Path, target: Path, errors: Errors) -> Iterator[ScoredPair]:
+def _aligned(source: TextInput, target: TextInput, errors: Errors) -> Iterator[ScoredPair]:
     """Yields the sentence pairs of two files. Raises UserError if the numbers of lines
     differ."""
     count_aligned(source, target, errors)
-    lines = (stream_lines(file, errors) for file in (source, target))
-    yield from map(ScoredPair, *lines)
+    yield from map(ScoredPair, source.lines(errors), target.lines(errors))
 
 
-def _of_list(source: Path, nbest: Path, errors: Errors) -> Iterator[ScoredPair]:
+def _of_list(source: TextInput, nbest: TextInput, errors: Errors) -> Iterator[ScoredPair]:
     """Yields the hypotheses of an n-best list, each with its source sentence.
 
     Raises UserError if the list is empty, or its sentence numbers do not ascend.
     """
-    sentences = list(stream_lines(source, errors))
-    last_number = 0
+    sentences = enumerate(source.lines(errors))
+    last_number = -1
     line_number = 0
-    for line_number, line in enumerate(stream_lines(nbest, errors), 1):
+    for line_number, line in enumerate(nbest.lines(errors), 1):
         place = f"{nbest}, line {line_number:,}"
         fields = NBEST_LINE.fullmatch(line)
         if fields is None:
             raise UserError(f"{place}: expected `number ||| translation ||| features [||| score]`")
         number = int(fields["number"])
-        if number >= len(sentences):
-            problem = f"but {source} has only {len(sentences):,} lines, counted from 0"
-            raise UserError(f"{place}: sentence {number}, {problem}")
         if number < last_number:
             raise UserError(
                 f"{place}: sentence {number} after sentence {last_number}; "
                 "sort the n-best list by sentence number"
             )
-        last_number = number
+        while last_number < number:
+            try:
+                last_number, sentence = next(sentences)
+            except StopIteration:
+                problem = f"but {source} has only {last_number + 1:,} lines, counted from 0"
+                raise UserError(f"{place}: sentence {number}, {problem}") from None
         entry = f"{number} ||| {fields['text']} ||| {fields['features']}"
-        yield ScoredPair(sentences[number], fields["text"], entry)
+        yield ScoredPair(sentence, fields["text"], entry)
     if not line_number:
         raise UserError(f"{nbest}: the n-best list is empty")

@@ -3,13 +3,18 @@
 The input chunks are divided into blocks. Each process (rank) takes the next free block and writes
 its output to a separate part file. Every part file is complete. The first rank joins the part
 files in order. Interrupted work resumes with the blocks that have no part file.
+
+Processes without a connection, such as the jobs of a Slurm array, each write every N-th block.
 """
 
 import contextlib
 import itertools
 import json
+import logging
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -24,9 +29,11 @@ from nmt.inference.output_sinks import (
     differences,
     open_sink,
 )
+from nmt.inference.text_input import FINISHED, MANIFEST
 from nmt.storage.files import write_atomically
 from nmt.storage.lock import Lock
 
+log = logging.getLogger(__name__)
 Chunk = TypeVar("Chunk")
 BLOCKS = 100
 """Number of blocks into which a small input is divided, enough to balance ranks of different
@@ -35,9 +42,34 @@ MOST_CHUNKS = 10
 """Maximum number of chunks in a block, about two minutes of work. If a rank is killed, the work on
 its block is lost.
 """
-MANIFEST = "manifest.json"
-"""Name of the manifest in a folder of part files, which describes the work: models, inputs and
-settings."""
+
+
+JOB = re.compile(r"(?P<number>[1-9]\d{0,8})/(?P<count>[1-9]\d{0,8})")
+"""Regular expression for the number of a job and the number of jobs, such as 3/8."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One of several processes without a connection that share the work.
+
+    number: index of the process, from 0
+    count: number of processes
+    """
+
+    number: int = 0
+    count: int = 1
+
+
+WHOLE = Job()
+"""Job of the only process."""
+
+
+def parse_job(text: str) -> Job | None:
+    """Returns the job K/N, with K counted from 1; None for any other text."""
+    match = JOB.fullmatch(text)
+    if match is None or int(match["number"]) > int(match["count"]):
+        return None
+    return Job(int(match["number"]) - 1, int(match["count"]))
 
 
 def in_parts(ranks: Ranks, output: str | None) -> bool:
@@ -56,6 +88,7 @@ def sink_of(
     work: Mapping[str, str],
     resume: bool = False,
     on_failure: OnFailure = "delete",
+    job: Job = WHOLE,
 ) -> contextlib.AbstractContextManager[StreamSink]:
     """Returns the sink of output lines: part files for several ranks or an output folder, otherwise
     a single file or stream.
@@ -67,6 +100,7 @@ def sink_of(
     work: names and hashes of everything that the output depends on
     resume: whether to continue an interrupted output file
     on_failure: treatment of an incomplete output file, as in `open_sink`
+    job: share of the blocks that this process writes, without ranks
 
     Raises the UserErrors of `open_sink`, and UserError if the ranks have different work or share
     stdout as output.
@@ -78,7 +112,7 @@ def sink_of(
             "output=stdout: several processes cannot write to stdout; give output=FILE, or "
             "output=FOLDER/ to keep the parts"
         )
-    return _shared(ranks, output, line_count, work)
+    return _shared(ranks, output, line_count, work, job)
 
 
 class PartsSink(StreamSink):
@@ -88,16 +122,22 @@ class PartsSink(StreamSink):
     chunk_count: number of chunks in the input
     block_size: number of chunks in a block
     ranks: processes (ranks) that share the work
+    job: share of the blocks that this process writes
     """
 
-    def __init__(self, folder: Path, chunk_count: int, block_size: int, ranks: Ranks) -> None:
+    def __init__(
+        self, folder: Path, chunk_count: int, block_size: int, ranks: Ranks, job: Job
+    ) -> None:
+        self._folder = folder
         self._ranks = ranks
+        self._job = job
         self._block_size = block_size
         self._lines: list[str] = []
         numbers = range(math.ceil(chunk_count / block_size))
         self.parts = [folder / f"part-{number:05}" for number in numbers]
         # The first rank lists missing parts for all ranks: some ranks may already write.
-        self._missing = ranks.of_first([n for n in numbers if not self.parts[n].exists()])
+        own_blocks = numbers[job.number :: job.count]
+        self._missing = ranks.of_first([n for n in own_blocks if not self.parts[n].exists()])
 
     def own(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         chunks = iter(chunks)
@@ -112,6 +152,35 @@ class PartsSink(StreamSink):
     def write(self, lines: Sequence[str], input_lines: int | None = None) -> None:
         self._lines += lines
 
+    def finish(self, keeps_parts: bool) -> None:
+        """Sums up the figures of all parts, and marks their folder as complete.
+
+        A job leaves the folder incomplete until all other jobs have written their parts.
+
+        keeps_parts: whether the part files are the output, instead of a file that joins them
+
+        Raises UserError if a part file is missing.
+        """
+        absent = [part for part in self.parts if not part.exists()]
+        if absent and self._job.count == 1:
+            raise UserError(
+                f"{absent[0]}: not found; all machines must share the folder {self._folder}"
+            )
+        if absent:
+            log.info(
+                "%s: job %s of %s is finished; the other jobs have %s parts left",
+                self._folder,
+                self._job.number + 1,
+                self._job.count,
+                f"{len(absent):,}",
+            )
+            return
+        files = [part.with_suffix(".json") for part in self.parts]
+        rows = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+        self.sums = [sum(column) for column in zip(*rows, strict=True)]
+        if keeps_parts:
+            write_atomically(self._folder / FINISHED, b"")
+
     def _save(self, part: Path) -> None:
         """Writes the part file of a block, after a file with the sums of the block."""
         if self.sums:
@@ -124,7 +193,7 @@ class PartsSink(StreamSink):
 
 @contextlib.contextmanager
 def _shared(
-    ranks: Ranks, output: str, line_count: int, work: Mapping[str, str]
+    ranks: Ranks, output: str, line_count: int, work: Mapping[str, str], job: Job
 ) -> Iterator[StreamSink]:
     """Yields a sink of part files, and joins the files at the end unless `output` is a folder.
 
@@ -143,14 +212,16 @@ def _shared(
                 if not keeps_parts:
                     whole = stack.enter_context(open_sink(output, work=work))
                 _claim_folder(folder, {**work, "lines per part": str(block_size * CHUNK)})
-                stack.push(partial(_leave, folder))
-                stack.enter_context(Lock(folder / ".lock", f"output={output}"))
+                if job.count == 1:
+                    stack.push(partial(_leave, folder))
+                lock = f".lock-{job.number}" if job.count > 1 else ".lock"
+                stack.enter_context(Lock(folder / lock, f"output={output}"))
             except UserError as error:
                 problem = str(error)
         # All ranks raise the problem of the first one, so that no rank waits for it.
         if problem := ranks.of_first(problem):
             raise UserError(problem)
-        sink = PartsSink(folder, chunk_count, block_size, ranks)
+        sink = PartsSink(folder, chunk_count, block_size, ranks, job)
         try:
             yield sink
         except UserError as error:
@@ -161,25 +232,28 @@ def _shared(
             if error_text:
                 raise UserError(f"rank {number}: {error_text}")
         if ranks.first:
-            sink.sums = _summed(sink.parts, folder)
+            sink.finish(keeps_parts)
         sink.sums = ranks.of_first(sink.sums)
         if whole is not None:
             for part in sink.parts:
                 whole.copy(part)
     if whole is not None:
-        # The manifest is deleted last, because parts without a manifest are of unknown origin.
-        for file in sorted(folder.glob("part-*")):
-            file.unlink()
-        (folder / MANIFEST).unlink()
-        folder.rmdir()
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Removes the part files, which have been joined, and their folder."""
+    # The manifest is deleted last, because parts without a manifest are of unknown origin.
+    for file in (*sorted(folder.glob("part-*")), folder / FINISHED, folder / MANIFEST):
+        file.unlink(missing_ok=True)
+    folder.rmdir()
 
 
 def _leave(folder: Path, error: type[BaseException] | None, *_: object) -> None:
     """Removes the folder of part files if an error has ended the work before the first part."""
     if error is not None and issubclass(error, UserError) and not list(folder.glob("part-*")):
-        (folder / MANIFEST).unlink()
         with contextlib.suppress(OSError):  # the folder contains other files
-            folder.rmdir()
+            _remove(folder)
 
 
 def _claim_folder(folder: Path, work: Mapping[str, str]) -> None:
@@ -193,8 +267,10 @@ def _claim_folder(folder: Path, work: Mapping[str, str]) -> None:
     except OSError as error:
         raise UserError(f"{folder}: cannot be created ({error.strerror})") from error
     manifest = folder / MANIFEST
+    # Listed first: another job may write the manifest, and then its parts, at the same moment.
+    names = [file.name for file in folder.glob("[!.]*")]
     if not manifest.exists():
-        if names := [file.name for file in folder.glob("[!.]*")]:
+        if names:
             raise UserError(
                 f"{folder}: contains {min(names)}, which is not a part of this output. {DELETE_IT}"
             )
@@ -208,12 +284,3 @@ def _claim_folder(folder: Path, work: Mapping[str, str]) -> None:
         raise UserError(
             f"{folder}: contains parts of other work ({', '.join(others)}). {DELETE_IT}"
         )
-
-
-def _summed(parts: Sequence[Path], folder: Path) -> list[float]:
-    """Returns the sums over all part files. Raises UserError if a part file is missing."""
-    if absent := [part for part in parts if not part.exists()]:
-        raise UserError(f"{absent[0]}: not found; all machines must share the folder {folder}")
-    figures = [part.with_suffix(".json") for part in parts]
-    rows = [json.loads(file.read_text(encoding="utf-8")) for file in figures if file.exists()]
-    return [sum(column) for column in zip(*rows, strict=True)]

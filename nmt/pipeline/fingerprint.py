@@ -9,11 +9,12 @@ from nmt.configuration.settings import Settings
 from nmt.data import as_list
 from nmt.data.lines import find_file
 from nmt.foundation.configurations import digest
+from nmt.inference.text_input import find_input
 from nmt.storage.checkpoint import find_checkpoint
 
 MODELS = ("model", "reverse", "compare")
 """Names of the settings whose values are paths of models."""
-FREE = ("output", "resume", "device", "threads")
+FREE = ("output", "resume", "device", "threads", "job", "jobs", "launcher")
 """Names of the settings that do not affect the output."""
 
 
@@ -28,11 +29,12 @@ def fingerprint(settings: Settings) -> dict[str, str]:
     if values.get("output") is None:
         return {}
     files = {key: [*map(find_checkpoint, models(values.get(key)))] for key in MODELS}
-    files |= {key: [find_file(values[key])] for key in settings.read if values.get(key)}
+    inputs = {key: find_input(values[key]).digest() for key in settings.read if values.get(key)}
     hashed = {*FREE, *MODELS, *settings.read}  # settings hashed by file content, or without effect
     rest = {key: value for key, value in values.items() if key not in hashed}
     return {
         **{key: _hash(*paths) for key, paths in files.items() if paths},
+        **inputs,
         "settings": digest(rest),
     }
 

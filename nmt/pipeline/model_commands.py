@@ -60,6 +60,10 @@ def _ranks(settings: Placed) -> Iterator[tuple[Ranks, Placed]]:
 
 def translate(settings: TranslateSettings) -> None:
     """Translates a file or stdin."""
+    if settings.launcher == "ray":
+        from nmt.pipeline.ray_jobs import run_jobs  # imports Ray
+
+        run_jobs(settings)
     with _ranks(settings) as (ranks, placed):
         source = InputLines(
             settings.input,
@@ -74,6 +78,7 @@ def translate(settings: TranslateSettings) -> None:
             output=settings.output,
             work=fingerprint(settings),
             resume=settings.resume,
+            job=settings.share,
             format=settings.format,
             units=settings.units,
             model=models(settings.model),

@@ -1,0 +1,204 @@
+"""Text inputs of commands: files, folders of files and columns of Parquet files, on local disks or in
+object stores.
+
+Files in object stores are read through fsspec, which `datasets` installs, as streams.
+"""
+
+import hashlib
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nmt.data.formats import Rows
+from nmt.data.lines import (
+    CHUNK,
+    OPENERS,
+    Errors,
+    check_aligned,
+    decoded_chunks,
+    find_file,
+    reading,
+    stream_lines,
+)
+from nmt.foundation.errors import UserError
+from nmt.foundation.ranks import of_torchrun
+
+MANIFEST = "manifest.json"
+"""Name of the manifest in a folder of part files, which describes the work: models, inputs and
+settings."""
+FINISHED = "_SUCCESS"
+"""Name of the empty file in a folder of part files that are complete, as in Hadoop and Spark."""
+
+
+COLUMN = re.compile(r"(?P<path>.*(\.parquet|/)):(?P<column>[^/]+)")
+"""Regular expression for a Parquet file, or a folder of Parquet files, with a column."""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """File in an object store or another file system of fsspec.
+
+    url: address of the file, such as s3://BUCKET/FILE
+    """
+
+    url: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def suffix(self) -> str:
+        return Path(self.url).suffix
+
+    def open(self) -> Any:
+        import fsspec
+
+        return fsspec.open(self.url, "rb").open()
+
+    def version(self) -> str:
+        """Returns the version of the file that the file system reports, such as an ETag."""
+        import fsspec
+
+        system, path = fsspec.url_to_fs(self.url)
+        return str(system.ukey(path))
+
+
+@dataclass(frozen=True)
+class TextInput:
+    """Lines of text in one or several files.
+
+    name: path or address of the file or folder
+    files: files, whose lines are concatenated
+    column: column of Parquet files; None for their only column
+    """
+
+    name: str
+    files: Sequence[Path | RemoteFile]
+    column: str | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def lines(self, errors: Errors = "strict") -> Iterator[str]:
+        """Yields the lines of all files, or the cells of the column.
+
+        errors: treatment of bytes that are not UTF-8
+
+        Raises UserError if a file cannot be read, or has lines or cells that are not text.
+        """
+        for file in self.files:
+            if file.suffix == ".parquet":
+                yield from self._cells(file)
+            elif isinstance(file, Path):
+                yield from stream_lines(file, errors)
+            else:
+                decompress = OPENERS.get(file.suffix, lambda raw, _: raw)
+                with reading(file), file.open() as raw, decompress(raw, "rb") as opened:
+                    yield from itertools.chain.from_iterable(
+                        decoded_chunks(opened, str(file), errors)
+                    )
+
+    def _cells(self, file: Path | RemoteFile) -> Iterator[str]:
+        """Yields the cells of a column of a Parquet file."""
+        import pyarrow.parquet
+
+        opened = file.open() if isinstance(file, RemoteFile) else file.open("rb")
+        with reading(file, " as parquet"), opened, pyarrow.parquet.ParquetFile(opened) as table:
+            names = table.schema_arrow.names
+            if self.column is None and len(names) > 1:
+                raise UserError(
+                    f"{file}: has the columns {', '.join(names)}; choose one by {self.name}:COLUMN"
+                )
+            column = self.column or names[0]
+            # A column such as translation.de is a field of another column.
+            top, *fields = [column] if column in names else column.split(".")
+            Rows(str(file), names, {}).require([top], f"{self.name}:COLUMN")
+            first = 1
+            for batch in table.iter_batches(CHUNK, columns=[top]):
+                cells = batch.column(top).to_pylist()
+                for field in fields:
+                    cells = [cell and cell.get(field) for cell in cells]
+                yield from Rows(str(file), names, {column: cells}, first).texts(column)
+                first += len(cells)
+
+    def digest(self) -> str:
+        """Returns a digest of the content, or of the versions of files in an object store."""
+        total = hashlib.sha256((self.column or "").encode())
+        for file in self.files:
+            if isinstance(file, RemoteFile):
+                total.update(file.version().encode())
+                continue
+            with open(file, "rb") as opened:
+                total.update(hashlib.file_digest(opened, "sha256").digest())
+        return total.hexdigest()
+
+
+def find_input(name: str) -> TextInput:
+    """Returns the text input with the given name.
+
+    name: FILE, plain or compressed; FOLDER, whose files are read in the order of their names;
+        FILE.parquet:COLUMN or FOLDER/:COLUMN; or an address of fsspec, such as s3://BUCKET/FOLDER/
+
+    Raises UserError if no file is found, or if a folder has an unfinished output.
+    """
+    columns = COLUMN.fullmatch(name)
+    path = columns["path"] if columns else name
+    column = columns["column"] if columns else None
+    if "://" in path:
+        return TextInput(path, _remote_files(path), column)
+    if Path(path).is_dir():
+        names = [str(file) for file in Path(path).iterdir() if file.is_file()]
+        return TextInput(path, [Path(file) for file in _readable(path, names)], column)
+    if of_torchrun().several and Path(path).is_fifo():
+        raise UserError(f"{path}: several processes cannot share a pipe; give a file")
+    return TextInput(path, [find_file(path)], column)
+
+
+def _remote_files(url: str) -> list[RemoteFile]:
+    """Returns the file at an address, or the files in the folder at the address."""
+    with reading(url):
+        import fsspec
+
+        system, path = fsspec.url_to_fs(url)
+        if not system.isdir(path):
+            system.info(path)  # raises FileNotFoundError
+            return [RemoteFile(url)]
+        paths = [entry["name"] for entry in system.ls(path, detail=True) if entry["type"] == "file"]
+        return [RemoteFile(system.unstrip_protocol(file)) for file in _readable(url, paths)]
+
+
+def _readable(folder: str, paths: Sequence[str]) -> list[str]:
+    """Returns the paths of the text files of a folder in the order of their names.
+
+    Hidden files, files whose names begin with _, and JSON files are no text.
+
+    Raises UserError if there is no text file, or if nmt has not finished the output in the folder.
+    """
+    names = {Path(path).name for path in paths}
+    if MANIFEST in names and FINISHED not in names:
+        raise UserError(
+            f"{folder}: an unfinished output of nmt (no file {FINISHED}); first repeat the command "
+            "that writes it"
+        )
+    texts = [
+        path
+        for path in sorted(paths)
+        if not Path(path).name.startswith((".", "_")) and not path.endswith(".json")
+    ]
+    if not texts:
+        raise UserError(f"{folder}: contains no text files")
+    return texts
+
+
+def count_aligned(source: TextInput, target: TextInput, errors: Errors = "strict") -> int:
+    """Returns the number of lines of two parallel texts.
+
+    Raises UserError if the numbers of lines differ, or if a line is invalid.
+    """
+    target_count = sum(1 for _ in target.lines(errors))
+    count = sum(1 for _ in source.lines(errors))
+    check_aligned(source, count, target, target_count)
+    return count
