@@ -1,4 +1,4 @@
-"""Inputs of long jobs: folders of parts, columns of Parquet files, object stores and streams; one message for what cannot be read."""
+"""Inputs of long jobs: folders of parts, columns of Parquet files, object stores and streams, and a message for each unreadable input."""
 
 import gzip
 import os
@@ -87,7 +87,7 @@ def test_parquet_columns(store, tmp_path):
         list(find_input(f"{tmp_path}/no.parquet").lines())
 
 
-def test_folders_that_are_no_input(tmp_path):
+def test_unreadable_folders(tmp_path):
     with pytest.raises(UserError, match="contains no text files"):
         find_input(str(tmp_path))
     (tmp_path / "part-00000").write_bytes(content(LINES))
