@@ -30,6 +30,8 @@ CLAIMS = "claims"
 """Key in torchrun's key-value store under which the number of claimed items is stored."""
 NO_MORE = 1 << 40
 """Value added to the claim counter to mark all items as claimed; above any number of items."""
+AGAIN = "Run the same command again to continue"
+"""Remedy in messages about lost ranks, for commands that continue unfinished work."""
 FOLDER_KEY = "nmt/folder"
 """Key in torchrun's key-value store under which the run folder is stored."""
 

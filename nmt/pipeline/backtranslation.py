@@ -35,13 +35,13 @@ from nmt.data.synthetic import Synthetic
 from nmt.foundation.configurations import NOT_LEARNT, flat
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import Stopped, UserError
-from nmt.foundation.ranks import Ranks, together
+from nmt.foundation.ranks import AGAIN, Ranks, together
 from nmt.foundation.terminal import set_up_logging
 from nmt.inference.output_formats import one_line
 from nmt.metric import WITHOUT_SPACES
 from nmt.pipeline.assembly import loaded, trackers_of
 from nmt.pipeline.fingerprint import hash_of_files
-from nmt.pipeline.model_commands import AGAIN, translate
+from nmt.pipeline.model_commands import translate
 from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import write_atomically

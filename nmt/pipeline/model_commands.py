@@ -25,7 +25,7 @@ from nmt.configuration.model_settings import (
 from nmt.data import as_list
 from nmt.exporting.export_model import export_model
 from nmt.foundation.devices import device_of, find_device
-from nmt.foundation.ranks import ALONE, Ranks, of_torchrun, together
+from nmt.foundation.ranks import AGAIN, ALONE, Ranks, of_torchrun, together
 from nmt.inference.explanations.neighbors import index_files
 from nmt.inference.file_alignment import (
     Aligner,
@@ -43,8 +43,6 @@ from nmt.loading import text_classifier, translator, translator_for
 from nmt.pipeline.fingerprint import fingerprint
 
 Placed = TypeVar("Placed", bound=ModelSettings)
-AGAIN = "Run the same command again to continue"
-"""Remedy in messages about lost ranks, for commands that continue unfinished work."""
 
 
 @contextlib.contextmanager
@@ -63,7 +61,7 @@ def translate(settings: TranslateSettings) -> None:
     if settings.launcher == "ray":
         from nmt.pipeline.ray_jobs import run_jobs  # imports Ray
 
-        run_jobs(settings)
+        run_jobs(translate, settings)
     with _ranks(settings) as (ranks, placed):
         source = InputLines(
             settings.input,

@@ -1,23 +1,26 @@
 """Translation in Ray tasks (nmt.translate launcher=ray)."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from nmt.configuration.model_settings import TranslateSettings
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import require
-from nmt.pipeline.model_commands import AGAIN, translate
+from nmt.foundation.ranks import AGAIN
 
+Translate = Callable[[TranslateSettings], None]
 MOST_RESTARTS = 3
 """Maximum number of times that Ray starts a task again whose process or machine was lost."""
 
 
-def run_jobs(settings: TranslateSettings) -> None:
+def run_jobs(translate: Translate, settings: TranslateSettings) -> None:
     """Translates in simultaneous Ray tasks, which write the part files of the output.
+
+    translate: function of the settings that translates in one process
+    settings: validated settings of nmt.translate
 
     Machines of a Ray cluster need access to the working directory and to the output folder.
 
@@ -35,7 +38,8 @@ def run_jobs(settings: TranslateSettings) -> None:
     shared = replace(settings, launcher=None, jobs=1, output=folder, threads=cores)
     shares = [f"{number + 1}/{settings.jobs}" for number in range(settings.jobs)]
     try:
-        ray.get([task.remote({**shared.values, "job": share}, str(Path.cwd())) for share in shares])
+        jobs = [replace(shared, job=share) for share in shares]
+        ray.get([task.remote(translate, job, str(Path.cwd())) for job in jobs])
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:
@@ -44,14 +48,15 @@ def run_jobs(settings: TranslateSettings) -> None:
         ) from error
 
 
-def _run_job(values: Mapping[str, Any], folder: str) -> None:
+def _run_job(translate: Translate, settings: TranslateSettings, folder: str) -> None:
     """Translates the blocks of one job; runs in a Ray worker.
 
-    values: settings of nmt.translate
+    translate: function of the settings
+    settings: settings of nmt.translate
     folder: working directory, to which relative paths refer
     """
     import torch
 
     os.chdir(folder)
-    torch.set_num_threads(values["threads"])
-    translate(TranslateSettings.of(values))
+    torch.set_num_threads(settings.threads or 1)
+    translate(settings)
