@@ -202,7 +202,7 @@ def test_blocks_of_a_long_input(tmp_path):
         folder = tmp_path / str(lines)
         folder.mkdir()
         chunks = [range(start, min(start + 4, lines)) for start in range(0, lines, 4)]
-        sink = shared_output.PartsSink(folder, len(chunks), size, ALONE, shared_output.Job())
+        sink = shared_output.PartsSink(folder, len(chunks), size, ALONE, shared_output.JobShare())
         for chunk in sink.own(chunks):
             sink.write([str(number) for number in chunk])
         written = "".join(part.read_text() for part in sink.parts)

@@ -17,7 +17,7 @@ from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Count, NonNegative, Positive, Range, Size
 from nmt.inference.model_step import Averaging
 from nmt.inference.output_formats import ONE_BEST, FormatName
-from nmt.inference.shared_output import WHOLE, Job, parse_job
+from nmt.inference.shared_output import WHOLE, JobShare, parse_job
 from nmt.inference.word_alignment import Symmetrization
 from nmt.model.layers.packed import GenerationPrecision
 from nmt.tokenizer.words import Units
@@ -116,7 +116,7 @@ class TranslateSettings(EnsembleSettings):
     search: Group
 
     @property
-    def share(self) -> Job:
+    def share(self) -> JobShare:
         """Share of the work that this process does, as set by `job`."""
         return parse_job(self.job or "1/1") or WHOLE
 

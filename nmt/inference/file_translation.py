@@ -18,7 +18,7 @@ from nmt.inference.output_formats import FormatName, details_needed
 from nmt.inference.output_formats import lines as formatted
 from nmt.inference.output_sinks import OnFailure, StreamSink, is_complete
 from nmt.inference.prompt import at_terminal
-from nmt.inference.shared_output import Job, in_parts, sink_of
+from nmt.inference.shared_output import JobShare, in_parts, sink_of
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator, no_progress
 from nmt.tokenizer.columns import Columns
@@ -36,7 +36,7 @@ def translate_file(
     output: str | None,
     work: Mapping[str, str],
     resume: bool,
-    job: Job,
+    job: JobShare,
     format: FormatName,
     units: Units,
     model: Sequence[str],

@@ -49,7 +49,7 @@ JOB = re.compile(r"(?P<number>[1-9]\d{0,8})/(?P<count>[1-9]\d{0,8})")
 
 
 @dataclass(frozen=True)
-class Job:
+class JobShare:
     """One of several processes without a connection that share the work.
 
     number: index of the process, from 0
@@ -60,16 +60,16 @@ class Job:
     count: int = 1
 
 
-WHOLE = Job()
-"""Job of the only process."""
+WHOLE = JobShare()
+"""Share of the only process."""
 
 
-def parse_job(text: str) -> Job | None:
+def parse_job(text: str) -> JobShare | None:
     """Returns the job K/N, with K counted from 1; None for any other text."""
     match = JOB.fullmatch(text)
     if match is None or int(match["number"]) > int(match["count"]):
         return None
-    return Job(int(match["number"]) - 1, int(match["count"]))
+    return JobShare(int(match["number"]) - 1, int(match["count"]))
 
 
 def in_parts(ranks: Ranks, output: str | None) -> bool:
@@ -88,7 +88,7 @@ def sink_of(
     work: Mapping[str, str],
     resume: bool = False,
     on_failure: OnFailure = "delete",
-    job: Job = WHOLE,
+    job: JobShare = WHOLE,
 ) -> contextlib.AbstractContextManager[StreamSink]:
     """Returns the sink of output lines: part files for several ranks or an output folder, otherwise
     a single file or stream.
@@ -126,7 +126,7 @@ class PartsSink(StreamSink):
     """
 
     def __init__(
-        self, folder: Path, chunk_count: int, block_size: int, ranks: Ranks, job: Job
+        self, folder: Path, chunk_count: int, block_size: int, ranks: Ranks, job: JobShare
     ) -> None:
         self._folder = folder
         self._ranks = ranks
@@ -193,7 +193,7 @@ class PartsSink(StreamSink):
 
 @contextlib.contextmanager
 def _shared(
-    ranks: Ranks, output: str, line_count: int, work: Mapping[str, str], job: Job
+    ranks: Ranks, output: str, line_count: int, work: Mapping[str, str], job: JobShare
 ) -> Iterator[StreamSink]:
     """Yields a sink of part files, and joins the files at the end unless `output` is a folder.
 
