@@ -320,7 +320,7 @@ def main() -> None:
         current = page.read_text("utf-8") if page.exists() else ""
         if content != current and options.check:
             faults.append(
-                f"{page.relative_to(ROOT)}: not up to date; run: python scripts/results.py"
+                f"{page.relative_to(ROOT)}: not up to date; run `python scripts/results.py`"
             )
         elif content != current:
             page.write_text(content, "utf-8")

@@ -3,11 +3,22 @@
 import copy
 import json
 import re
+import statistics
 import sys
+from pathlib import Path
 
 import pytest
+import reproduce
 import results
+import torch
 from commands import ROOT
+from test_report import make_run
+
+from nmt.analysis import run_report, run_results
+from nmt.analysis.result_entries import entries_text
+from nmt.foundation.devices import processor_name
+
+scipy_stats = pytest.importorskip("scipy.stats")
 
 ENTRIES = results.register()
 NEW = {
@@ -134,3 +145,126 @@ def test_entries_are_appended(scratch):
     (scratch / "report").write_text(json.dumps([NEW]))
     assert results.add(scratch / "report", "quality") == ["new"]
     assert [*results.register().values()] == [ENTRIES["multi30k_best"], NEW]
+
+
+def entries_of(*folders):
+    collected = run_results.collect([str(folder) for folder in folders])
+    rankings = run_report.Report.of(collected.finished, [], None, samples=50).rankings
+    return json.loads(entries_text(rankings))
+
+
+RECORD = {
+    "commands": [["/nmt/nmt/train.py", "decoder=luong", "seed=1", "run_dir=OUT"], ["train.py", "resume=OUT"]],
+    "versions": {"nmt": "0.1.0", "torch": "2.13.0"},
+    "commit": "0123abc",
+    "threads": 1,
+    "device": "cpu",
+    "processor": "AMD EPYC",
+}  # fmt: skip
+
+
+def test_a_report_has_valid_entries_of_single_runs(scratch):
+    run = make_run(scratch / "runs/luong", "luong", 1, 0.9)
+    (run / "run.json").write_text(json.dumps(RECORD))
+    [entry] = entries_of(run)
+    assert not faults(scratch, entry)
+    assert entry["id"] == "run_luong"
+    assert entry["command"] == "python -m nmt.train decoder=luong seed=1"
+    assert (entry["seeds"], entry["machine"], entry["data"]) == (
+        [1],
+        "AMD EPYC, 1 thread",
+        {"train": "d"},
+    )
+    bleu, exact = entry["metrics"]["bleu"], entry["metrics"]["exact"]
+    assert bleu["signature"].startswith("nrefs:1|")
+    assert bleu["interval"]["over"] == "sentences"
+    assert bleu["interval"]["low"] < bleu["value"] < bleu["interval"]["high"]
+    # Wilson's interval of `count` of 60 sentences, in per cent
+    count = round(exact["value"] * 60 / 100)
+    expected = scipy_stats.binomtest(count, 60).proportion_ci(method="wilson")
+    assert exact["interval"]["low"] == pytest.approx(100 * expected.low, abs=0.01)
+    assert exact["interval"]["high"] == pytest.approx(100 * expected.high, abs=0.01)
+    assert entry["metrics"]["tokens_per_second"] == {"value": 150, "unit": "target tokens/s"}
+
+
+def test_a_report_has_one_entry_for_several_seeds(scratch):
+    runs = [make_run(scratch / f"runs/luong-seed{seed}", "luong", seed, 0.9) for seed in (1, 2, 3)]
+    for run in runs:
+        (run / "run.json").write_text(json.dumps(RECORD))
+    [entry] = entries_of(*runs)
+    assert not faults(scratch, entry)
+    assert (entry["seeds"], entry["command"]) == ([1, 2, 3], "python -m nmt.train decoder=luong")
+    bleu = entry["metrics"]["bleu"]
+    mean, error = statistics.mean(bleu["values"]), scipy_stats.sem(bleu["values"])
+    low, high = scipy_stats.t.interval(0.95, 2, mean, error)
+    assert bleu["interval"] == {
+        "low": pytest.approx(low, abs=0.01),
+        "high": pytest.approx(high, abs=0.01),
+        "over": "seeds",
+    }
+    assert entry["metrics"]["seconds"]["values"] == [60, 120, 180]
+
+
+def test_unknown_facts_of_a_run_are_null(scratch):
+    [entry] = entries_of(make_run(scratch / "old", "luong", 1, 0.9))
+    assert (entry["command"], entry["machine"], entry["commit"]) == (None, None, None)
+    assert "commit" in faults(scratch, entry)
+
+
+def test_the_processor_has_a_name():
+    assert processor_name(torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("name", "overrides", "reason"), [
+    ("lium_cvc", [], "quoted from submission of LIUM-CVC"),
+    ("speed_opennmt", [], "no command of nmt"),
+    ("speed_nmt", [], "no command of nmt"),
+    ("first_luong", [], "only single runs"),
+    ("low_resource_1k", [], "data.train=DIR/train@:1000 data.validation=DIR/val"),
+    ("low_resource_1k", ["data.train=a", "data.validation=b"], "in place of: data.test=DIR/"),
+])  # fmt: skip
+def test_entries_without_a_command_are_refused(name, overrides, reason):
+    with pytest.raises(SystemExit, match=re.escape(reason)):
+        reproduce.commands(ENTRIES[name], overrides, Path("new"))
+
+
+def test_each_seed_is_run_again():
+    words = "-m nmt.train experiment=multi30k_best metric.tokenize=none seed=2 run_dir=new/seed2"
+    assert reproduce.commands(ENTRIES["best_tok_s2"], [], Path("new")) == [words.split()]
+    overrides = ["data.train=a", "data.validation=b", "data.test=c"]
+    runs = reproduce.commands(ENTRIES["low_resource_1k"], overrides, Path("new"))
+    assert [words[-2:] for words in runs] == [
+        [f"seed={seed}", f"run_dir=new/seed{seed}"] for seed in (1, 2, 3)
+    ]
+    assert {*overrides} < {*runs[0]}
+
+
+@pytest.mark.parametrize(("old", "new", "verdict"), [
+    ({"value": 30, "unit": "BLEU", "interval": {"low": 29, "high": 31}}, {"value": 30.5, "unit": "BLEU"}, [True]),
+    ({"value": 30, "unit": "BLEU", "interval": {"low": 29, "high": 31}}, {"value": 31.5, "unit": "BLEU"}, [False]),
+    ({"value": 30, "unit": "BLEU"}, {"value": 31, "unit": "BLEU", "interval": {"low": 29.5, "high": 32}}, [True]),
+    ({"value": 30, "unit": "BLEU"}, {"value": 31, "unit": "BLEU", "interval": {"low": 30.5, "high": 32}}, [False]),
+    ({"value": 30, "unit": "BLEU"}, {"value": 30, "unit": "BLEU"}, []),
+    ({"value": 100, "unit": "s"}, {"value": 124, "unit": "s"}, [True]),
+    ({"value": 100, "unit": "s"}, {"value": 79, "unit": "s"}, [False]),
+])  # fmt: skip
+def test_scores_are_compared_by_intervals_and_costs_by_a_tolerance(old, new, verdict):
+    verdicts = reproduce.compare({"metrics": {"x": old}}, {"metrics": {"x": new, "y": new}}, 0.25)
+    assert [agrees for _, agrees in verdicts.values()] == verdict
+
+
+def test_a_dry_run_prints_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["reproduce", "multi30k_fast", "--dry-run"])
+    reproduce.main()
+    output = capsys.readouterr().out
+    assert "The entry took 137 s of training per run" in output
+    assert (
+        "python -m nmt.train experiment=multi30k_fast seed=1 run_dir=runs/reproduce/multi30k_fast-"
+        in output
+    )
+
+
+def test_an_unknown_name_is_answered_by_similar_ones(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["reproduce", "multi30k_bst"])
+    with pytest.raises(SystemExit, match="entry not found; similar entries: multi30k_best"):
+        reproduce.main()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmt.analysis.ranking import Ranking, metric_of
+from nmt.analysis.result_entries import entries_text
 from nmt.analysis.run_results import RunResult, collect, differing, result_of_file
 from nmt.analysis.significance import as_spread
 from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal
@@ -140,7 +141,7 @@ def csv_text(report: Report) -> str:
 def write(
     report: Report, tables: Sequence[ReportTable], base: Path, figures: str = "png"
 ) -> list[Path]:
-    """Writes a report to BASE.md, BASE.csv, BASE.tex and BASE.html, and returns the paths. With
+    """Writes a report to BASE.md, .csv, .json, .tex and .html, and returns the paths. With
     matplotlib, also writes scores as BASE.png and learning curves as BASE.curves.png.
 
     report: report to write
@@ -152,6 +153,7 @@ def write(
     contents: dict[str, Callable[[], bytes]] = {
         ".md": lambda: "\n".join([*state, *map(markdown, tables)]).encode(),
         ".csv": lambda: csv_text(report).encode(),
+        ".json": lambda: entries_text(report.rankings).encode(),
         ".tex": lambda: "\n".join(map(latex, tables[: len(report.rankings)])).encode(),
         ".html": lambda: _page(report, tables),
     }

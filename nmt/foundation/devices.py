@@ -1,5 +1,9 @@
 """Selects the torch device from the setting `device` and the available hardware."""
 
+import platform
+import re
+from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -53,3 +57,13 @@ def find_device(name: str) -> torch.device:
             f"device={name}: not available on this machine{why}. Use auto, cpu, cuda, or cuda:1"
         ) from None
     return torch.device(name)
+
+
+def processor_name(device: torch.device) -> str:
+    """Returns the name of the processor or GPU that computes for a torch device."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    with suppress(OSError):  # a system without /proc
+        if match := re.search(r"^model name\s*: (.+)", Path("/proc/cpuinfo").read_text(), re.M):
+            return match[1]
+    return platform.processor() or platform.machine()

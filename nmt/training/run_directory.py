@@ -34,6 +34,7 @@ import yaml
 from torch import Tensor
 
 import nmt
+from nmt.foundation.devices import find_device, processor_name
 from nmt.foundation.errors import UserError, typed
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import read_json_object, remove_unfinished, write_atomically
@@ -211,6 +212,7 @@ class RunDirectory(Callback):
         """Writes run.json and config.yaml. The commands of earlier starts of the run are kept in
         run.json."""
         file = self.path / RECORD
+        device = find_device(str(config.get("device", "cpu")))
         commands = read_json_object(file).get("commands")
         if not isinstance(commands, list):
             commands = []
@@ -222,6 +224,8 @@ class RunDirectory(Callback):
             "versions": versions(),
             "commit": git_commit(),  # results can be traced to the code
             "threads": torch.get_num_threads(),
+            "device": device.type,
+            "processor": processor_name(device),
             "data": dict(fingerprints),
         }
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)

@@ -1,0 +1,157 @@
+"""Entries for a register of results: the figures of a report with the facts to reproduce them.
+
+In the repository of nmt, `scripts/register/schema.json` describes the entries, and
+`scripts/results.py --add` adds them to the register.
+"""
+
+import json
+import math
+import re
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from nmt.analysis.ranking import TESTED, Ranking, metric_of
+from nmt.analysis.run_results import Configuration, RunResult
+from nmt.analysis.significance import over_sentences
+from nmt.metric import TITLES
+from nmt.storage.files import read_json_object
+
+NORMAL_QUANTILE = 1.96
+"""97.5 % quantile of the normal distribution, for 95 % confidence intervals."""
+STUDENT_QUANTILES = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
+"""97.5 % quantiles of Student's t-distribution with 1 to 9 degrees of freedom."""
+SAMPLES = 1000
+"""Number of bootstrap samples for the confidence interval of a single run."""
+
+
+def entries_text(rankings: Sequence[Ranking]) -> str:
+    """Returns a JSON array with an entry for each configuration of a report."""
+    entries = [
+        _entry(row, ranking)
+        for ranking in rankings
+        for row in ranking.rows
+        if row.runs[0].answers is None  # translations of other tools have no run
+    ]
+    return json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
+
+
+def _entry(row: Configuration, ranking: Ranking) -> dict[str, Any]:
+    run = row.runs[0]
+    record = read_json_object(run.folder / "run.json")
+    versions = record.get("versions", {})
+    processor, threads = record.get("processor"), record.get("threads")
+    written = (run.folder / "results.json").stat().st_mtime
+    label = row.label if row.values else run.folder.name
+    return {
+        "id": "run_" + re.sub(r"\W+", "_", label.lower()).strip("_"),
+        "kind": "measured",
+        "system": "nmt",
+        "task": f"{run.settings.get('data', 'text')}, {label}, {ranking.part}",
+        "command": _command(record, is_single=len(row.runs) == 1),
+        "seeds": [run.seed for run in row.runs],
+        "metrics": _metrics(row, ranking),
+        "data": dict(run.data),
+        "device": {"cpu": "cpu", "cuda": "gpu"}.get(record.get("device", "")),
+        "machine": processor and f"{processor}, {threads} thread{'s' if threads != 1 else ''}",
+        "version": versions.get("nmt"),
+        "commit": record.get("commit"),
+        "torch": versions.get("torch"),
+        "date": datetime.fromtimestamp(written).date().isoformat(),
+    }
+
+
+def _command(record: Mapping[str, Any], *, is_single: bool) -> str | None:
+    """Returns the command that started a run, without its folder; None if unknown.
+
+    record: content of run.json
+    is_single: whether the command keeps the seed; commands of several seeds omit the seed
+    """
+    program, *words = (record.get("commands") or [[""]])[0]
+    if not program:
+        return None
+    left_out = ("run_dir=", "resume=") if is_single else ("run_dir=", "resume=", "seed=")
+    kept = [word for word in words if not word.startswith(left_out)]
+    file = Path(program)
+    name = ["-m", f"nmt.{file.stem}"] if file.parent.name == "nmt" else [program]
+    return shlex.join(["python", *name, *kept])
+
+
+def _metrics(row: Configuration, ranking: Ranking) -> dict[str, dict[str, Any]]:
+    """Returns scores, costs and sizes of a configuration, with their units and intervals."""
+    run = row.runs[0]
+    metrics = {}
+    for name in run.scores:
+        values = row.scores(name)
+        unit = {"exact": "%", "loss": "nats per target token"}.get(name, TITLES.get(name, "%"))
+        metrics[name] = {**_summary(values, unit), "signature": run.signatures.get(name) or None}
+        if len(values) == 1 and (interval := _over_sentences(row, name, ranking)):
+            metrics[name]["interval"] = {**interval, "over": "sentences"}
+    costs: dict[str, tuple[str, list[float | None]]] = {
+        "seconds": ("s", [run.seconds for run in row.runs]),
+        "tokens_per_second": ("target tokens/s", [run.speed for run in row.runs]),
+        "memory_mb": ("MB", [run.memory for run in row.runs]),
+        "parameters": ("parameters", [run.parameters]),
+        "updates": ("updates", [run.updates]),
+    }
+    for name, (unit, figures) in costs.items():
+        known = [figure for figure in figures if figure is not None]
+        if len(known) == len(figures):
+            metrics[name] = _summary(known, unit)
+    return metrics
+
+
+def _summary(values: Sequence[float], unit: str) -> dict[str, Any]:
+    """Returns the mean of values, with the values and a confidence interval if there are several.
+
+    values: value of each seed
+    unit: unit of the values
+    """
+    mean = statistics.fmean(values)
+    summary: dict[str, Any] = {"value": round(mean, 4), "unit": unit}
+    if len(values) > 1:
+        degrees = min(len(values) - 1, len(STUDENT_QUANTILES))
+        error = statistics.stdev(values) / math.sqrt(len(values))
+        half = STUDENT_QUANTILES[degrees - 1] * error
+        summary["values"] = [round(value, 4) for value in values]
+        summary["interval"] = {**_interval(mean, half), "over": "seeds"}
+    return summary
+
+
+def _over_sentences(row: Configuration, name: str, ranking: Ranking) -> dict[str, float] | None:
+    """Returns the 95 % confidence interval of a score over test sentences; None if unknown.
+
+    row: configuration with a single run
+    name: metric of the score
+    ranking: ranking that contains the configuration; bootstrap intervals exist for its metric only
+    """
+    run = row.runs[0]
+    lines, references = run.lines(), run.lines(".reference")
+    if not lines or not references or len(lines) != len(references):
+        return None
+    if name == "exact":
+        return _wilson(run.scores[name] / 100, len(lines))
+    if name != ranking.metric or name not in TESTED:
+        return None
+    tested = row.over_sentences or _bootstrap(run, name, lines, references)
+    return _interval(tested.score, tested.confidence)
+
+
+def _bootstrap(run: RunResult, name: str, lines: Sequence[str], references: Sequence[str]) -> Any:
+    systems = {"": lines}
+    return over_sentences(systems, references, metric_of(run), name, samples=SAMPLES, trials=0)[""]
+
+
+def _wilson(share: float, count: int) -> dict[str, float]:
+    """Returns Wilson's score interval, in per cent, of a share of `count` sentences."""
+    scale = NORMAL_QUANTILE**2 / count
+    center = (share + scale / 2) / (1 + scale)
+    half = math.sqrt(share * (1 - share) * scale + scale**2 / 4) / (1 + scale)
+    return _interval(100 * center, 100 * half)
+
+
+def _interval(center: float, half: float) -> dict[str, float]:
+    return {"low": round(center - half, 4), "high": round(center + half, 4)}
