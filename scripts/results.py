@@ -72,7 +72,9 @@ class Figure(float):
         facts = self.entry.facts
         if facts["system"] == "nmt" and facts["kind"] != "quoted" and facts["date"]:
             for change in changes():
-                if self.metric["unit"] in change["units"] and facts["date"] < change["date"]:
+                is_older = facts["date"] < change["date"]
+                is_older |= change["date"] in facts.get("before_changes", ())
+                if is_older and self.metric["unit"] in change["units"]:
                     yield change
 
 
