@@ -52,6 +52,7 @@ def commands(entry: dict[str, Any], overrides: list[str], folder: Path) -> list[
     missing = [word for word in words if PLACEHOLDER.search(word)]
     if missing:
         sys.exit(f"{name}: add files of your own in place of: {' '.join(missing)}")
+    words.append("resume=auto")  # repeating an interrupted reproduction continues it
     if not entry["seeds"]:
         return [[*words, f"run_dir={folder}/run"]]
     words = [word for word in words if not word.startswith("seed=")]

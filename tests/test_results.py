@@ -229,7 +229,7 @@ def test_entries_without_a_command_are_refused(name, overrides, reason):
 
 
 def test_each_seed_is_run_again():
-    words = "-m nmt.train experiment=multi30k_best metric.tokenize=none seed=2 run_dir=new/seed2"
+    words = "-m nmt.train experiment=multi30k_best metric.tokenize=none resume=auto seed=2 run_dir=new/seed2"
     assert reproduce.commands(ENTRIES["best_tok_s2"], [], Path("new")) == [words.split()]
     overrides = ["data.train=a", "data.validation=b", "data.test=c"]
     runs = reproduce.commands(ENTRIES["low_resource_1k"], overrides, Path("new"))
@@ -259,7 +259,7 @@ def test_a_dry_run_prints_the_command(monkeypatch, capsys):
     output = capsys.readouterr().out
     assert "The entry took 137 s of training per run" in output
     assert (
-        "python -m nmt.train experiment=multi30k_fast seed=1 run_dir=runs/reproduce/multi30k_fast-"
+        "python -m nmt.train experiment=multi30k_fast resume=auto seed=1 run_dir=runs/reproduce/multi30k_fast-"
         in output
     )
 

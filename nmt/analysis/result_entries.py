@@ -44,6 +44,7 @@ def _entry(row: Configuration, ranking: Ranking) -> dict[str, Any]:
     record = read_json_object(run.folder / "run.json")
     versions = record.get("versions", {})
     processor, threads = record.get("processor"), record.get("threads")
+    # results.json has no date, but is written only once, at the end of the run.
     written = (run.folder / "results.json").stat().st_mtime
     label = row.label if row.values else run.folder.name
     return {
@@ -70,11 +71,13 @@ def _command(record: Mapping[str, Any], *, is_single: bool) -> str | None:
     record: content of run.json
     is_single: whether the command keeps the seed; commands of several seeds omit the seed
     """
+    # The first command starts the run; others resume it.
     program, *words = (record.get("commands") or [[""]])[0]
     if not program:
         return None
     left_out = ("run_dir=", "resume=") if is_single else ("run_dir=", "resume=", "seed=")
     kept = [word for word in words if not word.startswith(left_out)]
+    # A run that was started from Python has the name of the user's script.
     file = Path(program)
     name = ["-m", f"nmt.{file.stem}"] if file.parent.name == "nmt" else [program]
     return shlex.join(["python", *name, *kept])
@@ -98,6 +101,7 @@ def _metrics(row: Configuration, ranking: Ranking) -> dict[str, dict[str, Any]]:
         "updates": ("updates", [run.updates]),
     }
     for name, (unit, figures) in costs.items():
+        # Runs of older versions have no memory and parameters; short runs have no speed.
         known = [figure for figure in figures if figure is not None]
         if len(known) == len(figures):
             metrics[name] = _summary(known, unit)
@@ -136,6 +140,7 @@ def _over_sentences(row: Configuration, name: str, ranking: Ranking) -> dict[str
         return _wilson(run.scores[name] / 100, len(lines))
     if name != ranking.metric or name not in TESTED:
         return None
+    # A report with one configuration has no test over sentences.
     tested = row.over_sentences or _bootstrap(run, name, lines, references)
     return _interval(tested.score, tested.confidence)
 
