@@ -188,6 +188,7 @@ def test_keys_of_the_command_line_win_over_everything():
 
 
 def test_the_number_of_pairs_selects_a_recipe(tmp_path, caplog):
+    caplog.set_level("INFO", "nmt")
     columns = ["data.source=1", "data.target=2", "data.header=false", "data.split=0.1"]
     for count, recipe in {
         2_000: "low_resource_1k",
@@ -202,6 +203,7 @@ def test_the_number_of_pairs_selects_a_recipe(tmp_path, caplog):
         caplog.clear()
         assert compose(*keys) == compose(f"experiment={recipe}", *keys)
         assert f"using the recipe experiment={recipe};" in caplog.text
+        assert "WARNING" not in caplog.text
     assert compose(*keys, "trainer.max_epochs=3")["trainer"]["max_epochs"] == 3
     assert compose(*keys, "decoder=luong")["decoder"]["_target_"].endswith("Luong")
     shorter = ["data=tsv", f"data.train={file}@:2000", *columns]

@@ -1,5 +1,7 @@
 """The contract of every decoder × score × cell × depth, and the two papers' decoders step by step from their equations."""
 
+import dataclasses
+
 import contracts
 import pytest
 import torch
@@ -8,6 +10,7 @@ from contracts import run
 from coverings import product
 from torch.nn import functional as F
 
+from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS
 from nmt.model.attention import average
 
@@ -80,6 +83,22 @@ def test_luong_step_by_step_from_the_paper(feed):
         c = average(alpha[:, None], memory)[:, 0]
         attentional = torch.tanh(decoder.combine(torch.cat([c, h], 1)))
         torch.testing.assert_close(output.readout[:, t], attentional)
+
+
+def test_readouts_of_the_wrong_size_are_an_error(monkeypatch):
+    """As a decoder outside nmt may return them."""
+    model, data = network("luong", "general"), batch()
+    forward = type(model.decoder).forward
+    right = model.decoder.readout_size
+
+    def wrong(self, *arguments):
+        output = forward(self, *arguments)
+        return dataclasses.replace(output, readout=output.readout[..., :-1])
+
+    monkeypatch.setattr(type(model.decoder), "forward", wrong)
+    message = rf"decoder Luong: .* readouts with {right - 1} features, expected {right} "
+    with pytest.raises(UserError, match=message):
+        run(model, data)
 
 
 def test_the_encoder_reads_both_ways():

@@ -325,13 +325,26 @@ def test_a_mean_of_independent_trainings_is_warned_about(base, texts, tmp_path):
     stranger = trained(tmp_path / "stranger", *typed, "trainer.max_epochs=2")
     result = run("average", f"models=[{base},{stranger}]", f"output={tmp_path}/mean.safetensors")
     assert b"come from independent trainings" in result.stderr
-    # Similar weights of another seed, as in a sweep over seeds.
+    # Similar weights, as in a sweep over seeds and in one over learning rates with the same seed.
     saved = ckpt.read_model(str(base))
-    meta = {**saved.meta, "config": {**saved.config, "seed": 77}}
-    ckpt.write(tmp_path / "similar.safetensors", meta, saved.tensors)
-    models = f"models=[{base},{tmp_path}/similar.safetensors]"
-    result = run("average", models, f"output={tmp_path}/mean.safetensors")
-    assert b"come from independent trainings" in result.stderr
+    draw = torch.Generator().manual_seed(1)
+    moved = {
+        name: tensor + tensor.std() * torch.randn(tensor.shape, generator=draw)
+        if tensor.dim() > 1
+        else tensor
+        for name, tensor in saved.tensors.items()
+    }
+    for changed, tensors, is_warned in (
+        ({"seed": 77}, saved.tensors, True),
+        ({"run_dir": "another"}, moved, True),
+        ({"run_dir": "renamed"}, saved.tensors, False),
+        ({}, moved, False),
+    ):
+        meta = {**saved.meta, "config": {**saved.config, **changed}}
+        ckpt.write(tmp_path / "similar.safetensors", meta, tensors)
+        models = f"models=[{base},{tmp_path}/similar.safetensors]"
+        result = run("average", models, f"output={tmp_path}/mean.safetensors")
+        assert (b"come from independent trainings" in result.stderr) == is_warned, changed
 
 
 def test_faults_of_averaging_are_reported(base, texts, tmp_path):

@@ -175,6 +175,21 @@ def test_the_time_left_counts_characters(clock, caplog):
     assert [r.getMessage() for r in caplog.records] == ["translating: 1 of 10 lines, 5 s left"]
 
 
+def test_a_long_training_is_announced_with_its_duration(clock, caplog):
+    caplog.set_level(logging.INFO, "nmt")
+    for total, expected in ((90, 0), (4000, 1)):
+        caplog.clear()
+        bar = ProgressBar()
+        for number in (1, 2, 3):
+            clock[0] += 20
+            bar.on_update(
+                Update(update=number * 10, total=total, epoch=0.5, loss=3.0, rate=0.1, gradient_norm=1.0, speed=9.0)
+            )  # fmt: skip
+        announced = [r.getMessage() for r in caplog.records if "takes about" in r.getMessage()]
+        assert len(announced) == expected
+    assert "at most 4,000 updates takes about 2 h 13 min at this speed;" in announced[0]
+
+
 def test_the_end_of_a_translation_is_logged(small_run, tmp_path):
     (tmp_path / "in").write_text("a b c\nb\n\nc a\n")
     done = run("translate", f"model={small_run}", f"input={tmp_path}/in", f"output={tmp_path}/o")

@@ -44,8 +44,12 @@ def recipe_of_data(data: Mapping[str, Any]) -> str | None:
 
 @functools.cache
 def log_recipe(num_pairs: str, recipe: str) -> None:
-    """Logs the selected recipe once, as a warning, because logging is not yet set up."""
-    log.warning(
+    """Logs the selected recipe once.
+
+    Before logging is set up, Python prints only warnings, without their level.
+    """
+    log.log(
+        logging.INFO if log.hasHandlers() else logging.WARNING,
         "%s training pairs: using the recipe experiment=%s; to use no recipe, set experiment=null",
         num_pairs,
         recipe,

@@ -124,6 +124,14 @@ def clock_time(seconds: float) -> str:
     return str(datetime.timedelta(seconds=round(seconds)))
 
 
+def duration(seconds: float) -> str:
+    """Returns a duration as text, such as `40 s`, `12 min` or `3 h 20 min`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
 class Progress:
     """Context manager that shows the progress of a task; call it with the number of newly finished
     items.

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import (
     Batch,
     DecoderOutput,
@@ -240,9 +241,22 @@ class Seq2Seq(Network):
         embedded = self.words(inputs, state.masks.get("words"))  # [N, T, E]
         # readout [N, T, D], weights [N, T, S]
         output = self.decoder(embedded, state, memory, layout)
+        self._check_readout(output.readout)
         readout = self.readout_dropout(output.readout, state.masks.get("readout"))  # [N, T, D]
         output = replace(output, readout=readout)
         return replace(output, readout=self.output_layer.features(output, memory, layout))
+
+    def _check_readout(self, readout: Tensor) -> None:
+        """Raises UserError if the readouts of the decoder, which may be a class outside nmt, have
+        the wrong number of features."""
+        size = readout.size(-1)
+        expected = self.decoder.readout_size
+        if size != expected:
+            raise UserError(
+                f"decoder {type(self.decoder).__name__}: `forward` returns readouts with {size} "
+                f"features, expected {expected} (decoder.readout_size); "
+                "python -m nmt.check_attention tests the class"
+            )
 
     def teacher_forcing(self, batch: Batch) -> tuple[DecoderOutput, Prepared]:
         """Runs the network on a batch, with the reference tokens as decoder inputs.

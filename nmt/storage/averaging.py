@@ -22,6 +22,8 @@ LEAST_SIMILARITY = 0.3
 Models trained with independent seeds have cosines near 0, since their hidden units do not
 correspond.
 """
+LEAST_SIMILARITY_OF_RUNS = 0.9
+"""Minimum cosine between the weight matrices of two runs that began with the same random weights."""
 
 
 def average_checkpoints(models: Sequence[str], output: str) -> None:
@@ -37,8 +39,8 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
     for saved in checkpoints[1:]:
         _check_same_network(first, saved)
     weights = [saved.weights for saved in checkpoints]
-    for saved, other in zip(checkpoints[1:], weights[1:], strict=True):
-        if _seeds_differ(first, saved) or _similarity(weights[0], other) < LEAST_SIMILARITY:
+    for saved in checkpoints[1:]:
+        if _are_independent(first, saved):
             log.warning(
                 "models: %s and %s come from independent trainings, so their mean is not a "
                 "useful model; average checkpoints of one run, or of runs that start from the "
@@ -59,13 +61,19 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
     log.info("%s: wrote the mean of %s checkpoints", output, len(checkpoints))
 
 
-def _seeds_differ(*checkpoints: Checkpoint) -> bool:
-    """Returns whether models began with the random weights of different seeds.
+def _are_independent(first: Checkpoint, other: Checkpoint) -> bool:
+    """Returns whether two models come from independent trainings.
 
-    Weights of trained models may be similar for other reasons, such as a common bias of the output.
+    The weights of independent models may be similar for other reasons, such as a common bias of the
+    output or a common seed. The run folder alone is not sufficient, since a folder may be renamed.
     """
-    is_random = not any(saved.config.get("init") for saved in checkpoints)
-    return is_random and len({saved.config.get("seed") for saved in checkpoints}) > 1
+    similarity = _similarity(first.weights, other.weights)
+    if first.config.get("init") or other.config.get("init"):
+        return similarity < LEAST_SIMILARITY
+    if first.config.get("seed") != other.config.get("seed"):
+        return True
+    is_one_run = first.config.get("run_dir") == other.config.get("run_dir")
+    return similarity < (LEAST_SIMILARITY if is_one_run else LEAST_SIMILARITY_OF_RUNS)
 
 
 def _similarity(first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:

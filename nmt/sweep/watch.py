@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from nmt.foundation.progress import ProgressLines, repeating
+from nmt.foundation.progress import ProgressLines, duration, repeating
 from nmt.sweep.run_status import Run, RunState
 
 log = logging.getLogger(__name__)
@@ -133,11 +133,3 @@ def time_left(runs: Sequence[Run], states: Mapping[str, RunState]) -> float | No
         # remaining work of the run, as a fraction of a run
         remaining += 1 - training.get("update", 0) / max(1, training.get("total", 1))
     return statistics.mean(durations) * remaining / max(1, len(running))
-
-
-def duration(seconds: float) -> str:
-    """Returns a duration as text, such as `40 s`, `12 min` or `3 h 20 min`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -11,7 +11,7 @@ import math
 import time
 from typing import Any
 
-from nmt.foundation.progress import QUIET_SECONDS, ProgressLines
+from nmt.foundation.progress import QUIET_SECONDS, ProgressLines, duration
 from nmt.training.callback import Callback, Update
 from nmt.training.task import Validation
 
@@ -19,6 +19,10 @@ log = logging.getLogger(__name__)
 TIME_WIDTH = 9
 """Width of the time at the beginning of a line on a terminal, with the following space, in
 characters."""
+MEASURED_SECONDS = 30.0
+"""Seconds of training from which the total duration is estimated."""
+LONG_SECONDS = 600.0
+"""Estimated duration of a training, in seconds, from which the estimate is logged."""
 BEST_MARK = "★"
 """Mark of the best validation so far in the table of validations."""
 
@@ -38,6 +42,7 @@ class ProgressBar(Callback):
         self._began = time.monotonic()
         self._ended_at = ""
         self._has_head = False
+        self._is_estimated = False
 
     def __enter__(self) -> "ProgressBar":
         return self
@@ -54,13 +59,28 @@ class ProgressBar(Callback):
             self._began = now
         self._last = update
         done = update.update - self._first.update
+        elapsed = now - self._began
+        left = elapsed / done * (update.total - update.update) if done else None
+        if left is not None and elapsed > MEASURED_SECONDS and not self._is_estimated:
+            self._is_estimated = True
+            self._log_estimate(elapsed + left, update.total)
         self._ended_at = _position(update.epoch, update.update, update.total)
         self._lines.show(
             f"{self._ended_at}  train_loss {update.loss:.3f}  {update.speed:,.0f} {self.unit}/s",
             share=update.update / max(1, update.total),
-            elapsed=now - self._began,
-            left=(now - self._began) / done * (update.total - update.update) if done else None,
+            elapsed=elapsed,
+            left=left,
         )
+
+    def _log_estimate(self, seconds: float, updates: int) -> None:
+        """Logs the estimated duration of a long training."""
+        if seconds > LONG_SECONDS:
+            log.info(
+                "the training of at most %s updates takes about %s at this speed; "
+                "trainer.max_epochs shortens it, and trainer.patience may end it earlier",
+                f"{updates:,}",
+                duration(seconds),
+            )
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
         figures = "  ".join(_figure(name, value) for name, value in validation.metrics.items())
