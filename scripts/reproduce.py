@@ -1,6 +1,6 @@
 """Runs the command of an entry of the register of results again, and compares the figures.
 
-scripts/reproduce NAME [KEY=VALUE …] [--dry-run] [--tolerance 0.25] [--output FOLDER]
+python scripts/reproduce.py NAME [KEY=VALUE …] [--dry-run] [--tolerance 0.25] [--output FOLDER]
 
 Scores must lie in the interval of the entry, or the entry's score in the interval of the new runs.
 Times, speeds and memory may differ by the tolerance. The runs are in runs/reproduce/NAME-DATE, and

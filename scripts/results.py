@@ -28,7 +28,9 @@ ROOT = Path(__file__).parent.parent
 REGISTER = ROOT / "scripts/results"
 RULES = ROOT / "scripts/register"
 OVERVIEW = REGISTER / "register.md"
-MARKED = re.compile(r"(<!-- results: (\w+) -->\s*)(.*?)(\s*<!-- /results -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- results: ([a-z]\w*) -->\s*)(.*?)(\s*<!-- /results -->)", re.DOTALL)
+HTML_LINE = re.compile(r"^ {0,3}<!-- /?results[^>]*-->.", re.MULTILINE)
+"""Comment at the start of a line of text, which Markdown would take for HTML."""
 PLACEHOLDER = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
 FIGURE = re.compile(
     r"(?<![\w.-])\d[\d.,]* ?(?:BLEU|chrF|AER|%|s|ms|min|minutes|hours|[KMG]B|×|times|points|tokens/s|sentences/s)"
@@ -131,7 +133,8 @@ def filled(template: str, entries: dict[str, dict[str, Any]]) -> str:
     lines = []
     for line in template.split("\n"):
         used: list[Figure] = []
-        named = {name: Entry(facts, used) for name, facts in entries.items()}
+        names = [name for name in re.findall(r"\w+", line) if name in entries]
+        named = {name: Entry(entries[name], used) for name in names}
 
         def figure(match: re.Match[str], named: dict[str, Entry] = named) -> str:
             try:
@@ -214,6 +217,8 @@ def pages() -> list[Path]:
 def written(page: Path, texts: dict[str, str]) -> str:
     """The text of a page with the figures of the register."""
     text = page.read_text("utf-8")
+    if line := HTML_LINE.search(text):
+        sys.exit(f"{page}: {line[0]}: a comment inside a paragraph must not begin a line")
     unknown = [match[2] for match in MARKED.finditer(text) if match[2] not in texts]
     if unknown:
         sys.exit(
@@ -247,9 +252,8 @@ def problems(entries: dict[str, dict[str, Any]]) -> Iterator[str]:
                 yield f"{name}.{metric}: expected one value per seed"
     replaced = {facts.get("replaces") for facts in entries.values()} - {None}
     for name, template in templates().items():
-        yield from (
-            f"{name}: {i} was replaced by another entry" for i in replaced if f"{i}." in template
-        )
+        for word in replaced & {*re.findall(r"\w+", template)}:
+            yield f"{name}: {word} was replaced by another entry"
     for name, facts in committed():
         if entries.get(name) != facts:
             yield f"{name}: a committed entry was changed or removed; add an entry with replaces={name}"

@@ -34,8 +34,9 @@ NEW.pop("before_register")
 
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
-    """A folder for another register, with the templates and the schema of the repository."""
+    """A folder for another register, with the schema of the repository and without templates."""
     monkeypatch.setattr(results, "REGISTER", tmp_path)
+    monkeypatch.setattr(results, "templates", dict)
     monkeypatch.setattr(results, "committed", lambda: ())
     return tmp_path
 
@@ -87,6 +88,12 @@ def test_a_changed_page_is_reported(monkeypatch):
 def test_the_schema_refuses_wrong_entries(scratch, change, fault):
     text = faults(scratch, ENTRIES["multi30k_best"], {**NEW, **change})
     assert fault in text if fault else not text
+
+
+def test_templates_name_no_replaced_entries(scratch, monkeypatch):
+    monkeypatch.setattr(results, "templates", lambda: {"page": "{multi30k_best.bleu} BLEU"})
+    text = faults(scratch, ENTRIES["multi30k_best"], NEW)
+    assert text == "page: multi30k_best was replaced by another entry"
 
 
 def test_ids_are_unique(scratch):
