@@ -9,10 +9,10 @@ from builders import choices, network
 from commands import failed, run
 
 import nmt
-from nmt.exporting.export_model import example_of
 from nmt.exporting.html import rounded, write_html
 from nmt.inference.explanations.explanation import explain
 from nmt.inference.explanations.occlusion import influence
+from nmt.inference.model_facts import examples, model_facts
 from nmt.inference.translator import Translator
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
@@ -156,9 +156,14 @@ def test_text_becomes_the_same_pieces(options, browser, tmp_path):
         "luong", "dot", vocabulary=max(tokenizer.source_size, tokenizer.target_size)
     ).float()
     translator = Translator(model, tokenizer, Beam(width=2), languages=("de", "en"))
-    write_html(translator, "tiny", tmp_path / "page.html", example="haus <hund>")
+    write_html(
+        translator,
+        "tiny",
+        tmp_path / "page.html",
+        {"examples": [{"kind": "easy", "text": "haus <hund>"}]},
+    )
     page, _ = opened(browser, tmp_path / "page.html")
-    page.click("text=Example: haus <hund>")
+    page.wait_for_selector("#target button")  # the example is translated at once
     assert page.input_value("#text") == "haus <hund>"
     draw = random.Random(5)
     letters = "abe hausktzß \u00a0\t 4² ΩЖ漢字 é\u0301 👍🏽 İ ▁ …,.-"
@@ -189,7 +194,10 @@ def test_the_page_around_it_is_that_of_the_server(shown, small_run):
     """A typed text, another word, other weights and a contrast, without a server."""
     page, file = shown
     page.fill("#text", "a b c d")
-    page.wait_for_selector("#target button")
+    page.wait_for_function(
+        "document.querySelector('#source')?.innerText.replace(/\\s/g, '') === 'abcd</s>'"
+    )
+    page.click("#units [value=subwords]")
     exact = nmt.load(small_run)
     exact.networks.models = [rounded(exact.models[0]).eval()]
     pieces = page.locator("#target button").all_inner_texts()
@@ -197,10 +205,10 @@ def test_the_page_around_it_is_that_of_the_server(shown, small_run):
         " ".join(pieces[:-1]) == exact.translate("a b c d") == page.locator("#plain").inner_text()
     )
     assert page.locator("#maps table tbody tr").count() == len(pieces)
-    assert page.locator("#tree svg g.written").count() == len(pieces)
+    assert page.locator("#tree button.written").count() == len(pieces)
     page.locator("#target button").nth(1).click()
-    choice = page.locator("#choices li button").nth(3)
-    wanted = choice.inner_text().split()[0]
+    choice = page.locator("#choices li button:not([aria-current])", has_not_text="</s>").nth(0)
+    wanted = choice.locator("span").nth(0).inner_text().removeprefix("·")
     choice.click()
     page.wait_for_function(
         "word => document.querySelectorAll('#target button')[1]?.innerText === word", arg=wanted
@@ -267,10 +275,30 @@ def test_a_normalising_tokenizer_is_refused_by_name(tmp_path):
         write_html(Translator(model, tokenizer, Greedy()), "tiny", tmp_path / "page.html")
 
 
-def test_the_example_is_a_sentence_of_the_run(tmp_path):
-    assert example_of(tmp_path) == ""
-    (tmp_path / "test.source.txt").write_text(f"haus\n{'hund ' * 12}\n{'ball ' * 90}\n")
-    assert example_of(tmp_path) == "hund " * 12
+def test_facts_of_a_run(small_run, tmp_path):
+    """Network, training text and scores of the run's files; examples from its test set, each with its kind."""
+    tokenizer = nmt.load(small_run).tokenizer
+    facts = model_facts(str(small_run), tokenizer)
+    results = json.loads((small_run / "results.json").read_text())
+    assert facts["network"] == "bidirectional encoder, bahdanau decoder, concat attention"
+    assert facts["parameters"] == results["parameters"]
+    assert facts["training"] == "200 generated sentence pairs"
+    assert facts["scores"][0] == {"name": "BLEU", "score": results["scores"]["bleu"]["score"]}
+    lines = (small_run / "test.source.txt").read_text().splitlines()
+    assert {example["text"] for example in facts["examples"]} <= {*lines}
+    assert model_facts(str(tmp_path / "missing"), tokenizer) == {}
+
+
+def test_examples_are_easy_long_and_rare(small_run):
+    tokenizer = nmt.load(small_run).tokenizer
+    lines = ["a b", "a " * 20, "a b c Ω", "a " * 70, "b " * 90]
+    assert examples(tokenizer, lines) == [
+        {"kind": "easy", "text": ("a " * 20).strip()},
+        {"kind": "long", "text": ("a " * 70).strip()},
+        {"kind": "unknown", "text": "a b c Ω"},
+    ]
+    assert [example["kind"] for example in examples(tokenizer, ["a b", "a b"])] == ["easy"]
+    assert examples(tokenizer, ["", " "]) == []
 
 
 def test_files_are_named(small_run, tmp_path):

@@ -6,19 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from nmt.data.lines import read_lines
 from nmt.exporting.card import write_card
 from nmt.exporting.html import write_html
 from nmt.exporting.onnx import write_onnx
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import require
+from nmt.inference.model_facts import model_facts
 from nmt.inference.translator import Translator
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import read_json_object
 
 log = logging.getLogger(__name__)
-EXAMPLE_CHARACTERS = 60
-"""Preferred length of the example sentence on an exported page, in characters."""
 
 
 def export_model(
@@ -47,7 +45,9 @@ def export_model(
             write_card(saved, read_json_object(Path(model) / "results.json"), path)
         elif format == "html":
             ckpt.check_kind(saved, "train")
-            write_html(load(), Path(model).name, path, example_of(Path(model)))
+            translator = load()
+            facts = model_facts(model, translator.tokenizer)
+            write_html(translator, Path(model).name, path, facts)
         else:
             require("onnx")
             ckpt.check_kind(saved, "train")
@@ -63,14 +63,3 @@ def export_model(
     advice = "; open the file in a browser" if format == "html" else ""
     count = f"{len(files)} file{'s'[: len(files) > 1]}"
     log.info("exported %s: %s, %.1f MB%s", path, count, size, advice)
-
-
-def example_of(folder: Path) -> str:
-    """Returns a source sentence of a run's test or validation set, or "" without such a file.
-
-    folder: run folder
-    """
-    files = sorted(folder.glob("*.source.txt"))
-    # The first sentences suffice.
-    lines = read_lines(files[0])[:100] if files else []
-    return min(lines, key=lambda line: abs(len(line) - EXAMPLE_CHARACTERS), default="")

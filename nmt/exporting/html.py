@@ -9,6 +9,8 @@ those of `rounded(model)` in float32, except for rounding errors.
 import base64
 import copy
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +36,39 @@ CELLS = ("gru", "lstm", "norm_gru", "norm_lstm")
 PENALTIES = ("none", "average", "power", "wu", "reward")
 """Names of the length penalties that search.js implements."""
 PAGE = Path(__file__).parent.parent / "serving"
+PAGE_SCRIPTS = (
+    "elements.js",
+    "units.js",
+    "state.js",
+    "requests.js",
+    "introduction.js",
+    "words.js",
+    "attention.js",
+    "tree.js",
+    "contrast.js",
+    "classifier.js",
+    "main.js",
+)
+"""JavaScript modules of the web page; each module follows the modules that it imports."""
+IMPORT = re.compile(r'^import [^"]* from "\./\w+\.js"\n|^export ', re.MULTILINE)
+"""Imports and the keyword `export` of a module of the web page."""
 TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "defined", 5: "unused", 6: "byte"}
 """Maps the numbers of SentencePiece's token types to their names."""
 
 
-def write_html(translator: Translator, name: str, file: Path, example: str = "") -> None:
+def write_html(
+    translator: Translator, name: str, file: Path, facts: Mapping[str, Any] | None = None
+) -> None:
     """Writes an HTML file that translates with a model in the browser.
 
     translator: translator whose model is exported
     name: name of the model on the page
     file: path of the HTML file
-    example: source text that a button on the page translates; "" for no button
+    facts: facts about the model for the first screen, as from `model_facts`; None for none
 
     Raises UserError if the model cannot be exported.
     """
-    settings = {**_settings(translator, name), "example": example}
+    settings = {**_settings(translator, name), "facts": dict(facts or {})}
     settings["weights"], weights = _packed(translator.models[0])
     # Escape "<", because "</script>" would end the element.
     text = json.dumps(settings, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -56,7 +76,9 @@ def write_html(translator: Translator, name: str, file: Path, example: str = "")
     code = "\n".join((BROWSER / part).read_text(encoding="utf-8") for part in FILES)
     page = (PAGE / "page.html").read_text(encoding="utf-8")
     style = (PAGE / "page.css").read_text(encoding="utf-8")
-    script = (PAGE / "page.js").read_text(encoding="utf-8")
+    modules = [(PAGE / "page" / part).read_text(encoding="utf-8") for part in PAGE_SCRIPTS]
+    # The modules become one script, so their names at the top level must be unique.
+    script = "\n".join(IMPORT.sub("", module) for module in modules)
     scripts = [
         f'<script type="application/json" id="model-settings">{text}</script>',
         f'<script type="text/plain" id="model-weights">{encoded_weights}</script>',
@@ -66,7 +88,7 @@ def write_html(translator: Translator, name: str, file: Path, example: str = "")
     ]
     replaced = {
         '<link rel="stylesheet" href="page.css">': f"<style>\n{style}</style>",
-        '<script type="module" src="page.js"></script>': "",
+        '<script type="module" src="page/main.js"></script>': "",
         "</body>": "\n".join(scripts),
     }
     # Each replaced string occurs exactly once in page.html.

@@ -48,7 +48,10 @@ PAGES = Path(__file__).parent
 PAGE_FILES = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
+    **{
+        f"/page/{script.name}": (f"page/{script.name}", "text/javascript")
+        for script in sorted((PAGES / "page").glob("*.js"))
+    },
 }
 """File and content type for each URL path of the web page."""
 PAGE_HEADERS = {
@@ -282,15 +285,23 @@ class Server:
         }
 
     def names(self) -> list[dict[str, Any]]:
-        """Returns the name, languages and capabilities of each model."""
-        models = []
+        """Returns the name, languages, capabilities and facts of each model."""
+        models: list[dict[str, Any]] = []
         for served in self.models.translators:
             source, target = served.model.languages
-            attends = served.model.attends
-            model = {"name": served.name, "source": source, "target": target, "attention": attends}
+            has_index = self.index is not None and self.index.model == served.model.encoder_hash
+            model = {
+                "name": served.name,
+                "source": source,
+                "target": target,
+                "attention": served.model.attends,
+                "neighbors": has_index,
+                **served.facts,
+            }
             models.append(model)
         return models + [
-            {"name": served.name, "labels": True} for served in self.models.classifiers
+            {"name": served.name, "labels": True, **served.facts}
+            for served in self.models.classifiers
         ]
 
     async def _metrics(self, request: Request) -> Response:

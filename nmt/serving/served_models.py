@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from nmt.foundation.errors import UserError
+from nmt.inference.model_facts import model_facts
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translation import Constraint, Translation
 from nmt.inference.translator import Translator
@@ -67,6 +68,7 @@ class ServedModel(Generic[Model]):
         self.path = path
         self.pool = pool
         self.model: Model = load(path)
+        self.facts = model_facts(path, self.model.tokenizer)
         self.status = "ok"
         self._load: Callable[[str], Model] = load
         self._stamp = _stamp(path)
@@ -127,6 +129,7 @@ class ServedModel(Generic[Model]):
             log.error("%s: %s: %s", self.name, self.status, error)
             return
         self.model = model
+        self.facts = model_facts(self.path, model.tokenizer)
         self.status = "ok"
         self._reloads("loaded").inc()
         log.info("%s: loaded a newer checkpoint", self.name)

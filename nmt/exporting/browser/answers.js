@@ -212,12 +212,12 @@ globalThis.answering = async (path, fields) => {
         source: model.languages[0],
         target: model.languages[1],
         attention: model.score !== "none",
+        ...model.facts,
       },
     ],
     "/frontend/settings": () => ({
       keyRequired: false,
       neighbors: false,
-      example: model.example,
     }),
     "/explain": () => explained(fields),
     "/contrast": () => contrasted(fields),

@@ -1,0 +1,134 @@
+"""Facts about a model for the first screen of its web page: network, training text, test scores,
+and example sentences.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nmt.data.lines import read_lines
+from nmt.foundation.configurations import class_label
+from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import UNK
+from nmt.storage.checkpoint import read_model
+from nmt.storage.files import read_json_object
+from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.words import words
+
+PARTS = ("encoder", "decoder", "attention", "pooling")
+"""Names of the configuration groups that describe a network."""
+SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "macro_f1": "macro-F1"}
+"""Maps the names of the metrics on the page to their spelling."""
+EASY = 40
+"""Preferred length of the easy example, in characters."""
+LONG = 150
+"""Preferred length of the long example, in characters."""
+MOST_LINES = 1000
+"""Number of test sentences from which the examples are chosen, so that choosing takes little
+time."""
+
+
+def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Returns facts about a model as JSON values, without those that the run does not record.
+
+    path: run folder, checkpoint file or name on the hub
+    tokenizer: tokenizer of the model
+
+    The facts are `network` (names of its parts), `parameters` (their number), `training` (name of
+    the training text), `scores` (name and score of each test metric) and `examples` (kind and text
+    of each example sentence).
+    """
+    try:
+        saved = read_model(path)
+    except UserError:
+        return {}
+    folder = Path(path)
+    config: Mapping[str, Any] = saved.meta.get("config") or {}
+    results = read_json_object(folder / "results.json")
+    facts = {
+        "network": _network(config),
+        "parameters": sum(tensor.numel() for tensor in saved.weights.values()),
+        "training": _training_text(config.get("data") or {}),
+        "scores": _scores(results.get("scores") or {}),
+        "examples": examples(tokenizer, test_sentences(folder)),
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def test_sentences(folder: Path) -> list[str]:
+    """Returns source sentences of a run's test or validation set; [] without such a file.
+
+    folder: run folder
+    """
+    files = sorted(folder.glob("*.source.txt"))
+    return read_lines(files[0])[:MOST_LINES] if files else []
+
+
+def examples(tokenizer: Tokenizer, lines: Sequence[str]) -> list[dict[str, str]]:
+    """Returns up to three example sentences: `easy` (short), `long`, and `unknown`, the short
+    sentence with the word that is hardest to spell with the model's vocabulary.
+
+    tokenizer: tokenizer of the model
+    lines: sentences to choose from
+    """
+    lines = [line.strip() for line in lines if line.strip()]
+    if not lines:
+        return []
+    short = [line for line in lines if len(line) <= LONG / 2] or lines
+    chosen = {
+        "easy": _nearest(lines, EASY),
+        "long": _nearest(lines, LONG),
+        "unknown": max(short, key=lambda line: _hardest(tokenizer, line)),
+    }
+    # A sentence that is chosen twice is shown once.
+    kinds = {text: kind for kind, text in reversed(chosen.items())}
+    return [{"kind": kind, "text": text} for text, kind in reversed(kinds.items())]
+
+
+def _nearest(lines: Sequence[str], length: int) -> str:
+    return min(lines, key=lambda line: abs(len(line) - length))
+
+
+def _hardest(tokenizer: Tokenizer, line: str) -> tuple[bool, int]:
+    """Returns whether a line has unknown characters, and the largest number of subwords of a
+    word."""
+    ids_by_word = tokenizer.encode_source(words(line))
+    has_unknown = any(UNK in ids for ids in ids_by_word)
+    return has_unknown, max(map(len, ids_by_word), default=0)
+
+
+def _network(config: Mapping[str, Any]) -> str:
+    """Returns the names of the parts of a network, such as `bidirectional encoder, luong
+    decoder`."""
+    targets = {part: (config.get(part) or {}).get("_target_") for part in PARTS}
+    names = [
+        f"{class_label(target, part)} {part}".replace("_", " ")
+        for part, target in targets.items()
+        if target
+    ]
+    return ", ".join(names)
+
+
+def _training_text(data: Mapping[str, Any]) -> str:
+    """Returns the name of the training text: a data set, file names without folders, or the number
+    of generated pairs."""
+    if data.get("path"):
+        return str(data["path"])
+    train = data.get("train")
+    if isinstance(train, int):
+        return f"{train:,} generated sentence pairs"
+    files = train if isinstance(train, list) else [train]
+    names = [Path(str(file)).name for file in files if file]
+    if not isinstance(train, list) and str(data.get("_target_", "")).endswith("TextFiles"):
+        # The setting is the beginning of both file names.
+        names = [f"{name}.{data[side]}" for name in names for side in ("source", "target")]
+    return ", ".join(names)
+
+
+def _scores(scores: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"name": SCORES[name], "score": entry["score"]}
+        for name, entry in scores.items()
+        if name in SCORES and isinstance(entry, Mapping)
+        if isinstance(entry.get("score"), int | float)
+    ]

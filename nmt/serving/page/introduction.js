@@ -1,0 +1,64 @@
+// First screen: what the model is, and example sentences.
+
+import { $, element } from "./elements.js"
+import { change, currentModel, state, unchosen } from "./state.js"
+
+const KINDS = { easy: "Easy", long: "Long", unknown: "Rare word" }
+
+// BCP 47 tag of a language code such as pt_BR
+export const tagOf = (code) => code.replaceAll("_", "-")
+
+export function languageName(code) {
+  try {
+    return new Intl.DisplayNames(["en"], { type: "language" }).of(tagOf(code)) ?? code
+  } catch {
+    return code
+  }
+}
+
+export function showIntroduction() {
+  const model = currentModel()
+  $("about").replaceChildren(...sentences(model).map((text) => `${text} `))
+  const examples = model.examples ?? []
+  $("examples").hidden = !examples.length
+  $("examples").replaceChildren(
+    "Examples: ",
+    ...examples.map(({ kind, text }) =>
+      element(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": text === state.text,
+          onclick: () => change({ ...unchosen, text, sentence: 0 }),
+        },
+        element("b", { textContent: `${KINDS[kind]} ` }),
+        element("span", {
+          textContent: text.length > 40 ? `${text.slice(0, 40).trim()}…` : text,
+          lang: tagOf(model.source ?? ""),
+          dir: "auto",
+        }),
+      ),
+    ),
+  )
+}
+
+function sentences({ name, source, target, labels, network, parameters, training, scores }) {
+  const task = labels
+    ? "labels texts"
+    : `translates ${languageName(source)} to ${languageName(target)}`
+  const size = parameters ? `${count(parameters)} parameters` : ""
+  const details = [network, size].filter(Boolean).join(", ")
+  const described = `The model ${name} ${task} with a recurrent network${details && ` (${details})`}.`
+  const figures = (scores ?? []).map(({ name, score }) => `${score.toFixed(1)} ${name}`).join(", ")
+  return [
+    described,
+    training ? `Training text: ${training}.` : "",
+    figures ? `Test score: ${figures}.` : "",
+    labels
+      ? "Enter a text to see its label and the words that decide it."
+      : "Enter a sentence to see how the model translates it, how sure it is, and why.",
+  ].filter(Boolean)
+}
+
+const count = (number) =>
+  number >= 1e6 ? `${(number / 1e6).toFixed(1)} million` : number.toLocaleString("en")
