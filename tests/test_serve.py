@@ -968,7 +968,7 @@ def test_the_page_explains(browser, page_of, small_run):
     page.wait_for_selector("#marked button")
     assert "→" not in page.locator("#probabilities").inner_text()
     page.locator("#marked button").nth(0).click()
-    page.wait_for_function("document.querySelector('#probabilities').innerText.includes('→')")
+    page.wait_for_function("() => document.querySelector('#probabilities').innerText.includes('→')")
     assert faults == []
 
 
