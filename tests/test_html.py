@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+from accessibility import violations
 from builders import choices, network
 from commands import failed, run
 
@@ -228,6 +229,7 @@ def test_the_page_around_it_is_that_of_the_server(shown, small_run):
     tokens = exact.tokenizer.encode_target(["d c b a", "a b"])
     assert result["influence"] == pytest.approx(influence(exact, "a b c d", *tokens), abs=3e-3)
     assert file.stat().st_size < 3e6
+    assert violations(page) == []
 
 
 @pytest.mark.exhaustive

@@ -6,7 +6,8 @@ import { currentModel } from "./state.js"
 
 const ROW = 26 // height of a word in the ribbons, in pixels
 const LETTERS = 18 // longest text of a word in the ribbons
-const GAP = 150 // width of the ribbons
+const GAP = 150 // width of the ribbons, in pixels
+const PHONE = 740 // width of a window below which the ribbons are narrower
 const LEAST_WEIGHT = 0.05 // weights below are left out of the ribbons, and have no figure in the map
 const HELP = "Point at a cell, or move with the arrow keys, to see its weight."
 let shown = null // view of the main model
@@ -108,7 +109,7 @@ function placesOf(pieces) {
 // Ribbons: source words on the left, words of the translation on the right, a band for each weight
 function ribbons({ source, target, attention }) {
   const left = 16 + widest(source)
-  const right = left + GAP
+  const right = left + (innerWidth < PHONE ? GAP / 2 : GAP)
   const width = right + 16 + widest(target)
   const height = ROW * Math.max(source.length, target.length)
   const middle = (i) => ROW * (i + 0.5)

@@ -55,7 +55,7 @@ function sentences({ name, source, target, labels, network, parameters, training
     training ? `Training text: ${training}.` : "",
     figures ? `Test score: ${figures}.` : "",
     labels
-      ? "Enter a text to see its label and the words that decide it."
+      ? "Enter a text to see its label, and what hiding each word changes."
       : "Enter a sentence to see how the model translates it, how sure it is, and why.",
   ].filter(Boolean)
 }

@@ -30,10 +30,10 @@ export function showTree(answer, contrast) {
     `The search tried ${(tree.length - 1).toLocaleString("en")} subwords and kept at most ${width} partial translations ` +
     `at each step; it dropped ${dropped.flat().length.toLocaleString("en")}. It keeps the partial translations ` +
     "with the highest total log-probability, so the best subword at one step may still lose. At " +
-    "the end, the complete translation with the highest score wins (first row). A row begins " +
-    "at the step where it differs from the row from which its line comes. “+4” opens the four " +
-    "subwords dropped at a step, “·” continues a word, a bar is a probability. Click a subword " +
-    "to see what could follow it."
+    "the end, the complete translation with the highest score wins (first row). Before each row " +
+    "are its rank and score. A row begins at the step where it differs from the row from which " +
+    "its line comes. “+4” opens the four subwords dropped at a step, “·” continues a word, a bar " +
+    "is a probability. Click a subword to see what could follow it."
   $("tree").replaceChildren(table(rowsOf(), dropped))
   arrange()
   $("node").textContent = ""
