@@ -60,6 +60,11 @@ class Figure(float):
     def values(self) -> list[float]:
         return self.metric.get("values", [self.metric["value"]])
 
+    @property
+    def half(self) -> float:
+        """Half the width of the confidence interval."""
+        return (self.metric["interval"]["high"] - self.metric["interval"]["low"]) / 2
+
     def text(self, spec: str) -> str:
         kind, _, digits = spec.rpartition(" ")
         if kind == "each":
