@@ -157,10 +157,8 @@ def filled(template: str, entries: dict[str, dict[str, Any]]) -> str:
     if outdated:
         order = [f"{c['change']} ({c['date']})" for c in changes()]
         noun = "a later change" if len(outdated) == 1 else "later changes"
-        lines += [
-            "",
-            f"† Measured before {noun} of nmt: {'; '.join(sorted(outdated, key=order.index))}.",
-        ]
+        texts = " and ".join(sorted(outdated, key=order.index))
+        lines += ["", f"† Measured before {noun} of nmt: {texts}."]
     return "\n".join(lines)
 
 
