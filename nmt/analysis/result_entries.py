@@ -114,7 +114,7 @@ def _summary(values: Sequence[float], unit: str) -> dict[str, Any]:
     values: value of each seed
     unit: unit of the values
     """
-    mean = statistics.fmean(values)
+    mean = statistics.mean(values)  # an integer if the values are integers
     summary: dict[str, Any] = {"value": round(mean, 4), "unit": unit}
     if len(values) > 1:
         degrees = min(len(values) - 1, len(STUDENT_QUANTILES))
