@@ -199,6 +199,7 @@ STUCK = ["optimizer=sgd", "optimizer.lr=1e-30", "trainer.max_epochs=5"]
 REINFORCED = ["window.estimator=reinforce", "trainer.max_epochs=4"]
 CONTEXT = {
     "encoder.dropout": ["encoder.num_layers=2"], "encoder.residual": ["encoder.num_layers=2"],
+    "model.lexicon_use": ["model.lexicon=auto"], "model.lexicon_epsilon": ["model.lexicon=auto"],
     "model.factor_size": ["data.factors=[tag]"], "objective.guided_alignment": ["data.alignment=links"],
     "encoder.recurrent_dropout_of": ["encoder.recurrent_dropout=0.3"],
     "decoder.recurrent_dropout_of": ["decoder.recurrent_dropout=0.3"],
@@ -220,7 +221,7 @@ VALUES = {
     "window.distance": "1", "attention.heads": "4", "encoder.longest": "8", "encoder.widths": "[32,64,96]", "attention.longest": "3", "decoder.bridge": "mean", "metric.char_order": "2",
     "metric.tokenize": "char", "sizes.encoder": "6", "encoder.hidden_size": "6", "tokenizer.vocabulary_size": "50", "sizes.vocabulary": "50",
     "tokenizer.character_coverage": "0.98", "translation.max_source": "3", "translation.max_length_offset": "3",
-    "translation.max_length_factor": "0.1", "tokenizer.sample": "150", "filters.max_symbols": "0.5", "tokenizer.normalization": "nfkc", "model.tying": "output", "objective.updates": "2", "freeze": "[encoder]", "cell": "lstm", "final_test": "false",
+    "translation.max_length_factor": "0.1", "tokenizer.sample": "150", "filters.max_symbols": "0.5", "tokenizer.normalization": "nfkc", "model.tying": "output", "model.lexicon": "auto", "model.lexicon_use": "mixture", "objective.updates": "2", "freeze": "[encoder]", "cell": "lstm", "final_test": "false",
 }  # fmt: skip
 ELSEWHERE = (
     "init",
@@ -468,7 +469,7 @@ AXES = {
                ["decoder.transition_depth=2", "encoder.transition_depth=2"]],
     "dropout": [["model.dropout=0.2"], ["model.variational_dropout=true", "decoder.recurrent_dropout=0.2", "encoder.recurrent_dropout=0.2"]],
     "bridge": [[f"decoder.bridge={b}"] for b in ("tanh", "mean", "last", "none")],
-    "copy": [[], ["model.copy=true"], ["model.lexical=true"], ["model.copy=true", "model.lexical=true"]],
+    "copy": [[], ["model.copy=true"], ["model.lexical=true"], ["model.copy=true", "model.lexical=true"], ["model.lexicon=auto"]],
     "columns": [[], ["data.source=[en,de]"], ["data.factors=[tag]"], ["data.alignment=links", "objective.guided_alignment=0.5"]],
     "precision": [["trainer.precision=float32"], ["trainer.precision=bfloat16"]],
     "trainer": [["trainer.ema=0.9"], ["trainer.accumulate=2", "trainer.validate_every_updates=2", "trainer.average=2"]],

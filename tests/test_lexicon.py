@@ -1,6 +1,7 @@
 """A translation lexicon in the output layer: the equations as loops, its estimation, its file, and its way through training,
 checkpoints and searches."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from nmt.data.ragged import Corpus, Ragged
 from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.interfaces import EOS, PAD, UNK, Layout
 from nmt.model.layers import fused_cross_entropy
+from nmt.pipeline.training_alignment import token_links
 from nmt.storage import checkpoint as ckpt
 
 USES = ["bias", "mixture"]
@@ -169,6 +171,18 @@ def test_the_lexicon_of_a_text_has_its_translations():
     assert not table["probabilities"][20:].any()
 
 
+def test_the_links_of_a_text_are_symmetrised_alignments():
+    """Each token has one translation, in another order; one source token of each pair has none."""
+    generator = np.random.default_rng(4)
+    sources = [generator.permutation(16)[:7] + 4 for _ in range(300)]
+    orders = [generator.permutation(6) for _ in range(300)]
+    targets = [ids[:6][order] + 16 for ids, order in zip(sources, orders, strict=True)]
+    truth = [{(int(s), t) for t, s in enumerate(order)} for order in orders]
+    links = token_links(sources, targets)
+    wrong = sum(len(one ^ other) for one, other in zip(links, truth, strict=True))
+    assert wrong < 0.15 * 6 * 300
+
+
 TEXT = ["data.train=30", "data.validation=4", "data.test=2", "experiment=reverse"]
 SMALL = [
     *TEXT, "sizes.encoder=8", "sizes.decoder=8", "sizes.readout=6", "model.embedding_size=6", "batching.sentences=10", "max_validation=2",
@@ -238,6 +252,28 @@ def test_a_file_of_words_becomes_a_lexicon_of_tokens(run_folder, tmp_path):
     file.write_text("a\tb\nno tab\n")
     with pytest.raises(UserError, match="line 2: expected WORD, a tab"):
         read_lexicon_table(str(file), tokenizer)
+
+
+def test_unknown_words_are_written_as_the_lexicon_translates_them(run_folder):
+    """The model is made to write unknown words; the lexicon is that of the next letter, for all letters but d."""
+    translator = nmt.load(run_folder, unknown="copy", search="greedy")
+    tokenizer, model = translator.tokenizer, translator.models[0]
+    letters = [ids[0] for ids in tokenizer.encode_source(list("abcde"))]
+    tokens, probabilities = (
+        torch.zeros(tokenizer.source_size, 1),
+        torch.zeros(tokenizer.source_size, 1),
+    )
+    for letter, following in itertools.pairwise(letters):
+        tokens[letter], probabilities[letter] = following, float(letter != letters[3])
+    model.lexicon.fill({"tokens": tokens, "probabilities": probabilities})
+    with torch.no_grad():
+        model.output.bias[:] = -50.0
+        model.output.bias[UNK] = 9.0
+    [result] = translator.translations(["a b c d"])
+    [forced] = translator.force([result.source], [result.hypotheses[0].tokens])
+    attended = [int(row[:-1].argmax()) for row in forced.weights[:-1]]
+    distinct = [s for t, s in enumerate(attended) if t == 0 or attended[t - 1] != s]
+    assert result.text.split() == ["bcdd"[s] for s in distinct]
 
 
 @pytest.mark.parametrize("form", ["onnx", "html"])

@@ -425,15 +425,38 @@ class Translator:
             )
             attention = [decoding.weights for decoding in decodings]  # [T, S] each
         for (i, rank), weights in zip(unknown, attention, strict=True):
+            piece_words = self.tokenizer.source_words(lines[i], translations[i].source)
+            source_words = words(self.tokenizer.columns.words(lines[i]))
+            entries = self._lexicon_entries(translations[i].source, piece_words, source_words)
             translations[i].texts[rank] = filled(
                 text=translations[i].texts[rank],
                 tokens=translations[i].hypotheses[rank].tokens,
                 weights=weights,
-                piece_words=self.tokenizer.source_words(lines[i], translations[i].source),
-                words=words(self.tokenizer.columns.words(lines[i])),
-                lexicon=self.lexicon,
+                piece_words=piece_words,
+                words=source_words,
+                lexicon={**entries, **self.lexicon},
             )
         return self._without_repetition(translations)
+
+    def _lexicon_entries(
+        self, source: Sequence[int], piece_words: Sequence[range], source_words: Sequence[str]
+    ) -> dict[str, str]:
+        """Returns the translations that a model's lexicon has for the words of a source sentence.
+        Words of several tokens have no translation in it.
+
+        source: source token ids
+        piece_words: range of source words (from 0) to which each source token belongs
+        source_words: source words
+        """
+        lexicon = next((m.lexicon for m in self.models if m.lexicon is not None), None)
+        if lexicon is None:
+            return {}
+        entries = {}
+        for token, span in zip(source, piece_words, strict=True):
+            translation = lexicon.best(token % self.tokenizer.source_size)
+            if translation is not None and list(piece_words).count(span) == len(span) == 1:
+                entries[source_words[span.start]] = self.tokenizer.decode([[translation]])[0]
+        return entries
 
     # Scores and attention of given translations
 

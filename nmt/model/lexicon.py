@@ -70,6 +70,11 @@ class Lexicon(nn.Module):
         """Returns the table as `fill` reads it."""
         return {"tokens": self.tokens.int(), "probabilities": self.probabilities}
 
+    def best(self, source_token: int) -> int | None:
+        """Returns the most probable translation of a source token; None if it has no entries."""
+        is_known = float(self.probabilities[source_token, 0]) > 0
+        return int(self.tokens[source_token, 0]) if is_known else None
+
     def forward(self, ids: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B C"], Float[Tensor, "B S C"]]:
         """Returns the candidates of each sentence, and p_lex(candidate | x_s) for each source token.
         A sentence with few candidates has further candidates of probability 0.

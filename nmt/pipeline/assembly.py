@@ -31,6 +31,7 @@ from nmt.model.precision import usable_precision
 from nmt.model.seq2label import Seq2Label
 from nmt.model.seq2seq import Seq2Seq
 from nmt.pipeline.fine_tuning import take_weights
+from nmt.pipeline.training_alignment import with_links
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.tokenizer import Tokenizer
@@ -187,6 +188,8 @@ def _translation(
         warn_of_swapped_sides(splits.train)
     tokenizer = _tokenizer(settings, beginning, teachers, filters, splits, ranks)
     data = prepare(splits, filters, tokenizer, ranks)
+    if settings.objective.get("guided_alignment") and data.train.links is None:
+        data = with_links(data, ranks)
     metric = build.make(config, "metric").of(splits.languages[1], splits.validation.target)
     objective = _objective(settings, beginning, teachers, data, metric)
     network = _network(settings, beginning, data.tokenizer)

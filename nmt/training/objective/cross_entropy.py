@@ -26,9 +26,9 @@ class CrossEntropy:
 
         λ Σ_s (1 − Σ_t α_ts)²        λ = `doubly_stochastic`
 
-    Guided alignment (Chen et al. 2016, eq. 5-7) is the cross-entropy between given alignments and
-    attention, where A_ts is 1 divided by the number of links of token t for each linked position
-    s, else 0:
+    Guided alignment (Chen et al. 2016, eq. 5-7) is the cross-entropy between word alignments and
+    attention. The alignments are given, or estimated from the training text. A_ts is 1 divided by
+    the number of links of token t for each linked position s, else 0:
 
         γ Σ_t −Σ_s A_ts log α_ts     γ = `guided_alignment`
 
@@ -49,8 +49,16 @@ class CrossEntropy:
         yield from run.needing_attention("objective.doubly_stochastic", guided)
         if not run.value(guided):
             return
+        # Without data.alignment, the tokens of the training pairs are aligned before the training.
         if not run.value("data.alignment"):
-            yield run.error(guided, "needs alignments of the training pairs; set data.alignment")
+            if not run.sources:
+                yield run.error(guided, "needs source words, but the source is an image")
+            if run.value("tokenizer.sampling"):
+                yield run.error(
+                    guided,
+                    "needs alignments of words, because tokenizer.sampling draws new subwords in "
+                    "each epoch; set data.alignment, or tokenizer.sampling=0",
+                )
         weighing = (run.parts.get(group) for group in ("window", "normalizer"))
         if not all(getattr(part, "all_positive", True) for part in weighing):
             yield run.error(
@@ -73,7 +81,7 @@ class CrossEntropy:
         alignment links A, both [B, T, S]."""
         if weights is None or batch.links is None:
             raise ValueError(
-                "objective.guided_alignment needs a decoder with attention and data.alignment: "
+                "objective.guided_alignment needs a decoder with attention, and alignments: "
                 "set objective.guided_alignment=0"
             )
         return -(batch.links * weights.clamp(min=SMALLEST).log()).sum()

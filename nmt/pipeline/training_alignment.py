@@ -1,0 +1,73 @@
+"""Alignment of the training pairs for guided attention, estimated from the pairs themselves."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nmt.data.lexicon_estimation import sequences
+from nmt.data.links import Links
+from nmt.data.preparation import PreparedData
+from nmt.data.ragged import Ragged, RaggedChain
+from nmt.data.word_aligner import WordAligner
+from nmt.foundation.errors import UserError
+from nmt.foundation.ranks import Ranks
+from nmt.inference.word_alignment import symmetrize
+
+log = logging.getLogger(__name__)
+
+
+def with_links(data: PreparedData, ranks: Ranks) -> PreparedData:
+    """Returns the data with links between the tokens of each training pair, estimated by a hidden
+    Markov model in both directions and symmetrised by `grow_diag`.
+
+    Raises UserError for a mixture of corpora.
+    """
+    if isinstance(data.train.source, RaggedChain):
+        raise UserError(
+            "objective.guided_alignment: the pairs of a mixture cannot be aligned; set "
+            "objective.guided_alignment=0"
+        )
+    links: list[Sequence[int]] = []
+    if ranks.first:
+        began = time.monotonic()
+        vocabulary = data.tokenizer.source_size
+        source = [ids % vocabulary for ids in sequences(data.train.source, data.kept)]
+        target = sequences(data.train.target, data.kept)
+        links = [()] * len(data.train)
+        for row, pair_links in zip(data.kept, token_links(source, target), strict=True):
+            # s₁ t₁ s₂ t₂ …
+            links[row] = [position for link in sorted(pair_links) for position in link]
+        log.info(
+            "objective.guided_alignment: aligned %s training pairs (%.1f s)",
+            f"{len(source):,}",
+            time.monotonic() - began,
+        )
+    return replace(data, train=replace(data.train, links=Ragged.of(ranks.of_first(links))))
+
+
+def token_links(source: Sequence[np.ndarray], target: Sequence[np.ndarray]) -> list[Links]:
+    """Returns the symmetrised links (source position, target position) of each sentence pair.
+
+    source, target: token ids of each sentence
+    """
+    forward = WordAligner(source, target, method="hmm").weights()  # [T, S] each
+    backward = WordAligner(target, source, method="hmm").weights()  # [S, T] each
+    return [
+        symmetrize(
+            frozenset((s, t) for t, s in _strongest(by_target)),
+            frozenset(_strongest(by_source)),
+            "grow_diag",
+        )
+        for by_target, by_source in zip(forward, backward, strict=True)
+    ]
+
+
+def _strongest(weights: np.ndarray) -> list[tuple[int, int]]:
+    """Returns a pair (row, column of the greatest weight) for each row with a weight above 0."""
+    if not weights.size:
+        return []
+    rows = np.flatnonzero(weights.any(1))
+    return list(zip(rows.tolist(), weights[rows].argmax(1).tolist(), strict=True))
