@@ -7,6 +7,7 @@ import { currentModel } from "./state.js"
 const ROW = 26 // height of a word in the ribbons, in pixels
 const LETTERS = 18 // longest text of a word in the ribbons
 const GAP = 150 // width of the ribbons, in pixels
+const THICKEST = 14 // width of the band of weight 1, in pixels
 const PHONE = 740 // width of a window below which the ribbons are narrower
 const LEAST_WEIGHT = 0.05 // weights below are left out of the ribbons, and have no figure in the map
 const HELP = "Point at a cell, or move with the arrow keys, to see its weight."
@@ -16,8 +17,9 @@ let shown = null // view of the main model
 export function showAttention(view, others) {
   shown = view
   const author = currentModel().name
+  const caption = others.length ? `${author}, which wrote the translation` : author
   const maps = [
-    ...(view.attention ? [map(view, view.attention, author)] : []),
+    ...(view.attention ? [map(view, view.attention, caption)] : []),
     ...view.heads.map((weights, h) => map(view, weights, `${author}, head ${h + 1}`)),
     ...others.filter((other) => other.attention).map((other) => forcedMap(other, author)),
   ]
@@ -34,43 +36,24 @@ function forcedMap(view, author) {
   return map(view, view.attention, caption)
 }
 
-function map({ source, target }, weights, caption) {
-  const { source: from, target: to } = currentModel()
+// A map with its caption, and the weight of the cell under the pointer or the focus below it
+function map(view, weights, caption) {
   const value = element("p", { className: "note value", textContent: HELP })
-  const cells = new Map()
   const tell = (t, s) => {
-    const texts = `“${target[t].text}” attends to “${source[s].text}”`
+    const texts = `“${view.target[t].text}” attends to “${view.source[s].text}”`
     value.textContent = `${texts}: ${fixed(weights[t][s], 3)}`
   }
-  const rows = weights.map((row, t) => {
-    const tableRow = element(
-      "tr",
-      {},
-      element("th", { scope: "row", textContent: target[t].text, lang: tagOf(to), dir: "auto" }),
-      ...row.map((weight, s) => {
-        const cell = element("td", {
-          "--w": Math.min(1, weight),
-          textContent: weight < LEAST_WEIGHT ? "" : fixed(weight).replace(/^0/, ""),
-          onmouseenter: () => tell(t, s),
-          onfocus: () => tell(t, s),
-        })
-        cells.set(cell, [t, s])
-        return cell
-      }),
-    )
-    tableRow.dataset.piece = target[t].pieces.join("")
-    return tableRow
-  })
-  const heads = source.map((unit) =>
-    element("th", { scope: "col", textContent: unit.text, lang: tagOf(from), dir: "auto" }),
-  )
+  const rows = weights.map((row, t) => mapRow(view.target[t], row, (s) => tell(t, s)))
   const table = element(
     "table",
     { role: "grid", "aria-label": `Attention weights: ${caption}` },
-    element("thead", {}, element("tr", {}, element("td"), ...heads)),
+    element("thead", {}, mapHead(view.source)),
     element("tbody", {}, ...rows),
   )
-  rove(table, cells)
+  const cells = rows.flatMap((row, t) =>
+    [...row.querySelectorAll("td")].map((cell, s) => [cell, [t, s]]),
+  )
+  rove(table, new Map(cells))
   return element(
     "figure",
     { className: "map" },
@@ -78,6 +61,30 @@ function map({ source, target }, weights, caption) {
     element("div", { className: "wide" }, table),
     value,
   )
+}
+
+function mapHead(units) {
+  const lang = tagOf(currentModel().source)
+  const heads = units.map(({ text }) =>
+    element("th", { scope: "col", textContent: text, lang, dir: "auto" }),
+  )
+  return element("tr", {}, element("td"), ...heads)
+}
+
+function mapRow(unit, weights, tell) {
+  const lang = tagOf(currentModel().target)
+  const cells = weights.map((weight, s) =>
+    element("td", {
+      "--w": Math.min(1, weight),
+      textContent: weight < LEAST_WEIGHT ? "" : fixed(weight).replace(/^0/, ""),
+      onmouseenter: () => tell(s),
+      onfocus: () => tell(s),
+    }),
+  )
+  const head = element("th", { scope: "row", textContent: unit.text, lang, dir: "auto" })
+  const row = element("tr", {}, head, ...cells)
+  row.dataset.piece = unit.pieces.join("")
+  return row
 }
 
 // Marks the row of a unit in all maps, and its ribbons; null marks none
@@ -90,10 +97,7 @@ export function highlightAttention(t) {
     const isSameText = rowPlaces.at(-1)?.[1] === places.at(-1)?.[1]
     rows.forEach((row, k) => {
       const isMarked =
-        t !== null &&
-        isSameText &&
-        rowPlaces[k][0] < places[t][1] &&
-        places[t][0] < rowPlaces[k][1]
+        t !== null && isSameText && rowPlaces[k][0] < places[t][1] && places[t][0] < rowPlaces[k][1]
       row.classList.toggle("now", isMarked)
     })
   }
@@ -110,43 +114,51 @@ function placesOf(pieces) {
 function ribbons({ source, target, attention }) {
   const left = 16 + widest(source)
   const right = left + (innerWidth < PHONE ? GAP / 2 : GAP)
-  const width = right + 16 + widest(target)
-  const height = ROW * Math.max(source.length, target.length)
-  const middle = (i) => ROW * (i + 0.5)
-  const bands = attention.flatMap((row, t) =>
-    row.flatMap((weight, s) => {
-      if (weight < LEAST_WEIGHT) return []
-      const [y1, y2] = [middle(s), middle(t)]
-      const centre = (left + right) / 2
-      const d = `M${left} ${y1}C${centre} ${y1} ${centre} ${y2} ${right} ${y2}`
-      return [svg("path", { d, "stroke-width": 14 * weight, "data-s": s, "data-t": t })]
-    }),
-  )
-  const words = (units, side, x, code) =>
-    units.map((unit, i) => {
-      const label = svg(
-        "text",
-        { x, y: middle(i), class: side, lang: tagOf(code), [`data-${side}`]: i },
-        shortened(unit.text),
-      )
-      label.addEventListener("mouseenter", () => markRibbons(side, i))
-      label.addEventListener("mouseleave", () => markRibbons(side, null))
-      return label
-    })
   const model = currentModel()
   const drawing = svg(
     "svg",
-    { width, height, role: "img", "aria-label": "Attention weights as bands; the map has the values" },
-    ...bands,
-    ...words(source, "s", left - 8, model.source),
-    ...words(target, "t", right + 8, model.target),
+    {
+      width: right + 16 + widest(target),
+      height: ROW * Math.max(source.length, target.length),
+      role: "img",
+      "aria-label": "Attention weights as bands; the map has the values",
+    },
+    ...bands(attention, left, right),
+    ...labels(source, "s", left - 8, model.source),
+    ...labels(target, "t", right + 8, model.target),
   )
+  const region = { className: "wide", tabIndex: 0, role: "group", "aria-label": "Ribbons" }
   return element(
     "figure",
     { className: "ribbons" },
     element("figcaption", { textContent: "From source (left) to translation (right)" }),
-    element("div", { className: "wide", tabIndex: 0, role: "group", "aria-label": "Ribbons" }, drawing),
+    element("div", region, drawing),
   )
+}
+
+const middle = (i) => ROW * (i + 0.5) // height of the middle of a word
+
+function bands(attention, left, right) {
+  const centre = (left + right) / 2
+  const band = (weight, s, t) => {
+    const [y1, y2] = [middle(s), middle(t)]
+    const d = `M${left} ${y1}C${centre} ${y1} ${centre} ${y2} ${right} ${y2}`
+    return svg("path", { d, "stroke-width": THICKEST * weight, "data-s": s, "data-t": t })
+  }
+  return attention.flatMap((row, t) =>
+    row.flatMap((weight, s) => (weight < LEAST_WEIGHT ? [] : [band(weight, s, t)])),
+  )
+}
+
+// Words of one side, "s" or "t"
+function labels(units, side, x, code) {
+  return units.map((unit, i) => {
+    const attributes = { x, y: middle(i), class: side, lang: tagOf(code), [`data-${side}`]: i }
+    const label = svg("text", attributes, shortened(unit.text))
+    label.addEventListener("mouseenter", () => markRibbons(side, i))
+    label.addEventListener("mouseleave", () => markRibbons(side, null))
+    return label
+  })
 }
 
 // Width of the longest text of units, in pixels
@@ -163,5 +175,7 @@ function markRibbons(side, number) {
   drawing?.classList.toggle("marked", number !== null)
   drawing?.querySelectorAll(".now").forEach((part) => part.classList.remove("now"))
   if (number === null) return
-  drawing?.querySelectorAll(`[data-${side}="${number}"]`).forEach((part) => part.classList.add("now"))
+  drawing
+    ?.querySelectorAll(`[data-${side}="${number}"]`)
+    .forEach((part) => part.classList.add("now"))
 }

@@ -14,7 +14,8 @@ export async function classify(isCurrent) {
   const whole = await predict([words.join(" ")])
   const show = async () => {
     const remaining = words.filter((_, i) => !hidden.has(i))
-    const shortened = remaining.length <= LONGEST ? remaining.map((_, i) => without(remaining, i)) : []
+    const shortened =
+      remaining.length <= LONGEST ? remaining.map((_, i) => without(remaining, i)) : []
     const [now, ...effects] = await predict([remaining.join(" "), ...shortened])
     if (!isCurrent()) return
     say("")
@@ -59,7 +60,10 @@ function showEffects(words, hidden, now, effects, toggle) {
   const weights = new Map(remaining.map((i, k) => [i, hasImportances ? now.importances[k] : 0]))
   const label = strongest(now)
   const changes = new Map(
-    effects.map((effect, k) => [remaining[k], effect.probabilities[label] - now.probabilities[label]]),
+    effects.map((effect, k) => [
+      remaining[k],
+      effect.probabilities[label] - now.probabilities[label],
+    ]),
   )
   const most = Math.max(...weights.values(), 1e-9)
   const largest = Math.max(...[...changes.values()].map(Math.abs), 1e-9)
@@ -83,7 +87,11 @@ function showEffects(words, hidden, now, effects, toggle) {
       "tr",
       {},
       element("th", { scope: "row" }, button),
-      element("td", {}, ...(hasImportances && weight !== undefined ? bar(weight / most, fixed(weight)) : [])),
+      element(
+        "td",
+        {},
+        ...(hasImportances && weight !== undefined ? bar(weight / most, fixed(weight)) : []),
+      ),
       element("td", {}, ...(effect === undefined ? [] : bar(-effect / largest, points(effect)))),
     )
   })

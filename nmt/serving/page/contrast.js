@@ -66,7 +66,9 @@ function probabilities({ tokens, token_log_probs, log_prob }, name) {
 // Bars to the left for words that support A, to the right for words that support B
 function influences({ words, influence }) {
   const greatest = Math.max(...influence.map(Math.abs), 1e-9)
-  const order = words.map((_, i) => i).sort((a, b) => Math.abs(influence[b]) - Math.abs(influence[a]))
+  const order = words
+    .map((_, i) => i)
+    .sort((a, b) => Math.abs(influence[b]) - Math.abs(influence[a]))
   const rows = order.map((i) => {
     const value = influence[i]
     const bar = element("span", {
@@ -78,7 +80,12 @@ function influences({ words, influence }) {
       "tr",
       {},
       element("td", { className: "side" }, ...(value >= 0 ? [`${figure} `, bar] : [])),
-      element("th", { scope: "row", textContent: words[i], lang: tagOf(currentModel().source), dir: "auto" }),
+      element("th", {
+        scope: "row",
+        textContent: words[i],
+        lang: tagOf(currentModel().source),
+        dir: "auto",
+      }),
       element("td", {}, ...(value < 0 ? [bar, ` ${figure}`] : [])),
     )
   })
@@ -123,7 +130,12 @@ export async function showNeighbors(isCurrent) {
         {},
         element("span", { textContent: pair.source, lang: tagOf(source), dir: "auto" }),
         element("br"),
-        element("span", { textContent: pair.target, className: "note", lang: tagOf(target), dir: "auto" }),
+        element("span", {
+          textContent: pair.target,
+          className: "note",
+          lang: tagOf(target),
+          dir: "auto",
+        }),
         element("span", { textContent: ` (${fixed(pair.similarity)})`, className: "note" }),
       ),
     ),

@@ -6,7 +6,8 @@ import { change, currentModel, state, unchosen } from "./state.js"
 const KINDS = { easy: "Easy", long: "Long", unknown: "Rare word" }
 
 // BCP 47 tag of a language code such as pt_BR; "" for another name of a side, such as "source"
-export const tagOf = (code) => (/^[a-z]{2,3}([_-]\w+)*$/i.test(code) ? code.replaceAll("_", "-") : "")
+export const tagOf = (code) =>
+  /^[a-z]{2,3}([_-]\w+)*$/i.test(code) ? code.replaceAll("_", "-") : ""
 
 export function languageName(code) {
   try {

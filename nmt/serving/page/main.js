@@ -85,7 +85,10 @@ function showTranslation() {
   $("plain").textContent = text
   showSentences(answer.sentences)
   showWords(answer, view, point)
-  showAttention(view, others.map((other) => viewOf(other, state.byWord)))
+  showAttention(
+    view,
+    others.map((other) => viewOf(other, state.byWord)),
+  )
   showTree(answer, contrast)
   showContrast(answer)
 }

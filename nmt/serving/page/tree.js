@@ -4,7 +4,7 @@
 import { $, element, fixed, percent, rove } from "./elements.js"
 import { tagOf } from "./introduction.js"
 import { currentModel, EOS } from "./state.js"
-import { plain } from "./units.js"
+import { isShown, plain } from "./units.js"
 import { labelOf } from "./words.js"
 
 let searchAnswer = null // response to /explain
@@ -37,7 +37,9 @@ export function showTree(answer, contrast) {
   $("tree").replaceChildren(table(rowsOf(), dropped))
   arrange()
   $("node").textContent = ""
-  $("others").replaceChildren(...searchAnswer.others.map((other) => otherTranslation(other, contrast)))
+  $("others").replaceChildren(
+    ...searchAnswer.others.map((other) => otherTranslation(other, contrast)),
+  )
 }
 
 // Node numbers of each complete translation, without the nodes of the rows above: each row has the
@@ -70,46 +72,39 @@ function droppedByStep() {
 }
 
 function table(rows, dropped) {
-  const steps = dropped.length - 1
-  const columns = Array.from({ length: steps }, (_, k) => k + 1)
+  const columns = Array.from({ length: dropped.length - 1 }, (_, k) => k + 1)
   const cells = rows.map(() => columns.map(() => element("td")))
-  rows.forEach(({ nodes, start, origin }, row) => {
-    nodes.forEach((node) => {
-      const cell = cells[row][depths[node] - 1]
-      cell.className = row ? "own" : "own best"
-      cell.append(nodeButton(node))
-      parts[node].push(cell)
-    })
-    if (nodes.length) parts[nodes.at(-1)][1].classList.add("last")
-    if (!row || !nodes.length) return
-    // The line comes down from the row of the common beginning.
-    for (let k = origin; k <= row; k++) {
-      const cell = cells[k][start - 1]
-      cell.classList.add(k === origin ? "fork" : k === row ? "turn" : "pass")
-      parts[nodes[0]].push(cell)
-    }
+  rows.forEach((nodes, row) => fillCells(cells, nodes, row))
+  const title = (textContent) => element("th", { scope: "row", lang: "en", textContent })
+  const heads = columns.map((k) => element("th", { scope: "col", textContent: k }))
+  const body = rows.map(({ start }, row) => {
+    const rank = rankButton(row, start, cells[row][start - 1])
+    return element("tr", {}, element("th", { scope: "row" }, rank), ...cells[row])
   })
-  const head = columns.map((k) => element("th", { scope: "col", textContent: k }))
-  const body = rows.map(({ start }, row) =>
-    element(
-      "tr",
-      {},
-      element("th", { scope: "row" }, rankButton(row, start, cells[row][start - 1])),
-      ...cells[row],
-    ),
-  )
   const folded = columns.map((k) => element("td", {}, ...droppedWords(dropped[k], k)))
   return element(
     "table",
     { className: "search", lang: tagOf(currentModel().target) },
-    element("thead", {}, element("tr", {}, element("th", { scope: "row", lang: "en", textContent: "Step" }), ...head)),
-    element(
-      "tbody",
-      {},
-      ...body,
-      element("tr", {}, element("th", { scope: "row", lang: "en", textContent: "Dropped" }), ...folded),
-    ),
+    element("thead", {}, element("tr", {}, title("Step"), ...heads)),
+    element("tbody", {}, ...body, element("tr", {}, title("Dropped"), ...folded)),
   )
+}
+
+// Puts the nodes of a row into its cells, with the line from the row in which the row begins
+function fillCells(cells, { nodes, start, origin }, row) {
+  if (!nodes.length) return
+  for (const node of nodes) {
+    const cell = cells[row][depths[node] - 1]
+    cell.className = row ? "own" : "own best"
+    cell.append(nodeButton(node))
+    parts[node].push(cell)
+  }
+  cells[row][depths[nodes.at(-1)] - 1].classList.add("last")
+  for (let k = origin; row && k <= row; k++) {
+    const cell = cells[k][start - 1]
+    cell.classList.add(k === origin ? "fork" : k === row ? "turn" : "pass")
+    parts[nodes[0]].push(cell)
+  }
 }
 
 // Head of a row: rank, score, and the step at which the row begins; a click scrolls to this step
@@ -167,19 +162,23 @@ function droppedWords(nodes, step) {
 // Makes the visible buttons one tab stop
 function arrange(first) {
   const places = new Map()
-  $("tree").querySelectorAll("tbody tr").forEach((row, r) =>
-    [...row.cells].forEach((cell, c) =>
-      [...cell.querySelectorAll("button")]
-        .filter((button) => !button.closest("[hidden]"))
-        .forEach((button, k) => places.set(button, [r + k, c])),
-    ),
-  )
+  $("tree")
+    .querySelectorAll("tbody tr")
+    .forEach((row, r) =>
+      [...row.cells].forEach((cell, c) =>
+        [...cell.querySelectorAll("button")]
+          .filter((button) => !button.closest("[hidden]"))
+          .forEach((button, k) => places.set(button, [r + k, c])),
+      ),
+    )
   if (places.size) rove($("tree"), places, first)
 }
 
 // Colours the path from the start to a node; 0 removes the colour
 function markPath(i) {
-  $("tree").querySelectorAll(".path").forEach((part) => part.classList.remove("path"))
+  $("tree")
+    .querySelectorAll(".path")
+    .forEach((part) => part.classList.remove("path"))
   for (let k = i; k > 0; k = searchAnswer.tree[k].parent)
     for (const part of parts[k]) part.classList.add("path")
 }
@@ -192,6 +191,7 @@ function describe(i) {
   for (let k = i; k > 0; k = tree[k].parent) pieces.unshift(tree[k].piece)
   const kept = new Set(children[i].map((child) => tree[child].token))
   const next = node.next
+    .filter(([, , logProb]) => isShown(logProb))
     .map(([token, piece, logProb]) => {
       const mark = kept.has(token) || token === EOS ? "" : " (not kept)"
       return `${labelOf(piece)} ${percent(logProb)}${mark}`

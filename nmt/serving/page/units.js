@@ -11,6 +11,9 @@ const CONFIDENCE = [
   [0, "low"],
 ]
 
+// Whether an alternative is shown: not one of 0.0 %
+export const isShown = (logProb) => logProb > Math.log(0.0005)
+
 export const plain = (piece) => piece.replaceAll("▁", " ").trim() || piece
 
 // Returns what the page shows of an answer of /explain: units of both sides, weights between units
@@ -40,8 +43,7 @@ export function viewOf(answer, byWord) {
 export const meanProbability = (steps) =>
   Math.exp(sum(steps.map((step) => step.log_prob)) / steps.length)
 
-export const confidence = (probability) =>
-  CONFIDENCE.find(([least]) => probability >= least)[1]
+export const confidence = (probability) => CONFIDENCE.find(([least]) => probability >= least)[1]
 
 const sum = (values) => values.reduce((a, b) => a + b, 0)
 

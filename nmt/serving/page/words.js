@@ -3,9 +3,8 @@
 import { $, element, percent, rove, say } from "./elements.js"
 import { tagOf } from "./introduction.js"
 import { change, currentModel, EOS, state } from "./state.js"
-import { confidence, plain, UNSURE } from "./units.js"
+import { confidence, isShown, plain, UNSURE } from "./units.js"
 
-const LEAST_SHOWN = Math.log(0.0005) // alternatives that would be shown as 0.0 % are left out
 const SPELLED = 4 // number of subwords of a word from which the page explains its division
 const MOST_SPELLED = 3 // number of words whose division is explained
 let explanation = null // response to /explain
@@ -118,8 +117,8 @@ function notes() {
   const more = divided.length - spelled.length
   return [
     unknown.length
-      ? `${unknown.join(", ")}: has characters that are not in the model's vocabulary. ` +
-        "The model reads each of them as the symbol <unk> for unknown text."
+      ? `Characters that are not in the vocabulary, in ${unknown.join(", ")}: the model reads ` +
+        "each of them as the symbol <unk> for unknown text."
       : "",
     spelled.length
       ? `Words that are not in the vocabulary are read as subwords: ${spelled.join("; ")}` +
@@ -179,7 +178,7 @@ function subwordSwitch(t) {
 
 function alternatives(step) {
   const { next, token } = explanation.target[step]
-  const likely = next.filter(([id, , logProb]) => logProb > LEAST_SHOWN || id === token)
+  const likely = next.filter(([id, , logProb]) => isShown(logProb) || id === token)
   return likely.map(([id, piece, logProb]) => {
     const button = element(
       "button",
