@@ -10,7 +10,7 @@ import { labelOf } from "./words.js"
 let searchAnswer = null // response to /explain
 let children = [] // numbers of the children of each node
 let depths = [] // number of steps before each node
-let parts = [] // elements of each node: its button, and the cells of the line to it
+let parts = [] // elements of each node: its button, its cell, and the cells above with the line to it
 
 // Shows the search. `contrast` is called with two translations to compare.
 export function showTree(answer, contrast) {
@@ -177,11 +177,14 @@ function arrange(first) {
 // Colours the path from the start to a node; 0 removes the colour
 function markPath(i) {
   $("tree")
-    .querySelectorAll(".path")
-    .forEach((part) => part.classList.remove("path"))
+    .querySelectorAll(".path, .wire")
+    .forEach((part) => part.classList.remove("path", "wire"))
   for (let k = i; k > 0; k = searchAnswer.tree[k].parent)
-    for (const part of parts[k]) part.classList.add("path")
+    for (const part of parts[k]) part.classList.add(isAbove(part, k) ? "wire" : "path")
 }
+
+// Whether a cell has only a part of the line to a node, and not the node
+const isAbove = (part, i) => part.tagName === "TD" && !part.querySelector(`[data-node="${i}"]`)
 
 // Describes a node below the tree: the partial translation, what could follow, why it was dropped
 function describe(i) {
