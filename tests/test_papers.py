@@ -1,12 +1,21 @@
 """Sweeps of both papers: every run has valid settings, and neighbouring models differ only as in the paper."""
 
+import json
+import sys
 from functools import cache
 
+import numpy as np
+import papers
 import pytest
+from commands import run
+from sacrebleu.metrics import BLEU
 
+from nmt.analysis.run_results import flat_settings
 from nmt.configuration.compose import compose
 from nmt.configuration.configure import configure
+from nmt.data.gold_links import GoldLinks
 from nmt.foundation.configurations import flat, learnt_settings
+from nmt.inference.word_alignment import alignment_scores, count_links
 from nmt.pipeline.sweep_command import TrainingJob
 
 ATTENTION = {"attention", "decoder", "window"}
@@ -70,3 +79,66 @@ def test_models_of_bahdanau_differ_in_length_attention_and_updates():
     assert changed(search, longer_search) == changed(plain, longer_plain) == {"filters.max_length"}
     assert changed(search, plain) == {"encoder", "attention", "decoder"}
     assert changed(longer_search, star) == {"trainer.max_updates"}
+
+
+@pytest.mark.parametrize(
+    ("sweep", "models"),
+    [("bahdanau2015", papers.BAHDANAU_MODELS), ("luong2015", papers.LUONG_MODELS)],
+)
+def test_every_run_of_a_sweep_is_one_model_of_the_paper(sweep, models):
+    chosen = [
+        [
+            model.name
+            for model in models
+            if model.settings.items() <= flat_settings(compose("train", overrides)).items()
+        ]
+        for overrides in planned(sweep)[: len(models)]
+    ]
+    assert sorted(chosen) == sorted([model.name] for model in models)
+
+
+def test_scores_from_sums_of_statistics():
+    lines, references = ["a b c d e f", "a c b d e"], ["a b c d f", "a b c d e e"]
+    sums = papers.statistics_of(lines, references).sum(0)
+    assert papers.bleu(sums) == pytest.approx(
+        BLEU(tokenize="13a").corpus_score(lines, [references]).score
+    )
+    gold = GoldLinks(frozenset({(0, 0)}), frozenset({(0, 0), (2, 1), (3, 3)}))
+    counts = count_links([frozenset({(0, 0), (1, 1), (2, 1)})], [gold])
+    assert papers.error_rate(np.array(counts)) == pytest.approx(
+        alignment_scores(*counts).error_rate
+    )
+
+
+@pytest.mark.exhaustive
+def test_tables_of_a_tiny_sweep(tmp_path, monkeypatch, capsys):
+    sizes = [f"sizes.{name}=8" for name in ("encoder", "decoder", "readout")]
+    data = [
+        "data=reverse",
+        "data.train=80",
+        "data.validation=9",
+        "data.test=30",
+        "sizes.vocabulary=30",
+    ]
+    tiny = [
+        *data,
+        *sizes,
+        "model.embedding_size=8",
+        "trainer.max_epochs=1",
+        "final_test=true",
+        "seed=1",
+    ]
+    run("train", "-m", "sweep=bahdanau2015", *tiny, f"run_dir={tmp_path}")
+    monkeypatch.setattr(papers, "SAMPLES", 20)
+    monkeypatch.setattr(sys, "argv", ["papers.py", "bahdanau2015", str(tmp_path)])
+    papers.main()
+    printed = capsys.readouterr().out
+    assert "of 12 directions agree" in printed and "not finished" not in printed
+    assert all(
+        f"| {model.name} | {model.paper['name']} |" in printed for model in papers.BAHDANAU_MODELS
+    )
+    assert {"tables.md", "length.png", "curves.png"} <= {
+        file.name for file in (tmp_path / "paper").iterdir()
+    }
+    assert len(list(tmp_path.glob("*/results.json"))) == 5
+    assert json.loads(next(tmp_path.glob("*/results.json")).read_text())["part"] == "test"
