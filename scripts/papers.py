@@ -13,7 +13,7 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,6 @@ from sacrebleu.metrics import BLEU
 
 import nmt
 from nmt.analysis.run_results import RunResult, collect
-from nmt.analysis.word_statistics import length_groups
 from nmt.configuration import build
 from nmt.data.gold_links import GoldLinks
 from nmt.data.links import Links
@@ -38,8 +37,8 @@ from nmt.inference.word_alignment import count_links
 
 SAMPLES = 2000
 """Number of bootstrap samples."""
-FEWEST = 10
-"""Minimum number of sentences per point of BLEU by source length."""
+BORDERS = (8, 10, 12, 14, 16, 19, 22)
+"""Smallest number of source words of each length group except the first."""
 PER_SENTENCE = 10
 """Number of BLEU statistics of a sentence: two lengths, matching and all n-grams of four orders."""
 COLOURS = (
@@ -249,7 +248,7 @@ class Results:
         self.weights = weights.astype(float)  # [SAMPLES, sentences]
 
     def score(
-        self, outputs: Sequence[Sequence[str]], chosen: Sequence[int] | None = None
+        self, outputs: Sequence[Sequence[str]], chosen: Iterable[int] | None = None
     ) -> Sampled:
         """Returns BLEU of the outputs of each seed, over all test sentences or the chosen ones."""
         kept = np.zeros((len(self.source), 1))
@@ -293,18 +292,13 @@ class Results:
     def draw(self) -> None:
         """Draws BLEU by source length and validation perplexity by updates."""
         figure, [ax] = row_of_axes(1, width=7.5, height=4.2)
-        groups = length_groups(self.source, FEWEST)
+        words = np.array([len(line.split()) for line in self.source])
+        group_of = np.digitize(words, BORDERS)
+        groups = [np.flatnonzero(group_of == group) for group in np.unique(group_of)]
+        middles = [float(words[group].mean()) for group in groups]
         for name, colour in zip(self.models, COLOURS, strict=False):
-            scores = [self.score(self.outputs(name), group.sentences).mean for group in groups]
-            ax.plot(
-                [group.middle for group in groups],
-                scores,
-                "o-",
-                ms=3,
-                lw=1.4,
-                color=colour,
-                label=name,
-            )
+            scores = [self.score(self.outputs(name), group).mean for group in groups]
+            ax.plot(middles, scores, "o-", ms=3, lw=1.4, color=colour, label=name)
         ax.set(xlabel="words of the source sentence", ylabel="test BLEU", ylim=(0, None))
         ax.legend(fontsize=7, ncols=2)
         save(figure, self.out / "length.png")
@@ -390,15 +384,16 @@ def by_length(results: Results) -> list[str]:
     short = [i for i, count in enumerate(words) if count <= LIMIT]
     long = [i for i, count in enumerate(words) if count > LIMIT]
     columns = f"{len(short)} sentences of at most {LIMIT} words", f"{len(long)} longer sentences"
-    lines = head("model", *columns, "change", "95 % interval")
+    lines = head("model", *columns, "change", "95 % interval", "BLEU kept", "95 % interval")
     changes = {}
     for name in results.models:
         of_long, of_short = (results.score(results.outputs(name), part) for part in (long, short))
         change = results.difference(of_long, of_short, -1.0)
         changes[name] = Sampled([change.ours], of_long.samples - of_short.samples)
-        interval = f"{change.low:+.2f} to {change.high:+.2f}"
-        cells = [f"{of_short.mean:.2f}", f"{of_long.mean:.2f}", f"{change.ours:+.2f}", interval]
-        lines.append(row(name, *cells))
+        kept = np.percentile(of_long.samples / of_short.samples, [2.5, 97.5])
+        cells = [f"{of_short.mean:.2f}", f"{of_long.mean:.2f}", f"{change.ours:+.2f}"]
+        cells += [f"{change.low:+.2f} to {change.high:+.2f}", f"{of_long.mean / of_short.mean:.0%}"]
+        lines.append(row(name, *cells, f"{kept[0]:.0%} to {kept[1]:.0%}"))
     lines += ["", *CLAIMS]
     verdicts = []
     for better, worse in LENGTH_CLAIMS:
