@@ -26,19 +26,28 @@ export function showTree(answer, contrast) {
   })
   const dropped = droppedByStep()
   $("searched").hidden = false
-  $("beam").textContent =
-    `The search tried ${(tree.length - 1).toLocaleString("en")} subwords and kept at most ${width} partial translations ` +
-    `at each step; it dropped ${dropped.flat().length.toLocaleString("en")}. It keeps the partial translations ` +
-    "with the highest total log-probability, so the best subword at one step may still lose. At " +
-    "the end, the complete translation with the highest score wins (first row). Before each row " +
-    "are its rank and score. A row begins at the step where it differs from the row from which " +
-    "its line comes. “+4” opens the four subwords dropped at a step, “·” continues a word, a bar " +
-    "is a probability. Click a subword to see what could follow it."
-  $("tree").replaceChildren(table(rowsOf(), dropped))
+  $("beam").textContent = explanationOf(tree.length - 1, width, dropped.flat().length)
+  const rows = rowsOf()
+  const last = Math.max(...rows.flatMap(({ nodes }) => nodes.map((node) => depths[node])))
+  const later = dropped.slice(last + 1).flat()
+  $("tree").replaceChildren(table(rows, dropped.slice(0, last + 1), later))
   arrange()
   $("node").textContent = ""
   $("others").replaceChildren(
     ...searchAnswer.others.map((other) => otherTranslation(other, contrast)),
+  )
+}
+
+function explanationOf(tried, width, dropped) {
+  const count = (number) => number.toLocaleString("en")
+  return (
+    `The search tried ${count(tried)} subwords and kept at most ${width} partial translations at ` +
+    `each step; it dropped ${count(dropped)}. It keeps the partial translations with the highest ` +
+    "total log-probability, so the best subword at one step may still lose. At the end, the " +
+    "complete translation with the highest score wins (first row). Before each row are its rank " +
+    "and score. A row begins at the step where it differs from the row from which its line comes. " +
+    "“+4” opens the four subwords dropped at a step, “·” continues a word, a bar is a probability. " +
+    "Click a subword to see what could follow it."
   )
 }
 
@@ -71,7 +80,8 @@ function droppedByStep() {
   return steps
 }
 
-function table(rows, dropped) {
+// dropped: nodes dropped at each step; later: nodes dropped after the last step of the rows
+function table(rows, dropped, later) {
   const columns = Array.from({ length: dropped.length - 1 }, (_, k) => k + 1)
   const cells = rows.map(() => columns.map(() => element("td")))
   rows.forEach((nodes, row) => fillCells(cells, nodes, row))
@@ -81,7 +91,11 @@ function table(rows, dropped) {
     const rank = rankButton(row, start, cells[row][start - 1])
     return element("tr", {}, element("th", { scope: "row" }, rank), ...cells[row])
   })
-  const folded = columns.map((k) => element("td", {}, ...droppedWords(dropped[k], k)))
+  const folded = columns.map((k) => element("td", {}, ...droppedWords(dropped[k], `step ${k}`)))
+  if (later.length) {
+    heads.push(element("th", { scope: "col", lang: "en", textContent: "later" }))
+    folded.push(element("td", {}, ...droppedWords(later, "later steps")))
+  }
   return element(
     "table",
     { className: "search", lang: tagOf(currentModel().target) },
@@ -140,8 +154,8 @@ function nodeButton(i) {
   return button
 }
 
-// Button "+4" that opens the subwords dropped at a step
-function droppedWords(nodes, step) {
+// Button "+4" that opens the subwords dropped at some steps
+function droppedWords(nodes, steps) {
   if (!nodes.length) return []
   const list = element("div", { className: "dropped", hidden: true }, ...nodes.map(nodeButton))
   const button = element("button", {
@@ -149,7 +163,7 @@ function droppedWords(nodes, step) {
     className: "more",
     textContent: `+${nodes.length}`,
     "aria-expanded": false,
-    "aria-label": `step ${step}: ${nodes.length} dropped`,
+    "aria-label": `${steps}: ${nodes.length} dropped`,
     onclick: () => {
       list.hidden = !list.hidden
       button.setAttribute("aria-expanded", !list.hidden)
