@@ -1,8 +1,10 @@
 """The page that is the model, in Chromium: what it computes is what Python computes."""
 
 import json
+import math
 import random
 
+import confidence
 import numpy as np
 import pytest
 from accessibility import violations
@@ -14,6 +16,7 @@ from nmt.exporting.html import rounded, write_html
 from nmt.inference.explanations.explanation import explain
 from nmt.inference.explanations.occlusion import influence
 from nmt.inference.model_facts import examples, model_facts
+from nmt.inference.output_formats import word_alignment
 from nmt.inference.translator import Translator
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
@@ -138,6 +141,41 @@ def test_it_computes_what_the_network_computes(choice, browser, tokenizer, tmp_p
                 assert close(np.array(mine).flatten().tolist(), theirs.flatten().tolist())
     assert faults == []
     page.close()
+
+
+@pytest.mark.exhaustive
+def test_words_of_the_page_are_those_of_python(browser, tokenizer, tmp_path):
+    """The map in words is the map of nmt.translate in words; the marks of the page are those of scripts/confidence.py."""
+    model = network("luong", "general", vocabulary=tokenizer.target_size).float()
+    for parameter in model.parameters():
+        parameter.data.mul_(2.0)
+    model.output.bias.data[1] = -1e4  # <unk>, whose text ⁇ has no tokens in Python
+    translator = Translator(
+        rounded(model), tokenizer, Beam(width=3), languages=("de", "en"), max_length_offset=5
+    )
+    write_html(translator, "tiny", tmp_path / "page.html")
+    page, faults = opened(browser, tmp_path / "page.html")
+    for line in ("der hund läuft über straße", "42 häuser"):
+        page.fill("#text", line)
+        page.wait_for_function(
+            "text => document.querySelector('#source').innerText.includes(text)",
+            arg=line.split()[-1],
+        )
+        [translation] = translator.translations([line], None, 1)
+        alignment = word_alignment(tokenizer, line, translation, 0)
+        assert page.locator("#maps thead th").all_inner_texts() == [*line.split(), "</s>"]
+        shown = page.evaluate(
+            "[...document.querySelectorAll('#maps tbody tr')].map(r => [...r.querySelectorAll('td')].map(c => +c.style.getPropertyValue('--w')))"
+        )
+        assert close(
+            np.array(shown)[:-1, :-1].flatten().tolist(), alignment.weights.flatten().tolist()
+        )
+        marks = confidence.marks_of(translator, line, translation)
+        unsure = page.locator("#target .unsure:not(:text('</s>'))").count()
+        assert unsure == round(marks["share of words marked as uncertain"] * len(alignment.weights))
+        mean = math.exp(-marks["mean log-probability, negative"])
+        assert f"{100 * mean:.1f} %" in page.locator("#confidence").inner_text()
+    assert faults == []
 
 
 TOKENIZERS = {

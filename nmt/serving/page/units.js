@@ -51,8 +51,8 @@ const sum = (values) => values.reduce((a, b) => a + b, 0)
 function unitsOf(pieces, text, byWord) {
   const units = []
   pieces.forEach((piece, i) => {
-    if (!byWord || !i || begins(pieces[i - 1], piece))
-      units.push({ start: i, end: i, isSpaced: /^▁/.test(piece) || piece === "</s>" })
+    if (!byWord || !i || begins(pieces, i))
+      units.push({ start: i, end: i, isSpaced: piece.startsWith("▁") || piece === "</s>" })
     units.at(-1).end = i + 1
   })
   for (const unit of units) {
@@ -64,11 +64,17 @@ function unitsOf(pieces, text, byWord) {
   return units
 }
 
-// Whether a subword begins a unit of its own. Scripts without spaces have one unit per subword.
-const begins = (before, piece) =>
-  piece === "</s>" ||
-  piece.startsWith("▁") ||
-  (before !== "▁" && (SPACELESS.test(piece) || SPACELESS.test([...before].at(-1) ?? "")))
+// Whether a subword begins a word. In scripts without spaces, each subword is a word. A subword of
+// only spaces belongs to the next word, and at the end to the last word.
+function begins(pieces, i) {
+  const [before, piece] = [pieces[i - 1], pieces[i]]
+  if (piece === "</s>") return true
+  if (isSpace(before)) return false
+  if (isSpace(piece)) return pieces.slice(i).find((next) => !isSpace(next)) !== "</s>"
+  return piece.startsWith("▁") || SPACELESS.test(piece) || SPACELESS.test([...before].at(-1) ?? "")
+}
+
+const isSpace = (piece) => /^▁+$/.test(piece)
 
 // Replaces the texts of units by the words of the text, which have no unknown symbols
 function spell(units, text) {
