@@ -135,6 +135,7 @@ def _translator(
     try:
         languages = tuple(map(str, first.meta.get("languages") or ("source", "target")))
         settings = {**config["translation"], "languages": languages, **options}
+        settings["typical_words"] = first.meta.get("typical_words")
         if isinstance(search, str):
             search = _named(search)
         return Translator(
@@ -152,7 +153,7 @@ def _translator(
 
 def _check_options(options: Mapping[str, Any]) -> None:
     """Raises ConfigErrors for unknown options of `load` and for invalid values."""
-    not_options = ("models", "tokenizer", "languages")
+    not_options = ("models", "tokenizer", "languages", "typical_words")
     known = {*inspect.signature(Translator).parameters, "device"}.difference(not_options)
     errors = [unknown(key, known) for key in options if key not in known]
     checked = {key: value for key, value in options.items() if key in known - {"search"}}

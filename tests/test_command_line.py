@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from builders import compose
@@ -669,6 +670,11 @@ def test_the_package_lists_its_commands(capsys):
     main.main()
     printed = capsys.readouterr().out
     assert set(re.findall(r"python -m nmt\.(\w+)", printed)) == {*COMMANDS}
+
+
+def test_every_command_is_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"] == {f"nmt-{name}": f"nmt.{name}:main" for name in COMMANDS}
 
 
 def test_help_follows_what_is_chosen():

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+import nmt
 from nmt.analysis.evaluation import evaluate_file
-from nmt.data import Pairs
-from nmt.data.swapped_sides import warn_of_swapped_sides
+from nmt.data import Pairs, Splits
+from nmt.data.swapped_sides import SideCounts, is_in_target_language, warn_of_swapped_sides
 from nmt.metric import Metric, script_tokenizer
 from nmt.pipeline.assembly import warn_of_equal_sides
 
@@ -117,15 +118,44 @@ def test_exchanged_source_and_target_are_reported(caplog):
     german = [f"die Zahl {n} steht auf der Seite {n % 7}" for n in numbers]
     pairs = list(zip(english, german, strict=True))
     swapped = [pair[::-1] if n % 3 == 1 else pair for n, pair in enumerate(pairs)]
-    with caplog.at_level("WARNING", "nmt"):
-        warn_of_swapped_sides(Pairs(english, german, "clean"))
-        warn_of_swapped_sides(Pairs(english, english[1:] + english[:1], "one language"))
-        warn_of_swapped_sides(Pairs([], [], "empty"))
-        warn_of_swapped_sides(Pairs(*zip(*swapped, strict=True), "t.en, t.de"))
+    clean = Pairs(english, german, "clean")
+    for train, validation in (
+        (clean, clean),
+        (Pairs(english, english[1:] + english[:1], "one language"), clean),
+        (Pairs([], [], "empty"), clean),
+        (Pairs(*zip(*swapped, strict=True), "t.en, t.de"), clean),
+        (clean, Pairs(german[:20], english[:20], "v.en, v.de")),
+    ):
+        warned_of_sides(train, validation)
     assert caplog.messages == [
         "t.en, t.de: source and target seem to be exchanged in 100 of about 300 sampled pairs, "
-        'first in pair 2, "die Zahl 1 steht auf der Seite 1"; check the columns of the training data'
+        'first in pair 2, "die Zahl 1 steht auf der Seite 1"; check the columns of the training data',
+        "v.en, v.de: source and target seem to be exchanged, in comparison with the training data "
+        '(source "die Zahl 0 steht auf der Seite 0"); check the columns of the data sets',
     ]
+
+
+def warned_of_sides(train, validation):
+    splits = Splits(train=train, validation=validation, test=None, languages=("en", "de"))
+    warn_of_swapped_sides(splits, SideCounts.of(train))
+
+
+def test_input_in_the_target_language_is_reported(small_run, caplog):
+    english = [f"the number {n} is on the page {n % 7}" for n in range(99)]
+    german = [f"die Zahl {n} steht auf der Seite {n % 7}." for n in range(99)]
+    typical = SideCounts.of(Pairs(english, german, "x")).typical()
+    assert sorted(typical["source"]) == ["is", "number", "on", "page", "the"]
+    assert sorted(typical["target"]) == ["auf", "der", "die", "seite", "steht", "zahl"]
+    assert is_in_target_language(german[:1], typical)
+    for lines in (english, english + german, ["die"], ["le numéro est sur la page die"] * 9, []):
+        assert not is_in_target_language(lines, typical)
+    assert not is_in_target_language(german, {})
+    translator = nmt.load(small_run)
+    assert set(translator.typical_words) == {"source", "target"}, "of the checkpoint"
+    translator.typical_words = typical
+    translator.translate(["Die Zahl 1 steht auf der Seite 2.", "Die Seite steht"])
+    message = "the input seems to be in the target language of the model"
+    assert message in caplog.text
 
 
 def test_equal_source_and_target_are_reported(caplog):

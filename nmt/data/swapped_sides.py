@@ -1,60 +1,158 @@
-"""Detection of sentence pairs with exchanged source and target, by the log-odds of their words."""
+"""Detection of sentence pairs with exchanged source and target, and of input in the target
+language, by the words of both sides of the training text."""
 
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
-from nmt.data import Pairs
+from nmt.data import Pairs, Splits
+from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 SAMPLE = 5000
-"""Maximum number of pairs that are checked, at equal distances in the corpus."""
+"""Maximum number of training pairs that are sampled, at equal distances in the corpus."""
+HELD_OUT_SAMPLE = 300
+"""Maximum number of sampled pairs of a validation or test set."""
 MARGIN = 4.0
 """Difference of the log-odds of target and source above which a pair counts as exchanged.
 
 With margin 0, noisy pairs in one language would count.
 """
 SHARE = 0.01
-"""Fraction of exchanged pairs above which a warning is logged."""
+"""Fraction of exchanged training pairs above which a warning is logged."""
+HELD_OUT_SHARE = 0.5
+"""Fraction of exchanged pairs of a validation or test set above which a warning is logged."""
+TYPICAL_WORDS = 100
+"""Maximum number of typical words of each side that a checkpoint contains."""
+LEAST_ODDS = 20.0
+"""Minimum odds of a word between its side and the other side, from which it is typical."""
+LEAST_COUNT = 3
+"""Minimum number of sampled lines with a typical word."""
+INPUT_SAMPLE = 300
+"""Maximum number of input lines of a translation that are checked."""
+LEAST_MATCHES = 5
+"""Minimum number of words in the input that are typical of the target, for a warning."""
+LEAST_RATIO = 10
+"""Minimum ratio of words that are typical of the target to words that are typical of the source."""
+LEAST_COVERAGE = 0.15
+"""Minimum fraction of the input's words that are typical of the target. A third language shares
+fewer words with the target language."""
+PUNCTUATION = ".,!?;:\"'()"
+"""Characters that are removed from both ends of a word."""
 
 
-def swapped_rows(pairs: Pairs) -> list[int]:
-    """Returns the indices of the sampled pairs whose source and target seem to be exchanged.
+@dataclass(frozen=True)
+class SideCounts:
+    """Numbers of sampled source and target lines with each word, of the training text.
 
-    The log-odds of a word are log (s + ½) / (t + ½), where s and t are the numbers of sampled
-    source and target lines with the word. The sum of the log-odds over the words of a line is
-    positive in the source language, and negative in the target language.
+    The log-odds of a word are log (s + ½) / (t + ½), where s and t are the numbers of source and
+    target lines with the word. The sum of the log-odds over the words of a line is positive in the
+    source language, and negative in the target language.
     """
-    rows = range(0, len(pairs), math.ceil(len(pairs) / SAMPLE) or 1)
-    source, target = (
-        [{*text[i].lower().split()} for i in rows] for text in (pairs.source, pairs.target)
-    )
-    source_counts = Counter(chain.from_iterable(source))
-    target_counts = Counter(chain.from_iterable(target))
 
-    def log_odds(words: Iterable[str]) -> float:
-        return sum(math.log((source_counts[w] + 0.5) / (target_counts[w] + 0.5)) for w in words)
+    source: Counter[str]
+    target: Counter[str]
 
-    return [
-        row
-        for row, source_words, target_words in zip(rows, source, target, strict=True)
-        if log_odds(target_words) - log_odds(source_words) > MARGIN
+    @classmethod
+    def of(cls, pairs: Pairs) -> "SideCounts":
+        """Counts the words of a sample of training pairs."""
+        rows = sampled(pairs, SAMPLE)
+        counts = [
+            Counter(chain.from_iterable(_distinct(text[row]) for row in rows))
+            for text in (pairs.source, pairs.target)
+        ]
+        return cls(*counts)
+
+    def log_odds(self, line: str) -> float:
+        """Returns the sum of the log-odds of the words of a line."""
+        odds = ((self.source[w] + 0.5) / (self.target[w] + 0.5) for w in _distinct(line))
+        return sum(map(math.log, odds))
+
+    def exchanged(self, pairs: Pairs, rows: Iterable[int]) -> list[int]:
+        """Returns those rows of sentence pairs whose source and target seem to be exchanged."""
+        return [
+            row
+            for row in rows
+            if self.log_odds(pairs.target[row]) - self.log_odds(pairs.source[row]) > MARGIN
+        ]
+
+    def typical(self) -> dict[str, list[str]]:
+        """Returns the most frequent words that occur almost only in the source or in the target
+        lines, by the name of the side."""
+        sides = {"source": (self.source, self.target), "target": (self.target, self.source)}
+        return {name: _typical(*counts) for name, counts in sides.items()}
+
+
+def sampled(pairs: Pairs, size: int) -> range:
+    """Returns the indices of a sample of at most `size` pairs, at equal distances."""
+    return range(0, len(pairs), math.ceil(len(pairs) / size) or 1)
+
+
+def _distinct(line: str) -> set[str]:
+    """Returns the distinct words of a line, without punctuation."""
+    return {word.strip(PUNCTUATION) for word in words(line.lower())} - {""}
+
+
+def _typical(counts: Counter[str], other_counts: Counter[str]) -> list[str]:
+    """Returns the typical words of one side, the most frequent word first."""
+    frequent = sorted(counts, key=lambda word: (-counts[word], word))
+    typical = [
+        word
+        for word in frequent
+        if counts[word] >= LEAST_COUNT
+        and counts[word] + 0.5 >= LEAST_ODDS * (other_counts[word] + 0.5)
+        and not word.isdigit()
     ]
+    return typical[:TYPICAL_WORDS]
 
 
-def warn_of_swapped_sides(pairs: Pairs) -> None:
-    """Logs a warning if source and target seem to be exchanged in some pairs."""
-    rows = swapped_rows(pairs)
-    sampled = min(SAMPLE, len(pairs))
-    if len(rows) > SHARE * sampled:
+def is_in_target_language(lines: Sequence[str], typical: Mapping[str, Collection[str]]) -> bool:
+    """Returns whether input lines seem to be in the target language of a model.
+
+    lines: source lines to translate
+    typical: typical words of both sides of the model's training text
+    """
+    if not typical:
+        return False
+    matches = Counter[str]()
+    count = 0
+    for line in lines[:INPUT_SAMPLE]:
+        distinct = _distinct(line)
+        count += len(distinct)
+        for name, side in typical.items():
+            matches[name] += len(distinct.intersection(side))
+    least = max(LEAST_MATCHES, LEAST_RATIO * matches["source"], LEAST_COVERAGE * count)
+    return matches["target"] >= least
+
+
+def warn_of_swapped_sides(splits: Splits, counts: SideCounts) -> None:
+    """Logs a warning if source and target seem to be exchanged in some training pairs, or in most
+    pairs of a validation or test set in comparison with the training pairs.
+
+    counts: counts of the training pairs
+    """
+    pairs = splits.train
+    rows = sampled(pairs, SAMPLE)
+    exchanged = counts.exchanged(pairs, rows)
+    if len(exchanged) > SHARE * len(rows):
         log.warning(
             "%s: source and target seem to be exchanged in %s of about %s sampled pairs, first in "
             'pair %s, "%s"; check the columns of the training data',
             pairs.name,
+            f"{len(exchanged):,}",
             f"{len(rows):,}",
-            f"{sampled:,}",
-            f"{rows[0] + 1:,}",
-            pairs.source[rows[0]][:40],
+            f"{exchanged[0] + 1:,}",
+            pairs.source[exchanged[0]][:40],
         )
+    for part in (splits.validation, *splits.more_validation.values(), splits.test):
+        rows = sampled(part, HELD_OUT_SAMPLE) if part is not None else range(0)
+        if part is not None and len(counts.exchanged(part, rows)) > HELD_OUT_SHARE * len(rows):
+            log.warning(
+                "%s: source and target seem to be exchanged, in comparison with the training data "
+                '(source "%s"); check the columns of the data sets',
+                part.name,
+                part.source[0][:40],
+            )

@@ -19,6 +19,7 @@ import torch
 
 from nmt.data.documents import sentences
 from nmt.data.lines import check_lines
+from nmt.data.swapped_sides import is_in_target_language
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK, Hypothesis, Prepared, Request, Reranker, Search
@@ -71,6 +72,8 @@ class Translator:
     averaging: quantity of the ensemble members that is averaged: probability or log_probability
     shares: weight of each ensemble member, normalised to sum 1; None for equal weights
     languages: names of the source and target languages, quoted in messages
+    typical_words: typical words of the sides "source" and "target" of the training text, with which
+        input in the target language is detected; None disables the detection
 
     Raises UserError if the models do not support the options.
     """
@@ -91,6 +94,7 @@ class Translator:
         averaging: Averaging = "probability",
         shares: Sequence[float] | None = None,
         languages: tuple[str, str] = ("source", "target"),
+        typical_words: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         members = [models] if isinstance(models, Seq2Seq) else list(models)
         self.networks = Networks(members, tokenizer.columns, precision, averaging, shares)
@@ -103,6 +107,8 @@ class Translator:
         self.unknown = unknown
         self.lexicon = lexicon or {}
         self.languages = languages
+        sides = dict(typical_words or {})
+        self.typical_words = {name: frozenset(side) for name, side in sides.items()}
         self._warnings: set[str] = set()
         self._check_options(has_lexicon=lexicon is not None)
 
@@ -297,6 +303,11 @@ class Translator:
                 )
                 sources[i] = self.tokenizer.columns.shortened(source, self.max_source)
         self._warn_of_unknown_lines(lines, sources)
+        if is_in_target_language(lines, self.typical_words):
+            self._warn_once(
+                f"the input seems to be in the target language of the model ({self.languages[1]}): "
+                f"the model translates from {self.languages[0]}"
+            )
         return sources
 
     def _warn_once(self, message: str) -> None:

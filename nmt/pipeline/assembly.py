@@ -18,7 +18,7 @@ from nmt.data.labels import LabelSet
 from nmt.data.lexicon_estimation import estimated_lexicon, read_lexicon_table
 from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_once
 from nmt.data.store import Storing
-from nmt.data.swapped_sides import warn_of_swapped_sides
+from nmt.data.swapped_sides import SideCounts, warn_of_swapped_sides
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed, require
 from nmt.foundation.ranks import ALONE, Ranks
@@ -184,8 +184,11 @@ def _translation(
     filters = filters_of(config)
     splits = loaded(config, filters)
     warn_of_equal_sides(splits.validation)
+    typical_words = None
     if splits.mixture is None:  # a mixture may have both directions
-        warn_of_swapped_sides(splits.train)
+        counts = SideCounts.of(splits.train)
+        warn_of_swapped_sides(splits, counts)
+        typical_words = counts.typical()
     tokenizer = _tokenizer(settings, beginning, teachers, filters, splits, ranks)
     data = prepare(splits, filters, tokenizer, ranks)
     if settings.objective.get("guided_alignment") and data.train.links is None:
@@ -208,6 +211,7 @@ def _translation(
         options=settings.translation,
         ranks=ranks,
         samples=samples,
+        typical_words=typical_words,
     )
 
 

@@ -67,6 +67,8 @@ class TranslationTask(Task):
     ranks: processes that train together
     samples: number of sentences in the samples of a validation; 0 disables samples and the
         attention map
+    typical_words: typical words of the source and the target, which checkpoints contain; None for
+        a mixture, which may have both directions
     """
 
     command = "train"
@@ -87,6 +89,7 @@ class TranslationTask(Task):
         options: Mapping[str, Any],
         ranks: Ranks = ALONE,
         samples: int = 0,
+        typical_words: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.data = data
         self.network = network
@@ -111,17 +114,22 @@ class TranslationTask(Task):
             self.epochs = self.mixing.epochs
             for line in self.mixing.described():
                 log.info("mixture: %s", line)
-        if data.tokenizer.lowercase and not metric.lowercase:
-            log.warning(
-                "tokenizer.lowercase=true: translations are lower case, references are not; "
-                "set metric.lowercase=true too"
-            )
+        self._check_case()
         self.title = f"{type(network.decoder).__name__} · {' → '.join(splits.languages)}"
         self.fingerprints = fingerprints(splits)
         self.test_fingerprints = {"test": fingerprint(splits.test)} if splits.test else {}
         tokenizer_meta, tensors = tokenizer_parts(data.tokenizer)
         self.tensors = {**tensors, **lexicon_parts(network)}
         self.meta = {"tokenizer": tokenizer_meta, "languages": splits.languages}
+        self.meta |= {"typical_words": typical_words} if typical_words else {}
+
+    def _check_case(self) -> None:
+        """Logs a warning if lower-case translations are compared with references that are not."""
+        if self.data.tokenizer.lowercase and not self.judge.lowercase:
+            log.warning(
+                "tokenizer.lowercase=true: translations are lower case, references are not; "
+                "set metric.lowercase=true too"
+            )
 
     def introduction(self) -> tuple[str, str]:
         splits = self.data.splits
