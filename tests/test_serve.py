@@ -1101,3 +1101,8 @@ def test_each_map_and_row_is_one_tab_stop(browser, page_of):
     assert "attends to" in page.locator("#maps .value").nth(0).inner_text()
     page.keyboard.press("End")
     assert page.evaluate(place) == [5, 2]
+    page.fill("#text", "\u05e9\u05dc\u05d5\u05dd a b")  # a text from right to left
+    page.wait_for_selector("#source[dir=rtl]")
+    page.locator("#source button").nth(0).focus()
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("document.activeElement.innerText") == "a"

@@ -9,6 +9,12 @@ const KINDS = { easy: "Easy", long: "Long", unknown: "Rare word" }
 export const tagOf = (code) =>
   /^[a-z]{2,3}([_-]\w+)*$/i.test(code) ? code.replaceAll("_", "-") : ""
 
+const RIGHT_TO_LEFT =
+  /^[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u
+
+// Writing direction of a text, that of its first letter
+export const directionOf = (text) => (RIGHT_TO_LEFT.test(text.match(/\p{L}/u)?.[0]) ? "rtl" : "ltr")
+
 export function languageName(code) {
   try {
     return new Intl.DisplayNames(["en"], { type: "language" }).of(tagOf(code))

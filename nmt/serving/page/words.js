@@ -1,7 +1,7 @@
 // Rows of source and target words, alternatives of a word, and directed attention.
 
 import { $, element, percent, rove, say } from "./elements.js"
-import { tagOf } from "./introduction.js"
+import { directionOf, tagOf } from "./introduction.js"
 import { change, currentModel, EOS, state } from "./state.js"
 import { confidence, isShown, plain, UNSURE } from "./units.js"
 
@@ -20,15 +20,16 @@ export function showWords(answer, shownView, point) {
   const model = currentModel()
   const source = view.source.map((unit, s) => sourceButton(unit, s))
   const target = view.target.map((unit, t) => targetButton(unit, t, point))
-  fill($("source"), source, model.source, "Source")
-  fill($("target"), target, model.target, "Translation")
+  fill($("source"), source, model.source, answer.sentence, "Source")
+  fill($("target"), target, model.target, answer.text, "Translation")
   $("reset").hidden = !state.prefix.length && !state.looks.length
   $("notes").replaceChildren(...notes().map((text) => element("li", { textContent: text })))
   showConfidence()
 }
 
-function fill(row, buttons, language, name) {
+function fill(row, buttons, language, text, name) {
   row.replaceChildren(...buttons)
+  row.dir = directionOf(text)
   row.lang = tagOf(language)
   row.setAttribute("aria-label", `${name}, ${state.byWord ? "words" : "subwords"}`)
   rove(row, new Map(buttons.map((button, i) => [button, [0, i]])))
