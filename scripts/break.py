@@ -1,14 +1,17 @@
-"""Tries to break the guarantees of tests/README.md, and counts the outcomes by class.
+r"""Tries to break the guarantees of tests/README.md, and counts the outcomes by class.
 
-    python scripts/break.py [--kills 1000] [--mutants 5000] [--races 1000] [--deaths 30] [--seconds 3600] [--seed 1]
+    python scripts/break.py [--kills 1000] [--mutants 5000] [--races 1000] [--deaths 30] [--jobs 200] \
+        [--seconds 3600] [--seed 1]
 
 kills: trainings in 22 configurations, with text stored on disk and mixtures with stages. SIGKILL ends each up to four
 times at injected moments (before and after writes, renames and updates). Resumed, its weights must be those of an
 uninterrupted run. mutants: checkpoints, tables, word vectors and constraints with bytes changed, cut or added: one
 clean message or a good result, never a traceback, a hang over 10 s, or more than 1 GB. races: processes that start,
 resume and read the same run at the same moment. deaths: one of two processes that train together ends by SIGKILL at a
-random moment, again and again, and torchrun starts them again; the weights must be those of two that lived. Each kind
-ends after `--seconds`, finished or not. Pictures are not drawn. Exit status 1 if anything broke.
+random moment, again and again, and torchrun starts them again; the weights must be those of two that lived. jobs: one
+of two processes that translate, score, align or back-translate together ends by SIGKILL at an injected moment, up to
+four times; the same command then writes the bytes of an uninterrupted one and leaves no other file. Each kind ends
+after `--seconds`, finished or not. Pictures are not drawn. Exit status 1 if anything broke.
 """
 
 from __future__ import annotations
@@ -16,12 +19,15 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import functools
+import importlib
 import itertools
 import logging
 import os
 import random
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -38,7 +44,9 @@ from nmt.configuration.configure import configure
 from nmt.data.sources.table import TableFiles
 from nmt.data.word_vectors import read_vectors
 from nmt.drawing import plots
+from nmt.foundation import ranks
 from nmt.foundation.errors import Stopped, UserError
+from nmt.inference import file_alignment, input_lines, scoring, shared_output
 from nmt.inference.input_lines import InputLines
 from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
@@ -129,6 +137,11 @@ def overrides_of(extra: list[str], folder: Path) -> list[str]:
 
 def forked(action: Callable[[], Any], seconds: float = 60, gigabytes: float = 0) -> tuple[str, str]:
     """Runs an action in a process; returns "done", "refused", "traceback", "hang" or "killed", and its message."""
+    return ended(*started(action, gigabytes), seconds)
+
+
+def started(action: Callable[[], Any], gigabytes: float = 0) -> tuple[int, int]:
+    """Starts a process for an action; returns its id and the pipe from which its end can be read."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -151,6 +164,11 @@ def forked(action: Callable[[], Any], seconds: float = 60, gigabytes: float = 0)
         os.write(write, f"{status}\n{text[-3000:]}".encode("utf-8", "replace"))
         os._exit(0)
     os.close(write)
+    return child, read
+
+
+def ended(child: int, read: int, seconds: float) -> tuple[str, str]:
+    """Waits for the end of a process; returns its status and message as `forked` does."""
     until, result = time.monotonic() + seconds, 0
     while result == 0 and time.monotonic() < until:
         result, _ = os.waitpid(child, os.WNOHANG)
@@ -558,6 +576,106 @@ def deaths(
     return result
 
 
+def ranked(actions: list[Callable[[], Any]]) -> list[tuple[str, str]]:
+    """Runs one action in each of several ranks; returns their statuses and messages."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+
+    def as_rank(number: int) -> Any:
+        world = {"WORLD_SIZE": str(len(actions)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        os.environ.update({**world, "RANK": str(number), "LOCAL_RANK": str(number)})
+        return actions[number]()
+
+    children = [started(functools.partial(as_rank, number)) for number in range(len(actions))]
+    return [ended(*child, seconds=120) for child in children]
+
+
+def job_actions(base: Path, run: Path) -> dict[str, Callable[[Path], Any]]:
+    """The commands that several ranks share, as functions of the path of their output."""
+    text = base / "train.x"
+    extra = ["decoder=luong", "data=text", "store=memory", "trainer.max_epochs=1"]
+    tiny = [*overrides_of(extra, base), f"synthetic.text={base}/train.y", "synthetic.search=greedy"]
+    both = [f"source={text}", f"target={base}/train.y"]
+    words = {
+        "translate": [f"model={run}", f"input={text}", "search=greedy", "device=cpu"],
+        "score": [f"model={run}", *both, "device=cpu"],
+        "align": [f"model={run}", *both, "device=cpu"],
+        "backtranslate": [*tiny, "device=cpu"],
+    }
+
+    def act(command: str, output: Path) -> Any:
+        logging.disable(logging.CRITICAL)
+        os.environ["NMT_CACHE"] = f"{base}/cache"
+        key = "run_dir" if command == "backtranslate" else "output"
+        settings = configure(command, [*words[command], f"{key}={output}"])
+        return importlib.import_module(f"nmt.{command}").run(settings)
+
+    return {command: functools.partial(act, command) for command in words}
+
+
+def content_of(output: Path) -> dict[str, Any]:
+    """What must be the same after kills: the bytes of text files, and the weights of models."""
+    if output.is_file():
+        return {"": output.read_bytes()}
+    names = ("translations", "synthetic.x", "synthetic.y", "mixture.yml")
+    texts = {name: (output / name).read_bytes() for name in names}
+    tensors = ckpt.read(output / "model" / ckpt.BEST).tensors
+    weights = {key: value.numpy().tobytes() for key, value in tensors.items()}
+    return {**texts, **weights, "litter": sorted(path.name for path in output.glob("*.part*"))}
+
+
+def jobs(
+    number: int, until: float, generator: random.Random, base: Path
+) -> collections.Counter[str]:
+    """Long jobs of two ranks, of which one is killed up to four times, and the same command again."""
+    for module in (file_alignment, input_lines, scoring, shared_output):
+        module.CHUNK = 3  # type: ignore[attr-defined]
+    ranks.ROLL_CALL_SECONDS = 0.3
+    result: collections.Counter[str] = collections.Counter()
+    write_texts(base)
+    run = base / "model"
+    status, text = forked(lambda: train_in(run, ["decoder=luong"]))
+    if status != "done":
+        raise SystemExit(text)
+    actions = job_actions(base, run)
+    truths = {}
+    for name, action in actions.items():
+        truth = base / f"truth-{name}"
+        alone = 2 if name == "backtranslate" else 1  # weights depend on the number of ranks
+        ends = ranked([functools.partial(action, truth)] * alone)
+        if {status for status, _ in ends} != {"done"}:
+            raise SystemExit(f"{name}: {ends}")
+        truths[name] = content_of(truth)
+    for trial in itertools.count():
+        if result["SIGKILLs"] >= number or time.monotonic() > until:
+            return result
+        name = list(actions)[trial % len(actions)]
+        output = base / f"trial-{trial}"
+        whole: Callable[[], Any] = functools.partial(actions[name], output)
+        problems = []
+        for _ in range(4):
+            victim = generator.randrange(2)
+            moment = generator.randrange(1, 900 if name == "backtranslate" else 170)
+            doomed = [killing_at(whole, moment) if r == victim else whole for r in (0, 1)]
+            ends = ranked(doomed)
+            problems += [end for end in ends if end[0] in ("traceback", "hang")]
+            if "killed" not in {status for status, _ in ends}:
+                break
+            result["SIGKILLs"] += 1
+            result[f"SIGKILLs of rank {victim}, {name}"] += 1
+        else:
+            ends = ranked([whole, whole])
+        problems += [end for end in ends if end[0] != "done"]
+        if not problems and content_of(output) != truths[name]:
+            problems.append(("different", name))
+        problems += [("litter", path.name) for path in base.glob(f"*trial-{trial}.*")]
+        result["broken" if problems else "identical"] += 1
+        if problems:
+            print(f"  job {trial}, {name}: {problems}", file=sys.stderr)
+    raise AssertionError
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -566,6 +684,7 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=5000)
     parser.add_argument("--races", type=int, default=1000)
     parser.add_argument("--deaths", type=int, default=30)
+    parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=3600, help="at most, for each kind")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -588,7 +707,7 @@ def main() -> None:
         ("mutants", mutants, options.mutants),
         ("races", races, options.races),
     ]
-    trials.append(("deaths", deaths, options.deaths))
+    trials += [("deaths", deaths, options.deaths), ("jobs", jobs, options.jobs)]
     for name, action, number in trials:
         if not number:
             continue
@@ -602,7 +721,9 @@ def main() -> None:
         broken += sum(
             n
             for key, n in result.items()
-            if key not in good and not key.endswith((": done", ": refused"))
+            if key not in good
+            and not key.startswith("SIGKILLs")
+            and not key.endswith((": done", ": refused"))
         )
     sys.exit(1 if broken else 0)
 
