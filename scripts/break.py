@@ -8,9 +8,9 @@ times at injected moments (before and after writes, renames and updates). Resume
 uninterrupted run. mutants: checkpoints, tables, word vectors and constraints with bytes changed, cut or added: one
 clean message or a good result, never a traceback, a hang over 10 s, or more than 1 GB. races: processes that start,
 resume and read the same run at the same moment. deaths: one of two processes that train together ends by SIGKILL at a
-random moment, again and again, and torchrun starts them again; the weights must be those of two that lived. jobs: one
-of two processes that translate, score, align or back-translate together ends by SIGKILL at an injected moment, up to
-four times; the same command then writes the bytes of an uninterrupted one and leaves no other file. Each kind ends
+random moment, again and again, and torchrun starts them again; the weights must be those of two that lived. jobs: two
+processes translate, score, align or back-translate together, and SIGKILL ends one of them at an injected moment, up
+to four times. The same command must then write the bytes of an uninterrupted one, and no other file. Each kind ends
 after `--seconds`, finished or not. Pictures are not drawn. Exit status 1 if anything broke.
 """
 
@@ -615,7 +615,7 @@ def job_actions(base: Path, run: Path) -> dict[str, Callable[[Path], Any]]:
 
 
 def content_of(output: Path) -> dict[str, Any]:
-    """What must be the same after kills: the bytes of text files, and the weights of models."""
+    """Content that kills must not change: the bytes of text files, and the weights of models."""
     if output.is_file():
         return {"": output.read_bytes()}
     names = ("translations", "synthetic.x", "synthetic.y", "mixture.yml")

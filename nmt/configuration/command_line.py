@@ -20,6 +20,7 @@ from nmt.foundation import plugins
 from nmt.foundation.command_exit import with_exit_status
 from nmt.foundation.deferred import imported, make_callable, with_settings
 from nmt.foundation.errors import UserError, quoted
+from nmt.foundation.json_log import choose_format
 from nmt.foundation.ranks import of_torchrun
 
 SHELLS = ("bash", "zsh", "fish")
@@ -96,6 +97,7 @@ def _dispatch(
     """Runs the action of a flag, such as --help, or the command itself."""
     flags, words = _flags()
     overrides = with_key(name, [word for word in words if not word.startswith("-")])
+    choose_format("log=json" in overrides)  # holds for errors of the settings too
     # flags that argparse does not define
     strange = [word for word in words if word.startswith("-")]
     for override in overrides:
@@ -246,6 +248,7 @@ def _run(
     several = sweep and not make({"sweep": sweep}, "sweep").single
     add = "has an effect only on several runs; add -m, or set sweep=grid for a single run"
     refuse(broken((several, "sweep", add)))
+    choose_format(settings.log == "json")
     _prepare_process(settings.threads)
     run(settings)
 

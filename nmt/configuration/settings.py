@@ -10,7 +10,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from nmt.configuration import build
 from nmt.configuration.build import Group
@@ -39,6 +39,7 @@ class Settings:
         "lexicon",
     )  # fmt: skip
     threads: Size | None = None
+    log: Literal["text", "json"] = "text"
 
     @classmethod
     def of(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nmt.foundation.errors import Stopped, UserError
+from nmt.foundation.json_log import error_line
 from nmt.foundation.ranks import Silent, connected, of_torchrun
 
 FIRST_TELLS = 5.0
@@ -56,4 +57,4 @@ def _tell(error: UserError) -> None:
     if ranks.first and logger.handlers:
         logger.error("%s", error)
     elif ranks.first or not isinstance(error, Silent):
-        print(f"error: {error}", file=sys.stderr)
+        print(error_line(str(error)), file=sys.stderr)

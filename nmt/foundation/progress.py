@@ -9,7 +9,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,6 +43,7 @@ class ProgressLines:
         share: float | None = None,
         elapsed: float | None = None,
         left: float | None = None,
+        fields: Mapping[str, object] | None = None,
     ) -> None:
         """Shows the status lines, unless the last update was too recent.
 
@@ -50,6 +51,7 @@ class ProgressLines:
         share: finished fraction of the task, drawn as a bar; None hides the bar
         elapsed: seconds since the start of the task, shown beside the bar; None if unknown
         left: estimated seconds until the end of the task; None if unknown
+        fields: values of a log line in JSON
         """
         from nmt.foundation.terminal import console  # rich takes 50 ms to import
 
@@ -62,7 +64,9 @@ class ProgressLines:
             *above, last = texts
             for text in above:
                 log.info("%s", text)
-            log.info("%s", last if left is None else f"{last}, {left:,.0f} s left")
+            values = {**(fields or {}), "seconds_left": left}
+            left_text = "" if left is None else f", {left:,.0f} s left"
+            log.info("%s%s", last, left_text, extra={"fields": values})
             return
         if self._live is None:
             from rich.live import Live
@@ -180,7 +184,9 @@ class Progress:
             text += f" of {self.total:,}"
         share = self._finished_share()
         left = seconds / share - seconds if share else None
-        self._lines.show(f"{text} {self.unit}", share=share, elapsed=seconds, left=left)
+        fields = {"task": self.what, "done": self.done, "total": self.total, "unit": self.unit}
+        text = f"{text} {self.unit}"
+        self._lines.show(text, share=share, elapsed=seconds, left=left, fields=fields)
 
     def _finished_share(self) -> float | None:
         """Returns the finished fraction of the work; None if the total is unknown."""
@@ -199,7 +205,9 @@ def log_speed(count: int, action: str, seconds: float, output: str) -> None:
     """
     speed = count / max(seconds, 1e-9)
     number = f"{speed:,.0f}" if speed >= 10 else f"{speed:.1f}"
-    log.info("%s lines %s, %s per second → %s", f"{count:,}", action, number, output)
+    fields = {"lines": count, "lines_per_second": speed, "output": output}
+    message = "%s lines %s, %s per second → %s"
+    log.info(message, f"{count:,}", action, number, output, extra={"fields": fields})
 
 
 _working: list[Progress] = []

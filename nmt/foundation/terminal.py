@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nmt.foundation.json_log import chosen_formatter
+
 console = Console(stderr=True, highlight=False)
 LEVEL_STYLES = {"WARNING": "bold yellow", "ERROR": "bold red", "CRITICAL": "bold red"}
 """Colours of the log levels that are printed on a terminal. INFO and DEBUG are not printed."""
@@ -43,7 +45,7 @@ def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
         screen: logging.Handler = TerminalHandler()
     else:
         screen = logging.StreamHandler()
-        screen.setFormatter(plain)
+        screen.setFormatter(chosen_formatter() or plain)
     handlers = [screen]
     if file is not None:
         log_file = logging.FileHandler(file, encoding="utf-8")

@@ -337,7 +337,7 @@ class Backtranslation:
         log.info("back-translation, %s: training in %s", step, folder)
         if self._exists(folder / ckpt.LAST):
             saved = changed(saved_run(str(folder), "train"), "train", ["trainer.stop_after=0"])
-            keys = ("device", "threads", "tracker", "keep_validations", "final_test")
+            keys = ("device", "threads", "log", "tracker", "keep_validations", "final_test")
             # Keys without effect on the weights may change.
             free = {key: self.settings.values[key] for key in keys}
             train(TrainSettings.of({**saved, **free, "resume": str(folder)}))

@@ -70,6 +70,12 @@ class ProgressBar(Callback):
             share=update.update / max(1, update.total),
             elapsed=elapsed,
             left=left,
+            fields={
+                "epoch": update.epoch,
+                "update": update.update,
+                "train_loss": update.loss,
+                f"{self.unit}_per_second": update.speed,
+            },
         )
 
     def _log_estimate(self, seconds: float, updates: int) -> None:
@@ -86,7 +92,9 @@ class ProgressBar(Callback):
         figures = "  ".join(_figure(name, value) for name, value in validation.metrics.items())
         note = "  ← best checkpoint so far" if best else ""
         screen = self._table_row(update, epoch, validation, best)
-        log.info("validation after %.2f epochs: %s%s", epoch, figures, note, extra=screen)
+        fields = {"epoch": epoch, "update": update, "best": best, **validation.metrics}
+        extra = {**screen, "fields": fields}
+        log.info("validation after %.2f epochs: %s%s", epoch, figures, note, extra=extra)
         if self._last is not None:
             self._ended_at = _position(epoch, update, self._last.total)
 

@@ -1,0 +1,53 @@
+"""Log lines as JSON objects, one per line (log=json)."""
+
+import datetime
+import json
+import logging
+import math
+import os
+from typing import Any
+
+_formatter: list[logging.Formatter] = []
+"""The formatter of this process's log lines; empty for plain text."""
+
+
+class JsonFormatter(logging.Formatter):
+    """Formatter of log records as JSON objects with the keys time, level and message.
+
+    The attribute `fields` of a record, a dictionary, adds keys such as the update of a training.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        written_at = datetime.datetime.fromtimestamp(record.created).astimezone()
+        values: dict[str, Any] = {
+            "time": written_at.isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "message": record.getMessage(),
+        }
+        for key, value in getattr(record, "fields", {}).items():
+            # JSON has neither NaN nor infinity.
+            is_number = not isinstance(value, float) or math.isfinite(value)
+            values[key] = value if is_number else str(value)
+        if record.exc_info:
+            values["exception"] = self.formatException(record.exc_info)
+        return json.dumps(values, ensure_ascii=False, default=str)
+
+
+def choose_format(is_json: bool) -> None:
+    """Sets the format of the log lines of this process; JSON disables progress bars."""
+    _formatter[:] = [JsonFormatter()] if is_json else []
+    if is_json:
+        os.environ["TTY_COMPATIBLE"] = "0"  # rich then treats a terminal as a file
+
+
+def chosen_formatter() -> logging.Formatter | None:
+    """Returns the formatter of log lines in JSON; None for plain text."""
+    return _formatter[0] if _formatter else None
+
+
+def error_line(message: str) -> str:
+    """Returns the line of stderr for an error that ends a command before its log is set up."""
+    formatter = chosen_formatter()
+    if formatter is None:
+        return f"error: {message}"
+    return formatter.format(logging.makeLogRecord({"levelname": "ERROR", "msg": message}))
