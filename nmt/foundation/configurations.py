@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 NOT_LEARNT = (
-    "run_dir", "resume", "device", "threads", "log", "sweep", "tracker", "callback", "keep_validations",
-    "final_test",
+    "run_dir", "resume", "device", "threads", "log", "sweep", "tracker", "callback",
+    "keep_validations", "final_test",
 )  # fmt: skip
 """Top-level configuration keys without effect on the trained weights."""
 NOT_LEARNT_BY_TRAINER = ("stop_after", "save_every", "log_every", "keep")

@@ -1,5 +1,5 @@
-"""Text inputs of commands: files, folders of files and columns of Parquet files, on local disks or in
-object stores.
+"""Text inputs of commands: files, folders of files and columns of Parquet files, on local disks or
+in object stores.
 
 Files in object stores are read through fsspec, which `datasets` installs, as streams.
 """
