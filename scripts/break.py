@@ -667,8 +667,10 @@ def jobs(
         else:
             ends = ranked([whole, whole])
         problems += [end for end in ends if end[0] != "done"]
-        if not problems and content_of(output) != truths[name]:
-            problems.append(("different", name))
+        if not problems:
+            content = content_of(output)
+            differences = [key for key in truths[name] if content.get(key) != truths[name][key]]
+            problems += [("different", key) for key in differences]
         problems += [("litter", path.name) for path in base.glob(f"*trial-{trial}.*")]
         result["broken" if problems else "identical"] += 1
         if problems:

@@ -24,7 +24,7 @@ MEETING_TIMEOUT = datetime.timedelta(minutes=10)
 """Maximum time that a started rank waits for all other ranks to start."""
 ROLL_CALL_SECONDS = 3.0
 """Seconds that surviving ranks have to report after another rank is lost."""
-CONNECTION_ERRORS = ("gloo", "Gloo", "NCCL", "Connection", "connection", "peer")
+CONNECTION_ERRORS = ("gloo", "Gloo", "NCCL", "Connection", "connection", "peer", "recv", "pipe")
 """Substrings of PyTorch's messages about lost connections, which gloo raises as RuntimeError."""
 CLAIMS = "claims"
 """Key in torchrun's key-value store under which the number of claimed items is stored."""
@@ -171,13 +171,13 @@ class Ranks:
             yield from items
             return
         store = self._claims()
-        while (place := store.add(CLAIMS, 1) - 1) < len(items):
+        while (place := _added(store, 1) - 1) < len(items):
             yield items[place]
 
     def end_claims(self) -> None:
         """Marks all items as claimed on every rank, which ends the iteration of `claimed`."""
         if self.several:
-            self._claims().add(CLAIMS, NO_MORE)
+            _added(self._claims(), NO_MORE)
 
     def _claims(self) -> Any:
         from torch.distributed import PrefixStore
@@ -240,6 +240,12 @@ class Ranks:
         if not self.several:
             return contextlib.nullcontext()
         return _exchange() if last else network.no_sync()
+
+
+def _added(store: Any, count: int) -> int:
+    """Adds a number of claims to the counter in a key-value store, and returns the sum."""
+    with _exchange():
+        return int(store.add(CLAIMS, count))
 
 
 def _difference(value: object, first: object) -> str:

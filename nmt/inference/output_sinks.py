@@ -231,6 +231,8 @@ def is_complete(name: str, line_count: int, numbered: bool) -> bool:
     """
     if not Path(name).is_file() or Path(f"{name}.partial").is_file():
         return False
+    if Path(f"{name}.parts").is_dir():  # a kill interrupted the removal of the joined parts
+        return False
     with open(name, "rb") as file:
         if numbered:
             count = len({line.split(b" ", 1)[0] for line in file})

@@ -30,7 +30,7 @@ from nmt.inference.output_sinks import (
     open_sink,
 )
 from nmt.inference.text_input import FINISHED, MANIFEST
-from nmt.storage.files import write_atomically
+from nmt.storage.files import remove_unfinished, write_atomically
 from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
@@ -179,6 +179,7 @@ class PartsSink(StreamSink):
         rows = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
         self.sums = [sum(column) for column in zip(*rows, strict=True)]
         if keeps_parts:
+            remove_unfinished(self._folder)
             write_atomically(self._folder / FINISHED, b"")
 
     def _save(self, part: Path) -> None:
@@ -243,17 +244,19 @@ def _shared(
 
 def _remove(folder: Path) -> None:
     """Removes the part files, which have been joined, and their folder."""
-    # The manifest is deleted last, because parts without a manifest are of unknown origin.
-    for file in (*sorted(folder.glob("part-*")), folder / FINISHED, folder / MANIFEST):
+    # Killed processes leave hidden files: locks and unfinished parts. The manifest is deleted last,
+    # because parts without a manifest are of unknown origin.
+    files = (*folder.glob(".*"), *folder.glob("part-*"), folder / FINISHED, folder / MANIFEST)
+    for file in files:
         file.unlink(missing_ok=True)
-    folder.rmdir()
+    with contextlib.suppress(OSError):  # the folder contains other files
+        folder.rmdir()
 
 
 def _leave(folder: Path, error: type[BaseException] | None, *_: object) -> None:
     """Removes the folder of part files if an error has ended the work before the first part."""
     if error is not None and issubclass(error, UserError) and not list(folder.glob("part-*")):
-        with contextlib.suppress(OSError):  # the folder contains other files
-            _remove(folder)
+        _remove(folder)
 
 
 def _claim_folder(folder: Path, work: Mapping[str, str]) -> None:
