@@ -1022,6 +1022,10 @@ def test_the_page_behind_a_prefix_marks_the_same_word_in_all_maps(browser):
         "[...document.querySelectorAll('#maps tbody')].map(body => [...body.rows].map(row => row.className === 'now'))"
     )
     assert marked == [[False, True, False], [False, False, True, True, False]]
+    captions = page.locator("#maps figcaption").all_inner_texts()
+    assert captions[0] == "one, which wrote the translation"
+    assert captions[2].startswith("two, forced to write the translation of one")
+    assert violations(page) == []
 
 
 @pytest.mark.exhaustive

@@ -26,6 +26,7 @@ async function refresh(step = false) {
   showControls()
   if (!state.text.trim()) return clear()
   const busy = setTimeout(() => isCurrent() && setBusy(true), 150)
+  let isShown = false
   try {
     if (currentModel().labels) {
       await classify(isCurrent)
@@ -35,15 +36,15 @@ async function refresh(step = false) {
       if (!isCurrent()) return
       translated = answers
       say("")
-      showTranslation()
       $("alike").hidden = true
+      showTranslation()
+      isShown = true
       await showNeighbors(isCurrent)
     }
   } catch (error) {
-    if (isCurrent()) {
-      clear()
-      say(error.message)
-    }
+    if (!isCurrent()) return
+    if (!isShown) clear()
+    say(error.message)
   } finally {
     clearTimeout(busy)
     if (isCurrent()) setBusy(false)
@@ -117,7 +118,7 @@ function showSentences(sentences) {
 
 // Hides all sections but those named
 function hideSections(...names) {
-  for (const id of SECTIONS) $(id).hidden = !names.includes(id)
+  for (const id of SECTIONS) if (!names.includes(id)) $(id).hidden = true
   $("classifying").hidden = !currentModel().labels
 }
 
