@@ -141,6 +141,11 @@ def main() -> None:
     }
     new["task"] = entry["task"]
     file.write_text(results.dumps([new]), "utf-8")
+    if "weights" in entry:
+        is_equal = entry["weights"] == new["weights"]
+        print(
+            f"weights: {'bit-identical to the registered ones' if is_equal else 'others than registered'}"
+        )
     verdicts = compare(entry, new, options.tolerance)
     for name, (text, agrees) in verdicts.items():
         print(f"{name}: {'agrees' if agrees else 'differs'}: {text}")

@@ -56,6 +56,9 @@ def _entry(row: Configuration, ranking: Ranking) -> dict[str, Any]:
         "seeds": [run.seed for run in row.runs],
         "metrics": _metrics(row, ranking),
         "data": dict(run.data),
+        "weights": [
+            read_json_object(result.folder / "results.json").get("weights") for result in row.runs
+        ],
         "device": {"cpu": "cpu", "cuda": "gpu"}.get(record.get("device", "")),
         "machine": processor and f"{processor}, {threads} thread{'s' if threads != 1 else ''}",
         "version": versions.get("nmt"),
