@@ -33,14 +33,14 @@ HTML_LINE = re.compile(r"^ {0,3}<!-- /?results[^>]*-->.", re.MULTILINE)
 """Comment at the start of a line of text, which Markdown would take for HTML."""
 PLACEHOLDER = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
 FIGURE = re.compile(
-    r"(?<![\w.-])\d[\d.,]* ?(?:BLEU|chrF|AER|%|s|ms|min|minutes|hours|[KMG]B|×|times|points|tokens/s|sentences/s)"
+    r"(?<![\w.-])(?<!more than )\d[\d.,]* ?"
+    r"(?:BLEU|chrF|AER|%|s|ms|min|minutes|hours|[KMG]B|×|times|points|tokens/s|sentences/s)"
     r"(?!\w)"
 )
-"""Number with the unit of a measurement."""
+"""Number with the unit of a measurement; `more than N` is a limit."""
 FACTS = (
     "2 % of the training pairs",
     "this is 1 % of the pairs",
-    "more than 200 MB is filtered",
     "300 s for the default tests",
     "1,080 s for all tests",
     "20 minutes for on a bare machine",
@@ -312,11 +312,17 @@ def dumps(entries: list[dict[str, Any]]) -> str:
 
 
 def add(file: Path, topic: str) -> list[str]:
-    """Appends the entries of a file to the register, and returns their ids."""
+    """Appends the entries of a file to the register, and returns their ids.
+
+    If an entry is wrong, the register stays as it was, and the program ends with the reasons.
+    """
     target = REGISTER / f"{topic}.json"
-    old = json.loads(target.read_text("utf-8")) if target.exists() else []
+    before = target.read_text("utf-8") if target.exists() else "[]\n"
     new = json.loads(file.read_text("utf-8"))
-    target.write_text(dumps(old + new), "utf-8")
+    target.write_text(dumps(json.loads(before) + new), "utf-8")
+    if faults := list(problems(register())):
+        target.write_text(before, "utf-8")
+        sys.exit("\n".join([f"{file}: nothing was added, because:", *faults]))
     return [facts["id"] for facts in new]
 
 

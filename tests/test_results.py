@@ -152,6 +152,11 @@ def test_entries_are_appended(scratch):
     (scratch / "report").write_text(json.dumps([NEW]))
     assert results.add(scratch / "report", "quality") == ["new"]
     assert [*results.register().values()] == [ENTRIES["multi30k_best"], NEW]
+    with pytest.raises(
+        SystemExit, match="nothing was added, because:\nnew: two entries have this id"
+    ):
+        results.add(scratch / "report", "quality")
+    assert [*results.register().values()] == [ENTRIES["multi30k_best"], NEW]
 
 
 def entries_of(*folders):
