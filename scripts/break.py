@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import datetime
 import functools
 import importlib
 import itertools
@@ -632,6 +633,7 @@ def jobs(
     for module in (file_alignment, input_lines, scoring, shared_output):
         module.CHUNK = 3  # type: ignore[attr-defined]
     ranks.ROLL_CALL_SECONDS = 0.3
+    ranks.MEETING_TIMEOUT = datetime.timedelta(seconds=20)  # torchrun would end the other rank
     result: collections.Counter[str] = collections.Counter()
     write_texts(base)
     run = base / "model"

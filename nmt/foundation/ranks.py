@@ -300,17 +300,24 @@ def _store_of_torchrun() -> Any:
     """Returns the key-value store in which ranks meet.
 
     The store belongs to torchrun, which outlives the ranks, or else to the first rank.
+
+    Raises UserError if the store cannot be reached.
     """
     from torch.distributed import TCPStore
 
     is_ours = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" and of_torchrun().first
-    return TCPStore(
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        is_master=is_ours,
-        timeout=MEETING_TIMEOUT,
-        multi_tenant=is_ours,
-    )
+    try:
+        return TCPStore(
+            os.environ["MASTER_ADDR"],
+            int(os.environ["MASTER_PORT"]),
+            is_master=is_ours,
+            timeout=MEETING_TIMEOUT,
+            multi_tenant=is_ours,
+        )
+    except RuntimeError as error:
+        raise UserError(
+            f"the other ranks cannot be reached ({first_line(error)}). {AGAIN}"
+        ) from error
 
 
 @contextlib.contextmanager
