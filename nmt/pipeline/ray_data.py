@@ -1,0 +1,70 @@
+"""Translation of data sets with Ray Data, with one translator in each actor."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nmt.foundation.extras import require
+from nmt.inference.input_lines import CHUNK
+from nmt.loading import translator
+
+
+class BatchTranslator:
+    """Function for `map_batches` of Ray Data that adds a column of translations to a batch.
+
+    model: run folder or checkpoint file, readable on all machines
+    column: name of the column of texts
+    added: name of the column of translations
+    options: further arguments of `nmt.load`, such as device="cuda"
+    """
+
+    def __init__(self, model: str, column: str, added: str, **options: Any) -> None:
+        self.translator = translator(model, **options)
+        self.column = column
+        self.added = added
+
+    def __call__(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        lines = [str(line) for line in batch[self.column]]
+        return {**batch, self.added: np.array(self.translator.translate(lines), dtype=object)}
+
+
+def translate_dataset(
+    model: str,
+    source: str,
+    output: str,
+    *,
+    actors: int = 1,
+    column: str = "text",
+    added: str = "translation",
+    gpus: float = 0,
+    **options: Any,
+) -> None:
+    """Translates text or Parquet files with Ray Data, and writes Parquet files in the same order.
+
+    model: run folder or checkpoint file, readable on all machines
+    source: file or folder of lines of text, or file of a Parquet table; local or in object stores
+    output: folder for the Parquet files, local or in an object store
+    actors: number of Ray actors, each with one model and one CPU core
+    column: column of texts; `text` for lines of text
+    added: name of the column of translations
+    gpus: number of GPUs of each actor
+    options: further arguments of `nmt.load`, such as search="greedy"
+    """
+    require("ray")
+    import ray.data
+
+    ray.data.DataContext.get_current().execution_options.preserve_order = True
+    if source.endswith(".parquet"):
+        table = ray.data.read_parquet(source)
+    else:
+        table = ray.data.read_text(source, drop_empty_lines=False)
+    translated = table.map_batches(
+        BatchTranslator,
+        fn_constructor_kwargs={"model": model, "column": column, "added": added, **options},
+        batch_size=CHUNK,
+        compute=ray.data.ActorPoolStrategy(size=actors),
+        num_cpus=1,
+        num_gpus=gpus,
+    )
+    translated.write_parquet(output)
