@@ -1,6 +1,6 @@
 """Measures the cost of large texts and of several processes.
 
-    python scripts/scale.py CORPUS.en CORPUS.de [--pairs 1000000] [--folder DIR] [--only ranks]
+    python scripts/scale.py CORPUS.en CORPUS.de [--pairs 1000000] [--folder DIR] [--only ranks] [--model RUN]
 
 From the sentences of a real corpus it makes many pairs of about 25 words a side (two of them in a row, and a number, so that
 lines differ), then measures
@@ -8,6 +8,8 @@ lines differ), then measures
     the store       seconds, pairs/s, the share of SentencePiece's own speed, the most memory of a process
     beginning       seconds from the command to the first update, when the store exists
     two ranks       target tokens per second, against one process with two threads, alternating
+    lines           seconds to translate the first file with --model: one process with two threads, and two ranks with one
+                    thread each, alternating; and the speed of reading, hashing and joining the lines
 
 Results are in README.md beside this file.
 """
@@ -20,6 +22,7 @@ import json
 import os
 import random
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -30,6 +33,7 @@ from pathlib import Path
 import psutil
 
 from nmt.foundation.processes import available_cores as cores
+from nmt.inference.text_input import find_input
 
 TINY = [
     "data=text", "data.source=en", "data.target=de", "sizes.encoder=64", "sizes.decoder=128", "sizes.readout=64",
@@ -237,6 +241,37 @@ def ranks(text: Path, folder: Path, repeats: int = 3) -> None:
         )
 
 
+def lines(file: Path, model: str, folder: Path, repeats: int = 2) -> None:
+    """Seconds to translate a file with one process and with two ranks, and lines per second of each part of the work."""
+    one = [sys.executable]
+    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    seconds: dict[str, list[float]] = {}
+    for k in range(repeats):
+        for name, prefix, threads in (("one", one, 2), ("two", two, 1)):
+            output = folder / f"lines-{name}"
+            words = [f"model={model}", f"input={file}", f"output={output}", "search=greedy"]
+            command = [*prefix, "-m", "nmt.translate", *words, "device=cpu", f"threads={threads}"]
+            began = time.monotonic()
+            environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+            subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
+            seconds.setdefault(name, []).append(time.monotonic() - began)
+            print(f"{name}, {k}: {seconds[name][-1]:.1f} s", flush=True)
+    identical = (folder / "lines-one").read_bytes() == (folder / "lines-two").read_bytes()
+    ratio = min(seconds["one"]) / min(seconds["two"])
+    print(f"identical: {identical}; two ranks are {ratio:.2f} times as fast (best of {repeats})")
+    text = find_input(str(file))
+    parts = {
+        "reading": lambda: sum(1 for _ in text.lines()),
+        "hashing": text.digest,
+        "joining": lambda: shutil.copyfile(folder / "lines-one", folder / "lines-joined"),
+    }
+    count = sum(1 for _ in text.lines())
+    for name, action in parts.items():
+        began = time.monotonic()
+        action()
+        print(f"{name}: {count / (time.monotonic() - began):,.0f} lines/s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -244,9 +279,12 @@ def main() -> None:
     parser.add_argument("corpus", nargs=2, type=Path)
     parser.add_argument("--pairs", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, default=Path("runs/scale"))
-    parser.add_argument("--only", choices=("text", "store", "ranks"))
+    parser.add_argument("--only", choices=("text", "store", "ranks", "lines"))
+    parser.add_argument("--model", help="run folder of the model that translates, for lines")
     chosen = parser.parse_args()
     chosen.folder.mkdir(parents=True, exist_ok=True)
+    if chosen.only == "lines":
+        return lines(chosen.corpus[0], chosen.model, chosen.folder)
     text = write_pairs(chosen.corpus, chosen.folder, chosen.pairs)
     if chosen.only in (None, "store"):
         store(text, chosen.folder, chosen.pairs)

@@ -12,7 +12,7 @@ from test_ranks import forks
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import ALONE
-from nmt.inference import file_alignment, input_lines, scoring, shared_output
+from nmt.inference import file_alignment, input_lines, output_sinks, scoring, shared_output
 from nmt.storage.lock import Lock
 
 GREEDY = ["search=greedy", "device=cpu"]
@@ -233,6 +233,38 @@ def test_a_kill_in_each_quarter(small_run, text, tmp_path, monkeypatch, quarter)
     statuses, printed = forks("nmt.translate", *words)
     assert statuses == [0, 0], printed
     assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("moment", ["parts", "join", "removal"])
+def test_a_kill_of_the_first_rank(small_run, text, tmp_path, monkeypatch, moment):
+    """The first rank is killed while it writes parts, joins them, or removes them after the join."""
+    run("translate", *work(small_run, text, tmp_path / "one"))
+    count = itertools.count()
+
+    def killed(original):
+        def call(*arguments):
+            if os.environ.get("RANK") == "0" and next(count) == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(*arguments)
+
+        return call
+
+    words = work(small_run, text, tmp_path / "two", "resume=true")
+    target, name = {
+        "parts": (shared_output, "write_atomically"),
+        "join": (output_sinks.StreamSink, "copy"),
+        "removal": (os, "unlink"),
+    }[moment]
+    with monkeypatch.context() as patch:
+        patch.setattr(target, name, killed(getattr(target, name)))
+        statuses, printed = forks("nmt.translate", *words)
+    assert statuses[0] == -signal.SIGKILL, printed
+    assert (tmp_path / "two.parts").exists()
+    statuses, printed = forks("nmt.translate", *words)
+    assert statuses == [0, 0], printed
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+    assert {file.name for file in tmp_path.iterdir()} == {"in.txt", "one", "two"}
 
 
 def test_a_folder_of_parts_has_one_writer(small_run, text, tmp_path):
