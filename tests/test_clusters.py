@@ -29,6 +29,7 @@ def ray():
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        patch.setenv("RAY_raylet_start_wait_time_s", "120")
         ray = package("ray")
         ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
         yield ray

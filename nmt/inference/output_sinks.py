@@ -4,6 +4,7 @@ absent."""
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import logging
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from nmt.foundation.errors import UserError
-from nmt.storage.files import sync_folder, write_atomically
+from nmt.storage.files import remove_unfinished, sync_folder, write_atomically
 from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
@@ -142,6 +143,7 @@ class FileSink(StreamSink):
             raise UserError(f"{self.name}: cannot be written (folder {path.parent} not found)")
         self._lock = Lock(path.with_name(f".{path.name}.lock"), self.name)
         try:
+            remove_unfinished(path.parent, glob.escape(self._record.name))
             earlier = self._earlier_record(resume)
             self.finished_lines = earlier.finished_lines
             self._save(earlier)

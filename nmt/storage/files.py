@@ -57,8 +57,12 @@ def sync_folder(folder: Path) -> None:
             os.close(opened)
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Removes incomplete files of a crashed process. The caller must hold the folder's lock."""
-    for file in folder.glob(f".*{WRITING}"):
+def remove_unfinished(folder: Path, name: str = "*") -> None:
+    """Removes incomplete files of a crashed process. The caller must hold the lock of the files.
+
+    folder: folder of the files
+    name: name of the complete file, as a glob pattern
+    """
+    for file in folder.glob(f".{name}.*{WRITING}"):
         with contextlib.suppress(OSError):
             file.unlink()
