@@ -1,5 +1,6 @@
 """The commands as people type them: good input, bad input, and what is printed."""
 
+import gc
 import importlib
 import json
 import os
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from argparse import Namespace
 
 import pytest
 from builders import compose
@@ -18,6 +20,7 @@ from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import parse
 from nmt.configuration.help import help_of
 from nmt.drawing import plots
+from nmt.foundation import deferred
 from nmt.foundation.errors import typed
 
 SMALL = [
@@ -670,6 +673,19 @@ def test_the_package_lists_its_commands(capsys):
     main.main()
     printed = capsys.readouterr().out
     assert set(re.findall(r"python -m nmt\.(\w+)", printed)) == {*COMMANDS}
+
+
+def test_the_garbage_collector_is_disabled_during_imports_only(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        deferred, "imported", lambda name: seen.append(gc.isenabled()) or (lambda object: None)
+    )
+    gc.disable()
+    deferred.with_settings("nmt:nothing")(Namespace(object=Namespace()))
+    assert seen == [False] and gc.isenabled()
+    status_of(monkeypatch, "cite", "--version")
+    assert gc.isenabled()
+    gc.unfreeze()
 
 
 def test_every_command_is_installed():

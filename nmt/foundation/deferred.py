@@ -1,5 +1,6 @@
 """Imports of functions on their first call, so that commands start before heavy modules load."""
 
+import gc
 import inspect
 import pkgutil
 from collections.abc import Callable
@@ -35,12 +36,20 @@ def with_settings(name: str) -> Callable[[Any], Any]:
 
     def call(settings: Any) -> Any:
         function = imported(name)
+        resume_collections()
         names = inspect.signature(function).parameters
         if "settings" in names:
             return function(settings)
         return function(**{name: getattr(settings, name) for name in names})
 
     return call
+
+
+def resume_collections() -> None:
+    """Enables the garbage collector, which commands disable during their imports, for objects that
+    are created from now on. Imported modules would cost time in each collection."""
+    gc.freeze()
+    gc.enable()
 
 
 def make_callable(module: ModuleType, name: str) -> None:

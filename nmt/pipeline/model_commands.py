@@ -8,7 +8,6 @@ from functools import cache, partial
 from typing import TypeVar
 
 from nmt.analysis.evaluation import evaluate_file
-from nmt.analysis.system_comparison import compare_systems
 from nmt.configuration import build
 from nmt.configuration.analysis_settings import CompareSettings
 from nmt.configuration.model_settings import (
@@ -189,6 +188,8 @@ def export(settings: ExportSettings) -> None:
 
 def compare(settings: CompareSettings) -> None:
     """Compares several systems' translations of the same source with significance tests."""
+    from nmt.analysis.system_comparison import compare_systems  # other commands start sooner
+
     compare_systems(
         partial(translator, device=settings.device),
         build.make(settings.values, "metric"),
