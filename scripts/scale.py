@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import os
 import random
@@ -241,29 +242,40 @@ def ranks(text: Path, folder: Path, repeats: int = 3) -> None:
         )
 
 
-def lines(file: Path, model: str, folder: Path, repeats: int = 2) -> None:
+def lines(file: Path, model: str, folder: Path, repeats: int) -> None:
     """Seconds to translate a file with one process and with two ranks, and lines per second of each part of the work."""
-    one = [sys.executable]
     two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    variants = {"one": ([sys.executable], 2), "two": (two, 1)}
+    few = folder / "few.txt"
+    with open(file, "rb") as opened:
+        few.write_bytes(b"".join(itertools.islice(opened, 100)))
     seconds: dict[str, list[float]] = {}
-    for k in range(repeats):
-        for name, prefix, threads in (("one", one, 2), ("two", two, 1)):
-            output = folder / f"lines-{name}"
-            words = [f"model={model}", f"input={file}", f"output={output}", "search=greedy"]
-            command = [*prefix, "-m", "nmt.translate", *words, "device=cpu", f"threads={threads}"]
+    for _ in range(repeats):
+        for (name, (prefix, threads)), source in itertools.product(variants.items(), (few, file)):
+            words = [f"model={model}", f"input={source}", f"output={folder}/{name}-{source.name}"]
+            translate = ["-m", "nmt.translate", *words, "search=greedy", "device=cpu"]
             began = time.monotonic()
-            environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-            subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
-            seconds.setdefault(name, []).append(time.monotonic() - began)
-            print(f"{name}, {k}: {seconds[name][-1]:.1f} s", flush=True)
-    identical = (folder / "lines-one").read_bytes() == (folder / "lines-two").read_bytes()
-    ratio = min(seconds["one"]) / min(seconds["two"])
-    print(f"identical: {identical}; two ranks are {ratio:.2f} times as fast (best of {repeats})")
+            subprocess.run(
+                [*prefix, *translate, f"threads={threads}"],
+                env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+                check=True,
+                stderr=subprocess.DEVNULL,
+            )
+            key = f"{name}, {source.name}"
+            seconds.setdefault(key, []).append(time.monotonic() - began)
+            print(f"{key}: {seconds[key][-1]:.1f} s", flush=True)
+    best = {key: min(times) for key, times in seconds.items()}
+    work = {name: best[f"{name}, {file.name}"] - best[f"{name}, few.txt"] for name in variants}
+    written = [(folder / f"{name}-{file.name}").read_bytes() for name in variants]
+    print(f"identical: {written[0] == written[1]}")
+    print(
+        f"two ranks are {work['one'] / work['two']:.2f} times as fast, without the start of Python"
+    )
     text = find_input(str(file))
     parts = {
         "reading": lambda: sum(1 for _ in text.lines()),
         "hashing": text.digest,
-        "joining": lambda: shutil.copyfile(folder / "lines-one", folder / "lines-joined"),
+        "joining": lambda: shutil.copyfile(folder / f"one-{file.name}", folder / "joined"),
     }
     count = sum(1 for _ in text.lines())
     for name, action in parts.items():
@@ -280,11 +292,12 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, default=Path("runs/scale"))
     parser.add_argument("--only", choices=("text", "store", "ranks", "lines"))
+    parser.add_argument("--repeats", type=int, default=2, help="runs of each command, for lines")
     parser.add_argument("--model", help="run folder of the model that translates, for lines")
     chosen = parser.parse_args()
     chosen.folder.mkdir(parents=True, exist_ok=True)
     if chosen.only == "lines":
-        return lines(chosen.corpus[0], chosen.model, chosen.folder)
+        return lines(chosen.corpus[0], chosen.model, chosen.folder, chosen.repeats)
     text = write_pairs(chosen.corpus, chosen.folder, chosen.pairs)
     if chosen.only in (None, "store"):
         store(text, chosen.folder, chosen.pairs)
