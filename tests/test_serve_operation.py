@@ -244,7 +244,7 @@ def answered(url, pair):
 
 @pytest.mark.exhaustive
 def test_several_processes(small_run, pair):
-    """A killed process is replaced, metrics count all, and SIGTERM first ends the readiness, then the processes."""
+    """A killed process is replaced, SIGHUP replaces all, metrics count all, and SIGTERM first ends the readiness, then the processes."""
     process, url = start(f"model={small_run}", "workers=2", "drain=1.5")
     expected = load(small_run).translate("a b c")
     until(lambda: answered(url, pair) and len(workers_of(url)) == 2)
@@ -253,6 +253,12 @@ def test_several_processes(small_run, pair):
     assert texts == {expected}
     os.kill(min(before), signal.SIGKILL)
     until(lambda: len(workers_of(url) - before) == 1)
+    before = workers_of(url)
+    process.send_signal(signal.SIGHUP)  # new processes, one by one
+    answers = set()
+    while workers_of(url) & before or len(workers_of(url)) < 2:
+        answers.add(answered(url, pair))
+    assert answers == {True}
     assert 'nmt_requests_total{path="/translate",status="200"} ' in httpx.get(f"{url}/metrics").text
     process.send_signal(signal.SIGTERM)
     time.sleep(0.7)
