@@ -20,6 +20,7 @@ from starlette.testclient import TestClient
 from test_serve import end, served, start
 
 from nmt.foundation.errors import UserError
+from nmt.foundation.json_log import JsonFormatter
 from nmt.loading import load, translator
 from nmt.serving.batcher import Batcher
 from nmt.serving.limits import KeyFile, Refused
@@ -69,7 +70,8 @@ def test_a_request_keeps_its_id(client, caplog, monkeypatch, headers, request_id
     assert returned == (request_id or returned)
     assert request_id or len(returned) == 32
     [line] = [record for record in caplog.records if record.name == "nmt.serve.access"]
-    assert (line.request_id, line.status, line.path) == (returned, 200, "/models")
+    written = json.loads(JsonFormatter().format(line))
+    assert [written[key] for key in ("request_id", "status", "path")] == [returned, 200, "/models"]
     assert line.getMessage().startswith("testclient GET '/models' 200 0.0")
 
 

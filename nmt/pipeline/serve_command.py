@@ -15,6 +15,7 @@ from nmt.configuration.model_settings import ServeSettings
 from nmt.data.lines import find_file
 from nmt.foundation import plugins
 from nmt.foundation.errors import UserError
+from nmt.foundation.json_log import choose_format, chosen_formatter
 from nmt.foundation.terminal import set_up_logging
 from nmt.inference.explanations.neighbors import read_index
 from nmt.inference.text_classifier import TextClassifier
@@ -57,6 +58,7 @@ def worker_application(settings: ServeSettings, permitted: Sequence[str]) -> ASG
 
     An error for the user ends this process, and with it the server.
     """
+    choose_format(settings.log == "json")
     set_up_logging()
     keep_freed_memory()
     plugins.permit(permitted)
@@ -71,7 +73,7 @@ def worker_application(settings: ServeSettings, permitted: Sequence[str]) -> ASG
 def application(settings: ServeSettings) -> ASGIApp:
     """Returns the ASGI application with its models. Raises UserError as `server_of` does."""
     for handler in logging.getLogger("nmt").handlers:
-        if type(handler) is logging.StreamHandler:
+        if type(handler) is logging.StreamHandler and chosen_formatter() is None:
             handler.setFormatter(ZONED)
     if not settings.access_log:
         logging.getLogger("nmt.serve.access").setLevel(logging.ERROR)

@@ -66,8 +66,8 @@ class AccessLog:
             "request_id": request_id,
         }
         level = logging.DEBUG if path in PROBES else logging.INFO
-        # The fields are attributes of the log record, for a formatter that writes JSON.
-        log.log(level, "%s %s %r %s %.3f s, id %s", *fields.values(), extra=fields)
+        # With log=json, the fields are keys of the line.
+        log.log(level, "%s %s %r %s %.3f s, id %s", *fields.values(), extra={"fields": fields})
 
 
 def request_id_of(headers: Headers) -> str:
