@@ -75,7 +75,7 @@ def test_the_commands_of_the_page_compose(small_run, tmp_path):
 
 @pytest.mark.exhaustive
 @needs("nginx")
-def test_nginx_before_two_servers(small_run, tmp_path):
+def test_nginx_before_two_servers(small_run, tmp_path, request):
     """Behind the prefix /mt/: requests with an id, the page, a killed server, large and slow bodies. Only the
     server with `proxies=` uses forwarded addresses."""
     import socket
@@ -83,6 +83,7 @@ def test_nginx_before_two_servers(small_run, tmp_path):
     ports = [load_script.free_port(), load_script.free_port()]
     options = [[f"model={small_run}", "proxies=[127.0.0.1]"], [f"model={small_run}"]]
     servers = []
+    request.addfinalizer(lambda: [(server.kill(), server.wait()) for server in servers])
     for port, overrides in zip(ports, options, strict=True):
         with (tmp_path / str(port)).open("w") as errors:
             command = [sys.executable, "-m", "nmt.serve", f"port={port}", *overrides]
@@ -98,8 +99,8 @@ def test_nginx_before_two_servers(small_run, tmp_path):
             assert answer.json() == {"translatedText": expected}
             assert answer.headers["x-request-id"] == f"id{number}"
         assert len(client.post(f"{address}/translate", json=body).headers["x-request-id"]) == 32
-        assert "page.js" in client.get(f"{address}/").text
-        assert client.get(f"{address}/page.js").status_code == 200
+        scripts = re.findall(r'src="([\w./]+js)"', client.get(f"{address}/").text)
+        assert [client.get(f"{address}/{name}").status_code for name in scripts] == [200]
         described = client.get(f"{address}/openapi.json")
         assert str(described.url.join(described.json()["servers"][0]["url"])) == f"{address}/"
         assert client.get(f"{address}/metrics").status_code == 404
