@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 import nmt
 from nmt.configuration.configure import configure
+from nmt.data import lexicon_estimation
 from nmt.data.lexicon_estimation import (
     estimated_lexicon,
     read_lexicon_table,
@@ -156,7 +157,7 @@ def test_a_table_keeps_the_most_probable_entries():
         assert not probabilities[len(expected) :].any()
 
 
-def test_the_lexicon_of_a_text_has_its_translations():
+def test_the_lexicon_of_a_text_has_its_translations(monkeypatch):
     """Each source word has one translation, in another order: the lexicon finds it."""
     generator = np.random.default_rng(2)
     sources = [generator.integers(4, 20, 6) for _ in range(300)]
@@ -169,6 +170,10 @@ def test_the_lexicon_of_a_text_has_its_translations():
     assert table["tokens"][4:20, 0].tolist() == [*range(20, 36)]
     assert float(table["probabilities"][4:20, 0].min()) > 0.8
     assert not table["probabilities"][20:].any()
+    monkeypatch.setattr(lexicon_estimation, "PAIRS", 200)
+    some = estimated_lexicon(corpus, rows, 40)
+    every = estimated_lexicon(corpus, rows[np.linspace(0, 298, 200).astype(int)], 40)
+    assert all(torch.equal(some[name], every[name]) for name in every)
 
 
 def test_the_links_of_a_text_are_symmetrised_alignments():

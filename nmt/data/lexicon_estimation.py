@@ -21,6 +21,11 @@ ENTRIES = 32
 """Maximum number of target tokens per source token."""
 SMALLEST = 0.001
 """Minimum probability of an entry."""
+PAIRS = 100_000
+"""Maximum number of sentence pairs that are aligned together. The aligner needs about 10 kB per pair of
+sentences with 15 tokens, 1 GB for 100,000 pairs."""
+CHUNK = 4096
+"""Number of sentences that are padded to a common length at a time."""
 ENTRY = re.compile(r"\s*([^\t]*\S)\s*\t\s*([^\t]*\S)\s*(?:\t\s*([0-9.]+(?:e-?[0-9]+)?)\s*)?")
 """Pattern of a line of a lexicon file: word, translation and optional probability."""
 
@@ -28,7 +33,8 @@ ENTRY = re.compile(r"\s*([^\t]*\S)\s*\t\s*([^\t]*\S)\s*(?:\t\s*([0-9.]+(?:e-?[0-
 def estimated_lexicon(
     corpus: Corpus, rows: np.ndarray, source_vocabulary: int, method: AlignerName = "hmm"
 ) -> dict[str, Tensor]:
-    """Estimates the lexicon of a training text with a statistical word aligner.
+    """Estimates the lexicon of a training text with a statistical word aligner. Of a large text, the
+    aligner reads PAIRS pairs at equal distances.
 
     corpus: encoded sentence pairs
     rows: indices of the pairs
@@ -37,6 +43,8 @@ def estimated_lexicon(
 
     Returns the table: `tokens` [U, k] and `probabilities` [U, k].
     """
+    if len(rows) > PAIRS:
+        rows = rows[np.linspace(0, len(rows) - 1, PAIRS).astype(np.int64)]
     sources = [ids % source_vocabulary for ids in sequences(corpus.source, rows)]
     aligner = WordAligner(sources, sequences(corpus.target, rows), method=method)
     source_ids = np.array([PAD, *list(aligner.source_words)[1:]])  # the first word is NULL
@@ -118,7 +126,8 @@ def lexicon_table(
 
 def sequences(text: Ragged | RaggedChain, rows: np.ndarray) -> list[np.ndarray]:
     """Returns the token ids of the sentences with the given indices."""
-    if not len(rows):
-        return []
-    ids, lengths = text.padded(rows, 0)  # [n, L], [n]
-    return [row[:length] for row, length in zip(ids, lengths, strict=True)]
+    sentences: list[np.ndarray] = []
+    for start in range(0, len(rows), CHUNK):
+        ids, lengths = text.padded(rows[start : start + CHUNK], 0)  # [n, L], [n]
+        sentences += [row[:length].copy() for row, length in zip(ids, lengths, strict=True)]
+    return sentences

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nmt.data.lexicon_estimation import sequences
+from nmt.data.lexicon_estimation import PAIRS, sequences
 from nmt.data.links import Links
 from nmt.data.preparation import PreparedData
 from nmt.data.ragged import Ragged, RaggedChain
@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 def with_links(data: PreparedData, ranks: Ranks) -> PreparedData:
     """Returns the data with links between the tokens of each training pair, estimated by a hidden
-    Markov model in both directions and symmetrised by `grow_diag`.
+    Markov model in both directions and symmetrised by `grow_diag`. A large text is aligned in blocks
+    of PAIRS pairs, independently of each other.
 
     Raises UserError for a mixture of corpora.
     """
@@ -33,19 +34,25 @@ def with_links(data: PreparedData, ranks: Ranks) -> PreparedData:
     links: list[Sequence[int]] = []
     if ranks.first:
         began = time.monotonic()
-        vocabulary = data.tokenizer.source_size
-        source = [ids % vocabulary for ids in sequences(data.train.source, data.kept)]
-        target = sequences(data.train.target, data.kept)
         links = [()] * len(data.train)
-        for row, pair_links in zip(data.kept, token_links(source, target), strict=True):
-            # s₁ t₁ s₂ t₂ …
-            links[row] = [position for link in sorted(pair_links) for position in link]
+        for start in range(0, len(data.kept), PAIRS):
+            _align(data, data.kept[start : start + PAIRS], links)
         log.info(
             "objective.guided_alignment: aligned %s training pairs (%.1f s)",
-            f"{len(source):,}",
+            f"{len(data.kept):,}",
             time.monotonic() - began,
         )
     return replace(data, train=replace(data.train, links=Ragged.of(ranks.of_first(links))))
+
+
+def _align(data: PreparedData, rows: np.ndarray, links: list[Sequence[int]]) -> None:
+    """Aligns the training pairs with the given indices, and sets their items of `links`, token
+    positions s₁ t₁ s₂ t₂ … of each pair."""
+    vocabulary = data.tokenizer.source_size
+    source = [ids % vocabulary for ids in sequences(data.train.source, rows)]
+    target = sequences(data.train.target, rows)
+    for row, pair_links in zip(rows, token_links(source, target), strict=True):
+        links[row] = [position for link in sorted(pair_links) for position in link]
 
 
 def token_links(source: Sequence[np.ndarray], target: Sequence[np.ndarray]) -> list[Links]:
