@@ -21,10 +21,6 @@ ENTRIES = 32
 """Maximum number of target tokens per source token."""
 SMALLEST = 0.001
 """Minimum probability of an entry."""
-DISCOUNT = 1.0
-"""Count that is subtracted from the expected count of each pair of tokens. Each training pair has taken
-part in the estimation, and without a discount the lexicon of words that occur once would be better in
-training than for new text."""
 PAIRS = 100_000
 """Maximum number of sentence pairs that are aligned together. The aligner needs about 10 kB per pair of
 sentences with 15 tokens, 1 GB for 100,000 pairs."""
@@ -55,7 +51,7 @@ def estimated_lexicon(
     target_ids = np.array([*aligner.target_words])
     source = source_ids[aligner.pairs[0]]  # [n]
     target = target_ids[aligner.pairs[1]]  # [n]
-    return lexicon_table(source, target, aligner.counts, source_vocabulary, DISCOUNT)
+    return lexicon_table(source, target, aligner.probabilities, source_vocabulary)
 
 
 def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
@@ -99,25 +95,19 @@ def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
 
 
 def lexicon_table(
-    source: np.ndarray,
-    target: np.ndarray,
-    weights: np.ndarray,
-    source_vocabulary: int,
-    discount: float = 0.0,
+    source: np.ndarray, target: np.ndarray, weights: np.ndarray, source_vocabulary: int
 ) -> dict[str, Tensor]:
     """Returns the table of a lexicon with the most probable entries of each source token.
 
     source, target: [n] token ids of each entry; entries may repeat
     weights: [n] unnormalised probability of each entry
     source_vocabulary: number of source tokens U
-    discount: value that is subtracted from each weight, but not from their sum
     """
     size = int(target.max(initial=0)) + 1
     keys, places = np.unique(source * size + target, return_inverse=True)
     source, target = np.divmod(keys, size)
     weights = np.bincount(places, weights)
-    totals = np.bincount(source, weights)  # [U]
-    probabilities = (weights - discount) / totals[source].clip(1e-30)
+    probabilities = weights / np.bincount(source, weights)[source].clip(1e-30)
     usable = (probabilities >= SMALLEST) & (target != UNK) & ~np.isin(source, (PAD, EOS))
     order = np.flatnonzero(usable)
     order = order[np.lexsort((-probabilities[order], source[order]))]

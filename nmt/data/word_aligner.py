@@ -81,8 +81,6 @@ class WordAligner:
         """Indices of the source word and the target word of each table entry."""
         self.probabilities: Float[np.ndarray, " K"] = np.ones(len(keys))
         """Translation probability p(y | x) of each table entry."""
-        self.counts: Float[np.ndarray, " K"] = np.zeros(len(keys))
-        """Expected count c(y, x) of each table entry in the last iteration."""
         self._jumps: Float[np.ndarray, " J"] | None = None  # None selects model 1
         for _ in range(iterations):
             self._iterate()
@@ -112,9 +110,9 @@ class WordAligner:
                 group.entries.ravel() % len(counts), posterior.ravel(), len(counts)
             )
             jumps += group_jumps
-        self.counts = counts[:-1]
-        totals = np.bincount(self.pairs[0], self.counts)  # [source words]
-        self.probabilities = self.counts / totals[self.pairs[0]]
+        counts = counts[:-1]
+        totals = np.bincount(self.pairs[0], counts)  # [source words]
+        self.probabilities = counts / totals[self.pairs[0]]
         if self._jumps is not None:
             self._jumps = jumps
 
