@@ -22,8 +22,8 @@ ENTRIES = 32
 SMALLEST = 0.001
 """Minimum probability of an entry."""
 PAIRS = 100_000
-"""Maximum number of sentence pairs that are aligned together. The aligner needs about 10 kB per pair of
-sentences with 15 tokens, 1 GB for 100,000 pairs."""
+"""Maximum number of sentence pairs that are aligned together. The aligner needs about 10 kB per
+pair of sentences with 15 tokens, 1 GB for 100,000 pairs."""
 CHUNK = 4096
 """Number of sentences that are padded to a common length at a time."""
 ENTRY = re.compile(r"\s*([^\t]*\S)\s*\t\s*([^\t]*\S)\s*(?:\t\s*([0-9.]+(?:e-?[0-9]+)?)\s*)?")
