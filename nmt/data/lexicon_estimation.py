@@ -33,8 +33,8 @@ ENTRY = re.compile(r"\s*([^\t]*\S)\s*\t\s*([^\t]*\S)\s*(?:\t\s*([0-9.]+(?:e-?[0-
 def estimated_lexicon(
     corpus: Corpus, rows: np.ndarray, source_vocabulary: int, method: AlignerName = "hmm"
 ) -> dict[str, Tensor]:
-    """Estimates the lexicon of a training text with a statistical word aligner. Of a large text, the
-    aligner reads PAIRS pairs at equal distances.
+    """Estimates the lexicon of a training text with a statistical word aligner. Of a large text,
+    the aligner reads PAIRS pairs at equal distances.
 
     corpus: encoded sentence pairs
     rows: indices of the pairs

@@ -25,8 +25,8 @@ def only_model(translator: Translator, form: str) -> Seq2Seq:
     translator: translator whose model is exported
     form: export format, for messages
 
-    Raises UserError for an ensemble, for a model that does not read plain text, and for a model with
-    a translation lexicon.
+    Raises UserError for an ensemble, for a model that does not read plain text, and for a model
+    with a translation lexicon.
     """
     if len(translator.models) > 1:
         raise UserError(f"format={form}: an ensemble cannot be exported; export each model alone")

@@ -1,6 +1,7 @@
 """Trainable networks. `Seq2Seq` translates; `Seq2Label` classifies texts.
 
-Reading order: this file, seq2seq, copying, lexical, lexicon, seq2label, construction, uninitialized.
+Reading order: this file, seq2seq, copying, lexical, lexicon, seq2label, construction,
+uninitialized.
 """
 
 from collections.abc import Callable

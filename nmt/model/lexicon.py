@@ -8,7 +8,7 @@ y. The attention weights α_ts select the entries of the source tokens x_s in de
 The lexicon changes the distribution of the next token in one of two ways:
 
     bias       p_t(y) = softmax(logits_t + log(p_lex,t + ε))_y
-    mixture    p_t(y) = g_t softmax(logits_t)_y + (1 − g_t) p_lex,t(y)      g_t = σ(w · readout_t + b)
+    mixture    p_t(y) = g_t softmax(logits_t)_y + (1 − g_t) p_lex,t(y)    g_t = σ(w · readout_t + b)
 
 The lexicon is estimated before training (nmt/data/lexicon_estimation.py) and has no gradient. Each
 source token has at most k entries. Therefore only the candidates of a sentence, the C target tokens
@@ -76,8 +76,8 @@ class Lexicon(nn.Module):
         return int(self.tokens[source_token, 0]) if is_known else None
 
     def forward(self, ids: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B C"], Float[Tensor, "B S C"]]:
-        """Returns the candidates of each sentence, and p_lex(candidate | x_s) for each source token.
-        A sentence with few candidates has further candidates of probability 0.
+        """Returns the candidates of each sentence, and p_lex(candidate | x_s) for each source
+        token. A sentence with few candidates has further candidates of probability 0.
 
         ids: source token ids
         """

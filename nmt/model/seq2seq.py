@@ -53,7 +53,7 @@ class Seq2Seq(Network):
     copy: whether target tokens may be copied from the source (copying.py)
     lexical: whether the attended source embeddings also predict target tokens (lexical.py)
     lexicon: translation lexicon of the training text (lexicon.py): auto, or a file; None for none
-    lexicon_use: use of the lexicon: as a bias of the logits, or in a mixture with their distribution
+    lexicon_use: use of the lexicon: bias of the logits, or mixture with their distribution
     lexicon_epsilon: ε of the bias
     factor_size: length of each factor's embedding, which is concatenated to the subword's
         embedding

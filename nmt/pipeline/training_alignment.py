@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 def with_links(data: PreparedData, ranks: Ranks) -> PreparedData:
     """Returns the data with links between the tokens of each training pair, estimated by a hidden
-    Markov model in both directions and symmetrised by `grow_diag`. A large text is aligned in blocks
-    of PAIRS pairs, independently of each other.
+    Markov model in both directions and symmetrised by `grow_diag`. A large text is aligned in
+    blocks of PAIRS pairs, independently of each other.
 
     Raises UserError for a mixture of corpora.
     """
