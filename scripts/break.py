@@ -675,6 +675,8 @@ def jobs(
             problems += [("different", key) for key in differences]
         problems += [("litter", path.name) for path in base.glob(f"*trial-{trial}.*")]
         result["broken" if problems else "identical"] += 1
+        total = result["SIGKILLs"]
+        print(f"  job {trial}, {name}: {total} SIGKILLs so far", file=sys.stderr)
         if problems:
             print(f"  job {trial}, {name}: {problems}", file=sys.stderr)
     raise AssertionError
