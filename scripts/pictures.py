@@ -25,6 +25,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nmt.foundation.errors import quoted
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
@@ -147,8 +149,9 @@ def draw_attention(models: list[str], file: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder, "text")
         text.write_text("".join(f"{sentence}\n" for sentence in SENTENCES), encoding="utf-8")
-        compared = [f"compare=[{','.join(models[1:])}]"] if models[1:] else []
-        words = [f"model={models[0]}", *compared, f"input={text}", f"output={folder}/output"]
+        first, *others = map(quoted, models)
+        compared = [f"compare=[{','.join(others)}]"] if others else []
+        words = [f"model={first}", *compared, f"input={text}", f"output={folder}/output"]
         run("translate", *words, f"attention_map={file}")
 
 
@@ -177,7 +180,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", metavar="RUN_DIR")
     arguments = parser.parse_args()
     file = ASSETS / arguments.picture
-    models = [str(Path(model).resolve()) for model in arguments.models]
+    models = [str(Path(model).absolute()) for model in arguments.models]
     if not models and not arguments.keep:
         parser.error("RUN_DIR is missing")
     if arguments.keep:
