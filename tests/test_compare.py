@@ -9,6 +9,7 @@ from commands import failed, run
 from nmt.analysis.comparison import Comparison, copied, detached, repeats
 from nmt.analysis.examples import marked, most_different
 from nmt.analysis.significance import agreement
+from nmt.analysis.verdicts import of_comparison
 from nmt.analysis.word_statistics import (
     bare,
     case_class,
@@ -100,6 +101,9 @@ def test_suspicious_outputs_are_counted():
     assert not repeats(["der", "Hund", "und", "der", "Hund"])
     assert copied(["A", "man", "sleeps", "now"], ["A", "man", "sleeps"])
     assert not copied(["A", "man"], ["A", "man"])
+    letters = list("abcdefgh")
+    assert not copied(letters, letters[::-1])  # the same words in another order
+    assert copied(letters, ["x", *letters[1:]]) and not copied(letters, letters[:4])
     assert detached(["vier", "rote", "Autos"], ["Ein", "Mann", "schläft."])
     assert not detached(["Ein", "roter", "Ball"], ["Ein", "Mann", "schläft."])
     bad = [*SOURCE[:1], "", "Lied Lied Lied Lied Lied", *REFERENCE[3:]]
@@ -132,7 +136,23 @@ def test_every_table_counts_every_sentence():
         assert sum(int(row[1].replace(",", "")) for row in tables[title].rows) == words
     best = dict(zip(tables["Scores"].head, tables["Scores"].rows[0], strict=True))
     assert best["BLEU"].startswith("100.00")
-    assert best["length"] == "1.000"
+    assert best["length ratio"] == "1.000"
+
+
+def test_a_comparison_begins_with_its_result():
+    other = [line if i % 3 else "etwas ganz anderes" for i, line in enumerate(REFERENCE)]
+    result = compared(one=REFERENCE, two=other)
+    gap = result.tests["bleu"]["one"].score - result.tests["bleu"]["two"].score
+    difference, losses = of_comparison(result, result.tables())
+    assert difference.startswith(f"one is better than two by {gap:.1f} BLEU (100.0 against ")
+    assert f"agree with such a difference in {agreement('bleu', gap):.0f} % of cases" in difference
+    assert losses == "one loses 1 point or more in no group of words or sentences below."
+    _, losses = of_comparison(result, compared(two=REFERENCE, one=other).tables())
+    assert losses.startswith("one is worse in: ")
+    same = compared(one=REFERENCE, two=REFERENCE)
+    assert of_comparison(same, [])[0] == "one and two have the same score: 100.0 BLEU."
+    alone = of_comparison(compared(one=REFERENCE), [])
+    assert alone == ["one: 100.0 ± 0.0 BLEU and 100.0 ± 0.0 chrF."]
 
 
 def test_examples_are_those_that_differ_most():
@@ -152,8 +172,8 @@ def test_examples_are_those_that_differ_most():
 def test_the_share_of_people_that_agree_stands_beside_each_difference():
     other = [line if i % 3 else "etwas ganz anderes" for i, line in enumerate(REFERENCE)]
     result = compared(one=REFERENCE, two=other)
-    table = next(table for table in result.tables() if "people" in table.head)
-    place = table.head.index("people")
+    table = next(table for table in result.tables() if "human agreement (BLEU)" in table.head)
+    place = table.head.index("human agreement (BLEU)")
     difference = result.tests["bleu"]["two"].score - result.tests["bleu"]["one"].score
     expected = f"{agreement('bleu', difference):.0f} %"
     assert [row[place] for row in table.rows] == ["–", expected]
@@ -169,7 +189,7 @@ def test_identical_systems_do_not_differ(texts):
     given = [f"reference={texts}/reference", f"output={texts}/out", "samples=50", "trials=50"]
     assert run("compare", *given, texts / "other", texts / "same").returncode == 0
     scores = json.loads((texts / "out.json").read_text())["tables"][0]
-    chances = [row[scores["head"].index("p")] for row in scores["rows"]]
+    chances = [row[scores["head"].index("p (BLEU)")] for row in scores["rows"]]
     assert chances == ["–", "1.000 · 1.000"]
 
 

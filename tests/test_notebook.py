@@ -74,10 +74,34 @@ def test_attention_maps_of_a_run_prefer_several_target_words():
     assert len(shown_of(task, pairs, 3)) == 3  # too few pairs with several words
 
 
-def test_a_reference_is_below_its_attention_map():
-    with_reference = replace(MAP, reference="reference: ü $5")
-    titles = [axes.get_title() for axes in with_reference.plot().axes if axes.get_title()]
+def test_a_title_is_above_its_attention_map():
+    titled = replace(MAP, title="reference: ü $5")
+    titles = [axes.get_title("left") for axes in titled.plot().axes if axes.get_title("left")]
     assert titles == [r"reference: ü \$5"]
+
+
+def test_a_page_has_probabilities_languages_and_forced_models(tmp_path):
+    maps = {"a": MAP.weights[""], "b": MAP.weights[""]}
+    probabilities = {"a": np.array([0.25, 1.0]), "b": np.array([0.5, 0.75])}
+    compared = replace(
+        MAP, weights=maps, probabilities=probabilities, languages=("en", "out"), author="a"
+    )
+    text = compared._repr_html_()
+    assert re.findall(r'<td class="p">(\d+) %', text) == ["25", "100", "50", "75"]
+    assert text.count("forced to produce the translation of a") == 1
+    assert 'lang="en">a &lt;b&gt;</p>' in text and 'lang="out"' not in text
+    assert text.count('tabindex="0"') == 2  # one tab stop for each map
+    assert 'class="upright">我' in AttentionMap(["我"], ["b"], {"": np.ones((1, 1))})._repr_html_()
+
+
+def test_the_probability_of_a_word_is_that_of_its_tokens(small_run):
+    translator = nmt.load(str(small_run))
+    [probabilities] = translator.attention("a b c", "c b").probabilities.values()
+    decoding = translator.force(
+        translator.encode(["a b c"]), translator.tokenizer.encode_target(["c b"])
+    )[0]
+    assert probabilities.prod() == pytest.approx(np.exp(decoding.log_prob))
+    assert len(probabilities) == 3
 
 
 def test_attention_maps_for_papers_keep_their_text(tmp_path):
@@ -136,7 +160,8 @@ def test_pages_are_for_everyone(kind, tmp_path):
     assert "prefers-color-scheme: dark" in text
     assert not re.search(r"https?:|src=|href=", text)
     marked = [attrs for tag, attrs in result if "data-value" in attrs]
-    assert marked and all(attrs["tabindex"] == "0" for attrs in marked)
+    assert marked and all("tabindex" in attrs for attrs in marked)
+    assert sum(attrs["tabindex"] == "0" for attrs in marked) == 2
     if kind == "map":
         scopes = [attrs.get("scope") for tag, attrs in result if tag == "th"]
         assert scopes.count("col") == 6 and scopes.count("row") == 4

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import shutil
 import statistics
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from commands import failed, run
 
+import nmt
 from nmt.analysis import tables
 from nmt.analysis.comparison import Comparison
 from nmt.analysis.run_report import Report, csv_text, write
@@ -151,13 +153,42 @@ def test_the_table_marks_scores_not_significantly_below_the_best(sweep):
     assert set(table.strong) == {0, 1}
     row = dict(zip(table.head, table.rows[2], strict=True))
     scores = [run.scores["bleu"] for run in runs if run.settings["decoder"] == "fixed"]
-    assert row["bleu"] == f"{statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}"
-    assert row["n"] == "3"
+    assert row["BLEU"] == f"{statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}"
+    assert row["seeds"] == "3"
     assert row["parameters"] == "1,234"
-    assert row["tokens/s"] == "150"
-    assert row["minutes"] == "2.0"
-    assert row["MB"] == "99"
-    assert row["p sentences"] == "0.010 · 0.010"
+    assert row["tokens per second"] == "150"
+    assert row["training (minutes)"] == "2.0"
+    assert row["peak memory (MB)"] == "99"
+    assert row["p (sentences)"] == "0.010 · 0.010"
+
+
+def test_a_report_begins_with_its_result(sweep, tmp_path):
+    pytest.importorskip("scipy")
+    report = Report.of(collect([str(sweep)]).finished, [], None, samples=100)
+    best, similar, fixed = report.rankings[0].rows
+    gap = statistics.mean(best.scores("bleu")) - statistics.mean(fixed.scores("bleu"))
+    [sentence] = report.lead
+    assert sentence == (
+        f"{best.label} is best: {as_spread(best.scores('bleu'), 1)} BLEU on the test set, not "
+        f"distinguishable from {similar.label}; fixed is {gap:.1f} lower, p < 0.001 over seeds."
+    )
+    write(report, report.tables(), tmp_path / "x")
+    assert (tmp_path / "x.md").read_text().startswith(sentence)
+    page = (tmp_path / "x.html").read_text()
+    assert f'<p class="lead">{sentence.replace("<", "&lt;")}</p>' in page
+    folder = report.rankings[0].rows[0].best_by_validation().folder
+    assert f'href="{os.path.relpath(folder, tmp_path)}"' in page
+    assert 'href="#learning-curves"' in page
+    assert f"nmt {nmt.__version__}, PyTorch" in page
+
+
+def test_the_best_cells_of_a_group_are_bold():
+    table = ReportTable("T", ["a", "b", "c"], [["x", "1 ± 9", "1,000"], ["y", "–", "3"]])
+    marked = tables.with_best(table, [[(0, 1), (0, 2)], [(1, 1), (1, 2)]])
+    assert set(marked.bold) == {(0, 2)}
+    assert marked.shares == {(0, 1): 0.001, (0, 2): 1.0}
+    assert set(tables.with_best(table, [[(0, 1), (0, 2)]], lower=True).bold) == {(0, 1)}
+    assert tables.number_in("−0.5") == -0.5
 
 
 def test_runs_of_other_text_are_no_seeds_of_one_configuration(tmp_path):
@@ -204,7 +235,7 @@ def test_repeats_of_a_seed_are_not_counted(tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         make_run(tmp_path / name, "luong", seed, 0.9)
     [table] = Report.of(collect([str(tmp_path)]).finished, [], None, samples=50).tables()
-    assert dict(zip(table.head, table.rows[0], strict=True))["n"] == "2"
+    assert dict(zip(table.head, table.rows[0], strict=True))["seeds"] == "2"
     assert f"same configuration and seed: {tmp_path}/b." in table.note
 
 
@@ -214,13 +245,13 @@ def test_equal_systems_do_not_differ_and_are_bold_together(tmp_path):
     runs = collect([str(tmp_path)]).finished
     [table] = Report.of(runs, [], None, samples=100, trials=100).tables()
     assert set(table.strong) == {0, 1, 2}
-    column = table.head.index("p sentences")
+    column = table.head.index("p (sentences)")
     assert [row[column] for row in table.rows] == ["–", "1.000 · 1.000", "1.000 · 1.000"]
     assert "p seeds" not in table.head
     assert "p seeds" not in table.note
     [table] = Report.of(runs, [], "exact").tables()
     assert set(table.strong) == {0, 1, 2}
-    assert "p sentences" not in table.note
+    assert "p (sentences)" not in table.note
     assert "No significance test was made" in table.note
 
 
@@ -229,7 +260,7 @@ def test_two_systems_are_tested(tmp_path):
         make_run(tmp_path / decoder, decoder, 1, quality)
     runs = collect([str(tmp_path)]).finished
     [table] = Report.of(runs, [], None, samples=100, trials=100).tables()
-    column = table.head.index("p sentences")
+    column = table.head.index("p (sentences)")
     assert [row[column] for row in table.rows] == ["–", "0.010 · 0.010"]
     assert set(table.strong) == {0}
 
@@ -246,11 +277,11 @@ def test_runs_of_different_parts_are_not_in_one_ranking(tmp_path):
     done = run("report", tmp_path, "samples=50", "trials=0")
     assert done.returncode == 0, done.stderr.decode()
     text = (tmp_path / "report.md").read_text()
-    tested, _, _ = text.partition("### Validation scores by bleu")
-    assert "### Test scores by bleu" in tested
+    tested, _, _ = text.partition("### Validation scores, sorted by BLEU")
+    assert "### Test scores, sorted by BLEU" in tested
     assert "**" not in text
     page = (tmp_path / "report.html").read_text()
-    assert "<h2>Validation scores</h2>" in page
+    assert "<h2>Validation scores, sorted by BLEU</h2>" in page
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text())))
     assert [(row["decoder"], row["part"]) for row in rows] == [
         ("luong", "test"),
@@ -278,7 +309,7 @@ def test_a_test_part_with_missing_lines_is_reported(tmp_path):
 def test_a_report_is_written_in_every_form(sweep, tmp_path):
     done = run("report", sweep, f"output={tmp_path}/out", "samples=100", "trials=0")
     assert done.returncode == 0, done.stderr.decode()
-    assert b"Test scores by bleu" in done.stdout
+    assert b"Test scores, sorted by BLEU" in done.stdout
     page = (tmp_path / "out.html").read_text()
     assert page.count("<svg") == 4
     assert '<th scope="col" class=key>decoder</th>' in page
@@ -495,16 +526,16 @@ def test_other_tools_are_rows_and_columns_are_chosen(small_run, tmp_path):
     head, _, *rows = table
     by_name = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     assert head[0] == "system"
-    assert by_name["other"]["chrf"].strip("*") == by_name["nmt"]["chrf"].strip("*")
-    assert by_name["other"]["minutes"] == by_name["other"]["parameters"] == "–"
-    assert by_name["perfect"]["chrf"].strip("*") == "100.00"
+    assert by_name["other"]["chrF"].strip("*") == by_name["nmt"]["chrF"].strip("*")
+    assert by_name["other"]["training (minutes)"] == by_name["other"]["parameters"] == "–"
+    assert by_name["perfect"]["chrF"].strip("*") == "100.00"
     files = [line.partition(",")[0] for line in (tmp_path / "out.csv").read_text().splitlines()]
     assert {*files[1:]} == {str(small_run), f"{tmp_path}/other", f"{tmp_path}/perfect"}
     result = run("report", *typed, "columns=[bleu,system]")
     assert result.returncode == 0, result.stderr.decode()
     page = (tmp_path / "out.md").read_text()
-    assert "| bleu | system |" in page
-    assert "Bold" not in page and "p sentences" not in page
+    assert "| BLEU | system |" in page
+    assert "Bold" not in page and "p (sentences)" not in page
     failed(
         run("report", *typed, "columns=[bleu,speed]"),
         "column speed not found; available: system, n,",
@@ -562,10 +593,10 @@ def test_rows_of_other_systems_have_a_name(tmp_path):
     report = Report.of([*ours, other], [], "exact", samples=0)
     for names in (["attention", "bleu"], ["bleu"]):
         [table] = report.tables(names)
-        assert list(table.head) == ["system", *names]
+        assert list(table.head) == ["system", *names[:-1], "BLEU"]
         assert "joey" in [row[0] for row in table.rows]
     [table] = Report.of(runs, [], "exact").tables(["bleu"])
-    assert list(table.head) == ["decoder", "attention", "bleu"]
+    assert list(table.head) == ["decoder", "attention", "BLEU"]
 
 
 @pytest.mark.exhaustive

@@ -8,17 +8,12 @@ from typing import Any
 from nmt.analysis.ranking import Ranking, metric_of
 from nmt.analysis.run_results import Configuration, RunResult
 from nmt.analysis.word_statistics import length_groups
-from nmt.drawing.plots import Figure, literal, row_of_axes
-from nmt.metric import Metric
+from nmt.drawing.plots import CHART_COLOURS, Figure, MaxNLocator, literal, row_of_axes
+from nmt.metric import TITLES, Metric
 
-PALETTE = (
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7a00", "#6b6b6b",
-)  # fmt: skip
-"""Colours for the best configurations and, as the last colour, for the worst configuration.
-
-The colours can be distinguished by colour-blind readers (Okabe and Ito).
-"""
-GREY = "#b8b8b8"
+PALETTE = CHART_COLOURS[:-1]
+"""Colours for the best configurations and, as the last colour, for the worst configuration."""
+GREY = CHART_COLOURS[-1]
 """Colour of configurations that are neither among the best nor the worst one."""
 FEWEST = 10
 """Minimum number of sentences per point in the curve of BLEU by source length."""
@@ -51,7 +46,8 @@ def learning_curves(ranking: Ranking) -> Figure:
                 highs = [*map(max, values.values())]
                 ax.fill_between([*values], lows, highs, color=colour, alpha=0.15, lw=0)
         unit = " (nats per token)" if name == "loss" else ""
-        ax.set(xlabel="epoch", ylabel=f"validation {name}{unit}")
+        ax.set(xlabel="epoch", ylabel=f"validation {TITLES.get(name, name)}{unit}")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     _legend(figure, axes[1])
     return figure
 
@@ -86,7 +82,7 @@ def cost_against_quality(ranking: Ranking) -> Figure:
             scores = configuration.scores(ranking.metric)
             ax.plot(costs, scores, "o", ms=5, alpha=0.85, color=colour, label=configuration.label)
     for ax, name in zip(axes, ("minutes of training", "million parameters"), strict=True):
-        ax.set(xlabel=name, ylabel=f"{ranking.part} {ranking.metric}")
+        ax.set(xlabel=name, ylabel=f"{ranking.part} {TITLES.get(ranking.metric, ranking.metric)}")
     _legend(figure, axes[0])
     return figure
 
@@ -109,7 +105,7 @@ def by_length(ranking: Ranking) -> Figure | None:
             ax.plot(lengths, means, "o-", ms=3.5, lw=1.5, color=colour, label=configuration.label)
     if not ax.lines:
         return None
-    ax.set(xlabel="words of the source sentence", ylabel=f"{ranking.part} bleu")
+    ax.set(xlabel="words of the source sentence", ylabel=f"{ranking.part} BLEU")
     ax.set_ylim(bottom=0)
     _legend(figure, ax)
     return figure
@@ -156,6 +152,14 @@ def bars(ranking: Ranking) -> Figure:
     for row, (configuration, colour) in enumerate(_coloured(configurations)):
         scores = configuration.scores(ranking.metric)
         if scores:
+            ax.text(
+                1.01,
+                row,
+                f"{statistics.fmean(scores):.1f}",
+                transform=ax.get_yaxis_transform(),
+                va="center",
+                fontsize=9,
+            )
             ax.plot(scores, [row] * len(scores), "o", ms=5, alpha=0.8, color=colour)
             ax.plot([statistics.fmean(scores)], [row], "|", ms=15, mew=2, color=colour)
     labels = [literal(configuration.label) for configuration in configurations]
@@ -163,5 +167,7 @@ def bars(ranking: Ranking) -> Figure:
     # Inverted limits, so that the best configuration is at the top.
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel(f"{ranking.part} {ranking.metric} (dots: seeds, line: mean)")
+    ax.set_xlabel(
+        f"{ranking.part} {TITLES.get(ranking.metric, ranking.metric)} (dots: seeds, line: mean)"
+    )
     return figure

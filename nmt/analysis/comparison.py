@@ -3,6 +3,7 @@
 compare-mt is described by Neubig et al. (2019).
 """
 
+import difflib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from nmt.analysis.significance import (
     names_of_tests,
     over_sentences,
 )
-from nmt.analysis.tables import ReportColumn, ReportTable, table_of
+from nmt.analysis.tables import ReportColumn, ReportTable, table_of, with_best
 from nmt.analysis.word_statistics import (
     CASES,
     FREQUENCIES,
@@ -33,6 +34,12 @@ from nmt.analysis.word_statistics import (
 from nmt.metric import TITLES, Metric, Result
 from nmt.tokenizer.words import words
 
+SUSPICIOUS = "Suspicious outputs"
+BY_FREQUENCY = "Words by frequency"
+BY_CASE = "Words by case"
+BY_LENGTH = "Sentences by length"
+EXACT = "exact match (%)"
+"""Column of the percentage of outputs that are equal to the reference."""
 LONGEST = 4
 """Maximum number of words in an n-gram."""
 ROWS = 12
@@ -41,6 +48,9 @@ FEWEST = 3
 """Minimum number of occurrences of a source word in the table of source words."""
 FEWEST_SENTENCES = 5
 """Minimum number of sentences in a length group."""
+COPY_SHARE = 0.8
+"""Minimum agreement of a copied output with the source: twice the number of words that both have in
+the same order, divided by the number of words of both."""
 CHRF_BORDERS = (0, 20, 40, 60, 80, 101)
 """Boundaries of the chrF intervals in the table of sentences by score, in per cent."""
 
@@ -100,8 +110,8 @@ class Comparison:
         tables = [
             self.scores(),
             self.faults(),
-            self._word_table("Words by frequency", groups, FREQUENCIES, note),
-            self._word_table("Words by case", case_class, CASES, "F1 score (%) of words."),
+            self._word_table(BY_FREQUENCY, groups, FREQUENCIES, note),
+            self._word_table(BY_CASE, case_class, CASES, "F1 score (%) of words."),
             self.by_source_word(),
             self.by_length(),
             self.by_sentence_score(),
@@ -122,15 +132,16 @@ class Comparison:
         texts = [f"{TITLES[name]} {text}" for name, text in signatures.items()]
         interval = "± is half the 95 % confidence interval over sentences."
         note = (
-            f"All scores except length are percentages. {interval} Signatures: {'; '.join(texts)}. "
-            "length is the number of output words per reference word."
+            f"All scores except the length ratio are percentages. {interval} The length ratio is "
+            f"the number of output words per reference word. Signatures: {'; '.join(texts)}."
         )
         caption = f"{interval} "
         if are_several:
             note += (
                 f" p is the p-value of the difference from {first} (paired bootstrap · approximate "
-                "randomisation, corrected by Holm's method). people is the percentage of human "
-                "judgements that agree with such a difference (Kocmi et al. 2024; 50 % is chance)."
+                "randomisation, corrected by Holm's method). Human agreement is the percentage of "
+                "human judgements that agree with such a difference (Kocmi et al. 2024; 50 % is "
+                "chance)."
             )
             tests = names_of_tests([*self.tests["bleu"].values()])
             caption += f"p: difference from {first}, {tests}. "
@@ -143,6 +154,11 @@ class Comparison:
             note=f"{caption}Signatures: {'; '.join(texts)}.",
         )
         table = table_of("Scores", self._columns(scores, in_paper=False), systems, note=note)
+        columns = [
+            [(row, list(table.head).index(title)) for row in range(len(systems))]
+            for title in (TITLES["bleu"], TITLES["chrf"], EXACT, TITLES["ter"])
+        ]
+        table = with_best(with_best(table, columns[:3]), columns[3:], lower=True)
         return replace(table, paper=paper)
 
     def _columns(
@@ -159,11 +175,9 @@ class Comparison:
             *self._score_columns("bleu", in_paper),
             *self._score_columns("chrf", in_paper),
             ReportColumn("TER", lambda name: f"{scores[name]['ter'].score:.2f}"),
+            ReportColumn(EXACT, lambda name: f"{scores[name]['exact'].score:.2f}", not in_paper),
             ReportColumn(
-                "exact match", lambda name: f"{scores[name]['exact'].score:.2f}", not in_paper
-            ),
-            ReportColumn(
-                "length",
+                "length ratio",
                 lambda name: f"{sum(map(count_words, self.outputs[name])) / expected:.3f}",
                 not in_paper,
             ),
@@ -184,8 +198,14 @@ class Comparison:
                 TITLES[metric],
                 lambda name: f"{tests[name].score:.2f} ± {tests[name].confidence:.2f}",
             ),
-            ReportColumn("p", lambda name: as_text(*tests[name].probabilities), are_several),
-            ReportColumn("people", people, are_several and not in_paper),
+            ReportColumn(
+                "p" if in_paper else f"p ({TITLES[metric]})",
+                lambda name: as_text(*tests[name].probabilities),
+                are_several,
+            ),
+            ReportColumn(
+                f"human agreement ({TITLES[metric]})", people, are_several and not in_paper
+            ),
         ]
 
     def faults(self) -> ReportTable:
@@ -214,11 +234,12 @@ class Comparison:
             ]
             rows.append([kind, *map(str, counts)])
         note = (
-            "Cells are numbers of sentences. A copied output has at least 80 % of its words in the "
-            "source. A repetitive output repeats a word or phrase three times in a row. An output "
-            "without a reference word (of three letters or more) may be a hallucination."
+            "Cells are numbers of sentences. A copied output has at least 80 % of its words in "
+            "common with the source, in the same order. A repetitive output repeats a word or "
+            "phrase three times in a row. An output without a reference word (of three letters or "
+            "more) may be a hallucination."
         )
-        return self._table("Suspicious outputs", ["output is"], rows, note)
+        return self._with_best(self._table(SUSPICIOUS, ["output is"], rows, note), lower=True)
 
     def _word_table(
         self, title: str, group: Callable[[str], str], names: Sequence[str], note: str
@@ -234,7 +255,7 @@ class Comparison:
             if expected:
                 scores = [f"{accuracy[name].f1:.1f}" for accuracy in accuracies]
                 rows.append([name, f"{expected:,}", *scores])
-        return self._table(title, ["words", "expected"], rows, note)
+        return self._with_best(self._table(title, ["words", "in the reference"], rows, note))
 
     def by_source_word(self) -> ReportTable:
         """Returns a table of the source words whose translations differ most between systems."""
@@ -267,11 +288,12 @@ class Comparison:
             shares = [f"{100 * counts[source] / expected[source]:.0f}" for counts in right]
             rows.append([source, f"{expected[source]:,}", *shares])
         note = (
-            "expected is the number of reference words that the attention of the first model "
-            "aligns with the source word. Other cells are the percentage of these words that the "
-            "system's output contains. Rows are the words in which the systems differ most."
+            "The second column is the number of reference words that the attention of the first "
+            "model aligns with the source word. Other cells are the percentage of these words that "
+            "the system's output contains. Rows are the words in which the systems differ most."
         )
-        return self._table("Source words", ["source word", "expected"], rows, note)
+        head = ["source word", "reference words"]
+        return self._with_best(self._table("Source words", head, rows, note))
 
     def by_length(self) -> ReportTable:
         """Returns a table of BLEU by source length; without a source, by reference length."""
@@ -284,7 +306,8 @@ class Comparison:
                 row.append(f"{scores['bleu'].score:.1f}")
             rows.append(row)
         head = [f"{'source' if self.source else 'reference'} length", "sentences"]
-        return self._table("Sentences by length", head, rows, "Cells are BLEU of each group.")
+        note = "Cells are BLEU of each group."
+        return self._with_best(self._table(BY_LENGTH, head, rows, note))
 
     def by_sentence_score(self) -> ReportTable:
         """Returns a table of the number of sentences in each chrF interval."""
@@ -303,6 +326,13 @@ class Comparison:
         """Returns a table with the columns of `head` and a column for each system."""
         return ReportTable(title, [*head, *self.outputs], rows, note=note)
 
+    def _with_best(self, table: ReportTable, *, lower: bool = False) -> ReportTable:
+        """Returns a table of `_table` in which the best system of each row is bold."""
+        width = len(table.head)
+        columns = range(width - len(self.outputs), width)
+        rows = [[(row, column) for column in columns] for row in range(len(table.rows))]
+        return with_best(table, rows, lower=lower)
+
     def by_ngram(self) -> list[ReportTable]:
         """Returns one table per further system, with the n-grams that only one of two systems has
         right.
@@ -313,7 +343,7 @@ class Comparison:
         first, *others = self.outputs
         note = (
             f"Reference n-grams of up to {LONGEST} words in the output of one system but not of "
-            "the other. times is the difference of the numbers of occurrences."
+            "the other. The count is the difference of the numbers of occurrences."
         )
         tables = []
         for other in others:
@@ -328,18 +358,21 @@ class Comparison:
             won = [[gram, str(gain)] for gram, gain in ordered if gain > 0]
             lost = [[gram, str(-gain)] for gram, gain in reversed(ordered) if gain < 0]
             pairs = zip_longest(won[:ROWS], lost[:ROWS], fillvalue=["", ""])
-            head = [f"in {first}", "times", f"in {other}", "times "]
+            head = [f"only in {first}", "count", f"only in {other}", "count "]
             title = f"N-grams: {first} and {other}"
-            tables.append(ReportTable(title, head, [a + b for a, b in pairs], note=note))
+            rows = [a + b for a, b in pairs]
+            tables.append(ReportTable(title, head, rows, note=note, words=[2]))
         return tables
 
 
 def copied(source: Sequence[str], output: Sequence[str]) -> bool:
-    """Returns whether an output has three words or more, and at least 80 % of them are in the
-    source.
+    """Returns whether an output of three words or more is the source sentence, or nearly so.
+
+    Words count only in the order of the source.
     """
-    source_words = {*source}
-    return len(output) >= 3 and sum(word in source_words for word in output) >= 0.8 * len(output)
+    # autojunk would ignore frequent words
+    matcher = difflib.SequenceMatcher(None, source, output, autojunk=False)
+    return len(output) >= 3 and matcher.ratio() >= COPY_SHARE
 
 
 def repeats(output: Sequence[str], times: int = 3) -> bool:

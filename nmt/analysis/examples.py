@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
+EXAMPLES = "Sentences that differ most"
+"""Heading of the example sentences."""
+
+
 @dataclass(frozen=True)
 class Example:
     """A sentence with its translations by several systems.
@@ -81,11 +85,15 @@ def section(example: Example) -> Markup:
     notes = {}
     for name, score in example.scores.items():
         log_probs = [
-            f"{values[name]:.2f} nats per token under {model}"
+            f"log-probability under {model}: {values[name]:.2f} per token"
             for model, values in example.log_probs.items()
         ]
-        notes[name] = " · ".join([f"chrF {score:.0f}", *log_probs])
-    return render("example", example=example, notes=notes, marked=marked)
+        notes[name] = " · ".join([f"chrF {score:.0f}", *log_probs]).replace(": -", ": −")
+    (first, score), *others = example.scores.items()
+    lead = ", ".join(f"{first} − {other} = {score - value:+.0f} chrF" for other, value in others)
+    return render(
+        "example", example=example, notes=notes, marked=marked, lead=lead.replace("= -", "= −")
+    )
 
 
 def marked(text: str, reference: str) -> Markup:
@@ -108,7 +116,7 @@ def marked(text: str, reference: str) -> Markup:
 
 def markdown(examples: Sequence[Example]) -> str:
     """Returns example sentences as a list in Markdown."""
-    lines = ["### Sentences that differ most", ""]
+    lines = [f"### {EXAMPLES}", ""]
     for example in examples:
         lines.append(f"{example.number + 1}.")
         if example.source is not None:

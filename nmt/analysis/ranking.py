@@ -4,7 +4,6 @@ import logging
 import statistics
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from nmt.analysis.run_results import Configuration, RunResult, configurations
@@ -18,13 +17,41 @@ from nmt.analysis.significance import (
     over_seeds,
     over_sentences,
 )
-from nmt.analysis.tables import BOLD, ReportColumn, ReportTable, table_of, with_columns
+from nmt.analysis.tables import (
+    BOLD,
+    ReportColumn,
+    ReportTable,
+    table_of,
+    with_best,
+    with_columns,
+)
 from nmt.foundation.extras import installed
 from nmt.metric import TITLES, Metric
 
 log = logging.getLogger(__name__)
 COSTS = ("parameters", "tokens/s", "minutes", "MB")
 """Columns that the paper table has only if they are selected."""
+HEADS = {
+    **TITLES,
+    "exact": "exact match (%)",
+    "n": "seeds",
+    "loss": "loss (nats per token)",
+    "p seeds": "p (seeds)",
+    "p sentences": "p (sentences)",
+    "tokens/s": "tokens per second",
+    "minutes": "training (minutes)",
+    "MB": "peak memory (MB)",
+}
+"""Maps columns to their headings, if these differ."""
+NAMES = {head: name for name, head in HEADS.items()}
+"""Maps headings to columns."""
+SEEDS = (
+    "p (seeds) is the p-value over seeds: Tukey's range test against the best configuration with "
+    "several seeds, corrected for all pairs."
+)
+"""Note of the column `p seeds`."""
+NO_SEEDS = "The significance test over seeds needs SciPy: pip install '.[sweep]'."
+"""Note without the column `p seeds`."""
 TESTED = ("bleu", "chrf")
 """Names of the metrics that sacreBLEU's significance tests support."""
 
@@ -67,12 +94,16 @@ class Ranking:
     def runs(self) -> list[RunResult]:
         return [run for row in self.rows for run in row.runs]
 
+    def mean(self, row: Configuration) -> float:
+        """Returns the mean score of a configuration over its seeds; 0 without scores."""
+        return statistics.fmean(row.scores(self.metric) or [0.0])
+
     def may_be_best(self, row: Configuration) -> bool:
         """Returns whether a configuration is the best, equal to the best, or not significantly
         worse.
         """
-        best = statistics.fmean(self.rows[0].scores(self.metric) or [0.0])
-        score = statistics.fmean(row.scores(self.metric) or [0.0])
+        best = self.mean(self.rows[0])
+        score = self.mean(row)
         # If the best configuration has one run, the tests over seeds use another baseline.
         is_repeated = len(self.rows[0].runs) > 1
         chances = row.chances if is_repeated else row.sentence_chances
@@ -81,23 +112,27 @@ class Ranking:
     def table(self, names: Sequence[str] | None = None) -> ReportTable:
         """Returns a table with a row for each configuration.
 
-        names: columns of the table, in this order; None for all columns
+        names: columns of the table by name or heading, in this order; None for all columns
 
         Raises UserError for an unknown column.
         """
+        names = names and [NAMES.get(name, name) for name in names]
         keys = list(self.rows[0].values)
         # Translations of other systems have no other settings.
         identity = ["system"] if "system" in keys else keys
         if names and not {*identity} & {*names}:
             names = [*identity, *names]
         title = f"{self.part.capitalize()} scores"
-        table = self._table(f"{title} by {self.metric}", names, as_chances)
+        sorting = TITLES.get(self.metric, self.metric)
+        table = self._table(f"{title}, sorted by {sorting}", names, as_chances)
         omitted = {*COSTS, "exact"} - {self.metric}
         names = names or [name for name in table.head if name not in omitted]
         paper = self._table(title, names, as_largest)
         caption = " ".join(self._caption(paper.head))
         paper = replace(paper, head=_headings(paper.head), note=caption)
-        return replace(table, note=" ".join(self._notes(table.head)), paper=paper)
+        notes = " ".join(self._notes(table.head))
+        heads = [HEADS.get(name, name) for name in table.head]
+        return replace(table, head=heads, note=notes, paper=paper)
 
     def _table(
         self, title: str, names: Sequence[str] | None, p_values: Callable[..., str]
@@ -117,7 +152,12 @@ class Ranking:
             keys=len(keys) or 1,
             strong=strong if len(self.rows) > 1 else [],
         )
-        return with_columns(table, names) if names else table
+        if names:
+            table = with_columns(table, names)
+        column = list(table.head).index(self.metric) if self.metric in table.head else None
+        cells = [(row, column) for row in range(len(table.rows)) if column is not None]
+        shares = with_best(table, [cells]).shares
+        return replace(table, shares=shares)
 
     def _columns(
         self, keys: Sequence[str], p_values: Callable[..., str]
@@ -134,11 +174,15 @@ class Ranking:
         ]
         metrics.sort(key=lambda name: name != self.metric)
         return [
-            *(ReportColumn(key, partial(_value, key)) for key in keys),
+            *(ReportColumn(key, lambda row, key=key: row.values[key]) for key in keys),  # type: ignore[misc]
             ReportColumn("run", lambda row: row.label, not keys),
             ReportColumn("n", lambda row: str(len(row.runs))),
             *(
-                ReportColumn(name, partial(_spread, name), is_score=name == self.metric)
+                ReportColumn(
+                    name,
+                    lambda row, name=name: as_spread(row.scores(name)),  # type: ignore[misc]
+                    is_score=name == self.metric,
+                )
                 for name in metrics
             ),
             # A test without results has no column.
@@ -172,60 +216,64 @@ class Ranking:
 
     def _notes(self, columns: Collection[str]) -> list[str]:
         """Returns a note below the table that explains its columns."""
-        notes = [*self._seeds(columns), *self._signatures(columns)]
-        repeats = [str(run.folder) for row in self.rows for run in row.repeats]
-        if repeats:
-            notes.append(
-                f"Repeats are left out, because another run has the same configuration and seed: "
-                f"{', '.join(repeats)}."
-            )
-        if len(self.rows) > 1 and self.metric in columns:
-            notes.append(
-                f"{BOLD} the best configuration, and configurations that no test separates from "
-                "the best at the 5 % level."
-                if self._is_tested
-                else f"{BOLD} the best configuration. No significance test was made, so the others "
-                "may be as good."
-            )
-        if "p seeds" in columns:
-            notes.append(
-                "p seeds is the p-value over seeds: Tukey's range test against the best "
-                "configuration with several seeds, corrected for all pairs."
-            )
-        elif self.metric in columns and len(self.rows) > 1 and not installed("scipy"):
-            notes.append("The significance test over seeds needs SciPy: pip install '.[sweep]'.")
-        if "p sentences" in columns:
-            results = [row.over_sentences for row in self.rows if row.over_sentences]
-            tests = "paired bootstrap"
-            if any(result.randomization is not None for result in results):
-                tests += " · approximate randomisation"
-            largest = max(result.confidence for result in results)
-            notes.append(
-                f"p sentences is the p-value over test sentences: {tests}, corrected by Holm's "
-                "method, for the seed with the best validation score. The 95 % confidence interval "
-                f"of a score over sentences is ± {largest:.1f} or less."
-            )
-        return notes
+        is_compared = len(self.rows) > 1 and self.metric in columns
+        has_seeds = "p seeds" in columns
+        bold = (
+            "the best configuration, and configurations that no test separates from the best at "
+            "the 5 % level."
+            if self._is_tested
+            else "the best configuration. No significance test was made, so the others may be as "
+            "good."
+        )
+        return [
+            *self._seeds(columns),
+            *self._signatures(columns),
+            *self._repeats(),
+            *([f"{BOLD} {bold}"] if is_compared else []),
+            *([SEEDS] if has_seeds else []),
+            *([NO_SEEDS] if is_compared and not has_seeds and not installed("scipy") else []),
+            *(self._sentence_tests() if "p sentences" in columns else []),
+        ]
+
+    def _repeats(self) -> list[str]:
+        """Returns a sentence about repeated runs, if there are any."""
+        folders = [str(run.folder) for row in self.rows for run in row.repeats]
+        repeats = "Repeats are left out, because another run has the same configuration and seed"
+        return [f"{repeats}: {', '.join(folders)}."] if folders else []
+
+    def _sentence_tests(self) -> list[str]:
+        """Returns sentences about the significance tests over test sentences."""
+        results = [row.over_sentences for row in self.rows if row.over_sentences]
+        has_trials = any(result.randomization is not None for result in results)
+        largest = max(result.confidence for result in results)
+        return [
+            f"p (sentences) is the p-value over test sentences: paired bootstrap"
+            f"{' · approximate randomisation' if has_trials else ''}, corrected by Holm's "
+            "method, for the seed with the best validation score. The 95 % confidence interval "
+            f"of a score over sentences is ± {largest:.1f} or less."
+        ]
 
     def _caption(self, columns: Collection[str]) -> list[str]:
         """Returns the short explanations of the columns of the paper table."""
-        caption = self._seeds(columns)
-        if len(self.rows) > 1 and self.metric in columns:
-            tested = "and scores that no test separates from it (5 %)"
-            caption.append(f"Bold: the best, {tested if self._is_tested else 'untested'}.")
-        if "p seeds" in columns:
-            caption.append("p seeds: Tukey's range test against the best.")
-        if "p sentences" in columns:
-            results = [row.over_sentences for row in self.rows if row.over_sentences]
-            caption.append(f"p sentences: {names_of_tests(results)}.")
-        return [*caption, *self._signatures(columns)]
+        is_compared = len(self.rows) > 1 and self.metric in columns
+        tested = (
+            "and scores that no test separates from it (5 %)" if self._is_tested else "untested"
+        )
+        results = [row.over_sentences for row in self.rows if row.over_sentences]
+        return [
+            *self._seeds(columns),
+            *([f"Bold: the best, {tested}."] if is_compared else []),
+            *(["p seeds: Tukey's range test against the best."] if "p seeds" in columns else []),
+            *([f"p sentences: {names_of_tests(results)}."] if "p sentences" in columns else []),
+            *self._signatures(columns),
+        ]
 
     def _seeds(self, columns: Collection[str]) -> list[str]:
         """Returns sentences that explain the scores, with the number of seeds if no column n
         exists."""
         counts = sorted({len(row.runs) for row in self.rows})
         extremes = dict.fromkeys([counts[0], counts[-1]])
-        number = "n" if "n" in columns else " to ".join(map(str, extremes))
+        number = "the" if "n" in columns else " to ".join(map(str, extremes))
         if counts[-1] > 1:
             return [f"Scores are means ± sample standard deviations over {number} seeds."]
         return ["Scores are of one seed."] if "n" not in columns else []
@@ -248,14 +296,6 @@ def _headings(columns: Sequence[str]) -> list[str]:
         TITLES.get(column, name.replace("_", " ") if names.count(name) == 1 else column)
         for column, name in zip(columns, names, strict=True)
     ]
-
-
-def _value(key: str, row: Configuration) -> str:
-    return row.values[key]
-
-
-def _spread(metric: str, row: Configuration) -> str:
-    return as_spread(row.scores(metric))
 
 
 def _minutes(row: Configuration) -> str:

@@ -1,7 +1,5 @@
 """Report about training runs (nmt.report): tables and figures of scores, costs and differences."""
 
-from __future__ import annotations
-
 import csv
 import io
 import logging
@@ -9,24 +7,20 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nmt.analysis.ranking import Ranking, metric_of
+from nmt.analysis.report_page import report_page
 from nmt.analysis.result_entries import entries_text
 from nmt.analysis.run_results import RunResult, collect, differing, result_of_file
-from nmt.analysis.significance import as_spread
-from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal
+from nmt.analysis.tables import ReportTable, latex, markdown, terminal
+from nmt.analysis.verdicts import of_ranking
 from nmt.data import unique_suffixes
-from nmt.drawing.pages import page, render
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
 from nmt.foundation.progress import waiting
 from nmt.storage.files import write_atomically
 from nmt.sweep.run_status import Run
-from nmt.sweep.watch import duration, overall
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
+from nmt.sweep.watch import overall
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +78,11 @@ class Report:
         return [run for ranking in self.rankings for run in ranking.runs]
 
     @property
+    def lead(self) -> list[str]:
+        """Sentence with the main result of each ranking."""
+        return [of_ranking(ranking) for ranking in self.rankings]
+
+    @property
     def is_unfinished(self) -> bool:
         return "waiting" in self.state or "running" in self.state
 
@@ -139,7 +138,10 @@ def csv_text(report: Report) -> str:
 
 
 def write(
-    report: Report, tables: Sequence[ReportTable], base: Path, figures: str = "png"
+    report: Report,
+    tables: Sequence[ReportTable],
+    base: Path,
+    figures: str = "png",
 ) -> list[Path]:
     """Writes a report to BASE.md, .csv, .json, .tex and .html, and returns the paths. With
     matplotlib, also writes scores as BASE.png and learning curves as BASE.curves.png.
@@ -151,11 +153,13 @@ def write(
     """
     state = [f"The sweep is not finished: {report.state}.", ""] if report.is_unfinished else []
     contents: dict[str, Callable[[], bytes]] = {
-        ".md": lambda: "\n".join([*state, *map(markdown, tables)]).encode(),
+        ".md": lambda: "\n".join(
+            [*state, *map("{}\n".format, report.lead), *map(markdown, tables)]
+        ).encode(),
         ".csv": lambda: csv_text(report).encode(),
         ".json": lambda: entries_text(report.rankings).encode(),
         ".tex": lambda: "\n".join(map(latex, tables[: len(report.rankings)])).encode(),
-        ".html": lambda: _page(report, tables),
+        ".html": lambda: report_page(report.rankings, tables, base, state=report.state),
     }
     files = {ending: base.with_name(base.name + ending) for ending in contents}
     with waiting(f"drawing {files['.html'].name}"):
@@ -172,52 +176,17 @@ def write(
     return [*files.values(), *images]
 
 
-def _page(report: Report, tables: Sequence[ReportTable]) -> bytes:
-    runs = report.runs
-    count = sum(len(ranking.rows) for ranking in report.rankings)
-    note = f"{len(runs)} run{'s' if len(runs) != 1 else ''} of {count} configurations"
-    if report.state:
-        note += f"; sweep: {report.state}"
-    if runs:
-        note += f"; total training time {duration(sum(run.seconds for run in runs))}."
-    sections = []
-    for ranking, table in zip(report.rankings, tables, strict=False):
-        sections += [page_table(table), *_pictures(ranking)]
-    sections += [page_table(table) for table in tables[len(report.rankings) :]]
-    return page("Report", note, sections)
+def _with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunResult]:
+    """Returns the results of runs and of other systems, with a setting that names the system.
 
-
-def _pictures(ranking: Ranking) -> list[Markup]:
-    """Returns an HTML section for each figure of a ranking, with a description."""
-    if not installed("matplotlib"):
-        return []
-    from nmt.analysis import charts
-    from nmt.drawing.plots import svg
-
-    scores = [f"{row.label}, {as_spread(row.scores(ranking.metric))}" for row in ranking.rows]
-    bands = (
-        "Lines are means over seeds, up to the last epoch of the shortest run. Bands extend from "
-        "minimum to maximum."
-    )
-    figures = {
-        f"{ranking.part.capitalize()} scores": (
-            f"Best: {scores[0]}; worst: {scores[-1]}.",
-            charts.bars(ranking),
-        ),
-        "Learning curves": (bands, charts.learning_curves(ranking)),
-        "Cost and quality": ("Upper left is better.", charts.cost_against_quality(ranking)),
-    }
-    curve = charts.by_length(ranking) if "bleu" in ranking.runs[0].scores else None
-    if curve is not None:
-        figures["Quality by source length"] = (
-            "BLEU of sentences by source length, as in Bahdanau et al. (2015), figure 2, and Luong "
-            "et al. (2015), figure 6.",
-            curve,
-        )
-    return [
-        render("report_figure", title=title, text=text, svg=svg(figure))
-        for title, (text, figure) in figures.items()
+    systems: files with other tools' translations of the test set
+    """
+    metric = metric_of(runs[0])
+    others = [
+        result_of_file(Path(file), name, runs, metric)
+        for file, name in zip(systems, unique_suffixes(systems), strict=True)
     ]
+    return [*(replace(run, settings={"system": "nmt", **run.settings}) for run in runs), *others]
 
 
 def report_folders(
@@ -254,18 +223,13 @@ def report_folders(
         raise UserError(
             f"metric={metric}: score not found in the runs; available: {', '.join(names)}"
         )
-    finished = list(runs.finished)
-    if systems:
-        finished = [replace(run, settings={"system": "nmt", **run.settings}) for run in finished]
-        metric_of_runs = metric_of(runs.finished[0])
-        for file, name in zip(systems, unique_suffixes(systems), strict=True):
-            finished.append(result_of_file(Path(file), name, runs.finished, metric_of_runs))
+    finished = _with_systems(runs.finished, systems) if systems else runs.finished
     report = Report.of(finished, runs.swept, metric, samples=samples, trials=trials)
     tables = report.tables(columns)
     if report.state:
         log.info("sweep: %s", report.state)
-    written = write(report, tables, Path(output) if output else Path(folders[0], "report"), figures)
+    base = Path(output) if output else Path(folders[0], "report")
+    written = write(report, tables, base, figures)
     # Print after writing the files, because a reader may close the pipe early.
-    for table in tables:
-        sys.stdout.write(terminal(table))
+    sys.stdout.write("\n".join([*map("{}\n".format, report.lead), *map(terminal, tables)]))
     log.info("wrote %s", ", ".join(map(str, written)))

@@ -118,7 +118,15 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        return ", ".join(value for value in self.values.values() if value) or "all"
+        """Values of the settings, in which those of options follow their name: `luong, lr=0.1`."""
+        values = [
+            value
+            if "." not in key or key.endswith("._target_")
+            else f"{key.rpartition('.')[2]}={value}"
+            for key, value in self.values.items()
+            if value
+        ]
+        return ", ".join(values) or "all"
 
     def scores(self, metric: str) -> list[float]:
         """Returns the final scores of the runs in a metric."""

@@ -164,12 +164,12 @@ def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
     return chances
 
 
-def as_spread(values: Sequence[float]) -> str:
+def as_spread(values: Sequence[float], digits: int = 2) -> str:
     """Returns values as text, mean ± sample standard deviation; "–" if there are no values."""
     if not values:
         return "–"
-    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.2f}{deviation}"
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{digits}f}{deviation}"
 
 
 def as_chances(*chances: float | None) -> str:

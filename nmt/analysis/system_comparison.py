@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from nmt.analysis.comparison import Comparison
-from nmt.analysis.examples import Example, most_different, section
+from nmt.analysis.examples import EXAMPLES, Example, most_different, section
 from nmt.analysis.examples import markdown as examples_as_markdown
 from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal
+from nmt.analysis.verdicts import of_comparison
 from nmt.analysis.word_statistics import tokens
 from nmt.data import unique_suffixes
 from nmt.data.lines import check_aligned, find_file, read_aligned, read_lines
-from nmt.drawing.pages import page, render
+from nmt.drawing.pages import origin, page, render
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.inference.output_formats import one_line
@@ -218,17 +219,19 @@ def _examples(comparison: Comparison, systems: Sequence[System], count: int) -> 
 def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> None:
     """Writes the output files and prints the tables."""
     tables = comparison.tables()
+    lead = of_comparison(comparison, tables)
+    markdown_texts = [*map("{}\n".format, lead), *map(markdown, tables)]
     files = {
-        ".md": "\n".join([*map(markdown, tables), examples_as_markdown(examples)]).encode(),
-        ".json": _as_json(tables, examples).encode(),
+        ".md": "\n".join([*markdown_texts, examples_as_markdown(examples)]).encode(),
+        ".json": _as_json(lead, tables, examples).encode(),
         ".tex": "\n".join(map(latex, tables)).encode(),
-        ".html": _page(tables, examples, comparison),
+        ".html": _page(lead, tables, examples, comparison),
     }
     for ending, content in files.items():
         write_atomically(Path(output + ending), content)
     # Print after writing the files, because a reader may close the pipe early.
-    for table in tables:
-        sys.stdout.write(terminal(table) + "\n")
+    for text in (*lead, *map(terminal, tables)):
+        sys.stdout.write(f"{text}\n")
     log.info("wrote %s", ", ".join(output + ending for ending in files))
 
 
@@ -250,9 +253,12 @@ def _warn_of_tokenised_text(systems: Sequence[System], metric: Metric) -> None:
             return
 
 
-def _as_json(tables: Sequence[ReportTable], examples: Sequence[Example]) -> str:
+def _as_json(
+    lead: Sequence[str], tables: Sequence[ReportTable], examples: Sequence[Example]
+) -> str:
     keys = ("title", "head", "rows", "note")
     values = {
+        "summary": list(lead),
         "tables": [{key: getattr(table, key) for key in keys} for table in tables],
         "sentences": [example.as_json() for example in examples],
     }
@@ -260,10 +266,15 @@ def _as_json(tables: Sequence[ReportTable], examples: Sequence[Example]) -> str:
 
 
 def _page(
-    tables: Sequence[ReportTable], examples: Sequence[Example], comparison: Comparison
+    lead: Sequence[str],
+    tables: Sequence[ReportTable],
+    examples: Sequence[Example],
+    comparison: Comparison,
 ) -> bytes:
     first, *others = map(page_table, tables)
-    sections = map(section, examples)
-    text = render("comparison", first=first, others=others, examples=list(sections))
-    note = f"{len(comparison.reference):,} sentences, {len(comparison.outputs)} systems."
-    return page("Comparison", note, [text])
+    sections = [*map(section, examples)]
+    text = render("comparison", first=first, others=others, examples=sections, title=EXAMPLES)
+    count = len(comparison.outputs)
+    note = f"{len(comparison.reference):,} sentences, {count} system{'s' if count > 1 else ''}."
+    titles = [*(table.title for table in tables), *([EXAMPLES] if examples else [])]
+    return page("Comparison", note, [text], lead=lead, contents=titles, facts=origin())

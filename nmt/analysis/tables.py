@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nmt.drawing.pages import render
@@ -34,6 +34,10 @@ class ReportTable:
     scores: indices of the columns whose cells are bold in these rows
     note: explanation below the table
     paper: narrower form for LaTeX, whose note is the caption (None: the table itself)
+    bold: further bold cells, as pairs (row, column)
+    shares: length of the bar in a cell of an HTML table, 0 to 1, by (row, column)
+    words: indices of further columns that contain words, which are aligned to the left
+    links: address that a cell of an HTML table links to, by (row, column)
     """
 
     title: str
@@ -44,10 +48,14 @@ class ReportTable:
     scores: Collection[int] = ()
     note: str = ""
     paper: ReportTable | None = None
+    bold: Collection[tuple[int, int]] = ()
+    shares: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    words: Collection[int] = ()
+    links: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def is_strong(self, row: int, column: int) -> bool:
         """Returns whether a cell is bold."""
-        return row in self.strong and column in self.scores
+        return (row in self.strong and column in self.scores) or (row, column) in self.bold
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,36 @@ def with_columns(table: ReportTable, names: Sequence[str]) -> ReportTable:
         keys=sum(place < table.keys for place in places),
         scores=[number for number, place in enumerate(places) if place in table.scores],
     )
+
+
+def number_in(cell: str) -> float | None:
+    """Returns the first number in a cell, such as 31.5 for `31.50 ± 0.72`; None without one."""
+    digits = re.search(r"-?\d+(\.\d+)?", cell.replace(",", "").replace("−", "-"))
+    return float(digits[0]) if digits else None
+
+
+def with_best(
+    table: ReportTable, groups: Sequence[Sequence[tuple[int, int]]], *, lower: bool = False
+) -> ReportTable:
+    """Returns a table in which the best cell of each group is bold, and cells have bars.
+
+    The cells of a group without differences stay as they are.
+
+    table: table with numbers
+    groups: groups of comparable cells, each as (row, column)
+    lower: whether lower numbers are better
+    """
+    bold = {*table.bold}
+    shares = dict(table.shares)
+    for group in groups:
+        values = {place: number_in(table.rows[place[0]][place[1]]) for place in group}
+        numbers = {place: value for place, value in values.items() if value is not None}
+        if len({*numbers.values()}) > 1:
+            best = (min if lower else max)(numbers.values())
+            bold |= {place for place, value in numbers.items() if value == best}
+            largest = max(numbers.values())
+            shares |= {place: max(0.0, value / largest) for place, value in numbers.items()}
+    return replace(table, bold=bold, shares=shares)
 
 
 def terminal(table: ReportTable, width: int | None = None) -> str:

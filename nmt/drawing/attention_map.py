@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,7 +41,10 @@ class AttentionMap:
     picture: file name of the source image; "" for no image
     places: attention weights [target, rows, columns] of the image's grid cells, by model name; for
         each target word, the weights of source words and grid cells sum to 1
-    reference: reference of the translation, shown below an image of a single map ("" for none)
+    title: text above an image of a single map ("" for none)
+    probabilities: probability of each target word, [target], by name as in `weights`
+    languages: codes of the source and target language ("" if unknown)
+    author: name of the model that produced the translation; others were forced to produce it
     """
 
     source: list[str]
@@ -49,7 +53,19 @@ class AttentionMap:
     ends: bool = True
     picture: str = ""
     places: dict[str, np.ndarray] = field(default_factory=dict)
-    reference: str = ""
+    title: str = ""
+    probabilities: dict[str, np.ndarray] = field(default_factory=dict)
+    languages: tuple[str, str] = ("", "")
+    author: str = ""
+
+    @property
+    def lang(self) -> list[str]:
+        """Attributes `lang` of the source and target text in HTML; "" for an unknown language."""
+        return [code if re.fullmatch("[a-z]{2}", code) else "" for code in self.languages]
+
+    def is_forced(self, name: str) -> bool:
+        """Returns whether a model was forced to produce another model's translation."""
+        return bool(self.author) and not name.startswith(self.author)
 
     @property
     def total(self) -> np.ndarray:
@@ -65,6 +81,7 @@ class AttentionMap:
             target=_first_words(self.target),
             weights={name: w[:LONGEST, :LONGEST] for name, w in self.weights.items()},
             places={name: w[:LONGEST] for name, w in self.places.items()},
+            probabilities={name: p[:LONGEST] for name, p in self.probabilities.items()},
         )
 
     def plot(self) -> Figure:
@@ -119,6 +136,8 @@ def _as_json(attention_map: AttentionMap) -> dict[str, Any]:
         "target": attention_map.target,
         "weights": _rounded(attention_map.weights),
     }
+    if attention_map.probabilities:
+        record["probabilities"] = _rounded(attention_map.probabilities)
     if attention_map.places:
         record["picture"] = attention_map.picture
         record["places"] = _rounded(attention_map.places)
@@ -135,19 +154,18 @@ def _figure(maps: Sequence[AttentionMap]) -> Figure:
 
     if maps[0].places:
         rows = [
-            plots.PictureRow(source_picture(m.picture), m.target, places, name or m.reference)
+            plots.PictureRow(source_picture(m.picture), m.target, places, name or m.title)
             for m in maps
             for name, places in m.places.items()
         ]
         return plots.picture_rows(rows)
     panels = [
-        plots.Panel(m.source, m.target, weights, name or m.reference)
+        plots.Panel(m.source, m.target, weights, name or m.title)
         for m in maps
         for name, weights in m.weights.items()
     ]
-    # Heat maps of several models are drawn side by side; with one model, two sentences per row.
-    models = max(len(m.weights) for m in maps)
-    return plots.heat_maps(panels, columns=2 if models == 1 else models)
+    # Heat maps of several models are drawn side by side.
+    return plots.heat_maps(panels, columns=max(len(m.weights) for m in maps))
 
 
 def _section(attention_map: AttentionMap) -> Markup:
@@ -157,7 +175,7 @@ def _section(attention_map: AttentionMap) -> Markup:
     return render(
         "attention_map",
         map=attention_map,
-        texts=[" ".join(side) for side in sides if side],
+        texts=[" ".join(side) for side in sides],
         pictures=_pictures(attention_map),
     )
 

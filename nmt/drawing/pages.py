@@ -7,9 +7,18 @@ keyboard navigation.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import importlib.metadata
+import platform
+import re
+import shlex
+import sys
+import time
+import unicodedata
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import nmt
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -28,6 +37,11 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.globals["zip"] = zip
+    templates.filters |= {
+        "anchor": lambda title: re.sub(r"\W+", "-", title.lower()).strip("-"),
+        # whether a word consists of letters that stay upright in a vertical line
+        "upright": lambda word: all(unicodedata.east_asian_width(c) in "WF" for c in word),
+    }
     return templates
 
 
@@ -42,11 +56,45 @@ def render(template: str, **values: Any) -> Markup:
     return Markup(_templates().get_template(f"{template}.html").render(values))
 
 
-def page(title: str, note: str, sections: Iterable[Markup]) -> bytes:
+def page(
+    title: str,
+    note: str,
+    sections: Iterable[Markup],
+    *,
+    lead: Sequence[str] = (),
+    contents: Sequence[str] = (),
+    facts: Sequence[str] = (),
+) -> bytes:
     """Returns a complete HTML page.
 
     title: title and heading
     note: text below the heading
     sections: HTML sections of the page
+    lead: sentences with the main result, between the heading and the note
+    contents: titles of the sections, shown as links
+    facts: sentences at the end of the page, such as the command that wrote it
     """
-    return render("page", title=title, note=note, sections=sections).encode()
+    return render(
+        "page",
+        title=title,
+        note=note,
+        sections=sections,
+        lead=lead,
+        contents=contents,
+        facts=facts,
+    ).encode()
+
+
+def origin() -> list[str]:
+    """Returns the command line, and the versions, processor and date, for the end of a page."""
+    file = Path("/proc/cpuinfo")  # exists on Linux
+    name = re.search(r"model name\s*: (.+)", file.read_text("utf-8") if file.exists() else "")
+    processor = name[1] if name else platform.processor() or platform.machine()
+    torch = importlib.metadata.version("torch")
+    # The program is a Python file of nmt, or a program of the user.
+    command = shlex.join(["python", "-m", f"nmt.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
+    return [
+        *([f"Command: {command}"] if Path(sys.argv[0]).parent.name == "nmt" else []),
+        f"Written by nmt {nmt.__version__}, PyTorch {torch}, Python {platform.python_version()}, "
+        f"{processor}, {time.strftime('%Y-%m-%d')}.",
+    ]

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import io
 import logging
+import math
 import re
 import textwrap
 import unicodedata
@@ -22,6 +23,7 @@ import numpy as np
 from nmt.drawing.picture_overlay import attention_overlay
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice
+from nmt.metric import TITLES
 
 try:
     import matplotlib
@@ -37,12 +39,24 @@ log = logging.getLogger(__name__)
 INK = "#222222"
 LINE = "#3b6ea5"
 ACCENT = "#c0504d"
+CHART_COLOURS = (
+    "#0072b2", "#b84a00", "#00795a", "#a64d79", "#8a6500", "#2f73b8", "#6f6400", "#6b6b6b",
+    "#a0a0a0",
+)  # fmt: skip
+"""Colours of charts, which templates/style.css replaces by lighter ones in dark mode.
+
+They are dark variants of the colours of Okabe and Ito, which colour-blind readers can distinguish.
+"""
+PERCENTAGES = ("bleu", "chrf", "exact", "macro_f1", "accuracy")
+"""Metrics from 0 to 100."""
 SHADE = (0.12, 0.38, 0.63)
 """RGB colour behind highlighted words, from 0 to 1; the opacity grows with the importance."""
 LONGEST = 28
 """Maximum number of characters of a word in the labels of a heat map."""
-CAPTION_CHARACTERS = 60
-"""Maximum number of characters in a line below a heat map."""
+CELL = 0.24
+"""Width and height of a cell of a heat map, in inches."""
+MIN_TITLE = 24
+"""Minimum number of characters in a line above a heat map."""
 TEXT_WIDTH = 9.0
 """Width of a figure of highlighted texts, in inches."""
 MARGIN = 0.2
@@ -68,21 +82,29 @@ def learning_curve(
     validation = [record for record in records if record["kind"] == "validation"]
     metrics = validation[0].keys() - {"kind", "update", "epoch", "best", "loss"}
     shown_metric = metric if metric in metrics else next(k for k in validation[0] if k in metrics)
-    figure, (losses, scores) = row_of_axes(2, width=9, height=3.4)
+    figure, row = row_of_axes(2, width=9, height=3.9)
+    losses, scores = row
     losses.plot(
         *_curve(train, "loss"),
         color=LINE,
-        alpha=0.5,
         lw=1,
         marker="." if len(train) < 20 else "",
-        label="train_loss (with label smoothing and dropout)",
+        label="training, with label smoothing and dropout",
     )
-    losses.plot(*_curve(validation, "loss"), "o-", color=ACCENT, ms=3, label="validation nll")
-    losses.set(xlabel="epoch", ylabel=f"nats per {unit.removesuffix('s')}")
-    losses.legend(frameon=False)
-    scores.plot(*_curve(validation, shown_metric), "o-", color=ACCENT, ms=3)
-    scores.set(xlabel="epoch", ylabel=f"validation {shown_metric}")
-    for axes in (losses, scores):
+    losses.plot(*_curve(validation, "loss"), "o-", color=ACCENT, ms=3, label="validation")
+    losses.set(xlabel="epoch", ylabel=f"loss (nats per {unit.removesuffix('s')})")
+    # Below the axes, the legend covers no curve.
+    below: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "frameon": False}
+    losses.legend(**below)
+    scores.plot(*_curve(validation, shown_metric), "o-", color=ACCENT, ms=3, label="validation")
+    best = [record for record in validation if record.get("best")][-1:]
+    label = f"best checkpoint: {best[0][shown_metric]:.4g}" if best else ""
+    scores.plot(*_curve(best, shown_metric), "*", color=INK, ms=11, label=label)
+    scores.set(xlabel="epoch", ylabel=f"validation {TITLES.get(shown_metric, shown_metric)}")
+    scores.legend(**below, ncols=2)
+    if shown_metric in PERCENTAGES:
+        scores.set_ylim(0, min(100, scores.get_ylim()[1]))
+    for axes in row:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlim(left=0)
     figure.suptitle(literal(title), fontsize=10, color=INK)
@@ -110,37 +132,42 @@ class Panel:
 
     source, target: words of both sides
     weights: [target, source] attention weights
-    caption: text below the heat map
+    title: text above the heat map
     """
 
     source: Sequence[str]
     target: Sequence[str]
     weights: np.ndarray
-    caption: str = ""
+    title: str = ""
 
 
 def heat_maps(panels: Sequence[Panel], columns: int) -> Figure:
     """Returns a figure with heat maps.
 
-    Columns are source words, rows are target words, and darker cells have larger weights.
+    Columns are source words, rows are target words, and darker cells have larger weights. All cells
+    have the same size.
 
     panels: heat maps to draw
     columns: number of heat maps side by side
     """
     columns = min(columns, len(panels))
-    rows = (len(panels) + columns - 1) // columns
+    rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
     sources = [word for panel in panels for word in panel.source]
     targets = [word for panel in panels for word in panel.target]
-    # Size: space for the labels, and 0.27 inches per word.
-    width = 1.2 + _label_inches(targets) + 0.27 * max(len(panel.source) for panel in panels)
-    height = 1.0 + _label_inches(sources) + 0.27 * max(len(panel.target) for panel in panels)
-    with fonts_for([*sources, *targets, *(panel.caption for panel in panels)]):
-        figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for panel, axes in zip(panels, grid.flat, strict=False):
-            image = _draw_heat_map(axes, panel)
-        for axes in grid.flat[len(panels) :]:
-            axes.set_visible(False)
+    widest = max(len(panel.source) for panel in panels)
+    tallest = [max(len(panel.target) for panel in row) for row in rows]
+    # Size: space for the labels, and CELL inches per word.
+    width = 0.5 + _label_inches(targets) + CELL * widest
+    labels = 0.75 + _label_inches(sources) * math.sin(math.radians(60))
+    height = labels * len(rows) + CELL * sum(tallest)
+    with fonts_for([*sources, *targets, *(panel.title for panel in panels)]):
+        figure = Figure(figsize=(columns * width + 0.8, height), layout="constrained")
+        grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=tallest)
+        for row, line, size in zip(rows, grid, tallest, strict=True):
+            for panel, axes in zip(row, line, strict=False):
+                image = _draw_heat_map(axes, panel, (size, widest))
+            for axes in line[len(row) :]:
+                axes.set_visible(False)
         scale = figure.colorbar(image, ax=grid, shrink=0.5, aspect=30, pad=0.02)
         scale.set_label("attention weight", fontsize=8)
         scale.ax.tick_params(labelsize=7)
@@ -151,25 +178,37 @@ def _label_inches(words: Iterable[str]) -> float:
     return 0.08 * max(len(_short(word)) for word in words)
 
 
-def _draw_heat_map(axes: Any, panel: Panel) -> Any:
-    """Draws a heat map and returns its matplotlib image, which the colour bar needs."""
+def _draw_heat_map(axes: Any, panel: Panel, size: tuple[int, int]) -> Any:
+    """Draws a heat map and returns its matplotlib mesh, which the colour bar needs.
+
+    size: rows and columns of the axes, of which the heat map covers the upper left corner
+    """
     source = [_short(word) for word in panel.source]
     target = [_short(word) for word in panel.target]
-    image = axes.imshow(panel.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal")
-    axes.set_xticks(range(len(source)), source, rotation=60, ha="left", fontsize=8)
-    axes.set_yticks(range(len(target)), target, fontsize=8)
+    style: Any = {
+        "cmap": "Blues",
+        "vmin": 0,
+        "vmax": 1,
+        "edgecolors": "#d8d8d8",
+        "lw": 0.5,
+        "clip_on": False,
+    }
+    mesh = axes.pcolormesh(panel.weights, **style)
     axes.xaxis.tick_top()
-    # Minor ticks between the cells draw the lines of a grid.
-    axes.set_xticks(np.arange(1, len(source)) - 0.5, minor=True)
-    axes.set_yticks(np.arange(1, len(target)) - 0.5, minor=True)
-    axes.tick_params(which="both", length=0)
-    axes.grid(which="minor", color="#e8e8e8", lw=0.5)
+    axes.set(xlim=(0, size[1]), ylim=(size[0], 0), aspect="equal", anchor="NW")
+    labels: Any = {"rotation": 60, "ha": "left", "rotation_mode": "anchor", "fontsize": 8}
+    axes.set_xticks(np.arange(len(source)) + 0.5, source, **labels)
+    axes.set_yticks(np.arange(len(target)) + 0.5, target, fontsize=8)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
     axes.xaxis.set_label_position("top")
-    axes.set_xlabel("source", fontsize=8, color="#666666")
-    axes.set_ylabel("translation", fontsize=8, color="#666666")
-    caption = textwrap.fill(literal(panel.caption), CAPTION_CHARACTERS)
-    axes.set_title(caption, y=0, pad=-6, va="top", fontsize=8, color="#666666")
-    return image
+    axes.set_xlabel("source", fontsize=8, color="#595959", loc="left")
+    axes.set_ylabel("translation", fontsize=8, color="#595959", loc="top")
+    # The width of a title is that of the heat map, at about 13 characters per inch.
+    characters = max(MIN_TITLE, round(13 * (CELL * size[1] + _label_inches(panel.target))))
+    lines = [textwrap.fill(line, characters) for line in literal(panel.title).splitlines()]
+    axes.set_title("\n".join(lines), loc="left", fontsize=8, weight="bold")
+    return mesh
 
 
 @dataclass(frozen=True)
@@ -286,6 +325,8 @@ def svg(figure: Figure) -> str:
     head = re.sub(r' (width|height)="[^"]*"', "", head)
     head += f' style="max-width: {figure.get_figwidth():.1f}in"'
     text = re.sub(r"(fill|stroke): (#000000|#262626|black)", r"\1: currentColor", f"{head}>{body}")
+    for number, colour in enumerate(CHART_COLOURS):
+        text = text.replace(colour, f"var(--chart{number}, {colour})")
     return text.replace("<text ", '<text fill="currentColor" ')
 
 

@@ -32,7 +32,11 @@ class DecodedPair:
 
 
 def attention_map(
-    tokenizer: Tokenizer, pair: DecodedPair, units: Units, name: str = ""
+    tokenizer: Tokenizer,
+    pair: DecodedPair,
+    units: Units,
+    name: str = "",
+    languages: tuple[str, str] = ("", ""),
 ) -> AttentionMap:
     """Returns the attention map of a sentence pair.
 
@@ -40,6 +44,7 @@ def attention_map(
     pair: source line and translation with attention weights
     units: units of rows and columns of the map: words or subwords
     name: name of the model, shown in the map
+    languages: codes of the source and target language ("" if unknown)
     """
     decoding = pair.decoding
     has_text = tokenizer.columns.sources > 0
@@ -55,13 +60,34 @@ def attention_map(
     places = {}
     if decoding.places is not None and decoding.places.size:
         places[name] = _places_by_word(decoding.places, of_target, len(target))
+    probabilities = _probabilities(decoding.log_probs, of_target, len(target))
     return AttentionMap(
         source=[*source, "</s>"] if has_text else [],
         target=[*target, "</s>"],
         weights=weights,
         picture=tokenizer.columns.picture_in(pair.line),
         places=places,
+        probabilities=dict.fromkeys(weights or places, probabilities),
+        languages=languages,
+        author=name,
     )
+
+
+def _probabilities(log_probs: np.ndarray, of_target: Sequence[range], words: int) -> np.ndarray:
+    """Returns the probability of each target word and of `</s>`, [words + 1].
+
+    The probability of a word is the product over its tokens.
+
+    log_probs: [tokens + EOS] log-probabilities of the tokens
+    of_target: range of words that each target token belongs to
+    words: number of target words
+    """
+    totals = np.zeros(words + 1)
+    totals[words] = log_probs[-1]
+    for log_prob, of_token in zip(log_probs, of_target, strict=False):
+        for word in of_token:
+            totals[word] += log_prob / len(of_token)
+    return np.exp(totals)
 
 
 def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]:

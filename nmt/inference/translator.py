@@ -554,7 +554,7 @@ class Translator:
             for line, translation in zip(lines, translations, strict=True)
             if translation.hypotheses
         ]
-        maps = [attention_map(self.tokenizer, pair, units, name) for pair in pairs]
+        maps = [attention_map(self.tokenizer, pair, units, name, self.languages) for pair in pairs]
         for other_name, other in (others or {}).items():
             if units == "piece" and other.tokenizer.models != self.tokenizer.models:
                 raise UserError(
@@ -566,6 +566,7 @@ class Translator:
             for own_map, other_map in zip(maps, added, strict=True):
                 own_map.weights.update(other_map.weights)
                 own_map.places.update(other_map.places)
+                own_map.probabilities.update(other_map.probabilities)
         return maps
 
     def forced_maps(
@@ -589,7 +590,7 @@ class Translator:
         targets = self.tokenizer.encode_target(list(texts))
         decodings = self.force(sources, targets, progress=progress)
         pairs = map(DecodedPair, lines, texts, sources, targets, decodings)
-        return [attention_map(self.tokenizer, pair, units, name) for pair in pairs]
+        return [attention_map(self.tokenizer, pair, units, name, self.languages) for pair in pairs]
 
     def _in_batches(
         self,

@@ -261,9 +261,8 @@ class TranslationTask(Task):
     def _shown_of(self, part: Pairs, count: int) -> list[str]:
         """Returns `count` source lines for attention maps.
 
-        For text, the lines are chosen at regular intervals from the longest sentences below 80
-        characters, whose maps are readable. Sentences with several target words are preferred. For
-        images, the first lines are chosen.
+        For text, the lines have about the median length of the sentences below 80 characters.
+        Sentences with several target words are preferred. For images, the first lines are chosen.
         """
         if self.data.splits.pictures:
             return list(part.source[:count])
@@ -271,8 +270,9 @@ class TranslationTask(Task):
         short = [pair for pair in pairs if len(pair[0]) < 80]
         several = [pair for pair in short if len(words(pair[1])) > 1]
         candidates = several if len(several) >= count else short
-        fitting = sorted((line for line, _ in candidates), key=len)[-200:]
-        return fitting[:: max(1, len(fitting) // count)][:count] or [line for line, _ in pairs[:1]]
+        lines = sorted((line for line, _ in candidates), key=len)
+        start = max(0, (len(lines) - count) // 2)
+        return lines[start : start + count] or [line for line, _ in pairs[:1]]
 
     def _translator(self, search: Search) -> Translator:
         return Translator(self.network, self.data.tokenizer, search, **self.options)
@@ -320,18 +320,23 @@ class TranslationTask(Task):
         if not translator.attends:
             return
         part = self.data.splits.validation
-        lines = self._shown_of(part, 4)
+        lines = self._shown_of(part, 4 if self.data.splits.pictures else 2)
         result = translator.translations(lines, details_of=1)
         file = folder / ("attention.png" if installed("matplotlib") else "attention.html")
         maps = translator.attention_maps(lines, result, units="word")
-        # Sentences without a translation have no map.
-        drawn = [line for line, answer in zip(lines, result, strict=True) if answer.hypotheses]
         references = dict(zip(part.source, part.target, strict=True))
-        maps = [
-            replace(attention, reference=f"reference: {references[line]}")
-            for line, attention in zip(drawn, maps, strict=True)
+        # Sentences without a translation have no map.
+        pairs = [
+            (answer.text, references[line])
+            for line, answer in zip(lines, result, strict=True)
+            if answer.hypotheses
         ]
-        write_map(maps, file)
+        scores = [self.judge.score([text], [reference])["chrf"].score for text, reference in pairs]
+        titles = [
+            f"reference: {reference}\nchrF of the translation: {score:.0f}"
+            for (_, reference), score in zip(pairs, scores, strict=True)
+        ]
+        write_map([replace(m, title=t) for m, t in zip(maps, titles, strict=True)], file)
 
     def next_commands(self, folder: Path) -> list[str]:
         model = typed(model=folder)
