@@ -27,11 +27,10 @@ def report_page(
     state: progress of the runs' sweeps; empty without a sweep
     """
     runs = [run for ranking in rankings for run in ranking.runs]
-    seconds = sum(run.seconds for run in runs)
     note = (
         f"{len(runs)} run{'s' if len(runs) != 1 else ''} of "
         f"{sum(len(ranking.rows) for ranking in rankings)} configurations; total training time "
-        f"{duration(seconds)}. {f'Sweep: {state}.' if state else ''}"
+        f"{duration(sum(run.seconds for run in runs))}. {f'Sweep: {state}.' if state else ''}"
     )
     sections: dict[str, Markup] = {}
     for ranking, table in zip(rankings, tables, strict=False):
@@ -40,8 +39,14 @@ def report_page(
         links = {(i, 0): os.path.relpath(folder, base.parent) for i, folder in enumerate(folders)}
         sections |= {table.title: page_table(replace(table, links=links)), **_charts(ranking)}
     sections |= {table.title: page_table(table) for table in tables[len(rankings) :]}
-    lead = [of_ranking(ranking) for ranking in rankings]
-    return page("Report", note, sections.values(), lead=lead, contents=[*sections], facts=origin())
+    return page(
+        "Report",
+        note,
+        sections.values(),
+        lead=[*map(of_ranking, rankings)],
+        contents=[*sections],
+        facts=origin(),
+    )
 
 
 def _charts(ranking: Ranking) -> dict[str, Markup]:

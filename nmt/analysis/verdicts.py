@@ -30,8 +30,8 @@ def of_ranking(ranking: Ranking) -> str:
         return f"{best.label if best.values else best.runs[0].folder.name}: {score}."
     similar = [row for row in others if ranking.may_be_best(row)]
     names = similar[0].label if len(similar) == 1 else f"{len(similar)} other configurations"
-    sentence = f"{best.label} is best: {score}"
-    sentence += f", not distinguishable from {names}" if similar else ""
+    equal = f", not distinguishable from {names}" if similar else ""
+    sentence = f"{best.label} is best: {score}{equal}"
     if len(similar) == len(others):
         return f"{sentence}."
     worst = others[-1]
@@ -94,5 +94,8 @@ def _losses(comparison: Comparison, tables: Sequence[ReportTable]) -> str:
             group = GROUPS[table.title].format(row[0])
             losses.append((gap, f"{group} ({cells[better]} against {cells[worse]})"))
     largest = [text for gap, text in sorted(losses, reverse=True)[:LOSSES] if gap >= MARGIN]
-    none = f"{better} loses {MARGIN:g} point or more in no group of words or sentences below."
-    return f"{better} is worse in: {'; '.join(largest)}." if largest else none
+    return (
+        f"{better} is worse in: {'; '.join(largest)}."
+        if largest
+        else f"{better} loses {MARGIN:g} point or more in no group of words or sentences below."
+    )

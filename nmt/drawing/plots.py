@@ -47,8 +47,6 @@ CHART_COLOURS = (
 
 They are dark variants of the colours of Okabe and Ito, which colour-blind readers can distinguish.
 """
-PERCENTAGES = ("bleu", "chrf", "exact", "macro_f1", "accuracy")
-"""Metrics from 0 to 100."""
 SHADE = (0.12, 0.38, 0.63)
 """RGB colour behind highlighted words, from 0 to 1; the opacity grows with the importance."""
 LONGEST = 28
@@ -102,8 +100,6 @@ def learning_curve(
     scores.plot(*_curve(best, shown_metric), "*", color=INK, ms=11, label=label)
     scores.set(xlabel="epoch", ylabel=f"validation {TITLES.get(shown_metric, shown_metric)}")
     scores.legend(**below, ncols=2)
-    if shown_metric in PERCENTAGES:
-        scores.set_ylim(0, min(100, scores.get_ylim()[1]))
     for axes in row:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlim(left=0)
