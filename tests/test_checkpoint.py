@@ -35,6 +35,8 @@ def test_the_run_directory_is_complete(small_run):
     assert "version:" in results["scores"]["bleu"]["signature"]
     assert set(json.loads((small_run / "run.json").read_text())) == {
         "started_in",
+        "device",
+        "processor",
         "commands",
         "versions",
         "commit",
