@@ -11,7 +11,7 @@ from commands import run
 from sacrebleu.metrics import BLEU
 
 from nmt.analysis.run_results import flat_settings
-from nmt.configuration.compose import compose
+from nmt.configuration.compose import choices_of, compose
 from nmt.configuration.configure import configure
 from nmt.data.gold_links import GoldLinks
 from nmt.foundation.configurations import flat, learnt_settings
@@ -53,6 +53,16 @@ def test_first_seed_of_all_models_is_trained_first(sweep, count):
     assert seeds == [f"seed={seed}" for seed in (1, 2, 3) for _ in range(count)]
     without_seed = [[o for o in overrides if not o.startswith("seed=")] for overrides in runs]
     assert without_seed[:count] == without_seed[count : 2 * count] == without_seed[2 * count :]
+
+
+def test_the_number_of_pairs_does_not_replace_the_recipe_of_a_sweep(tmp_path):
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("a b\n" * 20)
+    train = f"data.train={tmp_path}/train"
+    typed = ["data=text", train, "data.split=0.1", "data.source=en", "data.target=de"]
+    assert choices_of("train", typed)["experiment"] == "low_resource_1k"
+    assert choices_of("train", [*typed, "sweep=seeds"])["experiment"] == "low_resource_1k"
+    assert "low_resource_1k" not in choices_of("train", [*typed, "sweep=luong2015"]).values()
 
 
 @pytest.mark.parametrize(

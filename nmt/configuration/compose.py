@@ -246,7 +246,12 @@ def _recipe_by_size(command: str, typed: Typed) -> str | None:
     # the data settings, composed without a recipe
     config, _ = _composed(command, {**typed.choices, RECIPE: None})
     apply(config, [value for value in typed.values if value.key_or_group.startswith("data.")])
-    return recipe_of_data(resolve(config)["data"])
+    settings = resolve(config)
+    grids = (settings.get("sweep") or {}).get("grids") or ()
+    # The grids of a sweep may choose the recipe.
+    if any(f"{RECIPE}=" in str(grid) for grid in grids):
+        return None
+    return recipe_of_data(settings["data"])
 
 
 @functools.cache
