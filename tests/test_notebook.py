@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 import nmt
 from nmt.data import Pairs
-from nmt.drawing import plots
+from nmt.drawing import FigureStyle, plots
 from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.drawing.word_importance import Classified, write_explanations
 from nmt.training.task.translation_task import TranslationTask
@@ -78,6 +78,13 @@ def test_a_title_is_above_its_attention_map():
     titled = replace(MAP, title="reference: ü $5")
     titles = [axes.get_title("left") for axes in titled.plot().axes if axes.get_title("left")]
     assert titles == [r"reference: ü \$5"]
+
+
+def test_images_have_the_given_size(tmp_path):
+    write_map([MAP], tmp_path / "map.svg", FigureStyle(width=3.3, font_size=7))
+    text = (tmp_path / "map.svg").read_text()
+    assert f'width="{3.3 * 72:g}pt"' in text
+    assert {*re.findall(r"font[^;\"]*?(\d+)px", text)} == {"7"}
 
 
 def test_a_page_has_probabilities_languages_and_forced_models(tmp_path):

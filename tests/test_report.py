@@ -178,7 +178,7 @@ def test_a_report_begins_with_its_result(sweep, tmp_path):
     assert f'<p class="lead">{sentence.replace("<", "&lt;")}</p>' in page
     folder = report.rankings[0].rows[0].best_by_validation().folder
     assert f'href="{os.path.relpath(folder, tmp_path)}"' in page
-    assert 'href="#learning-curves"' in page
+    assert 'data-value="luong, seed 2: ' in page and 'href="#learning-curves"' in page
     assert f"nmt {nmt.__version__}, PyTorch" in page
 
 
@@ -311,7 +311,7 @@ def test_a_report_is_written_in_every_form(sweep, tmp_path):
     assert done.returncode == 0, done.stderr.decode()
     assert b"Test scores, sorted by BLEU" in done.stdout
     page = (tmp_path / "out.html").read_text()
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 5  # all runs have as many parameters
     assert '<th scope="col" class=key>decoder</th>' in page
     assert "aria-label" in page
     assert "http://" not in re.sub(r"http://www.w3.org/\S+", "", page)

@@ -1,31 +1,109 @@
-"""Figures of a report: learning curves, cost versus quality, quality by source length."""
+"""Charts of a report: scores, learning curves, cost versus quality, quality by source length."""
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from nmt.analysis.ranking import Ranking, metric_of
 from nmt.analysis.run_results import Configuration, RunResult
 from nmt.analysis.word_statistics import length_groups
-from nmt.drawing.plots import CHART_COLOURS, Figure, MaxNLocator, literal, row_of_axes
-from nmt.metric import TITLES, Metric
+from nmt.drawing.plots import (
+    CHART_COLOURS,
+    PERCENTAGES,
+    Figure,
+    MaxNLocator,
+    keep_inside,
+    literal,
+    row_of_axes,
+    values_of,
+)
+from nmt.metric import LOWER_IS_BETTER, TITLES, Metric
 
 PALETTE = CHART_COLOURS[:-1]
 """Colours for the best configurations and, as the last colour, for the worst configuration."""
 GREY = CHART_COLOURS[-1]
 """Colour of configurations that are neither among the best nor the worst one."""
+STYLES = ("-", "--", "-.", ":")
+"""Line styles of the configurations, so that lines differ without colours."""
+MARKERS = "osD^vP*X"
+"""Markers of the configurations."""
 FEWEST = 10
 """Minimum number of sentences per point in the curve of BLEU by source length."""
-LEGEND_WIDTH = 2.6
-"""Width of a legend entry, in inches."""
+LABEL_SPACE = 0.065
+"""Minimum distance of two labels beside a chart, as a fraction of the chart's height."""
+JITTER = 0.12
+"""Vertical distance of the dots of two seeds, as a fraction of a row."""
 
 
-def _coloured(configurations: Sequence[Configuration]) -> list[tuple[Configuration, str]]:
-    """Returns pairs of a configuration and its colour in figures, best configuration first."""
+def _looks(
+    configurations: Sequence[Configuration],
+) -> Iterator[tuple[int, Configuration, dict[str, Any]]]:
+    """Yields the index, configuration and line properties of each configuration, the best first."""
     # The worst configuration gets a colour, because it is often the baseline.
     greys = [GREY] * (len(configurations) - len(PALETTE))
-    return list(zip(configurations, [*PALETTE[:-1], *greys, PALETTE[-1]], strict=False))
+    colours = [*PALETTE[:-1], *greys, PALETTE[-1]]
+    for i, (configuration, colour) in enumerate(zip(configurations, colours, strict=False)):
+        marker = MARKERS[min(i, len(MARKERS) - 1)]
+        yield i, configuration, {"color": colour, "ls": STYLES[i % len(STYLES)], "marker": marker}
+
+
+def sections(ranking: Ranking) -> dict[str, tuple[str, list[Figure]]]:
+    """Returns the description and figures of each section of a report, by title.
+
+    Figures that compare fewer than two values are left out.
+    """
+    metric = TITLES.get(ranking.metric, ranking.metric)
+    lower = " Lower is better." if ranking.metric in LOWER_IS_BETTER else ""
+    figures = {
+        f"{ranking.part.capitalize()} scores": (
+            f"{metric} of each seed (dots) and mean (line).{lower}",
+            [_chart(_scores, ranking, height=_height(ranking))],
+        ),
+        "Learning curves": (
+            "Lines are means over seeds, up to the last epoch of the shortest run. Bands extend "
+            "from minimum to maximum.",
+            [_chart(partial(_curve, name=name), ranking) for name in _curve_names(ranking)],
+        ),
+        "Cost and quality": (
+            "Each dot is a run. The best runs have a high score and a low cost.",
+            [
+                _chart(partial(_costs, cost=_minutes, unit="minutes of training"), ranking),
+                _chart(partial(_costs, cost=_millions, unit="million parameters"), ranking),
+            ],
+        ),
+        "Quality by source length": (
+            "BLEU of sentences by source length, as in Bahdanau et al. (2015), figure 2, and Luong "
+            "et al. (2015), figure 6.",
+            [_chart(_by_length, ranking)] if "bleu" in ranking.runs[0].scores else [],
+        ),
+    }
+    compared = {
+        title: (text, [figure for figure in charts if _compares(figure)])
+        for title, (text, charts) in figures.items()
+    }
+    return {title: section for title, section in compared.items() if section[1]}
+
+
+def _chart(
+    draw: Callable[[Any, Ranking], None], ranking: Ranking, width: float = 4.9, height: float = 3.4
+) -> Figure:
+    figure, [axes] = row_of_axes(1, width, height)
+    draw(axes, ranking)
+    return figure
+
+
+def _compares(figure: Figure) -> bool:
+    """Returns whether a chart has points at two places of the horizontal axis."""
+    return len({float(x) for line in figure.axes[0].lines for x in np.ravel(line.get_xdata())}) > 1
+
+
+def bars(ranking: Ranking) -> Figure:
+    """Returns a figure of the scores of all seeds, a row per configuration, the best at the top."""
+    return _chart(_scores, ranking, 7.5, _height(ranking))
 
 
 def learning_curves(ranking: Ranking) -> Figure:
@@ -33,23 +111,129 @@ def learning_curves(ranking: Ranking) -> Figure:
 
     Lines are means over seeds, and bands extend from minimum to maximum.
     """
-    metric = ranking.runs[0].metric
-    figure, axes = row_of_axes(2, width=9.8, height=3.6)
-    for ax, name in zip(axes, ("loss", metric), strict=True):
-        for configuration, colour in _coloured(ranking.rows):
-            # Values of all seeds by epoch; empty without validations
-            values = _by_epoch(configuration.runs, name)
-            if values:
-                means = [*map(statistics.fmean, values.values())]
-                ax.plot([*values], means, color=colour, lw=1.6, label=configuration.label)
-                lows = [*map(min, values.values())]
-                highs = [*map(max, values.values())]
-                ax.fill_between([*values], lows, highs, color=colour, alpha=0.15, lw=0)
-        unit = " (nats per token)" if name == "loss" else ""
-        ax.set(xlabel="epoch", ylabel=f"validation {TITLES.get(name, name)}{unit}")
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _legend(figure, axes[1])
+    names = _curve_names(ranking)
+    figure, row = row_of_axes(len(names), 12.0, 3.8)
+    for axes, name in zip(row, names, strict=True):
+        _curve(axes, ranking, name)
     return figure
+
+
+def _height(ranking: Ranking) -> float:
+    """Returns the height of the chart of scores in inches."""
+    return 0.9 + 0.3 * len(ranking.rows)
+
+
+def _curve_names(ranking: Ranking) -> list[str]:
+    return list(dict.fromkeys(["loss", ranking.runs[0].metric]))
+
+
+def _scores(ax: Any, ranking: Ranking) -> None:
+    for row, configuration, look in _looks(ranking.rows):
+        runs = [run for run in configuration.runs if ranking.metric in run.scores]
+        if not runs:
+            continue
+        scores = [run.scores[ranking.metric] for run in runs]
+        middle = row - JITTER * (len(runs) - 1) / 2
+        heights = [middle + JITTER * i for i in range(len(runs))]
+        gid = values_of(
+            f"{configuration.label}, seed {run.seed}: {score:.2f}"
+            for run, score in zip(runs, scores, strict=True)
+        )
+        ax.plot(scores, heights, ms=4.5, gid=gid, **{**look, "ls": ""})
+        mean = statistics.fmean(scores)
+        ax.plot([mean, mean], [row - 0.35, row + 0.35], color=look["color"], lw=2)
+        # The value stands at the right, where no dot is.
+        ax.text(
+            1.01, row, f"{mean:.1f}", transform=ax.get_yaxis_transform(), va="center", fontsize=9
+        )
+    labels = [literal(configuration.label) for configuration in ranking.rows]
+    ax.set_yticks(range(len(labels)), labels, fontsize=9)
+    # Inverted limits, so that the best configuration is at the top.
+    ax.set_ylim(len(labels) - 0.4, -0.6)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel(_title(ranking))
+    _limit(ax, "x", ranking.metric)
+
+
+def _title(ranking: Ranking) -> str:
+    return f"{ranking.part} {TITLES.get(ranking.metric, ranking.metric)}"
+
+
+def _limit(ax: Any, axis: str, metric: str) -> None:
+    """Limits an axis to the range of a metric: 0 to 100 for metrics in per cent."""
+    keep_inside(ax, axis, 0.0, 100.0 if metric in PERCENTAGES else math.inf)
+
+
+def _curve(ax: Any, ranking: Ranking, name: str) -> None:
+    title = "loss (nats per token)" if name == "loss" else TITLES.get(name, name)
+    for _, configuration, look in _looks(ranking.rows):
+        # Values of all seeds by epoch; empty without validations
+        values = _by_epoch(configuration.runs, name)
+        if values:
+            means = {epoch: statistics.fmean(of_seeds) for epoch, of_seeds in values.items()}
+            _line(ax, configuration, look, means, "epoch {:g}")
+            lows = [*map(min, values.values())]
+            highs = [*map(max, values.values())]
+            ax.fill_between([*values], lows, highs, color=look["color"], alpha=0.12, lw=0)
+    ax.set(xlabel="epoch", ylabel=f"validation {title}")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlim(left=0)
+    _limit(ax, "y", name)
+    _label_ends(ax)
+
+
+def _line(
+    ax: Any,
+    configuration: Configuration,
+    look: Mapping[str, Any],
+    points: Mapping[float, float],
+    place: str,
+) -> None:
+    """Draws a line with markers that show their values on hover.
+
+    points: values by their place on the horizontal axis
+    place: format string of a place in the texts of the markers
+    """
+    label = configuration.label
+    gid = values_of(f"{label}, {place.format(x)}: {y:.2f}" for x, y in points.items())
+    layer = 2 + (look["color"] != GREY)
+    ax.plot(
+        [*points], [*points.values()], lw=1.5, ms=3.5, label=label, gid=gid, zorder=layer, **look
+    )
+
+
+def _label_ends(ax: Any) -> None:
+    """Writes the names of lines to the right of a chart, at the height of their ends."""
+    low, high = ax.get_ylim()
+    lines = sorted(
+        (line for line in ax.lines if line.get_color() != GREY),
+        key=lambda line: line.get_ydata()[-1],
+    )
+    heights = _spread([(line.get_ydata()[-1] - low) / (high - low) for line in lines])
+    for line, height in zip(lines, heights, strict=True):
+        ax.annotate(
+            literal(line.get_label()),
+            (line.get_xdata()[-1], line.get_ydata()[-1]),
+            (1.05, height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=9,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-", "color": line.get_color(), "ls": line.get_linestyle(), "lw": 1.2,
+                "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 3,
+            },
+        )  # fmt: skip
+    if len(lines) < len(ax.lines):
+        others = len(ax.lines) - len(lines)
+        ax.set_xlabel(f"{ax.get_xlabel()} (grey: {others} other configurations)")
+
+
+def _spread(heights: Sequence[float]) -> list[float]:
+    """Returns ascending heights of labels with a distance of at least LABEL_SPACE, up to 1."""
+    steps = LABEL_SPACE * np.arange(len(heights))
+    raised = np.maximum.accumulate(np.array(heights) - steps) + steps
+    return list(np.minimum(raised, 1.0 - steps[::-1]).tolist())
 
 
 def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float]]:
@@ -71,50 +255,59 @@ def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float
     return {epoch: [curve[epoch] for curve in curves if epoch in curve] for epoch in epochs}
 
 
-def cost_against_quality(ranking: Ranking) -> Figure:
-    """Returns a figure of scores versus training minutes and parameters, with a dot per seed."""
-    figure, axes = row_of_axes(2, width=9.8, height=3.6)
-    for configuration, colour in _coloured(ranking.rows):
-        runs = [run for run in configuration.runs if ranking.metric in run.scores]
-        minutes = [run.seconds / 60 for run in runs]
-        millions = [(run.parameters or 0) / 1e6 for run in runs]
-        for ax, costs in zip(axes, (minutes, millions), strict=True):
-            scores = configuration.scores(ranking.metric)
-            ax.plot(costs, scores, "o", ms=5, alpha=0.85, color=colour, label=configuration.label)
-    for ax, name in zip(axes, ("minutes of training", "million parameters"), strict=True):
-        ax.set(xlabel=name, ylabel=f"{ranking.part} {TITLES.get(ranking.metric, ranking.metric)}")
-    _legend(figure, axes[0])
-    return figure
+def _minutes(run: RunResult) -> float:
+    return run.seconds / 60
 
 
-def by_length(ranking: Ranking) -> Figure | None:
-    """Returns a figure of BLEU by source length, or None if the runs have no translations.
+def _millions(run: RunResult) -> float:
+    return (run.parameters or 0) / 1e6
 
-    The figure follows Bahdanau et al. (2015), figure 2, and Luong et al. (2015), figure 6.
+
+def _costs(ax: Any, ranking: Ranking, cost: Callable[[RunResult], float], unit: str) -> None:
+    """Draws the scores of all runs against a cost.
+
+    cost: returns the cost of a run
+    unit: unit of the cost, as a plural
     """
-    figure, [ax] = row_of_axes(1, width=7.5, height=3.8)
+    for _, configuration, look in _looks(ranking.rows):
+        runs = [run for run in configuration.runs if ranking.metric in run.scores]
+        gid = values_of(
+            f"{configuration.label}, seed {run.seed}: {run.scores[ranking.metric]:.2f}, "
+            f"{cost(run):.3g} {unit}"
+            for run in runs
+        )
+        label = literal(configuration.label) if look["color"] != GREY else None
+        style = {**look, "ls": "", "ms": 5, "label": label, "gid": gid}
+        ax.plot([*map(cost, runs)], [run.scores[ranking.metric] for run in runs], **style)
+    ax.set(xlabel=unit, ylabel=_title(ranking))
+    _limit(ax, "y", ranking.metric)
+    keep_inside(ax, "x", 0.0, math.inf)
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, frameon=False, fontsize=9)
+
+
+def _by_length(ax: Any, ranking: Ranking) -> None:
     judging_metric = metric_of(ranking.runs[0])
-    for configuration, colour in _coloured(ranking.rows):
+    for _, configuration, look in _looks(ranking.rows):
         points = [
             point for run in configuration.runs for point in _scores_by_length(run, judging_metric)
         ]
         # Mean over seeds at each source length
-        lengths = sorted({length for length, _ in points})
-        means = [statistics.fmean(s for at, s in points if at == length) for length in lengths]
-        if lengths:
-            ax.plot(lengths, means, "o-", ms=3.5, lw=1.5, color=colour, label=configuration.label)
-    if not ax.lines:
-        return None
+        means = {
+            length: statistics.fmean(s for at, s in points if at == length)
+            for length in sorted({length for length, _ in points})
+        }
+        if means:
+            _line(ax, configuration, look, means, "about {:g} words")
     ax.set(xlabel="words of the source sentence", ylabel=f"{ranking.part} BLEU")
     ax.set_ylim(bottom=0)
-    _legend(figure, ax)
-    return figure
+    _limit(ax, "y", "bleu")
+    _label_ends(ax)
 
 
 def _scores_by_length(run: RunResult, judging_metric: Metric) -> list[tuple[float, float]]:
     """Returns the source length in words and BLEU of each length group.
 
-    Returns an empty dictionary if a file is missing or incomplete.
+    Returns an empty list if a file is missing or incomplete.
     """
     source = run.lines(".source") or []
     answers = run.lines() or []
@@ -127,47 +320,3 @@ def _scores_by_length(run: RunResult, judging_metric: Metric) -> list[tuple[floa
         scores = judging_metric.score(translations, [references[i] for i in group.sentences])
         points.append((group.middle, scores["bleu"].score))
     return points
-
-
-def _legend(figure: Figure, ax: Any) -> None:
-    handles, labels = ax.get_legend_handles_labels()
-    columns = max(1, round(figure.get_figwidth() / LEGEND_WIDTH))
-    rows = math.ceil(len(labels) / columns)
-    # Enlarge the figure by the legend, so that the axes keep their size.
-    figure.set_figheight(figure.get_figheight() + 0.2 * rows)
-    figure.legend(
-        handles,
-        list(map(literal, labels)),
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=8,
-    )
-
-
-def bars(ranking: Ranking) -> Figure:
-    """Returns a figure of the scores of all seeds, a row per configuration, the best at the top."""
-    configurations = ranking.rows
-    figure, [ax] = row_of_axes(1, width=7.5, height=0.9 + 0.3 * len(configurations))
-    for row, (configuration, colour) in enumerate(_coloured(configurations)):
-        scores = configuration.scores(ranking.metric)
-        if scores:
-            ax.text(
-                1.01,
-                row,
-                f"{statistics.fmean(scores):.1f}",
-                transform=ax.get_yaxis_transform(),
-                va="center",
-                fontsize=9,
-            )
-            ax.plot(scores, [row] * len(scores), "o", ms=5, alpha=0.8, color=colour)
-            ax.plot([statistics.fmean(scores)], [row], "|", ms=15, mew=2, color=colour)
-    labels = [literal(configuration.label) for configuration in configurations]
-    ax.set_yticks(range(len(labels)), labels, fontsize=8)
-    # Inverted limits, so that the best configuration is at the top.
-    ax.set_ylim(len(labels) - 0.4, -0.6)
-    ax.grid(axis="y", visible=False)
-    ax.set_xlabel(
-        f"{ranking.part} {TITLES.get(ranking.metric, ranking.metric)} (dots: seeds, line: mean)"
-    )
-    return figure

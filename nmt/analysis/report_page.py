@@ -12,7 +12,6 @@ from nmt.analysis.tables import ReportTable, page_table
 from nmt.analysis.verdicts import of_ranking
 from nmt.drawing.pages import origin, page, render
 from nmt.foundation.extras import installed
-from nmt.metric import TITLES
 from nmt.sweep.watch import duration
 
 
@@ -53,28 +52,10 @@ def _charts(ranking: Ranking) -> dict[str, Markup]:
     """Returns the HTML section of each chart of a ranking, by title."""
     if not installed("matplotlib"):
         return {}
-    from nmt.analysis import charts
+    from nmt.analysis.charts import sections
     from nmt.drawing.plots import svg
 
-    figures = {
-        f"{ranking.part.capitalize()} scores": (
-            f"{TITLES.get(ranking.metric, ranking.metric)} of each run.",
-            charts.bars(ranking),
-        ),
-        "Learning curves": (
-            "Lines are means over seeds, up to the last epoch of the shortest run. Bands extend "
-            "from minimum to maximum.",
-            charts.learning_curves(ranking),
-        ),
-        "Cost and quality": ("Upper left is better.", charts.cost_against_quality(ranking)),
-        "Quality by source length": (
-            "BLEU of sentences by source length, as in Bahdanau et al. (2015), figure 2, and Luong "
-            "et al. (2015), figure 6.",
-            charts.by_length(ranking) if "bleu" in ranking.runs[0].scores else None,
-        ),
-    }
     return {
-        title: render("report_figure", title=title, text=text, svgs=[svg(figure)])
-        for title, (text, figure) in figures.items()
-        if figure is not None and len(ranking.runs) > 1
+        title: render("report_figure", title=title, text=text, svgs=[*map(svg, figures)])
+        for title, (text, figures) in sections(ranking).items()
     }

@@ -15,6 +15,7 @@ from nmt.analysis.run_results import RunResult, collect, differing, result_of_fi
 from nmt.analysis.tables import ReportTable, latex, markdown, terminal
 from nmt.analysis.verdicts import of_ranking
 from nmt.data import unique_suffixes
+from nmt.drawing import USUAL, FigureStyle
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
 from nmt.foundation.progress import waiting
@@ -142,6 +143,7 @@ def write(
     tables: Sequence[ReportTable],
     base: Path,
     figures: str = "png",
+    style: FigureStyle = USUAL,
 ) -> list[Path]:
     """Writes a report to BASE.md, .csv, .json, .tex and .html, and returns the paths. With
     matplotlib, also writes scores as BASE.png and learning curves as BASE.curves.png.
@@ -150,6 +152,7 @@ def write(
     tables: tables of the report
     base: path of the files without suffix
     figures: file format of the figures, png, pdf or svg
+    style: size of the figures
     """
     state = [f"The sweep is not finished: {report.state}.", ""] if report.is_unfinished else []
     contents: dict[str, Callable[[], bytes]] = {
@@ -172,7 +175,7 @@ def write(
 
         images = [base.with_name(f"{base.name}{kind}.{figures}") for kind in ("", ".curves")]
         for draw, image in zip((bars, learning_curves), images, strict=True):
-            save(draw(report.rankings[0]), image)
+            save(draw(report.rankings[0]), image, style)
     return [*files.values(), *images]
 
 
@@ -197,6 +200,8 @@ def report_folders(
     systems: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     figures: str = "png",
+    figure_width: float | None = None,
+    font_size: float | None = None,
     different_data: bool = False,
     samples: int = 1000,
     trials: int = 1000,
@@ -209,6 +214,8 @@ def report_folders(
     systems: files with other tools' translations of the test set, each of which becomes a row
     columns: columns of the tables, in this order; None for all columns
     figures: file format of the figures, png, pdf or svg
+    figure_width: width of the figures in inches; None for the usual width
+    font_size: size of the text of the figures in points; None for the usual sizes
     different_data: whether to accept runs with different data
     samples: number of bootstrap samples of the significance tests
     trials: number of randomisation trials of the significance tests
@@ -229,7 +236,7 @@ def report_folders(
     if report.state:
         log.info("sweep: %s", report.state)
     base = Path(output) if output else Path(folders[0], "report")
-    written = write(report, tables, base, figures)
+    written = write(report, tables, base, figures, FigureStyle(figure_width, font_size))
     # Print after writing the files, because a reader may close the pipe early.
     sys.stdout.write("\n".join([*map("{}\n".format, report.lead), *map(terminal, tables)]))
     log.info("wrote %s", ", ".join(map(str, written)))

@@ -7,7 +7,7 @@ from typing import Literal
 from nmt.configuration.build import Group
 from nmt.configuration.faults import ConfigError, broken
 from nmt.configuration.settings import Settings
-from nmt.foundation.ranges import Count, Size
+from nmt.foundation.ranges import Count, Positive, Size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,8 @@ class ReportSettings(Settings):
     systems: list[str] | None = None
     columns: list[str] | None = None
     figures: Literal["png", "pdf", "svg"] = "png"
+    figure_width: Positive | None = None
+    font_size: Positive | None = None
     different_data: bool = False
     samples: Size = 1000
     trials: Count = 1000

@@ -110,6 +110,8 @@ class TranslateSettings(EnsembleSettings):
     attention_map: str | None = None
     units: Units = "word"
     compare: Models | None = None
+    figure_width: Positive | None = None
+    font_size: Positive | None = None
     job: str | None = None
     launcher: Literal["ray"] | None = None
     jobs: Size = 1
@@ -193,6 +195,9 @@ class TranslateSettings(EnsembleSettings):
         reasons = super().idle()
         if not self.launcher:
             reasons["jobs"] = "only launcher=ray starts jobs"
+        if not (self.attention_map or "").endswith(FIGURES):
+            why = "only attention_map=FILE.pdf, .svg and .png are images"
+            reasons |= {"figure_width": why, "font_size": why}
         if not self.attention_map and self.format not in ("jsonl", "pharaoh"):
             reasons["units"] = (
                 "only attention_map=FILE.html, format=jsonl and format=pharaoh output alignments"

@@ -3,5 +3,23 @@
 Reading order: pages, attention_map, plots, the rest in any order.
 """
 
+from dataclasses import dataclass
+
 FIGURES = (".png", ".pdf", ".svg")
 """File name extensions of the image formats that matplotlib writes."""
+
+
+@dataclass(frozen=True)
+class FigureStyle:
+    """Size of an image and of its text.
+
+    width: width in inches, such as 3.3 for a column of a two-column paper; None fits the contents
+    font_size: size of all text in points; None for the usual sizes
+    """
+
+    width: float | None = None
+    font_size: float | None = None
+
+
+USUAL = FigureStyle()
+"""Style of an image whose size fits its contents."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nmt.drawing import FIGURES
+from nmt.drawing import FIGURES, USUAL, FigureStyle
 from nmt.drawing.pages import page, render
 from nmt.drawing.picture_overlay import attention_overlay, data_url, source_picture
 from nmt.foundation.progress import Progress, waiting
@@ -102,12 +102,13 @@ def _first_words(words: list[str]) -> list[str]:
     return words if len(words) <= LONGEST else [*words[: LONGEST - 1], "…"]
 
 
-def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
+def write_map(maps: Sequence[AttentionMap], path: Path, style: FigureStyle = USUAL) -> None:
     """Writes attention maps to a file, without empty sentences.
 
     maps: one attention map per sentence
     path: output file; .png, .pdf or .svg writes an image, .json writes all values, and any other
         extension writes an HTML page
+    style: size of an image
     """
     maps = [m for m in maps if m.places or (m.weights and len(m.source) > m.ends)]
     if not maps:
@@ -119,7 +120,7 @@ def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
         with waiting(f"drawing {path.name}"):
             from nmt.drawing.plots import save
 
-            save(_figure([m.shortened for m in maps[:PICTURES]]), path)
+            save(_figure([m.shortened for m in maps[:PICTURES]]), path, style)
     else:
         sections = []
         with Progress(f"drawing {path.name}", len(maps), "sentences") as step:

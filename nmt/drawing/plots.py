@@ -15,11 +15,13 @@ import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nmt.drawing import USUAL, FigureStyle
 from nmt.drawing.picture_overlay import attention_overlay
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice
@@ -30,6 +32,7 @@ try:
     from matplotlib import font_manager
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
     from matplotlib.ticker import MaxNLocator
     from matplotlib.transforms import ScaledTranslation
 except ImportError:
@@ -47,6 +50,10 @@ CHART_COLOURS = (
 
 They are dark variants of the colours of Okabe and Ito, which colour-blind readers can distinguish.
 """
+PERCENTAGES = ("bleu", "chrf", "exact", "macro_f1", "accuracy")
+"""Metrics from 0 to 100."""
+VALUES = "values:"
+"""Beginning of the gid of a line whose markers have texts."""
 SHADE = (0.12, 0.38, 0.63)
 """RGB colour behind highlighted words, from 0 to 1; the opacity grows with the importance."""
 LONGEST = 28
@@ -100,6 +107,9 @@ def learning_curve(
     scores.plot(*_curve(best, shown_metric), "*", color=INK, ms=11, label=label)
     scores.set(xlabel="epoch", ylabel=f"validation {TITLES.get(shown_metric, shown_metric)}")
     scores.legend(**below, ncols=2)
+    if shown_metric in PERCENTAGES:
+        scores.set_ylim(bottom=0)
+        keep_inside(scores, "y", 0.0, 100.0)
     for axes in row:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlim(left=0)
@@ -115,6 +125,17 @@ def row_of_axes(count: int, width: float, height: float) -> tuple[Figure, Sequen
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.2)
     return figure, row
+
+
+def values_of(texts: Iterable[str]) -> str:
+    """Returns the gid of a line whose markers show the given texts on hover in an HTML page."""
+    return VALUES + "\n".join(texts)
+
+
+def keep_inside(axes: Any, axis: str, low: float, high: float) -> None:
+    """Limits the x or y axis of a chart to the range of possible values."""
+    left, right = axes.get_xlim() if axis == "x" else axes.get_ylim()
+    axes.set(**{f"{axis}lim": (max(low, left), min(high, right))})
 
 
 def _curve(records: Sequence[dict[str, Any]], key: str) -> tuple[list[float], list[float]]:
@@ -323,10 +344,36 @@ def svg(figure: Figure) -> str:
     text = re.sub(r"(fill|stroke): (#000000|#262626|black)", r"\1: currentColor", f"{head}>{body}")
     for number, colour in enumerate(CHART_COLOURS):
         text = text.replace(colour, f"var(--chart{number}, {colour})")
-    return text.replace("<text ", '<text fill="currentColor" ')
+    # Each marker of a line is a <use> element.
+    pieces = re.split(
+        rf'<g id="{VALUES}([^"]*)">', text.replace("<text ", '<text fill="currentColor" ')
+    )
+    lines = map(_with_values, pieces[1::2], pieces[2::2])
+    return "".join([pieces[0], *lines])
 
 
-def save(figure: Figure, path: Path) -> None:
+def _with_values(values: str, text: str) -> str:
+    """Returns SVG text in which the first <use> elements have the attribute data-value.
+
+    values: escaped texts, one per line
+    """
+    first, *others = text.split("<use ")
+    attributes = [f'data-value="{value}" ' for value in values.splitlines()]
+    elements = map("<use {}{}".format, chain(attributes, repeat("")), others)
+    return "".join(["<g>", first, *elements])
+
+
+def save(figure: Figure, path: Path, style: FigureStyle = USUAL) -> None:
+    """Writes a figure to a .png, .pdf or .svg file.
+
+    style: width and font size
+    """
+    if style.width is not None:
+        ratio = figure.get_figheight() / figure.get_figwidth()
+        figure.set_size_inches(style.width, style.width * ratio)
+    if style.font_size is not None:
+        for text in figure.findobj(Text):
+            text.set_fontsize(style.font_size)
     # Text stays text in .pdf files, with embedded TrueType fonts, and in .svg files.
     settings: Any = {"pdf.fonttype": 42, "svg.fonttype": "none"}
     with _no_glyph_warnings(), matplotlib.rc_context(settings):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from nmt.data import unique_suffixes
 from nmt.data.pictures import check_picture
-from nmt.drawing.attention_map import write_map
+from nmt.drawing import FigureStyle
+from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress, log_speed
 from nmt.foundation.ranks import Ranks
@@ -42,6 +43,7 @@ def translate_file(
     model: Sequence[str],
     compare: Sequence[str],
     attention_map: str | None,
+    style: FigureStyle,
 ) -> None:
     """Translates all input lines and writes the result.
 
@@ -51,11 +53,9 @@ def translate_file(
     output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
     resume: whether to continue an interrupted output file
-    format: format of the output lines (output_formats.py)
-    units: units of word alignments: words or subwords
-    model: paths of the translating models
-    compare: paths of other models whose attention is drawn for comparison
-    attention_map: file for a drawing of the attention weights; None draws nothing
+    format, units: format of the output lines (output_formats.py), and units of word alignments
+    model, compare: paths of the translating models, and of models whose attention is compared
+    attention_map, style: file for a drawing of the attention weights, and its size; None: no file
 
     Raises UserError if the models do not support the settings.
     """
@@ -77,7 +77,8 @@ def translate_file(
         lines = _translate(translator, source, sink, format, units, total, bool(attention_map))
     _log_end(source, sink, earlier, time.monotonic() - began, output)
     if attention_map:
-        _draw_attention(attention_map, lines, translator, model, compared, units)
+        drawn = _attention_maps(lines, translator, model, compared, units)
+        write_map(drawn, Path(attention_map), style)
 
 
 def _log_end(
@@ -93,22 +94,20 @@ def _log_end(
         log_speed(count, "translated", seconds, output)
 
 
-def _draw_attention(
-    file: str,
+def _attention_maps(
     translated: Translated,
     translator: Translator,
     model: Sequence[str],
     compared: Mapping[str, Translator],
     units: Units,
-) -> None:
-    """Writes a drawing of the attention weights of all lines.
+) -> list[AttentionMap]:
+    """Returns the attention maps of all lines.
 
-    file: path of the drawing
     translated: input lines with their translations
     translator: translator that has translated the lines
     model: paths of the translator's models
     compared: other translators by path, whose attention is drawn for comparison
-    units: units of the drawing: words or subwords
+    units: units of the maps: words or subwords
     """
     paths = [*model, *compared]
     names = dict(zip(paths, unique_suffixes(paths), strict=True))
@@ -116,8 +115,7 @@ def _draw_attention(
     others = {names[path]: other for path, other in compared.items()}
     lines = [line for line, _ in translated]
     translations = [translation for _, translation in translated]
-    drawn = translator.attention_maps(lines, translations, name, others, units)
-    write_map(drawn, Path(file))
+    return translator.attention_maps(lines, translations, name, others, units)
 
 
 def _translate(

@@ -22,6 +22,7 @@ from nmt.configuration.model_settings import (
     models,
 )
 from nmt.data import as_list
+from nmt.drawing import FigureStyle
 from nmt.exporting.export_model import export_model
 from nmt.foundation.devices import device_of, find_device
 from nmt.foundation.ranks import AGAIN, ALONE, Ranks, of_torchrun, together
@@ -81,6 +82,7 @@ def translate(settings: TranslateSettings) -> None:
             model=models(settings.model),
             compare=models(settings.compare),
             attention_map=settings.attention_map,
+            style=FigureStyle(settings.figure_width, settings.font_size),
         )
 
 
