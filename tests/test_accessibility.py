@@ -65,5 +65,7 @@ def test_labelled_texts_are_accessible(check, tmp_path):
     words = ["a", "very", "good", "film", "with", "a", "dull", "end"]
     probabilities = {"good": 0.7, "bad": 0.2, "neither": 0.1}
     answer = Classified(("good",), probabilities, words, np.linspace(0, 0.25, len(words)))
-    write_explanations([answer] * 2, tmp_path / "page.html", [["good"], ["bad"]])
+    effects = [np.linspace(-0.4, 0.2, len(words)).tolist()] * 2
+    lead = ["A sentence with the result."]
+    write_explanations([answer] * 2, tmp_path / "page.html", [["good"], ["bad"]], effects, lead)
     check(tmp_path / "page.html")

@@ -650,7 +650,10 @@ def test_answers_and_explanations(trained):
     assert (lines[0], lines[2]) == ("good", "bad")
     page = (folder / "page.html").read_text()
     assert "&lt;b&gt;" in page
-    assert not re.search(r"https?://|<script", page)
+    assert "good</span>, with attention to “superb”, “" in page
+    assert "change of “good” without the word" in page
+    assert "the 3 most important words lowers the probability" in page
+    assert not re.search(r"https?://|src=", page)
     results = json.loads((folder / "page.json").read_text())
     assert [results[i]["labels"] for i in (0, 2)] == [["good"], ["bad"]]
     assert len(results) == 4

@@ -157,7 +157,7 @@ def test_pages_are_for_everyone(kind, tmp_path):
     if kind == "map":
         write_map([MAP, MAP], file)
     else:
-        write_explanations([ANSWER], file, [("bad",)])
+        write_explanations([ANSWER], file, [("bad",)], [[-0.25, 0.125]])
     text = file.read_text(encoding="utf-8")
     result = Checked(text).found
     assert (
@@ -169,12 +169,13 @@ def test_pages_are_for_everyone(kind, tmp_path):
     marked = [attrs for tag, attrs in result if "data-value" in attrs]
     assert marked and all("tabindex" in attrs for attrs in marked)
     assert sum(attrs["tabindex"] == "0" for attrs in marked) == 2
-    if kind == "map":
+    if kind == "explanation":
+        assert ">−25.0</td>" in text and ">+12.5</td>" in text
+        assert "(wrong, correct: bad)</span>, with attention to “&lt;fine&gt;”, “day”" in text
+    else:
         scopes = [attrs.get("scope") for tag, attrs in result if tag == "th"]
         assert scopes.count("col") == 6 and scopes.count("row") == 4
         assert marked[0]["data-value"] == "ü ← a: 0.700"
-    else:
-        assert "(correct: bad)" in text
 
 
 @pytest.mark.parametrize("name", ["$x^2$", "a" * 60])

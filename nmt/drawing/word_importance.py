@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 
 PICTURES = 12
 """Maximum number of texts in an image file; .html and .json files contain all texts."""
+MOST = 6
+"""Maximum number of words in the table of effects of a text."""
 NOTE = (
     "A stronger colour means a larger attention weight, relative to the most important word of the "
-    "text. Hover, tap or press Tab to see the weight. The weights of a text sum to 1."
+    "text. Hover, tap or press Tab to see the weight. The weights of a text sum to 1. A table shows "
+    "the words that change the probability of the predicted label most when they are hidden, one "
+    "at a time."
 )
 
 log = logging.getLogger(__name__)
@@ -55,6 +59,16 @@ class Classified:
         """Predicted labels as one line of text."""
         return ", ".join(self.labels) or "no label"
 
+    @property
+    def likeliest(self) -> str:
+        """Label with the largest probability."""
+        return max(self.probabilities, key=self.probabilities.__getitem__)
+
+    @property
+    def most_attended(self) -> list[str]:
+        """Up to three words with the largest attention weights, the largest first."""
+        return [self.words[i] for i in np.argsort(-self.shares, kind="stable")[:3]]
+
     def plot(self) -> Figure:
         """Returns a matplotlib figure of the text with highlighted words."""
         return _figure([self])
@@ -64,7 +78,11 @@ class Classified:
 
 
 def write_explanations(
-    answers: Sequence[Classified], path: Path, gold: Sequence[Sequence[str]] | None = None
+    answers: Sequence[Classified],
+    path: Path,
+    gold: Sequence[Sequence[str]] | None = None,
+    effects: Sequence[Sequence[float]] = (),
+    lead: Sequence[str] = (),
 ) -> None:
     """Writes classified texts to a file.
 
@@ -72,6 +90,9 @@ def write_explanations(
     path: output file; .json writes every text, .png, .pdf or .svg writes an image, and any other
         extension writes an HTML page of the texts with word importances
     gold: correct labels of each text, shown on an HTML page; None if unknown
+    effects: change of the predicted label's probability when each word is hidden, [words], for the
+        first texts; an empty list if unknown
+    lead: sentences at the top of an HTML page
     """
     if path.suffix == ".json":
         text = json.dumps([as_json(answer) for answer in answers], ensure_ascii=False)
@@ -87,8 +108,12 @@ def write_explanations(
         with waiting(f"drawing {path.name}"):
             save(_figure([answers[i] for i in numbers[:PICTURES]]), path)
     else:
-        sections = [_section(answers[i], None if gold is None else gold[i]) for i in numbers]
-        write_atomically(path, page("Word importances", NOTE, sections))
+        sections = [
+            _section(answers[i], None if gold is None else gold[i], *effects[i : i + 1])
+            for i in numbers
+        ]
+        title = "Words to which the classifier attends"
+        write_atomically(path, page(title, NOTE, sections, lead=lead))
 
 
 def _figure(answers: Sequence[Classified]) -> Figure:
@@ -117,8 +142,12 @@ def as_json(answer: Classified) -> dict[str, object]:
     }
 
 
-def _section(answer: Classified, gold: Sequence[str] | None) -> Markup:
+def _section(
+    answer: Classified, gold: Sequence[str] | None, effects: Sequence[float] = ()
+) -> Markup:
     likely = sorted(answer.probabilities.items(), key=lambda item: -item[1])
+    rows = list(zip(answer.words, answer.shares, effects, strict=False))
+    rows.sort(key=lambda row: -abs(row[2]))  # largest effect first
     return render(
         "marked_words",
         answer=answer,
@@ -126,4 +155,6 @@ def _section(answer: Classified, gold: Sequence[str] | None) -> Markup:
         is_wrong=gold is not None and set(gold) != set(answer.labels),
         likely=likely[:5],
         greatest=max([1e-12, *answer.shares]),
+        rows=rows[:MOST],
+        largest=max([1e-12, *(abs(effect) for *_, effect in rows)]),
     )

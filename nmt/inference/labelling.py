@@ -9,6 +9,7 @@ from typing import Literal
 from nmt.drawing.word_importance import Classified, as_json, write_explanations
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress, log_speed
+from nmt.inference.explanations.word_removal import write_effects
 from nmt.inference.input_lines import InputLines
 from nmt.inference.output_sinks import open_sink
 from nmt.inference.text_classifier import TextClassifier
@@ -60,5 +61,7 @@ def label_file(
                     step(len(answers))
     if output:
         log_speed(step.done, "labelled", time.monotonic() - began, output)
-    if explain:
+    if explain and units == "word":
+        write_effects(classifier, drawn, Path(explain))
+    elif explain:  # hidden subwords would leave other words
         write_explanations(drawn, Path(explain))

@@ -3,11 +3,19 @@ prediction."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
-from nmt.drawing.word_importance import Classified
+from nmt.drawing import FIGURES
+from nmt.drawing.word_importance import Classified, write_explanations
 from nmt.inference.text_classifier import TextClassifier
+
+LONGEST = 60
+"""Maximum number of words of a text in which each word is hidden in turn."""
+TEXTS = 100
+"""Maximum number of texts of an HTML page whose words are hidden in turn."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +31,51 @@ class Removal:
     most_important: float
     random: float
     texts: int
+
+    @property
+    def sentence(self) -> str:
+        """Sentence with the results, without a capital letter and full stop."""
+        return (
+            "removing the 3 most important words lowers the probability of the predicted label "
+            f"by {100 * self.most_important:.1f} percentage points, removing 3 random words by "
+            f"{100 * self.random:.1f}"
+        )
+
+
+def write_effects(
+    classifier: TextClassifier,
+    answers: Sequence[Classified],
+    path: Path,
+    gold: Sequence[Sequence[str]] | None = None,
+) -> None:
+    """Writes classified texts to a file; an HTML page also shows the effect of hiding each word.
+
+    classifier: classifier of the texts, with attention
+    answers: classified texts, whose units are words
+    path: output file, see `write_explanations`
+    gold: correct labels of each text; None if unknown
+    """
+    if path.suffix in (".json", *FIGURES):
+        write_explanations(answers, path, gold)
+        return
+    gap = removal(classifier, [" ".join(answer.words) for answer in answers[:TEXTS]])
+    lead = [f"On average over {gap.texts} texts, {gap.sentence}."] if gap.texts else []
+    effects = list(map(partial(word_effects, classifier), answers[:TEXTS]))
+    write_explanations(answers, path, gold, effects, lead)
+
+
+def word_effects(classifier: TextClassifier, answer: Classified) -> list[float]:
+    """Returns the change of the predicted label's probability when each word is hidden, [words].
+
+    classifier: classifier of the text
+    answer: classified text; with a single word or more than LONGEST words, the result is empty
+    """
+    if not 1 < len(answer.words) <= LONGEST:
+        return []
+    shortened = [" ".join(np.delete(answer.words, i)) for i in range(len(answer.words))]
+    column = classifier.model.labels.names.index(answer.likeliest)
+    after = classifier.probabilities(shortened)[:, column]
+    return (after - answer.probabilities[answer.likeliest]).tolist()
 
 
 def removal(
@@ -69,7 +122,7 @@ def _decrease(
     answers: predictions for the complete texts
     removed: indices of the words to remove from each text
     """
-    labels = [max(a.probabilities, key=a.probabilities.__getitem__) for a in answers]
+    labels = [answer.likeliest for answer in answers]
     before = [a.probabilities[label] for a, label in zip(answers, labels, strict=True)]
     shortened = [" ".join(np.delete(a.words, n)) for a, n in zip(answers, removed, strict=True)]
     columns = [classifier.model.labels.names.index(label) for label in labels]

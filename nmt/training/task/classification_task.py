@@ -18,11 +18,10 @@ from nmt.data.batching import Batching
 from nmt.data.documents import Documents, collate_texts, encode_documents
 from nmt.data.filters import fingerprint
 from nmt.data.labels import LabelSet, report
-from nmt.drawing.word_importance import write_explanations
 from nmt.foundation.errors import typed
 from nmt.foundation.interfaces import Loss, TextBatch
 from nmt.foundation.ranks import ALONE, Ranks
-from nmt.inference.explanations.word_removal import removal
+from nmt.inference.explanations.word_removal import removal, write_effects
 from nmt.inference.text_classifier import TextClassifier
 from nmt.model.seq2label import Seq2Label, label_loss
 from nmt.storage.checkpoint import tokenizer_parts
@@ -176,11 +175,7 @@ class ClassificationTask(Task):
         gap = removal(self.reader, part.texts)
         lines = _figures(figures)
         if gap.texts:
-            lines.append(
-                "removing the 3 most important words lowers the probability of the predicted label "
-                f"by {100 * gap.most_important:.1f} percentage points, removing 3 random words by "
-                f"{100 * gap.random:.1f}"
-            )
+            lines.append(gap.sentence)
         scores = {metric: {"score": figures[metric]} for metric in ("macro_f1", "accuracy", "loss")}
         results = {"scores": scores, "labels": figures["labels"], "removal": asdict(gap)}
         return FinalResult(part=name, results=results, lines=lines)
@@ -193,9 +188,8 @@ class ClassificationTask(Task):
         examples = by_length[len(part) // 3 :: max(1, len(part) // 30)]
         answers = self.reader.classify([part.texts[i] for i in examples])
         if any(answer.importances is not None for answer in answers):
-            write_explanations(
-                answers, folder / "explanations.html", [part.labels[i] for i in examples]
-            )
+            gold = [part.labels[i] for i in examples]
+            write_effects(self.reader, answers, folder / "explanations.html", gold)
 
     def next_commands(self, folder: Path) -> list[str]:
         command = f"python -m nmt.classify {typed(model=folder)}"
