@@ -53,6 +53,7 @@ SENTENCES = (
 """Sentences of attention.png."""
 TEXTS = (
     "I can't believe they cancelled the show again, this is outrageous!",
+    "So happy to see my whole family this weekend, what a wonderful day",
     "Feeling so lost and lonely since you left, everything is grey",
     "She made me laugh all evening, what a hilarious and cheerful friend",
 )
