@@ -52,6 +52,8 @@ SEEDS = (
 """Note of the column `p seeds`."""
 NO_SEEDS = "The significance test over seeds needs SciPy: pip install '.[sweep]'."
 """Note without the column `p seeds`."""
+NO_SENTENCES = "The significance tests over test sentences support only metric=bleu and metric=chrf."
+"""Note on a table that is sorted by another metric."""
 TESTED = ("bleu", "chrf")
 """Names of the metrics that sacreBLEU's significance tests support."""
 
@@ -232,6 +234,7 @@ class Ranking:
             *([f"{BOLD} {bold}"] if is_compared else []),
             *([SEEDS] if has_seeds else []),
             *([NO_SEEDS] if is_compared and not has_seeds and not installed("scipy") else []),
+            *([NO_SENTENCES] if is_compared and self.metric not in TESTED else []),
             *(self._sentence_tests() if "p sentences" in columns else []),
         ]
 
