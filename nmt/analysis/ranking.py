@@ -52,7 +52,9 @@ SEEDS = (
 """Note of the column `p seeds`."""
 NO_SEEDS = "The significance test over seeds needs SciPy: pip install '.[sweep]'."
 """Note without the column `p seeds`."""
-NO_SENTENCES = "The significance tests over test sentences support only metric=bleu and metric=chrf."
+NO_SENTENCES = (
+    "The significance tests over test sentences support only metric=bleu and metric=chrf."
+)
 """Note on a table that is sorted by another metric."""
 TESTED = ("bleu", "chrf")
 """Names of the metrics that sacreBLEU's significance tests support."""
