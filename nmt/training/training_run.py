@@ -113,6 +113,8 @@ class TrainingRun:
         best = ckpt.read(self.folder / ckpt.BEST)
         ckpt.load_weights(task.network, best.part("model"), best.path)
         task.network.eval()  # evaluation mode disables dropout in the test
+        if self.tests:
+            log.info("testing the best checkpoint; final_test=false skips the test")
         final = task.test(self._write_answers) if self.tests else _not_tested(best)
         scores = {name: result["score"] for name, result in final.results["scores"].items()}
         if task.ranks.first:
