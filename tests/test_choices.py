@@ -232,6 +232,7 @@ ELSEWHERE = (
     "resume",
     "store",
     "threads",
+    "log",  # test_json_log.py
     "data",
     "search",
     "translation.batch_tokens",
