@@ -53,7 +53,7 @@ SEEDS = (
 NO_SEEDS = "The significance test over seeds needs SciPy: pip install '.[sweep]'."
 """Note without the column `p seeds`."""
 NO_SENTENCES = (
-    "The tests over test sentences support only BLEU and chrF: metric=bleu or metric=chrf"
+    "The tests over test sentences support only BLEU (metric=bleu) and chrF (metric=chrf)."
 )
 """Note on a table that is sorted by another metric."""
 TESTED = ("bleu", "chrf")
