@@ -96,7 +96,7 @@ class Halved(Score):
     ("kind", "message"),
     [
         (Transposed, r"attention=Transposed: forward returned the shape \[2, 4, 3\].*\[2, 3, 4\]"),
-        (Halved, "attention=Halved: fails on a tiny example"),
+        (Halved, "attention=Halved: a test of the score function with a tiny example failed"),
     ],
 )
 def test_scores_of_plugins_with_wrong_shapes_are_named(kind, message):

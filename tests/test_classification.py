@@ -725,7 +725,7 @@ def test_faults_are_reported(trained):
             [model, f"output={folder}/x.html", f"explain={folder}/x.html"],
             "is also written by output; choose another file",
         ),
-        ([*arguments, "tokenizer.joint=false"], "only one language"),
+        ([*arguments, "tokenizer.joint=false"], "one vocabulary only"),
         (["data=everyday"], "no labels"),
         (["cell=gru"], "data.train: missing"),
     ]:

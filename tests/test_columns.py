@@ -420,10 +420,7 @@ def test_factors_from_training_to_answers(corpus, tmp_path):
         "contain one text, but the initial model expects a text and 1 factor (en, tag)",
     )
     unseen = run("translate", f"model={folder}", stdin="aa bb\tX never\n")
-    assert (
-        b"1 values are not in the training data and count as missing, such as never"
-        in unseen.stderr
-    )
+    assert b"1 factor values, such as never, are not in the training data" in unseen.stderr
     assert unseen.stdout.count(b"\n") == 1
 
 
@@ -484,7 +481,7 @@ def test_tables_have_columns_too(corpus, tmp_path):
     ]
     more = ["data.source=[en,fr]", "data.alignment=links", "objective.guided_alignment=1.0"]
     assert (
-        "refers to a missing word"
+        "is out of range"
         not in run("train", *table, *more, *FEW, f"run_dir={tmp_path}/a").stderr.decode()
     )
     same = ["data.source=en", "data.factors=[tag]"]
@@ -503,7 +500,7 @@ def test_tables_have_columns_too(corpus, tmp_path):
         (["objective.guided_alignment=1.0", "tokenizer=bpe", "tokenizer.sampling=0.1"], "needs alignments of words"),
         (["data.alignment=links", "objective.guided_alignment=1.0", "normalizer=sparsemax"], "use normalizer=softmax"),
         (["data.source=[en,fr]", "data.factors=[tag]"], "data.factors: cannot be combined with several sources"),
-        (["data.source=[en,en]"], "needs at least one name, without duplicates"),
+        (["data.source=[en,en]"], "and no column name twice"),
         (["data.source=[en,fr]", "window=local_p"], "restricts the positions of a single source"),
         (["model.factor_size=8"], "the source has no factors"),
         (["data.factors=[fr,missing]"], "train.missing: no such file"),
@@ -524,7 +521,7 @@ def test_links_that_lead_nowhere_name_their_line(corpus, tmp_path):
     made = text(tmp_path, "data.alignment=links", "objective.guided_alignment=1.0")
     failed(
         run("train", *made, f"run_dir={tmp_path}/r"),
-        "train.links, line 7: link 3-1 refers to a missing word",
+        "train.links, line 7: link 3-1 is out of range",
     )
 
 

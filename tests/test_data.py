@@ -261,7 +261,7 @@ def test_too_large_a_vocabulary_is_reduced_with_a_message(caplog):
     with caplog.at_level("INFO", "nmt"):
         tokenizer = SentencePiece(model="bpe", vocabulary_size=5000).train(LINES, LINES)
     assert tokenizer.source_size < 5000
-    assert "as many as the training data supports" in caplog.text
+    assert "the maximum for this training text" in caplog.text
 
 
 def test_too_small_a_vocabulary_is_refused_with_a_remedy():
@@ -503,7 +503,7 @@ def test_a_translation_memory_is_read(tmp_path, caplog):
     ]
     splits = build.make(compose(*typed), "data").load()
     assert both(splits.train) == [("A man & a dog.", "Ein Mann"), ("Two", "Zwei")]
-    assert "skipped 1 of 3 translation units without en and de" in caplog.text
+    assert "skipped 1 of 3 translation units that lack en and de" in caplog.text
     with pytest.raises(
         UserError, match="no translation unit contains en and it .languages: EN-us, de, fr"
     ):

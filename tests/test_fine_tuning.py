@@ -224,7 +224,7 @@ def test_faults_of_fine_tuning_are_reported(base, texts, tmp_path):
     failed(
         run("train", *command, f"init={tmp_path}"),
         f"init={tmp_path}",
-        "Give the folder of a trained run",
+        "Give the run folder of a trained model",
     )
     failed(
         run("train", *command, f"init={base}", "decoder=bahdanau"),

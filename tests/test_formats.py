@@ -242,7 +242,7 @@ def test_numbers_of_no_class_are_refused(tmp_path, number):
         format="parquet", train=str(file), validation=str(file), text="text", label="label"
     )
     with pytest.raises(
-        UserError, match=f"row 2: column 'label' contains {number}, expected a class"
+        UserError, match=f"row 2: column 'label' contains {number}, expected a label"
     ):
         data.labelled()
 

@@ -255,7 +255,7 @@ def test_a_file_of_words_becomes_a_lexicon_of_tokens(run_folder, tmp_path):
         assert table["probabilities"][source, :2].tolist() == [0.75, 0.25]
     assert {*table["tokens"][c, : len(ef)].tolist()} == {*ef}
     file.write_text("a\tb\nno tab\n")
-    with pytest.raises(UserError, match="line 2: expected WORD, a tab"):
+    with pytest.raises(UserError, match="line 2: expected a source word, a tab"):
         read_lexicon_table(str(file), tokenizer)
 
 
@@ -294,7 +294,7 @@ def test_an_export_refuses_a_lexicon(form, run_folder, tmp_path):
         (["model.lexicon=auto", "model.lexicon_use=mixture", "model.copy=true"], "cannot be combined with model.copy"),
         (["model.lexicon=auto", "model.lexicon_use=mixture", "objective=r_drop", "model.dropout=0.1"], "objective=r_drop"),
         (["model.lexicon=auto", "attention=none", "decoder=fixed"], "this decoder has no attention"),
-        (["model.lexicon=auto", "model.lexicon_use=mixture", "model.lexicon_epsilon=0.1"], "only the bias has it"),
+        (["model.lexicon=auto", "model.lexicon_use=mixture", "model.lexicon_epsilon=0.1"], "an effect only with model.lexicon_use=bias"),
     ],
 )  # fmt: skip
 def test_impossible_settings_are_refused(overrides, message):

@@ -128,10 +128,10 @@ def test_exchanged_source_and_target_are_reported(caplog):
     ):
         warned_of_sides(train, validation)
     assert caplog.messages == [
-        "t.en, t.de: source and target seem to be exchanged in 100 of about 300 sampled pairs, "
+        "t.en, t.de: source and target seem to be exchanged in 100 of about 300 checked pairs, "
         'first in pair 2, "die Zahl 1 steht auf der Seite 1"; check the columns of the training data',
-        "v.en, v.de: source and target seem to be exchanged, in comparison with the training data "
-        '(source "die Zahl 0 steht auf der Seite 0"); check the columns of the data sets',
+        "v.en, v.de: source and target seem to be exchanged, compared with the training data "
+        '(first source line: "die Zahl 0 steht auf der Seite 0"); check the columns of the data sets',
     ]
 
 

@@ -250,7 +250,10 @@ def test_faults_are_reported_when_typed(folder):
     (folder / "wrong.yml").write_text(FULL.replace("until clean 2", "until gone 2"))
     result = run("train", *typed(folder, "wrong.yml"))
     assert result.returncode == 1
-    assert b"`until gone 2`: never reached" in result.stderr
+    assert (
+        b"`until gone 2`: the stage never ends, because it does not read the corpus gone"
+        in result.stderr
+    )
     (folder / "empty.tsv").write_text("\t\n")
     (folder / "hollow.yml").write_text(
         "datasets: {a: empty.tsv}\nstages: [s]\ns: [a 1, until a 1]\n"
@@ -261,7 +264,7 @@ def test_faults_are_reported_when_typed(folder):
     result = run("train", *typed(folder, "mix.yml", "batching.sentences=40"))
     assert result.returncode == 1
     assert (
-        b"corpus medium: 35 sentence pairs after filtering, must be at least a batch of 40"
+        b"corpus medium: 35 sentence pairs after filtering, must be at least 40 (one batch)"
         in result.stderr
     )
     assert "mix" in choices("data")

@@ -193,7 +193,7 @@ def test_long_names_stay_different():
         (["sweep=halving", "sweep.factor=1", "seed=1,2"], "must be at least 2"),
         (
             ["sweep=halving", "sweep.epochs=3", "seed=1,2"],
-            "must be less than the 3 epochs of the shortest run",
+            "must be less than 3, the number of epochs of the shortest run",
         ),
         (["sweep=optuna"], "the search space is empty"),
         (["sweep=gird"], "did you mean grid?"),

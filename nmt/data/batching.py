@@ -38,7 +38,7 @@ class Batching:
         if bool(sentences) == bool(tokens):
             raise ValueError(
                 f"batching.sentences={sentences}, batching.tokens={tokens}: set exactly one of "
-                "them, the other to 0"
+                "them to a positive number, the other to 0"
             )
         self.sentences = sentences
         self.tokens = tokens

@@ -116,8 +116,8 @@ class Filters:
             )
         if not after:
             raise UserError(
-                f"{name}: the filters dropped all {before:,} sentence pairs ({reasons}). Relax "
-                "filters.max_length or another key of filters"
+                f"{name}: the filters dropped all {before:,} sentence pairs ({reasons}). Raise "
+                "filters.max_length, or change another key filters.…"
             )
 
 

@@ -98,7 +98,8 @@ def _naacl_gold(lines: Sequence[str], file: Path, count: int) -> list[GoldLinks]
         target_word = int(fields[3])
         if not 1 <= pair <= count:
             raise UserError(
-                f"{file}, line {number:,}: pair {pair} not found; the source file has {count:,}"
+                f"{file}, line {number:,}: sentence pair {pair} not found; the source file has "
+                f"{count:,} sentences"
             )
         if source_word and target_word:  # 0 marks a word without a link
             links = possible if fields[4] == "P" else sure

@@ -32,7 +32,7 @@ class LabelColumns:
 
     def __post_init__(self) -> None:
         if self.label == []:
-            raise ValueError("data.label: name at least one column")
+            raise ValueError("data.label: must name at least one column")
         if self.separator is not None and (not self.separator or isinstance(self.label, list)):
             raise ValueError(
                 "data.separator: must be a non-empty string between the labels in one cell of a "
@@ -106,8 +106,8 @@ def _listed_labels(
         for number in numbers:
             if not 0 <= number < len(classes):
                 raise UserError(
-                    f"{rows.place(i)}: column {column!r} contains {number}, expected a class "
-                    f"index from 0 to {len(classes) - 1}"
+                    f"{rows.place(i)}: column {column!r} contains {number}, expected a label "
+                    f"number from 0 to {len(classes) - 1}"
                 )
         names = [classes[value] if value in numbers else str(value) for value in values]
         if separator is not None:

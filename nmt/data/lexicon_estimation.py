@@ -74,8 +74,8 @@ def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
         entry = ENTRY.fullmatch(line)
         if entry is None:
             raise UserError(
-                f"{file}, line {number:,}: expected WORD, a tab, its translation, and optionally a "
-                "tab and the probability"
+                f"{file}, line {number:,}: expected a source word, a tab, its translation, and "
+                "optionally a tab and the probability of the translation"
             )
         words.append(entry[1])
         translations.append(entry[2])
@@ -88,7 +88,10 @@ def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
         for target in targets
     ]
     if not entries:
-        raise UserError(f"{file}: no entries; expected lines of WORD, a tab and its translation")
+        raise UserError(
+            f"{file}: the lexicon has no entries; expected lines of a source word, a tab and "
+            "its translation"
+        )
     source, target = np.array([entry[:2] for entry in entries]).T  # [n], [n]
     probabilities = np.array([entry[2] for entry in entries])  # [n]
     return lexicon_table(source, target, probabilities, tokenizer.source_size)

@@ -288,7 +288,7 @@ def check_aligned(first: object, first_lines: int, second: object, second_lines:
     if first_lines != second_lines:
         raise UserError(
             f"{first} and {second}: not aligned, {first_lines:,} and {second_lines:,} lines. "
-            "Line n of one file must be the translation of line n of the other"
+            "Line n of one file must be the translation of line n of the other file"
         )
 
 

@@ -51,9 +51,10 @@ class Mixing:
             first += len(pairs)
             if name in used and len(rows[name]) < batch:
                 raise UserError(
-                    f"corpus {name}: {len(rows[name]):,} sentence pairs after filtering, must be "
-                    f"at least a batch of {batch:,}; lower batching.sentences (or "
-                    "batching.tokens), relax the filters, or merge the corpus with another one"
+                    f"corpus {name}: {len(rows[name]):,} sentence pairs after filtering, must "
+                    f"be at least {batch:,} (one batch); lower batching.sentences or "
+                    "batching.tokens, relax the filters, or merge the corpus with another "
+                    "corpus"
                 )
         return cls(mixture, rows, seed)
 

@@ -23,7 +23,7 @@ Change = Callable[[str, random.Random], str]
 UNSUPPORTED = {
     "Tags": "needs word alignments",
     "Retokenize": "needs word alignments",
-    "Merge": "changes line lengths, by which batches are planned",
+    "Merge": "changes the lengths of lines, on which the order of batches depends",
 }
 """OpusTrainer modifiers that are not supported, each with the reason."""
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
@@ -93,7 +93,9 @@ def noise(
     max_words: maximum number of words
     """
     if not 1 <= min_word_length <= max_word_length or max_words < 1:
-        raise ValueError("needs 1 ≤ min_word_length ≤ max_word_length, and max_words of at least 1")
+        raise ValueError(
+            "the settings must satisfy 1 ≤ min_word_length ≤ max_word_length and max_words ≥ 1"
+        )
     words = []
     for _ in range(rng.randint(1, max_words)):
         script = rng.choice(SCRIPTS)
@@ -116,7 +118,10 @@ def prefix(
     template: string prepended to the source; {trg} is replaced by the target words
     """
     if not 1 <= min_words <= max_words or "{trg}" not in template:
-        raise ValueError("needs 1 ≤ min_words ≤ max_words, and {trg} in the template")
+        raise ValueError(
+            "the settings must satisfy 1 ≤ min_words ≤ max_words, and the template must "
+            "contain {trg}"
+        )
     source, target = pair
     words = target.split()
     if len(words) < min_words:
@@ -133,7 +138,7 @@ def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
     probabilities: probability of each kind in MISTAKES; if none is given, 0.1 for every kind
     """
     if not all(0 <= probability <= 1 for probability in probabilities.values()):
-        raise ValueError("needs probabilities from 0 to 1")
+        raise ValueError("all probabilities must be from 0 to 1")
     source, target = pair
     text = source
     for name, probability in (probabilities or dict.fromkeys(MISTAKES, 0.1)).items():

@@ -43,8 +43,8 @@ def held_out_in_training(splits: Splits) -> dict[str, int]:
         if count:
             log.log(
                 logging.WARNING if count >= SERIOUS * size else logging.INFO,
-                "data: %s of %s %s pairs are in the training text, so scores on them are too high; "
-                "remove these pairs from the training text",
+                "data: %s of %s %s pairs are also training pairs, which makes scores too "
+                "high; remove these pairs from the training text",
                 f"{count:,}",
                 f"{size:,}",
                 name,

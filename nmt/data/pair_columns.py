@@ -16,7 +16,10 @@ def check_names(key: str, names: list[str]) -> None:
     names: names to check
     """
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"{key}=[{','.join(names)}]: needs at least one name, without duplicates")
+        raise ValueError(
+            f"{key}=[{','.join(names)}]: must contain at least one column name, and no column "
+            "name twice"
+        )
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,8 @@ def _check_values(place: str, texts: Text, factors: Text, first: int) -> None:
         values = len(line.split())
         if words != values:
             raise UserError(
-                f"{place} {number:,}: {values} factor values, but the source has {words} "
-                "space-separated words"
+                f"{place} {number:,}: expected one factor value for each of the {words} "
+                f"space-separated source words, got {values} values"
             )
 
 
@@ -125,9 +128,9 @@ def _check_links(pairs: Pairs, place: str, factors: int, first: int = 1) -> None
         for s, t in sure | possible:
             if s >= source_words or t >= target_words:
                 raise UserError(
-                    f"{place} {number:,}: link {s}-{t} refers to a missing word; the source has "
-                    f"{source_words} space-separated words, the target {target_words}, "
-                    "counted from 0"
+                    f"{place} {number:,}: alignment link {s}-{t} is out of range; the source "
+                    f"has {source_words} and the target {target_words} space-separated words, "
+                    "numbered from 0"
                 )
 
 

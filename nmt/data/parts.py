@@ -55,8 +55,8 @@ class PartNames:
         if bool(self.validation) == bool(self.share) or (self.share and self.test is not None):
             raise ValueError(
                 "data.validation, data.split: set either data.validation (and optionally "
-                "data.test), or data.split, such as data.split=0.02 to take 2 % of data.train for "
-                "validation and 2 % for the test"
+                "data.test), or data.split, such as data.split=0.02 to hold out 2 % of "
+                "data.train for validation and 2 % for test"
             )
         if self.validation:
             check_names("data.validation", self.validation)
@@ -301,4 +301,4 @@ def split_rows(
 
 def _empty_part(part: int, share: float) -> str:
     """Returns the error message for a set without rows."""
-    return f"data.split={share:g}: no rows in the {PARTS[part]} part; choose another fraction"
+    return f"data.split={share:g}: the {PARTS[part]} set is empty; choose another fraction"

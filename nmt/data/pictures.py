@@ -73,8 +73,8 @@ def read_features(name: str, channels: int) -> np.ndarray:
     features = features_of(name)
     if features.shape[2] != channels:
         raise UserError(
-            f"{name}: {features.shape[2]:,} channels, but the encoder expects {channels:,}; set "
-            f"encoder.channels={features.shape[2]}"
+            f"{name}: the image has {features.shape[2]:,} channels, but the encoder expects "
+            f"{channels:,}; set encoder.channels={features.shape[2]}"
         )
     return features
 
@@ -151,7 +151,7 @@ def check_picture(name: str) -> PictureInfo:
     Raises UserError if the name does not refer to a valid image or valid features.
     """
     if not name:
-        raise UserError("the cell of the image name is empty")
+        raise UserError("the image column of the table is empty in this row")
     file = Path(name.partition("#")[0])
     content = _content(name)
     if isinstance(content, FEATURES):
@@ -171,7 +171,9 @@ def _content(name: str) -> Any:
         values = _column(Path(cell[1]), cell[2])
         row = int(cell[3])
         if row >= len(values):
-            raise UserError(f"{cell[1]}: row {row:,} not found; the file has {len(values):,} rows")
+            raise UserError(
+                f"{cell[1]}: row {row:,} of the table not found; the file has {len(values):,} rows"
+            )
         return values[row].as_py()
     file, key = name.partition("#")[::2]
     ending = Path(file).suffix.lower()
@@ -300,8 +302,8 @@ def features_of(name: str) -> np.ndarray:
     content = _content(name)
     if not isinstance(content, FEATURES):
         raise UserError(
-            f"{name}: not image features; expected .npy, .npz#KEY, .safetensors#KEY or a column "
-            "of .parquet"
+            f"{name}: not image features; expected FILE.npy, FILE.npz#KEY, "
+            "FILE.safetensors#KEY or a column of a parquet table"
         )
     return _grid(name, content)
 

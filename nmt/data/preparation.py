@@ -174,7 +174,7 @@ def _check_columns(columns: Columns, splits: Splits) -> None:
         )
     if not columns.plain and not columns.picture and columns.names != names:
         log.warning(
-            "data: columns %s are used as the model's columns %s",
+            "data: the columns %s are used as the columns %s of the model",
             ", ".join(names),
             ", ".join(columns.names),
         )
@@ -246,7 +246,7 @@ class EpochBatches:
         """Applies a stage's modifiers to batch `i`: a pure function of (seed, epoch, batch)."""
         rng = random.Random(f"{self.key} {i}")
         mixture = self.data.splits.mixture
-        assert mixture is not None, "only mixtures have modifiers"
+        assert mixture is not None, "modifiers are supported by data=mix only"
         modified: list[tuple[str, str]] = []
         for source, target in zip(pairs.source, pairs.target, strict=True):
             tag = tag_of(source, mixture.tags)  # modifiers change only the text after the tag

@@ -106,7 +106,7 @@ class Storing:
             different = _mapped(folder / "kept", np.uint32)
             texts = {name: Selection(text, different) for name, text in texts.items()}
         filters.report(stream.name, num_read, len(texts["source"]), dropped)
-        log.info("training data stored in %s", folder)
+        log.info("data: the encoded training text is stored in %s", folder)
         return Pairs(
             texts["source"], texts["target"], stream.name, texts.get("links"), store=folder
         )
@@ -175,7 +175,7 @@ def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, in
             step(len(chunk.columns["source"]))
     seconds = time.monotonic() - began
     log.info(
-        "encoded %s sentence pairs in %.0f s (%s pairs/s)",
+        "data: encoded %s sentence pairs in %.0f s (%s pairs per second)",
         f"{len(pairs):,}",
         seconds,
         f"{len(pairs) / seconds:,.0f}",

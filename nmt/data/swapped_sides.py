@@ -139,8 +139,8 @@ def warn_of_swapped_sides(splits: Splits, counts: SideCounts) -> None:
     exchanged = counts.exchanged(pairs, rows)
     if len(exchanged) > SHARE * len(rows):
         log.warning(
-            "%s: source and target seem to be exchanged in %s of about %s sampled pairs, first in "
-            'pair %s, "%s"; check the columns of the training data',
+            "%s: source and target seem to be exchanged in %s of about %s checked pairs, "
+            'first in pair %s, "%s"; check the columns of the training data',
             pairs.name,
             f"{len(exchanged):,}",
             f"{len(rows):,}",
@@ -151,8 +151,8 @@ def warn_of_swapped_sides(splits: Splits, counts: SideCounts) -> None:
         rows = sampled(part, HELD_OUT_SAMPLE) if part is not None else range(0)
         if part is not None and len(counts.exchanged(part, rows)) > HELD_OUT_SHARE * len(rows):
             log.warning(
-                "%s: source and target seem to be exchanged, in comparison with the training data "
-                '(source "%s"); check the columns of the data sets',
+                "%s: source and target seem to be exchanged, compared with the training data "
+                '(first source line: "%s"); check the columns of the data sets',
                 part.name,
                 part.source[0][:40],
             )

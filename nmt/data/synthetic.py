@@ -35,7 +35,9 @@ class Synthetic:
 
     def __post_init__(self) -> None:
         if self.model == []:
-            raise ValueError("synthetic.model=[]: give a run folder, several as [A,B], or null")
+            raise ValueError(
+                "synthetic.model=[]: give a run folder, several run folders [A,B], or null"
+            )
         # The type Ratio of `keep` includes 0, which is invalid.
         if not self.keep:
             raise ValueError("synthetic.keep=0: must be above 0, such as 0.9")
@@ -53,23 +55,22 @@ class Synthetic:
             if not model:
                 yield ConfigError(
                     "synthetic.model",
-                    "required for synthetic.direction=forward; give a run folder, or several as "
-                    "[A,B]",
+                    "required for synthetic.direction=forward: a run folder, or several run "
+                    "folders [A,B]",
                 )
             return
         if not run.value("synthetic.text"):
             yield ConfigError(
                 "synthetic.text",
-                "required for back-translation; give a file of target-language sentences, one per "
-                "line",
+                "required for back-translation: a file of target-language sentences, one per line",
             )
         # A run given with init or objective.teacher cannot initialise the reverse model.
         initial = next(filter(run.value, ("init", "objective.teacher")), None)
         if initial and not model:
             yield run.error(
                 initial,
-                "cannot initialise the reverse model, only the new model; also give "
-                "synthetic.model for the reverse direction",
+                "init can initialise only the final model, not the reverse model; also set "
+                "synthetic.model to a reverse model",
             )
 
     @classmethod
@@ -78,7 +79,12 @@ class Synthetic:
         reasons = {}
         search = run.value("synthetic.search")
         if search != "beam":
-            reasons["synthetic.width"] = f"used by synthetic.search=beam only, but it is {search}"
+            reasons["synthetic.width"] = (
+                "this key has an effect only with synthetic.search=beam, but "
+                f"synthetic.search={search}"
+            )
         if run.value("synthetic.direction") == "forward":
-            reasons["synthetic.tag"] = "used with synthetic.direction=backward only"
+            reasons["synthetic.tag"] = (
+                "this key has an effect only with synthetic.direction=backward"
+            )
         return reasons

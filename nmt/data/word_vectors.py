@@ -40,7 +40,9 @@ def read_vectors(path: str, vocabulary: Collection[str] | None = None) -> dict[s
             )
         word = " ".join(fields[:-size])
         if not word:
-            raise UserError(f"{place}: vector of size {len(fields) - 1}, expected {size}")
+            raise UserError(
+                f"{place}: the word vector has {len(fields) - 1} values, expected {size}"
+            )
         if vocabulary is None or word in vocabulary:
             vectors[word] = _vector(fields[-size:], place)
     if not size:
@@ -58,9 +60,11 @@ def _vector(numbers: list[str], place: str) -> np.ndarray:
     try:
         vector = np.array(numbers, np.float64)
     except ValueError as error:
-        raise UserError(f"{place}: vector contains an invalid number ({error})") from error
+        raise UserError(f"{place}: the word vector contains an invalid number ({error})") from error
     if not (np.abs(vector) < np.finfo(np.float32).max).all():
-        raise UserError(f"{place}: vector contains NaN, inf or a value too large for float32")
+        raise UserError(
+            f"{place}: the word vector contains NaN, inf or a value too large for float32"
+        )
     return vector.astype(np.float32)
 
 

@@ -47,7 +47,7 @@ def freeze(network: nn.Module, names: Sequence[str]) -> None:
             f"freeze={','.join(unknown)}: not found in the network (available: {parts})"
         )
     if not any(parameter.requires_grad for parameter in parameters.values()):
-        raise UserError("freeze: no trainable parameter is left; freeze fewer modules")
+        raise UserError("freeze: all parameters of the network are frozen; freeze fewer modules")
 
 
 def shared_tables(network: nn.Module, names: Sequence[str]) -> list[str]:

@@ -76,12 +76,13 @@ class Seq2Label(Network):
             )
         if run.parts["encoder"].reads_pictures:
             yield ConfigError(
-                "encoder", "reads images, but texts are classified; choose encoder=bidirectional"
+                "encoder",
+                "the encoder reads images, but the data is text; choose encoder=bidirectional",
             )
         if not run.joint:
             yield ConfigError(
                 "tokenizer.joint",
-                "classification has only one language; leave tokenizer.joint out",
+                "classification has one vocabulary only; leave tokenizer.joint out",
                 "false",
             )
 

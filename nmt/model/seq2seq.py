@@ -147,10 +147,13 @@ class Seq2Seq(Network):
         languages have separate vocabularies, and for a lexicon that the other settings exclude."""
         lexicon = run.value("model.lexicon")
         if lexicon and run.sources > 1:
-            yield run.error("model.lexicon", "needs a single source text; set model.lexicon=null")
+            yield run.error(
+                "model.lexicon", "a lexicon needs a single source text; set model.lexicon=null"
+            )
         if lexicon and run.value("model.lexicon_use") == "mixture" and run.value("model.copy"):
             yield run.error(
-                "model.lexicon_use", "cannot be combined with model.copy; set model.copy=false"
+                "model.lexicon_use",
+                "a mixture with a lexicon cannot be combined with model.copy; set model.copy=false",
             )
         if run.joint:
             return
@@ -167,7 +170,8 @@ class Seq2Seq(Network):
         reasons = {}
         if not run.value("model.dropout") and not run.value("model.readout_dropout"):
             reasons["model.variational_dropout"] = (
-                "dropout is 0; set model.dropout or model.readout_dropout"
+                "dropout is 0, so this key has no effect; set model.dropout or "
+                "model.readout_dropout"
             )
         if not run.value("data.factors"):
             reasons["model.factor_size"] = "the source has no factors; set data.factors"
@@ -175,7 +179,9 @@ class Seq2Seq(Network):
             why = "the network has no lexicon; set model.lexicon=auto"
             reasons |= dict.fromkeys(("model.lexicon_use", "model.lexicon_epsilon"), why)
         elif run.value("model.lexicon_use") != "bias":
-            reasons["model.lexicon_epsilon"] = "only the bias has it; set model.lexicon_use=bias"
+            reasons["model.lexicon_epsilon"] = (
+                "this key has an effect only with model.lexicon_use=bias"
+            )
         return reasons
 
     def encode(
@@ -295,7 +301,7 @@ def _check_tying(decoder: Decoder, embedding_size: int, tying: str) -> None:
     """Raises ValueError if the output layer and the target embedding cannot share a matrix."""
     if tying != "none" and decoder.readout_size != embedding_size:
         raise ValueError(
-            f"model.tying={tying}: output layer (width {decoder.readout_size}) and target embedding "
-            f"(width {embedding_size}) cannot share a matrix; set decoder.readout_size="
-            f"{embedding_size}, or model.tying=none"
+            f"model.tying={tying}: output layer ({decoder.readout_size} features) and target "
+            f"embedding ({embedding_size} features) cannot share a matrix; set "
+            f"decoder.readout_size={embedding_size}, or model.tying=none"
         )

@@ -90,8 +90,9 @@ def _checked(folder: Path, what: str) -> Counts | None:
         for file, checksum in zip(files, current, strict=True):
             if checksum != checksums[file.name]:
                 raise UserError(
-                    f"{file}: damaged (wrong checksum), so the {what} cannot be used. Check the "
-                    f"disk, and remove the folder {folder}; the next start builds it again"
+                    f"{file}: damaged (wrong checksum), so the {what} cannot be used. Check "
+                    f"the disk, and remove the folder {folder}; the next command builds the "
+                    f"{what} again"
                 )
     return counts
 

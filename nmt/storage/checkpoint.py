@@ -119,7 +119,9 @@ def find_checkpoint(model: str, key: str = "model") -> Path:
             return file
     problem = "no such file or folder. Give a run folder or a .safetensors file"
     if path.is_dir():
-        problem = f"the folder has neither {BEST} nor {LAST}. Give the folder of a trained run"
+        problem = (
+            f"the folder has neither {BEST} nor {LAST}. Give the run folder of a trained model"
+        )
     raise UserError(f"{key}={model}: {problem}")
 
 
@@ -180,7 +182,7 @@ def read(path: Path, key: str = "", mapped: bool = False) -> Checkpoint:
         meta = json.loads(header["nmt"])
         version = int(meta["format"])
     except (KeyError, ValueError, TypeError, RecursionError):
-        raise UserError(f"{place}: not a checkpoint of nmt, but another safetensors file") from None
+        raise UserError(f"{place}: a safetensors file, but not a checkpoint of nmt") from None
     if version > FORMAT:
         raise UserError(
             f"{place}: written by a newer version of nmt (format {version}, expected at most "
@@ -234,10 +236,10 @@ def check_kind(checkpoint: Checkpoint, command: str, key: str = "") -> None:
     kind = str(checkpoint.meta.get("command", "train"))
     if kind != command:
         purposes = {
-            "train": "a translation model; use nmt.train and nmt.translate",
-            "classify": "a classifier; use nmt.classify",
+            "train": "the model is a translation model; use nmt.train and nmt.translate",
+            "classify": "the model is a classifier; use nmt.classify",
         }
-        purpose = purposes.get(kind, f"a model of an unknown command ({kind})")
+        purpose = purposes.get(kind, f"the model was trained by an unknown command ({kind})")
         raise UserError(f"{_place(checkpoint.path, key)}: {purpose}")
 
 
@@ -254,8 +256,8 @@ def check_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> 
     ]
     if different:
         raise UserError(
-            f"{path}: damaged checkpoint, the weights do not match the config "
-            f"({', '.join(different[:3])}, …)"
+            f"{path}: damaged checkpoint; the weights do not match the configuration ("
+            f"{', '.join(different[:3])}, …)"
         )
     not_finite = [name for name, tensor in saved.items() if not bool(torch.isfinite(tensor).all())]
     if not_finite:

@@ -47,12 +47,13 @@ class Halving(Sweeper):
         horizon = min(job.horizon(run) for run in runs)
         if epochs >= horizon:
             raise UserError(
-                f"sweep.epochs={epochs}: must be less than the {horizon} epochs of the shortest "
-                "run, otherwise no run is stopped early"
+                f"sweep.epochs={epochs}: must be less than {horizon}, the number of epochs of "
+                "the shortest run; otherwise no run is stopped early"
             )
         while epochs < horizon and len(remaining) > 1:
             log.info(
-                "halving: training %s runs up to epoch %s, then keeping the best 1/%s",
+                "halving: training %s runs up to epoch %s, then continuing the best 1/%s of "
+                "these runs",
                 len(remaining),
                 epochs,
                 self.factor,
@@ -64,7 +65,9 @@ class Halving(Sweeper):
                 run.note(halted=None if run in best else epochs)
             remaining = best
             epochs *= self.factor
-        log.info("halving: training to the end: %s", ", ".join(run.name for run in remaining))
+        log.info(
+            "halving: training these runs to the end: %s", ", ".join(run.name for run in remaining)
+        )
         job.train(remaining)
         return runs
 
@@ -75,7 +78,7 @@ class Halving(Sweeper):
         if not scored:
             raise UserError(
                 f"sweep.epochs={epochs}: no run has a validation score after {epochs} epochs; "
-                "check failed runs, or lower trainer.validate_every"
+                "check the failed runs, or lower trainer.validate_every"
             )
         ranked = sorted(scored, key=lambda name: scores[name], reverse=job.greater)
         best = ranked[: max(1, len(runs) // self.factor)]

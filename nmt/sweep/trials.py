@@ -68,7 +68,10 @@ class Trials(Sweeper):
         if finished:
             best = ", ".join(f"{key}={value}" for key, value in study.best_params.items())
             log.info(
-                "best of %s trials: %s (validation score %.2f)", finished, best, study.best_value
+                "optuna: best of %s trials: %s (validation score %.2f)",
+                finished,
+                best,
+                study.best_value,
             )
         return [runs[number] for number in sorted(runs)]
 

@@ -92,7 +92,9 @@ class SentencePiece:
     def idle(cls, run: RunView) -> dict[str, str]:
         """Returns `split_digits` and why it has no effect, if every character is a token."""
         if run.value("tokenizer.split_digits") and run.value("tokenizer.model") == "char":
-            return {"tokenizer.split_digits": "every character is already a token of its own"}
+            return {
+                "tokenizer.split_digits": "with tokenizer=char, every character is already a token"
+            }
         return {}
 
     def train(
@@ -124,8 +126,8 @@ class SentencePiece:
         num_cut = sum(len(line) > LONGEST for line in texts)
         if num_cut:
             log.warning(
-                "tokenizer: %s lines are longer than %s characters; only their beginnings are "
-                "used for training",
+                "tokenizer: %s lines are longer than %s characters; the tokenizer is trained "
+                "only on the beginnings of these lines",
                 f"{num_cut:,}",
                 f"{LONGEST:,}",
             )
@@ -137,15 +139,15 @@ class SentencePiece:
             least = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
             why = f"at least {int(least[1]):,} symbols are required" if least else str(error)
             raise UserError(
-                f"tokenizer: SentencePiece cannot train a vocabulary of {size:,} on {name} "
-                f"({why}). Change sizes.vocabulary (or tokenizer.vocabulary_size), or set "
-                "tokenizer.byte_fallback=true or tokenizer=char"
+                f"tokenizer: SentencePiece cannot train a vocabulary of {size:,} subwords on "
+                f"{name} ({why}). Change sizes.vocabulary (or tokenizer.vocabulary_size), or "
+                "set tokenizer.byte_fallback=true or tokenizer=char"
             ) from error
         num_pieces = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
         if num_pieces < size and self.model in ("unigram", "bpe"):
             log.info(
-                "vocabulary of %s: %s subwords, as many as the training data supports "
-                "(requested: %s)",
+                "tokenizer: the vocabulary of %s has %s subwords, the maximum for this "
+                "training text (requested: %s)",
                 name,
                 f"{num_pieces:,}",
                 f"{size:,}",
@@ -194,7 +196,8 @@ def _drawn(lines: Sequence[str], num_characters: int, name: str) -> Sequence[str
     if share >= 1:
         return lines
     log.info(
-        "tokenizer: training on a random %.1f %% of the lines of %s (limit: tokenizer.sample)",
+        "tokenizer: training on random lines, %.1f %% of %s (tokenizer.sample limits the "
+        "characters)",
         100 * share,
         name,
     )

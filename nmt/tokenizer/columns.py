@@ -87,7 +87,7 @@ class Columns:
             )
         if self.picture and (self.sources > 1 or self.factors):
             raise ValueError(
-                "columns: an image can be combined only with a single text without factors"
+                "source columns: an image can be combined only with a single text without factors"
             )
 
     @classmethod
@@ -149,8 +149,9 @@ class Columns:
         ids = pieces * math.prod(self.radices)
         if ids > LARGEST:
             raise UserError(
-                f"data.factors: {ids:,} combinations of subwords and factor values, must be at "
-                f"most {LARGEST:,}; leave out the factors with the most values"
+                "data.factors: the number of combinations of subwords and factor values is "
+                f"{ids:,}, must be at most {LARGEST:,}; leave out the factors with the most "
+                "values"
             )
         return ids
 

@@ -149,7 +149,8 @@ class Tokenizer:
         self._warned_values |= new
         if new:
             log.warning(
-                "factors: %s values are not in the training data and count as missing, such as %s",
+                "factors: %s factor values, such as %s, are not in the training data and have "
+                "no effect",
                 f"{len(new):,}",
                 ", ".join(sorted(new)[:5]),
             )

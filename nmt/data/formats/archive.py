@@ -56,7 +56,7 @@ def _text_name(members: Sequence[str], file: Path, columns: Sequence[str]) -> st
         return texts[0]
     contents = f"contents: {', '.join(members[:SHOWN_MEMBERS]) or 'no files'}"
     if texts:
-        contents = f"found several: {', '.join(texts)}. Unpack the archive and use data=text"
+        contents = f"found several texts: {', '.join(texts)}. Unpack the archive and use data=text"
     raise UserError(
         f"{file}: expected one text with the extensions {', '.join(columns)}; {contents}"
     )

@@ -20,8 +20,8 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
             missing = [name for name in requested if name not in row]
             if missing:
                 raise UserError(
-                    f"{file}, line {number:,}: key {', '.join(missing)} not found, but the first "
-                    "object has it"
+                    f"{file}, line {number:,}: JSON key {', '.join(missing)} not found; all "
+                    "lines need the keys of the first line"
                 )
         values = {name: [row[name] for _, row in chunk] for name in requested}
         yield Rows(str(file), names, values)

@@ -47,7 +47,7 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
         )
     if num_complete < num_units:
         missing = f"{num_units - num_complete:,} of {num_units:,}"
-        log.warning("%s: skipped %s translation units without %s", file, missing, requested)
+        log.warning("%s: skipped %s translation units that lack %s", file, missing, requested)
 
 
 def _units(opened: Any) -> Iterator[Unit]:

@@ -191,7 +191,8 @@ class Captions:
         counts = Counter(row.info.channels for row in readable if row.info.channels)
         usual = max(counts, key=counts.__getitem__, default=None)
         faults += [
-            f"{row.picture}: {row.info.channels:,} channels, but most images have {usual:,}"
+            f"{row.picture}: the image has {row.info.channels:,} channels, but most images "
+            f"have {usual:,}"
             for row in readable
             if row.info.channels not in (None, usual)
         ]
@@ -212,7 +213,7 @@ class Captions:
         count = f"{len(faults):,} of {num_rows:,} rows"
         if self.bad == "refuse":
             raise UserError(
-                f"{file}: {count} are invalid ({listing}). Fix them, or set data.bad=skip"
+                f"{file}: {count} are invalid ({listing}). Fix these rows, or set data.bad=skip"
             )
         log.warning("%s: skipped %s as invalid: %s", file, count, listing)
 
@@ -225,8 +226,8 @@ def _table_of(name: str) -> Path:
     for table in filter(Path.is_file, tables):
         return table
     raise UserError(
-        f"{name}: table of captions not found in this folder; expected metadata.csv, .tsv, .jsonl "
-        "or .parquet"
+        f"{name}: table of captions not found in the folder; expected metadata.csv, .tsv, "
+        ".jsonl or .parquet"
     )
 
 

@@ -255,7 +255,9 @@ def page(name: str) -> np.ndarray:
             left = int(number[3]) + SIDE * k
             region = pixels[top : top + SIDE, left : left + SIDE]
             if i >= len(images):
-                raise UserError(f"{name}: digit {i} not found, must be below {len(images):,}")
+                raise UserError(
+                    f"{name}: no digit image has the number {i}; it must be below {len(images):,}"
+                )
             if region.shape != (SIDE, SIDE):
                 raise UserError(f"{name}: a digit lies outside of the image")
             region[:] = np.minimum(region, images[i])  # overlapping digits stay visible

@@ -139,7 +139,8 @@ class Everyday:
             while len(lines) < size:
                 if next(tries, None) is None:
                     raise UserError(
-                        f"data.{part}={size}: not enough distinct meanings; lower data.train"
+                        f"data.{part}={size}: not enough different sentences can be generated; "
+                        "lower data.train"
                     )
                 meaning = rng.choice(kinds)(rng)
                 if meaning.only_trained and part != "train":

@@ -153,7 +153,9 @@ def _corpora(content: Any) -> dict[str, list[str]]:
     datasets = node.get("datasets")
     stages = node.get("stages")
     if not (datasets and isinstance(datasets, dict) and stages and isinstance(stages, list)):
-        raise UserError("needs the keys `datasets` (name: file) and `stages` (a list of names)")
+        raise UserError(
+            "the mixture needs the keys `datasets` (name: file) and `stages` (a list of names)"
+        )
     stages = list(map(str, stages))
     if len(set(stages)) < len(stages):
         raise UserError("stages: contains a duplicate name; each stage must appear once")
@@ -193,8 +195,8 @@ def _stages(content: Mapping[str, Any], files: Mapping[str, Any]) -> list[Stage]
     for stage in stages[:-1]:
         if stage.passes is None:
             raise UserError(
-                f"stage {stage.name}: never ends (until {stage.until} inf); only the last stage "
-                "may have inf"
+                f"stage {stage.name}: never ends (until {stage.until} inf); only the last "
+                "stage may end with `inf`"
             )
     return stages
 
@@ -203,7 +205,9 @@ def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
     """Parses a stage from lines such as `clean 0.8` and a last line such as `until clean 2`."""
     is_list = isinstance(lines, list) and all(isinstance(line, str) for line in lines)
     if not is_list or len(lines) < 2:
-        raise UserError("needs lines such as `clean 0.8`, and a last line such as `until clean 2`")
+        raise UserError(
+            "a stage needs lines such as `clean 0.8`, and a last line such as `until clean 2`"
+        )
     *shares, last = lines
     # The weights are exact fractions, without rounding errors.
     weights = dict(_weight(line, files) for line in shares)
@@ -214,7 +218,9 @@ def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
             f"last line `{last}`: expected a form such as `until clean 2` or `until clean inf`"
         )
     if not weights.get(end[1]):
-        raise UserError(f"`{last}`: never reached, since the stage does not read {end[1]}")
+        raise UserError(
+            f"`{last}`: the stage never ends, because it does not read the corpus {end[1]}"
+        )
     return Stage(
         name=name,
         weights={corpus: weight / total for corpus, weight in weights.items() if weight},
@@ -232,9 +238,9 @@ def _weight(line: str, files: Mapping[str, Any]) -> tuple[str, Fraction]:
     try:
         weight = Fraction(number)
     except (ValueError, ZeroDivisionError):
-        raise UserError(f"`{line}`: weight {number!r} is not a number") from None
+        raise UserError(f"`{line}`: the weight {number!r} of the corpus is not a number") from None
     if weight < 0:
-        raise UserError(f"`{line}`: the weight must be at least 0")
+        raise UserError(f"`{line}`: the weight of a corpus must be at least 0")
     return corpus, weight
 
 

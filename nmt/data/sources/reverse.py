@@ -36,8 +36,8 @@ class Reverse:
         # With fewer sequences, drawing distinct ones would take too long.
         if distinct < 2 * (train + validation + test):
             raise ValueError(
-                "data.max_length: too few distinct sequences for data.train, data.validation and "
-                "data.test; raise data.max_length"
+                "data.max_length: not enough different lines can be generated for data.train, "
+                "data.validation and data.test; raise data.max_length"
             )
         self.sizes = {"train": train, "validation": validation, "test": test}
         self.symbols = symbols

@@ -74,7 +74,9 @@ class Table:
         self.columns: PairColumns | LabelColumns
         if source is not None:
             if separator is not None:
-                raise ValueError("data.separator: has no effect without data.label; leave it out")
+                raise ValueError(
+                    "data.separator: has no effect without data.label; leave data.separator out"
+                )
             self.columns = PairColumns(
                 sources=as_list(source),
                 target=str(target),
@@ -84,8 +86,8 @@ class Table:
         else:
             if factors or alignment or len(self.parts.validation) > 1:
                 raise ValueError(
-                    "data: several validation parts, data.factors and data.alignment are not "
-                    "supported by nmt.classify; leave them out"
+                    "data: nmt.classify does not support several validation sets, "
+                    "data.factors and data.alignment; leave these keys out"
                 )
             labels = as_list(label) if isinstance(label, list) else str(label)
             self.columns = LabelColumns(str(text), labels, separator)
@@ -201,7 +203,7 @@ class TableFiles(Table):
             )
         if quotes and "quotes" not in parameters:
             raise ValueError(
-                f"data.quotes=true: supported by tsv only, not by {format}; leave it out"
+                f"data.quotes=true: supported by tsv only, not by {format}; leave data.quotes out"
             )
         options = {"header": header, "quotes": quotes}
         options = {name: value for name, value in options.items() if name in parameters}

@@ -137,12 +137,14 @@ def check_score(score: Score, query_size: int, memory_size: int) -> None:
             scores = score(query if score.query_layer is None else score.query_layer(query), keys)
     except RuntimeError as error:
         name = type(score).__name__
-        raise ValueError(f"attention={name}: fails on a tiny example: {error}") from error
+        raise ValueError(
+            f"attention={name}: a test of the score function with a tiny example failed: {error}"
+        ) from error
     shape = [2, 3, 4 * score.heads]
     if list(scores.shape) != shape:
         raise ValueError(
-            f"attention={type(score).__name__}: forward returned the shape {list(scores.shape)}, "
-            f"expected [sentences, queries, positions × heads], here {shape}"
+            f"attention={type(score).__name__}: `forward` returned scores of shape "
+            f"{list(scores.shape)}, expected [sentences, queries, positions × heads] = {shape}"
         )
 
 
@@ -420,7 +422,8 @@ def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
     """
     if type(window) not in (Window, type(None)) or not isinstance(normalizer, Softmax | None):
         raise ValueError(
-            "attention=none uses no window or normalizer; set window=global and normalizer=softmax"
+            "attention=none cannot be combined with a window or normalizer; set window=global "
+            "and normalizer=softmax"
         )
 
 

@@ -48,19 +48,24 @@ class Encoder(nn.Module):
         problem = None
         if cls.reads_pictures and not run.pictures:
             problem = (
-                "reads images, but this data has none; choose data=captions or data=digits, "
-                "or encoder=bidirectional"
+                "the encoder reads images, but this data has none; choose data=captions or "
+                "data=digits, or encoder=bidirectional"
             )
         elif run.pictures and not cls.reads_pictures:
             choices = BOTH if run.sources else "grid or convolution"
-            problem = f"reads only text, but this data has images; choose encoder={choices}"
+            problem = (
+                f"the encoder reads only text, but the data has images; choose encoder={choices}"
+            )
         elif run.pictures and cls.reads_words and not run.sources:
             problem = (
-                "reads text and images, but the data has no text; set data.source, or choose "
-                "encoder=grid or convolution"
+                "the encoder reads text and images, but the data has no source text; set "
+                "data.source, or choose encoder=grid or convolution"
             )
         elif run.pictures and run.sources and not cls.reads_words:
-            problem = f"reads only images; leave data.source out, or choose encoder={BOTH}"
+            problem = (
+                "the encoder reads only images, but the data also has source text; leave "
+                f"data.source out, or choose encoder={BOTH}"
+            )
         if problem:
             yield ConfigError("encoder", problem)
 

@@ -51,8 +51,8 @@ class Convolution(Grid):
     ) -> None:
         if not widths or halvings > len(widths):
             raise ValueError(
-                f"encoder.halvings={halvings} is more than the {len(widths)} layers of "
-                f"encoder.widths: set encoder.halvings={len(widths)} or less"
+                f"encoder.halvings={halvings} must be at most {len(widths)}, the number of "
+                "layers in encoder.widths"
             )
         super().__init__(
             embedding_size=embedding_size,

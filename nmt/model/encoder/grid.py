@@ -61,8 +61,8 @@ class Grid(Encoder):
         super().__init__()
         if positions == "sinusoidal" and hidden_size % 4:
             raise ValueError(
-                f"encoder.hidden_size={hidden_size} must be a multiple of 4 for sinusoidal "
-                "positions; or set encoder.positions=learnt"
+                f"encoder.hidden_size={hidden_size} must be a multiple of 4 with "
+                "encoder.positions=sinusoidal; or set encoder.positions=learnt"
             )
         self.memory_size = hidden_size
         self.positions = positions
@@ -132,8 +132,9 @@ class Grid(Encoder):
             return torch.cat(parts, -1)  # [rows, columns, M]
         if max(rows, columns) > LEARNT_POSITIONS:
             raise ValueError(
-                f"encoder.positions=learnt supports {LEARNT_POSITIONS} x {LEARNT_POSITIONS} "
-                f"positions, but an image has {rows} x {columns}: use sinusoidal"
+                f"encoder.positions=learnt supports at most {LEARNT_POSITIONS} x "
+                f"{LEARNT_POSITIONS} image positions, but an image has {rows} x {columns}: set "
+                "encoder.positions=sinusoidal"
             )
         return self.rows.weight[:rows].unsqueeze(1) + self.columns.weight[:columns]
 

@@ -289,7 +289,8 @@ def linear_cross_entropy(
     """
     if agreement and generated is not None:
         raise ValueError(
-            "agreement cannot be combined with copying: it compares vocabulary distributions only"
+            "agreement cannot be combined with copying, because it compares distributions "
+            "over the vocabulary"
         )
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype

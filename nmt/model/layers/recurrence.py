@@ -272,7 +272,9 @@ class Recurrent(nn.Module):
             a = self.input_norm(linear(self, "input", x, self.weight_block("ih")))  # [B, T, G·Q]
             outputs, state = _run(self.loop(mask=mask), a.transpose(0, 1), state or self._zeros(x))
             return outputs.transpose(0, 1), state
-        assert lengths is not None, "two directions need the lengths"
+        assert lengths is not None, (
+            "a recurrent layer with two directions needs the sentence lengths"
+        )
         return self._forward_both(x, lengths, mask)
 
     def _forward_both(
@@ -300,7 +302,9 @@ class Recurrent(nn.Module):
     def _forward_onnx(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, CellState]:
         """Runs each direction as one ONNX operator, for sequences of any length. Returns the
         outputs and the last state h, without the c of an LSTM."""
-        assert self.torch_function is not None, "ONNX export supports only cells of PyTorch"
+        assert self.torch_function is not None, (
+            "ONNX export supports only the recurrent cells of PyTorch (GRU, LSTM)"
+        )
         if lengths is None:
             lengths = x.new_full((x.size(0),), x.size(1), dtype=torch.int64)
         order = reversal(lengths, x.size(1))  # [B, T]

@@ -73,7 +73,10 @@ def library() -> ctypes.CDLL | None:
         return ctypes.CDLL(str(_compiled(os.environ.get("CXX", "c++"))))
     except (subprocess.SubprocessError, OSError) as error:
         reason = (getattr(error, "stderr", None) or str(error)).partition("\n")[0]
-        log.warning("C++ extension: not compiled (%s); training is slower", reason)
+        log.warning(
+            "C++ extension: cannot be compiled (%s); training is slower without the extension",
+            reason,
+        )
         return None
 
 
@@ -89,7 +92,8 @@ def _compiled(compiler: str) -> Path:
     path = cache_folder() / "native" / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
     if not path.exists():
         log.info(
-            "compiling the C++ extension (once, takes a few seconds; %s=0 disables it)", SWITCH
+            "compiling the C++ extension, once, in a few seconds (%s=0 disables the extension)",
+            SWITCH,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = f"{path}.{os.getpid()}"

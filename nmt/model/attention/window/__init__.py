@@ -55,8 +55,8 @@ class Window(nn.Module):
         if cls.positional and run.sources + run.pictures > 1:
             yield ConfigError(
                 "window",
-                "restricts the positions of a single source text, but the data has several "
-                "sources or images; use window=global or hard",
+                "this window restricts the positions of a single source text, but the data "
+                "has several sources or images; use window=global or hard",
                 cls.__module__.rpartition(".")[2],
             )
 

@@ -58,7 +58,9 @@ class Monotonic(Window):
         state: WindowState,
         normalizer: Normalizer,
     ) -> tuple[Float[Tensor, "N T S"], WindowState]:
-        assert scores.size(1) == 1, "a window with `recurs` is called once per decoder step"
+        assert scores.size(1) == 1, (
+            "a window whose attribute `recurs` is true accepts one decoder step per call"
+        )
         energies = scores.squeeze(1) + self.offset  # [N, S]
         is_last = F.one_hot(source_lengths(scores).squeeze(1) - 1, scores.size(2)).bool()  # [N, S]
         [previous] = state
