@@ -50,7 +50,8 @@ class Filters:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns `max_ratio` and why it has no effect, if the source is only an image."""
+        """Returns the key `max_ratio`, with the reason why it has no effect, if the source is only
+        an image."""
         return {} if run.sources else {"filters.max_ratio": "an image has no length in tokens"}
 
     def text(self, pairs: Pairs) -> Pairs:

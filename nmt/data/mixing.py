@@ -60,7 +60,7 @@ class Mixing:
 
     @property
     def size(self) -> int:
-        """Number of pairs per epoch."""
+        """Number of sentence pairs per epoch of a mixture."""
         return sum(map(len, self.rows.values()))
 
     def length(self, stage: Stage) -> float:

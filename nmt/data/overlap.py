@@ -18,7 +18,8 @@ MOST_PAIRS = 4_000_000
 Comparing a million pairs takes about one second.
 """
 SERIOUS = 0.01
-"""Share of training pairs in a validation or test set from which the log entry is a warning."""
+"""Fraction of the pairs of a validation or test set that are also training pairs, from which the
+log has a warning."""
 
 
 def held_out_in_training(splits: Splits) -> dict[str, int]:

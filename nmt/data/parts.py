@@ -32,9 +32,9 @@ Row = TypeVar("Row")
 class PartNames:
     """Parts named by the keys data.train, data.validation, data.test and data.split.
 
-    train: training part
-    validation: validation parts; the first one selects the best checkpoint
-    test: test part; None without a test set
+    train: training set
+    validation: validation sets; the first one selects the best checkpoint
+    test: test set; None for no test
     share: fraction of `train` split off for validation, and again for the test; 0 if these parts
         are named
 

@@ -36,7 +36,7 @@ from nmt.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 VERSION = 1
-"""Version of the on-disk format; part of the cache key."""
+"""Version of the on-disk format of stores; part of the cache key."""
 AUTO = 200_000_000
 """Size of training files in bytes above which store=auto uses the disk."""
 

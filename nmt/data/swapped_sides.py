@@ -28,9 +28,10 @@ HELD_OUT_SHARE = 0.5
 TYPICAL_WORDS = 100
 """Maximum number of typical words of each side that a checkpoint contains."""
 LEAST_ODDS = 20.0
-"""Minimum odds of a word between its side and the other side, from which it is typical."""
+"""Minimum odds that a word belongs to one side (source or target), from which the word is typical
+of this side."""
 LEAST_COUNT = 3
-"""Minimum number of sampled lines with a typical word."""
+"""Minimum number of sampled lines in which a typical word must occur."""
 INPUT_SAMPLE = 300
 """Maximum number of input lines of a translation that are checked."""
 LEAST_MATCHES = 5
@@ -72,7 +73,7 @@ class SideCounts:
         return sum(map(math.log, odds))
 
     def exchanged(self, pairs: Pairs, rows: Iterable[int]) -> list[int]:
-        """Returns those rows of sentence pairs whose source and target seem to be exchanged."""
+        """Returns the indices of the sentence pairs whose source and target seem to be exchanged."""
         return [
             row
             for row in rows
@@ -97,7 +98,7 @@ def _distinct(line: str) -> set[str]:
 
 
 def _typical(counts: Counter[str], other_counts: Counter[str]) -> list[str]:
-    """Returns the typical words of one side, the most frequent word first."""
+    """Returns the typical words of one side (source or target), the most frequent word first."""
     frequent = sorted(counts, key=lambda word: (-counts[word], word))
     typical = [
         word

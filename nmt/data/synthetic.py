@@ -18,7 +18,7 @@ class Synthetic:
     model: run folder of the translation model, or several for an ensemble; None with backward
         trains a model first
     search: sample, greedy or beam
-    width: beam width in hypotheses, for beam only
+    width: beam width in hypotheses, used with search=beam only
     keep: fraction of the translations to keep, best log-probability per word first
     tag: string prepended to back-translated sources; None for none
     real: passes over the real pairs per pass over the synthetic pairs; 0 uses only synthetic pairs

@@ -51,7 +51,8 @@ class Copying(nn.Module):
 
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with source token ids
-        layout: beam slot of each row in a search; None if all sentences have equally many rows
+        layout: beam slot of each search row; None if every sentence has the same number of search
+            rows
         """
         assert output.weights is not None
         assert memory.source_words is not None
@@ -71,7 +72,8 @@ class Copying(nn.Module):
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with source token ids
         words: target token ids whose copy probability is computed
-        layout: beam slot of each row in a search; None if all sentences have equally many rows
+        layout: beam slot of each search row; None if every sentence has the same number of search
+            rows
         """
         source, weights = self.pointed(output, memory, layout)  # [B, S], [B, n, S]
         # [B, n, S]
@@ -93,7 +95,8 @@ class Copying(nn.Module):
         logits: logits of the target vocabulary
         output: output of the decoder, with readout features and attention weights
         memory: prepared encoder memory, with source token ids
-        layout: beam slot of each row in a search; None if all sentences have equally many rows
+        layout: beam slot of each search row; None if every sentence has the same number of search
+            rows
         """
         ids, weights = self.pointed(output, memory, layout)  # [B, S], [B, n, S]
         weights = weights.to(logits.dtype)

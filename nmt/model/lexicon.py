@@ -99,12 +99,13 @@ class Lexicon(nn.Module):
     def bias(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None
     ) -> tuple[Int[Tensor, "N T C"], Float[Tensor, "N T C"]]:
-        """Returns the candidates of each row and step, and the bias of their logits,
+        """Returns the candidates of each search row and decoder step, and the bias of their logits,
         log(p_lex,t / ε + 1). The bias of all other tokens is 0.
 
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with the candidates of the lexicon
-        layout: beam slot of each row in a search; None if all sentences have equally many rows
+        layout: beam slot of each search row; None if every sentence has the same number of search
+            rows
         """
         assert memory.source_words is not None
         candidates = memory.source_words.candidates  # [B, C]
@@ -123,7 +124,7 @@ def candidate_probabilities(
 
     output: output of the decoder, with attention weights
     memory: prepared encoder memory, with the candidates of the lexicon
-    layout: beam slot of each row in a search; None if all sentences have equally many rows
+    layout: beam slot of each search row; None if every sentence has the same number of search rows
     """
     assert output.weights is not None
     assert memory.source_words is not None

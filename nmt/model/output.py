@@ -64,7 +64,8 @@ class OutputLayer:
 
         output: output of the decoder, with readout and attention weights
         memory: prepared encoder memory of the sentences
-        layout: beam slot of each row in a search; None if all sentences have equally many rows
+        layout: beam slot of each search row; None if every sentence has the same number of search
+            rows
         """
         if self.lexical is None or output.weights is None:
             return output.readout
@@ -88,7 +89,8 @@ class OutputLayer:
 
         output: decoder output from `Seq2Seq.decode`, with the layer's input as `readout`
         memory: prepared encoder memory of the sentences
-        layout: beam slot of each row in a search; None if all sentences have equally many rows
+        layout: beam slot of each search row; None if every sentence has the same number of search
+            rows
         """
         logits = self.logits(output.readout)  # [N, T, V]
         if self.lexicon is not None:
@@ -138,7 +140,8 @@ class OutputLayer:
         agreement: weight of the divergence between rows 2i and 2i + 1, two passes over one sentence
             (fused_cross_entropy.py); 0 if every row is a separate sentence
 
-        Returns the smoothed and the plain loss, summed, in nats. Only the former has a gradient.
+        Returns the smoothed and the plain loss, summed, in nats. Only the smoothed loss has a
+        gradient.
         """
         is_counted = targets != PAD  # [N, T]
         if weights is not None:

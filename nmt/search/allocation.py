@@ -41,7 +41,7 @@ def allocate(requests: Sequence[Request], beam: BeamState, log_probs: Tensor) ->
 
     requests: one request per sentence
     beam: state with the unfinished hypotheses
-    log_probs: log-probabilities of all next tokens for each row [n, V]
+    log_probs: log-probabilities of all next tokens for each search row [n, V]
     """
     extension = most_probable(beam, log_probs)
     values, tokens = top_k(log_probs, min(beam.width + 1, log_probs.size(1)))  # [n, k]

@@ -52,7 +52,7 @@ class Extension:
 
 
 class HostExtension:
-    """An `Extension` as NumPy arrays on the CPU, on which the search does its bookkeeping.
+    """Copy of an `Extension` as NumPy arrays on the CPU, from which the search selects hypotheses.
 
     ended: True for beam slots whose hypothesis is finished
     open_totals: log-probability of the unfinished hypothesis in each beam slot; -inf for all other
@@ -76,7 +76,7 @@ class BeamState:
     limits: maximum number of output tokens of each sentence, EOS not counted
     totals: log-probability of the hypothesis in each beam slot; -inf for an empty slot
     slots: index of each row's slot among all b·W beam slots, in ascending order
-    prefixes: tokens of each row so far, BOS first
+    prefixes: tokens of each search row so far, BOS first
     coverage: total attention of each row to each source position; None if the score has no coverage
         penalty
     """
@@ -171,7 +171,8 @@ class BeamState:
     def extended(self, values: Float[Tensor, "n k"], tokens: Int[Tensor, "n k"]) -> Extension:
         """Returns the W most probable extensions of each sentence.
 
-        values, tokens: log-probabilities and ids of the k most probable next tokens of each row
+        values, tokens: log-probabilities and ids of the k most probable next tokens of each search
+            row
         """
         sentences, width = self.totals.shape
         candidates = self.totals.reshape(-1, 1)[self.slots] + values  # [n, k]

@@ -21,7 +21,7 @@ class Written:
     """Decoder state of a constrained step.
 
     inner: state of the step without constraints
-    words: tokens of each row so far, BOS first
+    words: tokens of each search row so far, BOS first
     """
 
     inner: SearchState

@@ -67,7 +67,8 @@ class MBR:
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
-        """Returns all candidates of each sentence. `rerank` later chooses the best candidates."""
+        """Returns all candidate translations of each sentence, from which `rerank` chooses the
+        best."""
         return self.search(step, state, requests)
 
     def rerank(

@@ -29,8 +29,8 @@ class RankingStep(Protocol):
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
     ) -> RankedPrediction:
-        """Returns the `count` most probable next tokens of each row. All other arguments are those
-        of `Step.__call__`."""
+        """Returns the `count` most probable next tokens of each search row. All other arguments are
+        those of `Step.__call__`."""
         ...
 
 
@@ -54,8 +54,8 @@ class SearchingStep(Protocol):
 def ranked(
     step: Step, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
 ) -> RankedPrediction:
-    """Returns the `count` most probable next tokens of each row. Calls `RankingStep.ranked` if the
-    step implements this method."""
+    """Returns the `count` most probable next tokens of each search row. Calls `RankingStep.ranked`
+    if the step implements this method."""
     if isinstance(step, RankingStep):
         return step.ranked(tokens, state, layout, count)
     return best_tokens(step(tokens, state, layout), count)

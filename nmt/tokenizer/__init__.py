@@ -32,8 +32,8 @@ Shared = Callable[[str, Callable[[], bytes]], bytes]
 MEASURED = 10_000
 """Number of lines sampled to estimate the mean line length."""
 LONGEST = 10_000
-"""Maximum characters per training line; SentencePiece's training time is quadratic in the
-length."""
+"""Maximum number of characters per training line of a tokenizer; SentencePiece's training time is
+quadratic in the length."""
 
 
 class SentencePiece:
@@ -90,7 +90,8 @@ class SentencePiece:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns `split_digits` and why it has no effect, if every character is a token."""
+        """Returns the key `split_digits`, with the reason why it has no effect, if every character
+        is a token."""
         if run.value("tokenizer.split_digits") and run.value("tokenizer.model") == "char":
             return {
                 "tokenizer.split_digits": "with tokenizer=char, every character is already a token"
@@ -230,7 +231,8 @@ class SentencePieceFile:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns `sizes.vocabulary` and why it has no effect: the files define the vocabulary."""
+        """Returns the key `sizes.vocabulary`, with the reason why it has no effect: the files
+        define the vocabulary."""
         return {"sizes.vocabulary": "the file tokenizer.model determines the vocabulary"}
 
     def train(

@@ -121,7 +121,7 @@ class Columns:
 
     @property
     def number(self) -> int:
-        """Number of columns."""
+        """Number of columns of a source line."""
         return self.sources + len(self.factors) + self.picture
 
     @property

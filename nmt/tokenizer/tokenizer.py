@@ -115,7 +115,8 @@ class Tokenizer:
         """Encodes source lines as token ids.
 
         lines: source lines; a single string raises TypeError
-        seed: seed of the random segmentation, used if `sampling` > 0; None disables sampling
+        seed: seed of the random segmentation, used if `sampling` is above 0; None for no random
+            segmentation
 
         Raises UserError if a line does not have the columns that the model expects.
         """
@@ -159,7 +160,8 @@ class Tokenizer:
         """Encodes target lines as token ids.
 
         lines: target lines; a single string raises TypeError
-        seed: seed of the random segmentation, used if `sampling` > 0; None disables sampling
+        seed: seed of the random segmentation, used if `sampling` is above 0; None for no random
+            segmentation
         """
         return self._encode(self._target, lines, seed)
 

@@ -136,7 +136,8 @@ class Captions:
         return f"{row.text}\t{row.picture}" if self.source else row.picture
 
     def _rows(self, part: str) -> list[Captioned]:
-        """Returns the valid rows of a part. Raises UserError if no row is valid."""
+        """Returns the valid rows of a training, validation or test set. Raises UserError if no row
+        is valid."""
         name, slice_ = parse_part(part)
         file = _table_of(name)
         format = next((format for format in FORMATS if f".{format}" in file.suffixes), None)
@@ -219,7 +220,8 @@ class Captions:
 
 
 def _table_of(name: str) -> Path:
-    """Returns the table file of a part. Raises UserError if the table is not found."""
+    """Returns the table file of a training, validation or test set. Raises UserError if the table
+    is not found."""
     if not Path(name).is_dir():
         return find_file(name)
     tables = [Path(name, f"metadata.{format}") for format in FORMATS]

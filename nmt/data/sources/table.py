@@ -33,10 +33,10 @@ Column = str | int
 class Table:
     """Base class of data sources with named columns, for translation or classification.
 
-    train: training part, as NAME or NAME@START:STOP
-    validation: validation parts; the first one selects the best checkpoint
-    test: test part; None without a test set
-    split: fraction of the training part for validation, and again for the test
+    train: training set, as NAME or NAME@START:STOP
+    validation: validation sets; the first one selects the best checkpoint
+    test: test set; None for no test
+    split: fraction of the training set for validation, and again for the test
     source, target: columns to translate, or languages in a `translation` column
     factors: columns with one value per source word
     alignment: column with word alignments of each training pair
@@ -93,7 +93,7 @@ class Table:
             self.columns = LabelColumns(str(text), labels, separator)
 
     def rows(self, part: str, columns: Sequence[str]) -> Stream[Rows]:
-        """Returns the rows of a part.
+        """Returns the rows of a training, validation or test set.
 
         part: name of the part
         columns: columns to read; the rows may lack all other columns
@@ -155,7 +155,7 @@ class Table:
 
 
 class TableFiles(Table):
-    """Data source with one table file per part.
+    """Data source with one table file for each of the training, validation and test set.
 
     format: csv, tsv, jsonl, parquet, tmx or archive
     header: whether csv and tsv files start with column names; otherwise columns are named 1, 2, 3 …

@@ -21,9 +21,9 @@ class TextFiles:
 
     train: prefix, {prefix}@START:STOP for some of the lines, or a list of files (sources, factors,
         target, alignment)
-    validation: one or more validation parts; the first one selects the best checkpoint
-    test: test part; None without a test set
-    split: fraction of the training part for validation, and again for the test, instead of named
+    validation: one or more validation sets; the first one selects the best checkpoint
+    test: test set; None for no test
+    split: fraction of the training set for validation, and again for the test, instead of named
         parts
     source: source suffixes, one or more
     target: target suffix
@@ -82,7 +82,7 @@ class TextFiles:
         return self.stream(self.parts.train, aligned=False)
 
     def stream(self, part: str, aligned: bool) -> Stream[Pairs]:
-        """Returns the sentence pairs of a part.
+        """Returns the sentence pairs of a training, validation or test set.
 
         part: path prefix, optionally with a slice, or the name of listed files
         aligned: whether word alignments are read

@@ -40,10 +40,10 @@ from nmt.model.native.native_functions import Form, NativeMemory
 
 AttentionState = tuple[tuple[Tensor, ...], ...]
 """State of the attention between decoder steps: (score state, window state), two tuples of tensors
-whose first dimension is the row.
+whose first dimension is the search row.
 
-The score state contains the total weights of earlier steps [N, S]. It is empty if the score does
-not depend on earlier weights.
+The score state contains the total weights of earlier steps [N, S]. The score state is empty if the
+score does not depend on earlier weights.
 """
 
 
@@ -214,7 +214,7 @@ class Attention(nn.Module):
         """Returns the attention state before the first decoder step.
 
         memory: prepared encoder memory of the sentences
-        rows: N, number of rows; a multiple of the number of sentences
+        rows: N, number of search rows (hypotheses); a multiple of the number of sentences
         """
         window_state = self.window.initial_state(memory.encoded, rows)
         if not self.score.recurs:
@@ -286,7 +286,8 @@ class Attention(nn.Module):
         query: projected queries
         memory: prepared encoder memory of the sentences
         state: attention state before the first step
-        layout: beam slot of each row in a search; None if all sentences have equally many rows
+        layout: beam slot of each search row; None if every sentence has the same number of search
+            rows
         """
         if not self.recurs or query.size(1) == 1:
             return self._attend(query, memory, state, layout)
@@ -332,7 +333,8 @@ class Attention(nn.Module):
         query: projected queries
         memory: prepared encoder memory of the sentences
         state: attention state before the first step
-        layout: beam slot of each row in a search; None if all sentences have equally many rows
+        layout: beam slot of each search row; None if every sentence has the same number of search
+            rows
         """
         native = self.native_memory(memory, memory.values, layout)
         if native is not None:
@@ -430,12 +432,12 @@ def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
 def average(
     weights: Float[Tensor, "N T HS"], memory: Prepared, layout: Layout | None = None
 ) -> Float[Tensor, "N T M"]:
-    """Returns the contexts, i.e. the weighted sums of the memory values, for each row and decoder
-    step.
+    """Returns the contexts, i.e. the weighted sums of the memory values, for each search row and
+    decoder step.
 
     weights: attention weights, computed by `Attention.attend`
     memory: prepared encoder memory of the sentences
-    layout: beam slot of each row in a search; None if all sentences have equally many rows
+    layout: beam slot of each search row; None if every sentence has the same number of search rows
     """
     return sums(weights, memory.values, memory, layout)
 
@@ -446,13 +448,13 @@ def sums(
     memory: Prepared,
     layout: Layout | None = None,
 ) -> Float[Tensor, "N T X"]:
-    """Returns the attention-weighted sums of vectors over the source positions, for each row and
-    decoder step.
+    """Returns the attention-weighted sums of vectors over the source positions, for each search row
+    and decoder step.
 
     weights: attention weights, computed by `Attention.attend`
     values: one vector per source position, with all heads concatenated
     memory: prepared encoder memory of the sentences
-    layout: beam slot of each row in a search; None if all sentences have equally many rows
+    layout: beam slot of each search row; None if every sentence has the same number of search rows
     """
     if weights.size(1) == 1 and memory.heads == 1 and native(weights):
         sentences = sentences_of_rows(len(weights), memory, layout)  # [N], sentence of each row

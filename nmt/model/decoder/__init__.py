@@ -222,7 +222,8 @@ class Decoder(nn.Module):
         embedded: embeddings of the input tokens, which precede the tokens to predict
         state: decoder state before the first step
         memory: prepared encoder memory of the sentences
-        layout: beam slot of each row in a search; None if all sentences have equally many rows
+        layout: beam slot of each search row; None if every sentence has the same number of search
+            rows
         """
         raise NotImplementedError
 

@@ -31,11 +31,11 @@ class Attended(NamedTuple):
 
 
 class AttentionStep:
-    """Attention at one decoder step, with the decoder state of each row as the query.
+    """Attention at one decoder step, with the decoder state of each search row as the query.
 
     attention: attention module
     memory: prepared encoder memory, with projected values
-    layout: beam slot of each row in a search; None if all sentences have equally many rows
+    layout: beam slot of each search row; None if every sentence has the same number of search rows
     """
 
     def __init__(self, attention: Attention, memory: Prepared, layout: Layout | None) -> None:
@@ -49,7 +49,7 @@ class AttentionStep:
     def __call__(
         self, h: Float[Tensor, "N Q"], products: Sequence[Tensor], state: AttentionState
     ) -> Attended:
-        """Returns the attention weights and the projected context of each row.
+        """Returns the attention weights and the projected context of each search row.
 
         h: decoder states
         products: h multiplied by each weight block in `Attention.query_blocks`

@@ -111,9 +111,9 @@ class Recurrent(nn.Module):
     """
 
     gates: ClassVar[int]
-    """Number of gates of the cell, G."""
+    """Number G of gates of the recurrent cell."""
     state_parts: ClassVar[int] = 1
-    """Number of tensors in the state: 1 for a GRU, 2 for an LSTM."""
+    """Number of tensors in the state of the recurrent cell: 1 for a GRU, 2 for an LSTM."""
     normalized: ClassVar[bool] = False
     """Whether the input gates and state gates are normalised."""
     torch_layer: ClassVar[type[nn.GRU] | type[nn.LSTM] | None] = None

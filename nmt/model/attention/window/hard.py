@@ -131,5 +131,5 @@ class Hard(Window):
 
 
 def drawn(weights: Float[Tensor, "N T S"]) -> Int[Tensor, "N T"]:
-    """Samples a position for each row and decoder step from the attention weights."""
+    """Samples a position for each search row and decoder step from the attention weights."""
     return torch.multinomial(weights.flatten(0, 1).float(), 1).view(weights.shape[:2])
