@@ -70,7 +70,7 @@ def test_damaged_weights_and_foreign_files_are_named(small_run, tmp_path):
     saved = ckpt.read(small_run / ckpt.BEST)
     fewer = {name: t for name, t in saved.tensors.items() if "decoder" not in name}
     ckpt.write(tmp_path / "fewer.safetensors", saved.meta, fewer)
-    with pytest.raises(UserError, match="do not match the config"):
+    with pytest.raises(UserError, match="do not match the configuration"):
         nmt.load(tmp_path / "fewer.safetensors")
 
 

@@ -389,7 +389,7 @@ def test_several_sources_from_training_to_answers(corpus, tmp_path):
     swapped = run(
         "train", *few, "data.source=[fr,en]", f"init={folder}", f"run_dir={tmp_path}/swapped"
     )
-    assert b"columns fr, en are used as the model's columns en, fr" in swapped.stderr
+    assert b"columns fr, en are used as the columns en, fr of the model" in swapped.stderr
     alone = trained(tmp_path / "alone", *text(corpus))
     both = f"input={tmp_path}/input", f"attention_map={tmp_path}/both.json"
     failed(
@@ -521,7 +521,7 @@ def test_links_that_lead_nowhere_name_their_line(corpus, tmp_path):
     made = text(tmp_path, "data.alignment=links", "objective.guided_alignment=1.0")
     failed(
         run("train", *made, f"run_dir={tmp_path}/r"),
-        "train.links, line 7: link 3-1 is out of range",
+        "train.links, line 7: alignment link 3-1 is out of range",
     )
 
 

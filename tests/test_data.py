@@ -109,7 +109,7 @@ def test_parts_of_one_file_keep_their_lines(tmp_path):
     assert sum(map(len, more)) == 3000
     assert all(small <= large for small, large in zip(few, more, strict=True))
     assert [len(part) for part in more] == pytest.approx([2400, 300, 300], rel=0.15)
-    with pytest.raises(UserError, match="no rows in the validation part"):
+    with pytest.raises(UserError, match="the validation set is empty"):
         parts(rows[:1])
     for wrong in ({}, {"split": 0.1, "validation": "x"}, {"split": 0.1, "test": "x"}):
         with pytest.raises(ValueError, match=r"data\.validation, data\.split"):
@@ -572,7 +572,7 @@ def test_an_archive_of_aligned_files_is_read(tmp_path, ending):
         build.make(compose(*typed[:-1], "data.target=fr"), "data").load()
     pack({**files, "Other.en": "x\n", "Other.de": "y\n"})
     with pytest.raises(
-        UserError, match=r"several: Books.de-en, Other. Unpack the archive and use data=text"
+        UserError, match=r"several texts: Books.de-en, Other. Unpack the archive and use data=text"
     ):
         build.make(compose(*typed), "data").load()
     pack({**files, "Books.de-en.de": "y\n"})

@@ -121,7 +121,7 @@ def test_columns_that_are_not_asked_for_may_be_empty_repeated_or_absent(tmp_path
     rows = '{"note": "x", "en": "a", "de": "b"}\n{"en": "c", "de": "d"}\n'
     assert both(table("jsonl", written(tmp_path / "t.jsonl", rows))) == [("a", "b"), ("c", "d")]
     gap = '{"en": "a", "de": "b"}\n{"en": "c"}\n'
-    with pytest.raises(UserError, match="line 2: key de not found"):
+    with pytest.raises(UserError, match="line 2: JSON key de not found"):
         table("jsonl", written(tmp_path / "u.jsonl", gap))
 
 
@@ -176,7 +176,7 @@ NESTED = {"translation": {"en": "a", "de": "b"}}
         ({"translation": [{"en": "c", "de": "d"}]}, "row 2: column 'translation' contains"),
         ({"translation": {"en": "c", "de": None}}, "row 2: column 'de' contains None, not text"),
         ({"translation": "c"}, "row 2: column 'translation' contains 'c'"),
-        ({}, "line 2: key translation not found"),
+        ({}, "line 2: JSON key translation not found"),
     ],
 )
 @pytest.mark.parametrize("store", ["memory", "disk"])

@@ -218,7 +218,7 @@ FAULTS = {
     "  - clean 0.8": ("  - claen 0.8", "`claen 0.8`: corpus 'claen' not found"),
     "  - until clean 2   # two passes": (
         "  - until dirty 2",
-        "never reached, since the stage does not read dirty",
+        "the stage never ends, because it does not read the corpus dirty",
     ),
     "until medium 1": ("until medium inf", r"stage mid: never ends \(until medium inf\)"),
     "- UpperCase: 0.05": ("- Upper: 0.05", "modifier Upper: not found"),

@@ -81,7 +81,7 @@ class Rows:
             ),
             (
                 self.names and all(name.startswith('"') for name in self.names),
-                ". If a spreadsheet added the quotation marks, set data.quotes=true",
+                ". If a spreadsheet wrote the table, set data.quotes=true",
             ),
         )
         hint = next((text for applies, text in clues if applies), "")

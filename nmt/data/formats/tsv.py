@@ -47,7 +47,7 @@ def _warn(file: Path, num_quoted: int, num_cells: int) -> None:
     """Logs a warning about quoted cells, once per file."""
     log.warning(
         "%s: %s of %s cells are in quotation marks, which are read as text. If a spreadsheet "
-        "added the quotation marks, set data.quotes=true",
+        "wrote the table, set data.quotes=true",
         file,
         f"{num_quoted:,}",
         f"{num_cells:,}",
