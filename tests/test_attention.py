@@ -95,7 +95,10 @@ class Halved(Score):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (Transposed, r"attention=Transposed: `forward` returned scores of shape \[2, 4, 3\].*\[2, 3, 4\]"),
+        (
+            Transposed,
+            r"attention=Transposed: `forward` returned scores of shape \[2, 4, 3\].*\[2, 3, 4\]",
+        ),
         (Halved, "attention=Halved: a test of the score function with a tiny example failed"),
     ],
 )

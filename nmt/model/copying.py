@@ -51,8 +51,7 @@ class Copying(nn.Module):
 
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with source token ids
-        layout: beam slot of each search row; None if every sentence has the same number of search
-            rows
+        layout: beam slot of each search row; None if all sentences have equally many rows
         """
         assert output.weights is not None
         assert memory.source_words is not None
@@ -72,8 +71,7 @@ class Copying(nn.Module):
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with source token ids
         words: target token ids whose copy probability is computed
-        layout: beam slot of each search row; None if every sentence has the same number of search
-            rows
+        layout: beam slot of each search row; None if all sentences have equally many rows
         """
         source, weights = self.pointed(output, memory, layout)  # [B, S], [B, n, S]
         # [B, n, S]
@@ -95,8 +93,7 @@ class Copying(nn.Module):
         logits: logits of the target vocabulary
         output: output of the decoder, with readout features and attention weights
         memory: prepared encoder memory, with source token ids
-        layout: beam slot of each search row; None if every sentence has the same number of search
-            rows
+        layout: beam slot of each search row; None if all sentences have equally many rows
         """
         ids, weights = self.pointed(output, memory, layout)  # [B, S], [B, n, S]
         weights = weights.to(logits.dtype)

@@ -104,8 +104,7 @@ class Lexicon(nn.Module):
 
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with the candidates of the lexicon
-        layout: beam slot of each search row; None if every sentence has the same number of search
-            rows
+        layout: beam slot of each search row; None if all sentences have equally many rows
         """
         assert memory.source_words is not None
         candidates = memory.source_words.candidates  # [B, C]
@@ -124,7 +123,7 @@ def candidate_probabilities(
 
     output: output of the decoder, with attention weights
     memory: prepared encoder memory, with the candidates of the lexicon
-    layout: beam slot of each search row; None if every sentence has the same number of search rows
+    layout: beam slot of each search row; None if all sentences have equally many rows
     """
     assert output.weights is not None
     assert memory.source_words is not None

@@ -64,8 +64,7 @@ class OutputLayer:
 
         output: output of the decoder, with readout and attention weights
         memory: prepared encoder memory of the sentences
-        layout: beam slot of each search row; None if every sentence has the same number of search
-            rows
+        layout: beam slot of each search row; None if all sentences have equally many rows
         """
         if self.lexical is None or output.weights is None:
             return output.readout
@@ -89,8 +88,7 @@ class OutputLayer:
 
         output: decoder output from `Seq2Seq.decode`, with the layer's input as `readout`
         memory: prepared encoder memory of the sentences
-        layout: beam slot of each search row; None if every sentence has the same number of search
-            rows
+        layout: beam slot of each search row; None if all sentences have equally many rows
         """
         logits = self.logits(output.readout)  # [N, T, V]
         if self.lexicon is not None:

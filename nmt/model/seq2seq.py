@@ -239,8 +239,7 @@ class Seq2Seq(Network):
         inputs: input token of each decoder step; BOS is the first input of a sentence
         state: decoder state before the first step
         memory: prepared encoder memory of the sentences
-        layout: beam slot of each search row; None if every sentence has the same number of search
-            rows
+        layout: beam slot of each search row; None if all sentences have equally many rows
 
         Returns the decoder output: input features of the output layer, attention weights, and the
         state after the last step.

@@ -286,8 +286,7 @@ class Attention(nn.Module):
         query: projected queries
         memory: prepared encoder memory of the sentences
         state: attention state before the first step
-        layout: beam slot of each search row; None if every sentence has the same number of search
-            rows
+        layout: beam slot of each search row; None if all sentences have equally many rows
         """
         if not self.recurs or query.size(1) == 1:
             return self._attend(query, memory, state, layout)
@@ -333,8 +332,7 @@ class Attention(nn.Module):
         query: projected queries
         memory: prepared encoder memory of the sentences
         state: attention state before the first step
-        layout: beam slot of each search row; None if every sentence has the same number of search
-            rows
+        layout: beam slot of each search row; None if all sentences have equally many rows
         """
         native = self.native_memory(memory, memory.values, layout)
         if native is not None:
@@ -437,7 +435,7 @@ def average(
 
     weights: attention weights, computed by `Attention.attend`
     memory: prepared encoder memory of the sentences
-    layout: beam slot of each search row; None if every sentence has the same number of search rows
+    layout: beam slot of each search row; None if all sentences have equally many rows
     """
     return sums(weights, memory.values, memory, layout)
 
@@ -454,7 +452,7 @@ def sums(
     weights: attention weights, computed by `Attention.attend`
     values: one vector per source position, with all heads concatenated
     memory: prepared encoder memory of the sentences
-    layout: beam slot of each search row; None if every sentence has the same number of search rows
+    layout: beam slot of each search row; None if all sentences have equally many rows
     """
     if weights.size(1) == 1 and memory.heads == 1 and native(weights):
         sentences = sentences_of_rows(len(weights), memory, layout)  # [N], sentence of each row

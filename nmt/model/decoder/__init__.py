@@ -222,8 +222,7 @@ class Decoder(nn.Module):
         embedded: embeddings of the input tokens, which precede the tokens to predict
         state: decoder state before the first step
         memory: prepared encoder memory of the sentences
-        layout: beam slot of each search row; None if every sentence has the same number of search
-            rows
+        layout: beam slot of each search row; None if all sentences have equally many rows
         """
         raise NotImplementedError
 

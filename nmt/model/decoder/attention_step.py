@@ -35,7 +35,7 @@ class AttentionStep:
 
     attention: attention module
     memory: prepared encoder memory, with projected values
-    layout: beam slot of each search row; None if every sentence has the same number of search rows
+    layout: beam slot of each search row; None if all sentences have equally many rows
     """
 
     def __init__(self, attention: Attention, memory: Prepared, layout: Layout | None) -> None:
