@@ -138,8 +138,7 @@ class OutputLayer:
         agreement: weight of the divergence between rows 2i and 2i + 1, two passes over one sentence
             (fused_cross_entropy.py); 0 if every row is a separate sentence
 
-        Returns the smoothed and the plain loss, summed, in nats. Only the smoothed loss has a
-        gradient.
+        Returns the smoothed loss, which has a gradient, and the plain loss, summed, in nats.
         """
         is_counted = targets != PAD  # [N, T]
         if weights is not None:

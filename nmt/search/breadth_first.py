@@ -332,9 +332,7 @@ def breadth_first_search(
     if not requests:
         return []
     if penalty.coverage and step.mask is None:
-        raise ValueError(
-            "search.coverage needs a model with attention; set search.coverage=0 for this model"
-        )
+        raise ValueError("search.coverage needs a model with attention: set search.coverage=0")
     beam = BeamState.start(requests, width, starts, step.device)
     finished = FinishedHypotheses(len(requests), n_best, penalty)
     if len(starts) > 1:
