@@ -294,7 +294,7 @@ def test_an_export_refuses_a_lexicon(form, run_folder, tmp_path):
         (["model.lexicon=auto", "model.lexicon_use=mixture", "model.copy=true"], "cannot be combined with model.copy"),
         (["model.lexicon=auto", "model.lexicon_use=mixture", "objective=r_drop", "model.dropout=0.1"], "objective=r_drop"),
         (["model.lexicon=auto", "attention=none", "decoder=fixed"], "this decoder has no attention"),
-        (["model.lexicon=auto", "model.lexicon_use=mixture", "model.lexicon_epsilon=0.1"], "an effect only with model.lexicon_use=bias"),
+        (["model.lexicon=auto", "model.lexicon_use=mixture", "model.lexicon_epsilon=0.1"], "needs model.lexicon_use=bias"),
     ],
 )  # fmt: skip
 def test_impossible_settings_are_refused(overrides, message):

@@ -576,7 +576,7 @@ def test_features_of_other_sizes_are_reported_before_anything_is_trained(tmp_pat
     names = {"train": str(tmp_path / "t.csv"), "validation": str(tmp_path / "t.csv@:2")}
     with pytest.raises(
         UserError,
-        match=r"2 of 4 rows.*f.npz#d: features of shape \[3\].*f.npz#c: 7 channels, but most images have 6",
+        match=r"2 of 4 rows.*f.npz#d: features of shape \[3\].*f.npz#c: has 7 channels, but most images have 6",
     ):
         Captions(**names).load()
     assert len(Captions(**names, bad="skip").load().train) == 2

@@ -73,7 +73,7 @@ def read_features(name: str, channels: int) -> np.ndarray:
     features = features_of(name)
     if features.shape[2] != channels:
         raise UserError(
-            f"{name}: the image has {features.shape[2]:,} channels, but the encoder expects "
+            f"{name}: has {features.shape[2]:,} channels, but the encoder expects "
             f"{channels:,}; set encoder.channels={features.shape[2]}"
         )
     return features

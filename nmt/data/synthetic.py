@@ -80,11 +80,8 @@ class Synthetic:
         search = run.value("synthetic.search")
         if search != "beam":
             reasons["synthetic.width"] = (
-                "this key has an effect only with synthetic.search=beam, but "
-                f"synthetic.search={search}"
+                f"needs synthetic.search=beam, got synthetic.search={search}"
             )
         if run.value("synthetic.direction") == "forward":
-            reasons["synthetic.tag"] = (
-                "this key has an effect only with synthetic.direction=backward"
-            )
+            reasons["synthetic.tag"] = "needs synthetic.direction=backward"
         return reasons

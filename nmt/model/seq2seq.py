@@ -170,8 +170,7 @@ class Seq2Seq(Network):
         reasons = {}
         if not run.value("model.dropout") and not run.value("model.readout_dropout"):
             reasons["model.variational_dropout"] = (
-                "dropout is 0, so this key has no effect; set model.dropout or "
-                "model.readout_dropout"
+                "dropout is 0; set model.dropout or model.readout_dropout"
             )
         if not run.value("data.factors"):
             reasons["model.factor_size"] = "the source has no factors; set data.factors"
@@ -179,9 +178,7 @@ class Seq2Seq(Network):
             why = "the network has no lexicon; set model.lexicon=auto"
             reasons |= dict.fromkeys(("model.lexicon_use", "model.lexicon_epsilon"), why)
         elif run.value("model.lexicon_use") != "bias":
-            reasons["model.lexicon_epsilon"] = (
-                "this key has an effect only with model.lexicon_use=bias"
-            )
+            reasons["model.lexicon_epsilon"] = "needs model.lexicon_use=bias"
         return reasons
 
     def encode(

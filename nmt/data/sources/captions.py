@@ -192,8 +192,7 @@ class Captions:
         counts = Counter(row.info.channels for row in readable if row.info.channels)
         usual = max(counts, key=counts.__getitem__, default=None)
         faults += [
-            f"{row.picture}: the image has {row.info.channels:,} channels, but most images "
-            f"have {usual:,}"
+            f"{row.picture}: has {row.info.channels:,} channels, but most images have {usual:,}"
             for row in readable
             if row.info.channels not in (None, usual)
         ]

@@ -94,10 +94,10 @@ def idle_layers(run: RunView, group: str) -> dict[str, str]:
     reasons = {}
     if single:
         for key in ("dropout", "residual"):
-            reasons[f"{group}.{key}"] = f"this key needs several layers; set {group}.num_layers"
+            reasons[f"{group}.{key}"] = f"needs several layers; set {group}.num_layers"
     if single or not run.value(f"{group}.dropout"):
         reasons[f"{group}.variational_dropout"] = (
-            f"this key needs dropout and several layers; set {group}.dropout and {group}.num_layers"
+            f"needs dropout and several layers; set {group}.dropout and {group}.num_layers"
         )
     if not run.value(f"{group}.recurrent_dropout"):
         reasons[f"{group}.recurrent_dropout_of"] = (

@@ -76,7 +76,7 @@ class Hard(Window):
         if run.value("window.estimator") == "reinforce":
             return {}
         keys = [f"window.{key}" for key in REINFORCE_KEYS]
-        return dict.fromkeys(keys, "this key has an effect only with window.estimator=reinforce")
+        return dict.fromkeys(keys, "has an effect only with window.estimator=reinforce")
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
         """Returns the state of the estimator `reinforce` in training; an empty tuple otherwise.
