@@ -20,6 +20,7 @@ import argparse
 import collections
 import contextlib
 import datetime
+import faulthandler
 import functools
 import importlib
 import itertools
@@ -150,6 +151,7 @@ def started(action: Callable[[], Any], gigabytes: float = 0) -> tuple[int, int]:
         status, text = "done", ""
         try:
             os.setsid()
+            faulthandler.register(signal.SIGUSR1, write)
             if gigabytes:
                 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
                 resource.setrlimit(resource.RLIMIT_AS, (used + int(gigabytes * 2**30),) * 2)
@@ -175,12 +177,15 @@ def ended(child: int, read: int, seconds: float) -> tuple[str, str]:
         result, _ = os.waitpid(child, os.WNOHANG)
         time.sleep(0 if result else 0.002)
     if result == 0:
+        os.kill(child, signal.SIGUSR1)  # writes the stacks of all threads to the pipe
+        time.sleep(1)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        os.close(read)
-        return "hang", f"after {seconds} s"
     with os.fdopen(read, "rb") as pipe:
-        status, _, text = pipe.read().decode("utf-8", "replace").partition("\n")
+        text = pipe.read().decode("utf-8", "replace")
+    if result == 0:
+        return "hang", f"after {seconds} s\n{text}"
+    status, _, text = text.partition("\n")
     return (status or "killed"), text
 
 
@@ -589,7 +594,7 @@ def ranked(actions: list[Callable[[], Any]]) -> list[tuple[str, str]]:
         return actions[number]()
 
     children = [started(functools.partial(as_rank, number)) for number in range(len(actions))]
-    return [ended(*child, seconds=120) for child in children]
+    return [ended(*child, seconds=300) for child in children]
 
 
 def job_actions(base: Path, run: Path) -> dict[str, Callable[[Path], Any]]:
@@ -633,7 +638,7 @@ def jobs(
     for module in (file_alignment, input_lines, scoring, shared_output):
         module.CHUNK = 3  # type: ignore[attr-defined]
     ranks.ROLL_CALL_SECONDS = 0.3
-    ranks.MEETING_TIMEOUT = datetime.timedelta(seconds=20)  # torchrun would end the other rank
+    ranks.MEETING_TIMEOUT = datetime.timedelta(seconds=10)  # torchrun would end the other rank
     result: collections.Counter[str] = collections.Counter()
     write_texts(base)
     run = base / "model"

@@ -1,6 +1,7 @@
 """Measures the cost of large texts and of several processes.
 
-    python scripts/scale.py CORPUS.en CORPUS.de [--pairs 1000000] [--folder DIR] [--only ranks] [--model RUN]
+    python scripts/scale.py CORPUS.en CORPUS.de [--pairs 1000000] [--folder DIR] [--only ranks]
+    python scripts/scale.py --only lines [--lines 2000000] [--folder DIR] [--ways one two killed …]
 
 From the sentences of a real corpus it makes many pairs of about 25 words a side (two of them in a row, and a number, so that
 lines differ), then measures
@@ -8,22 +9,28 @@ lines differ), then measures
     the store       seconds, pairs/s, the share of SentencePiece's own speed, the most memory of a process
     beginning       seconds from the command to the first update, when the store exists
     two ranks       target tokens per second, against one process with two threads, alternating
-    lines           seconds to translate the first file with --model: one process with two threads, and two ranks with one
-                    thread each, alternating; and the speed of reading, hashing and joining the lines
+    lines           seconds to translate short lines with a small model in several ways, and whether the outputs are the
+                    same bytes; the speed of reading, hashing and joining the lines
 
-Results are in README.md beside this file.
+The ways are one process with two threads and two ranks with one thread each, which alternate, and two ranks with a
+SIGKILL in each quarter. Further ways are two Ray tasks, Ray Data with two actors, and an array of two jobs by submitit.
+
+Results are in results/scale.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import hashlib
 import itertools
 import json
 import os
+import platform
 import random
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -242,42 +249,161 @@ def ranks(text: Path, folder: Path, repeats: int = 3) -> None:
         )
 
 
-def lines(file: Path, model: str, folder: Path, repeats: int) -> None:
-    """Seconds to translate a file with one process and with two ranks, and lines per second of each part of the work."""
-    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    variants = {"one": ([sys.executable], 2), "two": (two, 1)}
-    few = folder / "few.txt"
+def write_lines(folder: Path, count: int) -> Path:
+    """A file of lines with one to three letters."""
+    file = folder / f"lines-{count}.txt"
+    generator = random.Random(1)
+    with open(file, "w", encoding="utf-8") as opened:
+        for _ in range(count):
+            letters = generator.choices("abcdefgh", k=generator.randint(1, 3))
+            opened.write(" ".join(letters) + "\n")
+    return file
+
+
+def train_model(folder: Path) -> str:
+    """Trains a small model on the task reverse, unless it exists; returns its run folder."""
+    run = folder / "model"
+    if not (run / "results.json").exists():
+        sizes = [f"sizes.{name}=32" for name in ("encoder", "decoder", "readout")]
+        words = ["experiment=reverse", "data.train=2000", "trainer.max_epochs=2", "device=cpu"]
+        command = ["-m", "nmt.train", *words, *sizes, "model.embedding_size=32", f"run_dir={run}"]
+        subprocess.run([sys.executable, *command], check=True, stderr=subprocess.DEVNULL)
+    return str(run)
+
+
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+RAY_DATA = """
+import sys
+from nmt.pipeline.ray_data import translate_dataset
+translate_dataset(*sys.argv[1:], actors=2, search="greedy", device="cpu")
+"""
+RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+
+
+WAYS = ["one", "two", "killed", "ray", "ray_data", "submitit"]
+
+
+class Ways:
+    """Ways to translate a file with two cores. Each method writes its output to `output`.
+
+    model, source: run folder and input
+    """
+
+    def __init__(self, model: str, source: Path) -> None:
+        self.words = [f"model={model}", f"input={source}", "search=greedy", "device=cpu"]
+        self.model, self.source = model, source
+
+    def start(self, arguments: list[str], threads: int) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, **RAY, "OMP_NUM_THREADS": str(threads)}
+        return subprocess.Popen(
+            [sys.executable, *arguments], env=environment, stderr=subprocess.DEVNULL
+        )
+
+    def run(self, arguments: list[str], threads: int) -> None:
+        if self.start(arguments, threads).wait():
+            raise SystemExit(f"failed: {' '.join(arguments)}")
+
+    def translate(self, output: Path | str, threads: int) -> list[str]:
+        return ["-m", "nmt.translate", *self.words, f"output={output}", f"threads={threads}"]
+
+    def one(self, output: Path) -> None:
+        """One process with two threads."""
+        self.run(self.translate(output, 2), 2)
+
+    def two(self, output: Path) -> None:
+        """Two ranks with one thread each."""
+        self.run([*TORCHRUN, *self.translate(output, 1)], 1)
+
+    def killed(self, output: Path) -> None:
+        """Two ranks, of which one is killed in each quarter; the same command again after each kill."""
+        command = [*TORCHRUN, *self.translate(output, 1)]
+        parts = Path(f"{output}.parts")
+        for quarter in range(4):
+            job = self.start(command, 1)
+            while not (parts / "manifest.json").exists():
+                time.sleep(0.1)
+            size = json.loads((parts / "manifest.json").read_text())["lines per part"]
+            with open(self.source, "rb") as opened:
+                count = sum(1 for _ in opened) / int(size)
+            while len(list(parts.glob("part-?????"))) < (quarter + 0.5) / 4 * count:
+                if job.poll() is not None:
+                    raise SystemExit("the job has ended before the kill")
+                time.sleep(0.1)
+            for rank in psutil.Process(job.pid).children():
+                if rank.environ().get("RANK") == str(quarter % 2):
+                    rank.send_signal(signal.SIGKILL)
+            print(f"  quarter {quarter + 1}: rank {quarter % 2} killed, exit status {job.wait()}")
+        self.run(command, 1)
+
+    def ray(self, output: Path) -> None:
+        """Two Ray tasks."""
+        self.run([*self.translate(output, 1), "launcher=ray", "jobs=2"], 1)
+
+    def ray_data(self, output: Path) -> None:
+        """Two Ray actors, by Ray Data."""
+        import pyarrow.parquet
+
+        folder = output.with_suffix(".parquet")
+        self.run(["-c", RAY_DATA, self.model, str(self.source), str(folder)], 1)
+        with open(output, "w", encoding="utf-8") as opened:
+            for file in sorted(folder.glob("*.parquet")):
+                column = pyarrow.parquet.read_table(file, columns=["translation"])[0]
+                opened.writelines(f"{text}\n" for text in column.to_pylist())
+
+    def submitit(self, output: Path) -> None:
+        """An array of two jobs without a connection, by submitit on this machine."""
+        import submitit
+
+        folder = output.with_suffix(".array")
+        executor = submitit.AutoExecutor(folder=f"{folder}.log", cluster="local")
+        executor.update_parameters(timeout_min=60)
+        command = [sys.executable, *self.translate(f"{folder}/", 1)]
+        array = submitit.helpers.CommandFunction(command, verbose=False)
+        for job in executor.map_array(array, ["job=1/2", "job=2/2"]):
+            job.result()
+        with open(output, "wb") as opened:
+            for part in sorted(folder.glob("part-?????")):
+                opened.write(part.read_bytes())
+
+
+def lines(count: int, names: list[str], folder: Path, repeats: int) -> None:
+    """Seconds to translate a file in several ways, whether their outputs are the same bytes, and lines per second of
+    each part of the work."""
+    folder = folder / "lines"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    model, file, few = train_model(folder.parent), write_lines(folder, count), folder / "few.txt"
     with open(file, "rb") as opened:
         few.write_bytes(b"".join(itertools.islice(opened, 100)))
-    seconds: dict[str, list[float]] = {}
-    for _ in range(repeats):
-        for (name, (prefix, threads)), source in itertools.product(variants.items(), (few, file)):
-            words = [f"model={model}", f"input={source}", f"output={folder}/{name}-{source.name}"]
-            translate = ["-m", "nmt.translate", *words, "search=greedy", "device=cpu"]
-            began = time.monotonic()
-            subprocess.run(
-                [*prefix, *translate, f"threads={threads}"],
-                env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-                check=True,
-                stderr=subprocess.DEVNULL,
+    seconds: dict[tuple[str, str], list[float]] = {}
+    digests: dict[str, str] = {}
+    print(f"{count:,} lines, {platform.processor() or platform.machine()}, load {os.getloadavg()}")
+    for turn in range(repeats):
+        for name in names if turn == 0 else [name for name in names if name in ("one", "two")]:
+            for source in (few, file) if name in ("one", "two") else (file,):
+                output = folder / f"{name}-{source.stem}-{turn}"
+                began = time.monotonic()
+                getattr(Ways(model, source), name)(output)
+                seconds.setdefault((name, source.stem), []).append(time.monotonic() - began)
+            with open(output, "rb") as opened:
+                digests[f"{name}, {turn}"] = hashlib.file_digest(opened, "sha256").hexdigest()
+            taken = seconds[name, file.stem][-1]
+            print(
+                f"{name}: {taken:.1f} s, {count / taken:,.0f} lines/s, {digests[f'{name}, {turn}']}"
             )
-            key = f"{name}, {source.name}"
-            seconds.setdefault(key, []).append(time.monotonic() - began)
-            print(f"{key}: {seconds[key][-1]:.1f} s", flush=True)
+    print(f"the same bytes: {len(set(digests.values())) == 1}")
     best = {key: min(times) for key, times in seconds.items()}
-    work = {name: best[f"{name}, {file.name}"] - best[f"{name}, few.txt"] for name in variants}
-    written = [(folder / f"{name}-{file.name}").read_bytes() for name in variants]
-    print(f"identical: {written[0] == written[1]}")
-    print(
-        f"two ranks are {work['one'] / work['two']:.2f} times as fast, without the start of Python"
-    )
+    if {"one", "two"} <= {*names}:
+        work = {name: best[name, file.stem] - best[name, few.stem] for name in ("one", "two")}
+        print(f"seconds: {seconds}")
+        print(f"two ranks: {best['one', file.stem] / best['two', file.stem]:.2f} times as fast")
+        print(f"two ranks, without the start: {work['one'] / work['two']:.2f} times as fast")
     text = find_input(str(file))
     parts = {
         "reading": lambda: sum(1 for _ in text.lines()),
         "hashing": text.digest,
-        "joining": lambda: shutil.copyfile(folder / f"one-{file.name}", folder / "joined"),
+        "joining": lambda: shutil.copyfile(output, folder / "joined"),
     }
-    count = sum(1 for _ in text.lines())
     for name, action in parts.items():
         began = time.monotonic()
         action()
@@ -288,16 +414,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("corpus", nargs=2, type=Path)
+    parser.add_argument("corpus", nargs="*", type=Path, help="two files; not needed for lines")
     parser.add_argument("--pairs", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, default=Path("runs/scale"))
     parser.add_argument("--only", choices=("text", "store", "ranks", "lines"))
     parser.add_argument("--repeats", type=int, default=2, help="runs of each command, for lines")
-    parser.add_argument("--model", help="run folder of the model that translates, for lines")
+    parser.add_argument("--lines", type=int, default=2_000_000, help="number of lines")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="for lines")
     chosen = parser.parse_args()
     chosen.folder.mkdir(parents=True, exist_ok=True)
     if chosen.only == "lines":
-        return lines(chosen.corpus[0], chosen.model, chosen.folder, chosen.repeats)
+        return lines(chosen.lines, chosen.ways, chosen.folder, chosen.repeats)
     text = write_pairs(chosen.corpus, chosen.folder, chosen.pairs)
     if chosen.only in (None, "store"):
         store(text, chosen.folder, chosen.pairs)

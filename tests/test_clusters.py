@@ -30,8 +30,9 @@ def ray():
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.setenv("RAY_raylet_start_wait_time_s", "120")
+        patch.setenv("RAY_worker_niceness", "0")  # as start_ray
         ray = package("ray")
-        ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
         yield ray
         ray.shutdown()
 

@@ -586,7 +586,7 @@ def test_a_full_disk_and_a_closed_stdout_are_messages(run_dir):
     full = subprocess.run(
         f"{' '.join(command)} > /dev/full", shell=True, input=b"a\n", capture_output=True
     )
-    assert full.returncode == 1
+    assert full.returncode == 74
     assert b"No space left" in full.stderr
     closed = subprocess.run(
         f"{' '.join(command)} >&-", shell=True, input=b"a\n", capture_output=True

@@ -56,7 +56,7 @@ def test_lines_and_their_fields(small_run, tmp_path, monkeypatch):
 @pytest.mark.parametrize("change", ["serach=greedy", "model=none", "precision=float99"])
 def test_errors(small_run, change):
     result = run("translate", f"model={small_run}", "log=json", change)
-    assert result.returncode == 1
+    assert result.returncode in (1, 2)
     assert records(result)[-1]["level"] == "ERROR"
 
 

@@ -90,7 +90,7 @@ def test_commands_take_a_model_of_a_plugin_with_permission_only(trained_example,
         (tmp_path / name).write_text("a b\n")
     for command, typed in commands.items():
         refused = run(command, *typed, cwd=tmp_path)
-        assert refused.returncode == 1
+        assert refused.returncode in (1, 2)
         assert "plugins=mynmt" in refused.stderr.decode()
         assert "mynmt" not in sys.modules
     for command, typed in commands.items():

@@ -1,5 +1,6 @@
 """Several processes train as one: the same losses, the same weights, one voice; and a death ends all, or is undone."""
 
+import datetime
 import json
 import os
 import signal
@@ -17,7 +18,9 @@ import pytest
 import torch
 from commands import ROOT
 from commands import run as command
+from torch.distributed import TCPStore
 
+from nmt.foundation import ranks as nmt_ranks
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import ALONE, Ranks, note_folder, noted_folder
 from nmt.storage import checkpoint as ckpt
@@ -124,6 +127,58 @@ def test_messages_between_ranks(found):
     assert "same configuration, but rank 1 differs from rank 0: " in found["disagreement"]
     assert not found["kept group"], "its threads may not survive the end of Python"
     assert found["kept threads"] == [], "one may wait for the lock of the thread that joins it"
+
+
+@pytest.mark.parametrize("has_arrived", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
+def test_a_rank_that_ends_before_all_are_connected(small_run, tmp_path, monkeypatch, has_arrived):
+    """Rank 0 ends with a message, long before the time limit of a collective operation."""
+    minute = datetime.timedelta(minutes=1)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=minute)
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    world |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "PYTHONPATH": PATH}
+
+    words = [
+        f"model={small_run}",
+        f"input={ROOT}/README.md",
+        f"output={tmp_path}/out",
+        "device=cpu",
+    ]
+
+    def started(rank, file):
+        variables = {**os.environ, **world, "RANK": rank, "LOCAL_RANK": rank}
+        translate = [sys.executable, "-m", "nmt.translate", *words]
+        return forked.popen(translate, stdout=file, stderr=subprocess.STDOUT, env=variables)
+
+    with open(tmp_path / "printed", "wb") as file:
+        if has_arrived:
+            keys = store.num_keys()
+            lost = started("1", file)
+            while store.num_keys() == keys:  # until the rank has published its address
+                time.sleep(0.05)
+            lost.send_signal(signal.SIGKILL)
+            lost.wait(10)
+        monkeypatch.setattr(nmt_ranks, "MEETING_TIMEOUT", datetime.timedelta(seconds=1))
+        monkeypatch.setattr(nmt_ranks, "ROLL_CALL_SECONDS", 0.1)
+        assert started("0", file).wait(100) == 1
+    printed = (tmp_path / "printed").read_text()
+    assert printed.count("rank 1 of 2 has ended") == 1, printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.exhaustive
+def test_a_rank_may_be_late_after_all_are_connected(small_run, tmp_path, monkeypatch):
+    original = Ranks.agree
+
+    def late(self, *arguments):
+        time.sleep(8 * self.number)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(nmt_ranks, "MEETING_TIMEOUT", datetime.timedelta(seconds=5))
+    monkeypatch.setattr(Ranks, "agree", late)
+    (tmp_path / "in").write_text("a b\n")
+    words = [f"model={small_run}", f"input={tmp_path}/in", f"output={tmp_path}/out", "device=cpu"]
+    statuses, printed = forks("nmt.translate", *words)
+    assert statuses == [0, 0], printed
 
 
 def test_one_rank_needs_no_others():

@@ -1,13 +1,15 @@
 """Several processes translate as one: the same bytes after any kill, and one message for work that they cannot share."""
 
+import errno
 import itertools
 import json
 import os
 import random
 import signal
+import subprocess
 
 import pytest
-from commands import failed, run
+from commands import failed, run, small_disk
 from test_ranks import forks
 
 from nmt.foundation.errors import UserError
@@ -152,17 +154,75 @@ def test_a_part_of_unknown_origin(small_run, text, tmp_path):
     assert printed.count("Run the same command") == 0
 
 
-def test_ranks_with_another_input(small_run, text, tmp_path):
+@pytest.mark.parametrize("key", ["input", "model"])
+def test_ranks_with_other_work(small_run, text, tmp_path, key):
     other = tmp_path / "other.txt"
     other.write_text(text.read_text().replace("a", "b"))
-    statuses, printed = forks(
-        "nmt.translate",
-        *work(small_run, text, tmp_path / "two"),
-        second=work(small_run, other, tmp_path / "two"),
+    files = {"model": small_run / "best.safetensors", "input": text}
+    others = files | {key: {"model": small_run / "last.safetensors", "input": other}[key]}
+    first, second = (
+        work(used["model"], used["input"], tmp_path / "two") for used in (files, others)
     )
+    statuses, printed = forks("nmt.translate", *first, second=second)
     assert statuses == [1, 1]
-    assert printed.count("rank 1 differs from rank 0 (input: ") == 1, printed
+    assert printed.count(f"rank 1 differs from rank 0 ({key}: ") == 1, printed
     assert not (tmp_path / "two.parts").exists()
+
+
+def test_parts_of_another_run(small_run, text, tmp_path):
+    """Parts of an unfinished output of another input stay as they are."""
+    folder = tmp_path / "two.parts"
+    folder.mkdir()
+    manifest = json.dumps({"input": "another", "lines per part": "4"})
+    (folder / "manifest.json").write_text(manifest)
+    (folder / "part-00000").write_text("b a\n")
+    statuses, printed = forks("nmt.translate", *work(small_run, text, tmp_path / "two"))
+    assert statuses == [1, 1]
+    assert printed.count("two.parts: contains parts of other work (") == 1, printed
+    assert (folder / "part-00000").read_text() == "b a\n"
+    assert (folder / "manifest.json").read_text() == manifest
+    assert {file.name for file in tmp_path.iterdir()} == {"in.txt", "two.parts"}
+
+
+def test_exit_statuses(small_run, text, tmp_path, monkeypatch):
+    """Schedulers distinguish the errors by the statuses in conf/README.md."""
+    words = work(small_run, text, f"{tmp_path}/parts/")
+    assert run("translate", *words, "serach=greedy").returncode == 2
+    assert run("translate", *words, f"input={tmp_path}/none").returncode == 1
+    (tmp_path / "parts").mkdir()
+    with Lock(tmp_path / "parts" / ".lock", "another command"):
+        assert run("translate", *words).returncode == 75
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert run("translate", *words).returncode == 74
+    assert run("translate", *words).returncode == 0
+
+
+@pytest.mark.exhaustive
+def test_a_full_file_system(small_run, text, tmp_path):
+    """Two ranks fill a small file system: one message, complete parts only, and more space ends the work."""
+    run("translate", *work(small_run, text, tmp_path / "one"))
+    expected = (tmp_path / "one").read_text().splitlines(keepends=True)
+    with small_disk(tmp_path / "disk", "24k") as disk:
+        words = work(small_run, text, disk / "two")
+        statuses, printed = forks("nmt.translate", *words)
+        assert statuses in ([74, 1], [1, 1]), printed
+        assert printed.count("No space left on device") == 1, printed
+        parts = sorted((disk / "two.parts").glob("part-*"))
+        assert 0 < len(parts) < 11
+        for part in parts:
+            number = int(part.name.removeprefix("part-"))
+            assert part.read_text() == "".join(expected[4 * number : 4 * number + 4])
+        assert not (disk / "two").exists()
+        subprocess.run(["mount", "-o", "remount,size=1m", str(disk)], check=True)
+        statuses, printed = forks("nmt.translate", *words)
+        assert statuses == [0, 0], printed
+        assert (disk / "two").read_text() == "".join(expected)
+        assert [file.name for file in disk.iterdir()] == ["two"]
 
 
 def test_a_full_disk_on_one_rank(small_run, text, tmp_path, monkeypatch):

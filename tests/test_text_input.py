@@ -10,8 +10,9 @@ import fsspec
 import pyarrow
 import pyarrow.parquet
 import pytest
-from commands import failed, run
+from commands import failed, run, small_disk
 
+from nmt.data import lines
 from nmt.foundation.errors import UserError
 from nmt.inference import input_lines, shared_output
 from nmt.inference.text_input import find_input
@@ -124,17 +125,33 @@ def test_commands_read_them(small_run, store, tmp_path, monkeypatch):
 
 
 def test_streams_that_never_end(small_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(input_lines, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(lines, "LONGEST_LINE", 1000)
     monkeypatch.setattr(input_lines, "READ_BYTES", 400)
     output = tmp_path / "out"
     result = run("translate", f"model={small_run}", f"output={output}", *GREEDY, stdin="a" * 2000)
     failed(result, "input=stdin: a line has more than 1,000 bytes, must be text with newlines")
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UserError, match=r"^/dev/zero: a line has more than 1,000 bytes"):
+        find_input("/dev/zero")
     os.mkfifo(tmp_path / "pipe")
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match="several processes cannot share a pipe"):
         find_input(str(tmp_path / "pipe"))
+
+
+@pytest.mark.exhaustive
+def test_a_pipe_that_fills_the_disk(small_run, tmp_path, monkeypatch):
+    """Lines without end: one message, no output, and the copy of the pipe is removed."""
+    with small_disk(tmp_path / "disk", "2m") as disk:
+        command = [sys.executable, "-m", "nmt.translate", f"model={small_run}", "device=cpu"]
+        pipe = f"yes | {' '.join(command)} input=/dev/stdin output={disk}/out"
+        result = subprocess.run(
+            pipe, shell=True, env={**os.environ, "TMPDIR": str(disk)}, capture_output=True
+        )
+        assert result.returncode == 74
+        failed(result, f"/dev/stdin, copied to {disk}/nmt-", "No space left on device")
+        assert list(disk.iterdir()) == []
 
 
 def test_files_need_no_fsspec():

@@ -21,6 +21,8 @@ class ConfigErrors(UserError):
     faults: the errors
     """
 
+    exit_status = 2
+
     def __init__(self, faults: Sequence[ConfigError]) -> None:
         lines = "\n".join(f"  - {fault}" for fault in faults)
         super().__init__(f"invalid configuration:\n{lines}")

@@ -12,7 +12,6 @@ import io
 import itertools
 import lzma
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -25,6 +24,9 @@ BOM = codecs.BOM_UTF8
 Item = TypeVar("Item")
 CHUNK = 8192
 """Number of lines, rows or pairs read at a time."""
+LONGEST_LINE = 1 << 24
+"""Maximum number of bytes of a line of stdin or of a pipe, far above any sentence; an endless line
+is an error before it fills the memory or a disk."""
 SHOWN_FILES = 8
 """Maximum number of similar file names listed in a message."""
 LONE_SURROGATE = "half of a surrogate pair (\\ud800 to \\udfff alone), which is invalid Unicode"
@@ -105,10 +107,24 @@ def check_no_pointer(file: Path) -> None:
 @functools.cache
 def _pipe_contents(path: str) -> Path:
     """Copies the output of a pipe, such as <(zcat FILE), to a temporary file deleted at exit."""
-    with tempfile.NamedTemporaryFile(prefix="nmt-", delete=False) as file, open(path, "rb") as pipe:
+    with tempfile.NamedTemporaryFile(prefix="nmt-", delete=False) as file:
         atexit.register(Path(file.name).unlink, missing_ok=True)
-        shutil.copyfileobj(pipe, file)
+        with reading(f"{path}, copied to {file.name}"), open(path, "rb") as pipe:
+            length = 0  # bytes since the last newline
+            while block := pipe.read(LONGEST_LINE):
+                file.write(block)
+                earlier = 0 if b"\n" in block else length
+                length = earlier + len(block) - block.rfind(b"\n") - 1
+                check_line_length(length, path)
     return Path(file.name)
+
+
+def check_line_length(length: int, name: str) -> None:
+    """Raises UserError if a line that is being read has more than LONGEST_LINE bytes."""
+    if length > LONGEST_LINE:
+        raise UserError(
+            f"{name}: a line has more than {LONGEST_LINE:,} bytes, must be text with newlines"
+        )
 
 
 class _CountingFile(io.FileIO):

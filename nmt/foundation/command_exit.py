@@ -15,12 +15,15 @@ from nmt.foundation.ranks import Silent, connected, of_torchrun
 
 FIRST_TELLS = 5.0
 """Seconds that ranks other than 0 wait before they report an error, so that rank 0 is first."""
+DISK_FULL = 74
+"""Exit status after a full disk (EX_IOERR of sysexits.h)."""
 
 
 def with_exit_status(action: Callable[[], Any]) -> Any:
     """Calls a function and converts errors for users into a message and an exit status.
 
-    The status is 1 for a UserError or a full disk, and 130 after an interruption.
+    The status is DISK_FULL for a full disk, the `exit_status` of any other UserError, and 130 after
+    an interruption.
     """
     try:
         result = action()
@@ -30,7 +33,7 @@ def with_exit_status(action: Callable[[], Any]) -> Any:
         return result
     except UserError as error:
         _tell(error)
-        raise SystemExit(1) from None
+        raise SystemExit(DISK_FULL if _is_full(error.__cause__) else error.exit_status) from None
     except Stopped as stopped:
         raise SystemExit(0 if stopped.planned else 130) from None
     except KeyboardInterrupt:
@@ -45,7 +48,12 @@ def with_exit_status(action: Callable[[], Any]) -> Any:
         _tell(UserError(f"{error.filename or 'output'}: cannot be written ({error.strerror})"))
         with contextlib.suppress(OSError):  # discards the rest of the buffer
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        raise SystemExit(1) from None
+        raise SystemExit(DISK_FULL if _is_full(error) else 1) from None
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Returns whether an error reports a full disk or an exhausted quota."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _tell(error: UserError) -> None:

@@ -10,8 +10,10 @@ PLAIN = re.compile(r"[A-Za-z0-9_./:@%+*?|\-]+")
 class UserError(ValueError):
     """Error that the user can fix; the message names the file, line, key or value, and the remedy.
 
-    Commands print the message without a traceback and exit with status 1.
+    Commands print the message without a traceback and exit with `exit_status`.
     """
+
+    exit_status = 1
 
 
 class Stopped(Exception):

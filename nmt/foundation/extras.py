@@ -19,7 +19,7 @@ EXTRAS = {
     "starlette": ("serve", "servers"),
     "uvicorn": ("serve", "servers"),
     "prometheus_client": ("serve", "servers"),
-    "ray": ("ray_data", "Ray tasks"),
+    "ray": ("ray-data", "Ray tasks"),
     "datasets": ("hub", "data of the hub and parquet files"),
 }
 """Maps each optional package to its purpose and to the extra of nmt that installs it."""

@@ -54,7 +54,8 @@ def _exchange() -> Iterator[Any]:
     except RuntimeError as error:
         # gloo has no exception type for a lost peer. All its C++ exceptions become RuntimeError,
         # so only the text distinguishes them from program errors, such as mismatched shapes.
-        if any(word in str(error) for word in CONNECTION_ERRORS):
+        is_typed = isinstance(error, torch.distributed.DistError)
+        if is_typed or any(word in str(error) for word in CONNECTION_ERRORS):
             raise Lost(first_line(error)) from error
         raise
 
@@ -340,6 +341,7 @@ def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
     # If this module is imported after init_process_group, it keeps a reference to the group as a
     # default argument; the group's threads may then abort the exit of Python.
     import torch.distributed.optim  # noqa: F401
+    from torch.distributed.distributed_c10d import _set_pg_timeout
 
     # The prefix separates the keys from those of earlier attempts in the same store.
     store = distributed.PrefixStore(f"nmt/{ranks.attempt}", _store_of_torchrun())
@@ -350,8 +352,10 @@ def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
                 store=store,
                 rank=ranks.number,
                 world_size=ranks.count,
-                timeout=EXCHANGE_TIMEOUT,
+                timeout=MEETING_TIMEOUT,
             )
+        # A rank that ended before it connected is noticed within the shorter time limit.
+        _set_pg_timeout(EXCHANGE_TIMEOUT)
         yield ranks
     except Lost as lost:
         with contextlib.suppress(ValueError):  # signals can be set only in the main thread

@@ -11,6 +11,7 @@ from nmt.data.lines import (
     BOM,
     LONE_SURROGATE,
     Errors,
+    check_line_length,
     decode_line,
     has_surrogate,
 )
@@ -23,9 +24,6 @@ CHUNK = 2000
 output."""
 READ_BYTES = 1 << 16
 """Maximum number of bytes per read of stdin."""
-LONGEST_LINE = 1 << 24
-"""Maximum number of bytes of a line of stdin, far above any sentence; an endless line is an error
-instead of filling the memory."""
 
 LineCheck = Callable[[str], object]
 """Type of functions that raise UserError for an input line that the model cannot read."""
@@ -229,8 +227,4 @@ def _stdin_lines() -> Iterator[list[bytes]]:
             yield [incomplete] if incomplete else []
             return
         yield lines
-        if len(incomplete) > LONGEST_LINE:
-            raise UserError(
-                f"input=stdin: a line has more than {LONGEST_LINE:,} bytes, must be text with "
-                "newlines"
-            )
+        check_line_length(len(incomplete), "input=stdin")

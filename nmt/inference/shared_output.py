@@ -207,7 +207,7 @@ def _shared(
     folder = Path(output if keeps_parts else f"{output}.parts")
     with contextlib.ExitStack() as stack:
         whole = None
-        problem = ""
+        problem: UserError | None = None
         if ranks.first:
             try:
                 if not keeps_parts:
@@ -218,10 +218,10 @@ def _shared(
                 lock = f".lock-{job.number}" if job.count > 1 else ".lock"
                 stack.enter_context(Lock(folder / lock, f"output={output}"))
             except UserError as error:
-                problem = str(error)
+                problem = error
         # All ranks raise the problem of the first one, so that no rank waits for it.
         if problem := ranks.of_first(problem):
-            raise UserError(problem)
+            raise problem
         sink = PartsSink(folder, chunk_count, block_size, ranks, job)
         try:
             yield sink

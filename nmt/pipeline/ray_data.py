@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from nmt.foundation.extras import require
 from nmt.inference.input_lines import CHUNK
 from nmt.loading import translator
+from nmt.pipeline.ray_jobs import start_ray
 
 
 class BatchTranslator:
@@ -51,14 +51,16 @@ def translate_dataset(
     gpus: number of GPUs of each actor
     options: further arguments of `nmt.load`, such as search="greedy"
     """
-    require("ray")
+    start_ray()
     import ray.data
 
     ray.data.DataContext.get_current().execution_options.preserve_order = True
+    # Tasks that read and write share the cores of the actors, which would keep all cores otherwise.
+    shared = {"num_cpus": 0}
     if source.endswith(".parquet"):
-        table = ray.data.read_parquet(source)
+        table = ray.data.read_parquet(source, ray_remote_args=shared)
     else:
-        table = ray.data.read_text(source, drop_empty_lines=False)
+        table = ray.data.read_text(source, drop_empty_lines=False, ray_remote_args=shared)
     translated = table.map_batches(
         BatchTranslator,
         fn_constructor_kwargs={"model": model, "column": column, "added": added, **options},
@@ -67,4 +69,4 @@ def translate_dataset(
         num_cpus=1,
         num_gpus=gpus,
     )
-    translated.write_parquet(output)
+    translated.write_parquet(output, ray_remote_args=shared)

@@ -16,6 +16,24 @@ MOST_RESTARTS = 3
 """Maximum number of times that Ray starts a task again whose process or machine was lost."""
 
 
+def start_ray() -> None:
+    """Connects to the Ray cluster of the environment variable RAY_ADDRESS, or starts Ray on this
+    machine, unless this process is connected already.
+
+    Ray started here runs its workers with the usual priority. Ray's default, the niceness 15, hardly
+    lets them run beside other programs.
+
+    Raises UserError if Ray is not installed.
+    """
+    require("ray")
+    import ray
+
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # The first error of several tasks is raised; Ray would print the errors of the others.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+    ray.init(ignore_reinit_error=True, log_to_driver=False)
+
+
 def run_jobs(translate: Translate, settings: TranslateSettings) -> None:
     """Translates in simultaneous Ray tasks, which write the part files of the output.
 
@@ -26,10 +44,9 @@ def run_jobs(translate: Translate, settings: TranslateSettings) -> None:
 
     Raises UserError if a task fails.
     """
-    require("ray")
+    start_ray()
     import ray
 
-    ray.init(ignore_reinit_error=True, log_to_driver=False)
     is_on_gpu = find_device(settings.device).type == "cuda"
     cores = settings.threads or 1
     task = ray.remote(num_cpus=cores, num_gpus=int(is_on_gpu), max_retries=MOST_RESTARTS)(_run_job)

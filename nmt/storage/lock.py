@@ -30,6 +30,8 @@ SILENT_ATTEMPTS = 10
 class LockHeld(UserError):
     """Exception raised when another process holds a lock."""
 
+    exit_status = 75  # EX_TEMPFAIL of sysexits.h: the same command may succeed later
+
 
 @dataclass(frozen=True)
 class Holder:

@@ -7,7 +7,7 @@ import multiprocessing
 import re
 import unicodedata
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import sentencepiece
@@ -30,6 +30,15 @@ def prepared(lines: Sequence[str], lowercase: bool) -> list[str]:
     if not " ".join(lines).isprintable():  # a single test is much faster than one per line
         lines = [line.translate(BLANKS) if _BLANK.search(line) else line for line in lines]
     return [line.lower() for line in lines] if lowercase else lines
+
+
+def _encode_words(model: sentencepiece.SentencePieceProcessor, lines: list[str]) -> list[list[int]]:
+    """Encodes lines word by word, so that no subword contains a space."""
+    split_lines = [line.split() for line in lines]
+    # One call for all words: each call would start threads.
+    all_words = list(chain.from_iterable(split_lines))
+    encoded = iter(model.encode(all_words, num_threads=_threads(all_words)))
+    return [list(chain.from_iterable(islice(encoded, len(line)))) for line in split_lines]
 
 
 def _threads(rows: list[Any]) -> int:
@@ -181,7 +190,7 @@ class Tokenizer:
         lines = prepared(lines, self.lowercase)
         if seed is None or not self.sampling:
             if self.by_word:
-                return [[i for ids in model.encode(line.split()) for i in ids] for line in lines]
+                return _encode_words(model, lines)
             return model.encode(lines, num_threads=_threads(lines))
         side = 0 if model is self._source else 1
         # Samplers are created lazily, since they read the whole vocabulary.
