@@ -24,7 +24,7 @@ from nmt.foundation.plugins import permitting, refuse_missing
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator
 from nmt.inference.unknown_words import read_lexicon
-from nmt.model.precision import usable_precision
+from nmt.model.precision import fastest_precision, usable_precision
 from nmt.model.seq2seq import Seq2Seq
 from nmt.model.uninitialized import Uninitialized
 from nmt.storage import checkpoint as ckpt
@@ -51,7 +51,8 @@ def load(
     plugins: packages outside nmt that the model needs and whose code may be executed
     options: options of a translator; the defaults are the settings of its training:
         search: search algorithm, as a name (greedy, beam, sample …) or an object
-        precision: number format of matrix multiplications: float32, bfloat16 or int8
+        precision: number format of matrix multiplications: float32, bfloat16, int8, or auto
+            (int8 on a CPU, bfloat16 on a GPU)
         averaging: quantity that an ensemble averages: probability or log_probability
         shares: positive weight of each model in an ensemble
         unknown: treatment of unknown words: mark, drop or copy
@@ -118,6 +119,8 @@ def _translator(
     **options: Any,
 ) -> Translator:
     where = find_device(device)
+    if precision == "auto":
+        precision = fastest_precision(where)
     _check_options({**options, "search": search, "precision": precision})
     loaded = [_seq2seq(saved) for saved in checkpoints]
     first = checkpoints[0]

@@ -24,6 +24,7 @@ from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Candidate
 from nmt.foundation.synonyms import SYNONYMS
+from nmt.model import precision
 from nmt.model.precision import usable_precision
 
 TABLE = ["data.train=a.csv", "data.validation=b.csv"]
@@ -398,6 +399,15 @@ def test_precision_without_hardware_falls_back_with_a_message(monkeypatch, caplo
     with caplog.at_level("WARNING", "nmt"):
         assert usable_precision("bfloat16", torch.device("cpu")) == "float32"
     assert "running in float32" in caplog.text
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+def test_the_fastest_precision_of_a_device(monkeypatch, is_native):
+    monkeypatch.setattr(precision, "int8_is_native", lambda: is_native)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: is_native)
+    for device, name in (("cpu", "int8"), ("cuda", "bfloat16")):
+        expected = name if is_native else "float32"
+        assert precision.fastest_precision(torch.device(device)) == expected
 
 
 # Optimizers of PyTorch

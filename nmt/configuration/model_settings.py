@@ -19,7 +19,6 @@ from nmt.inference.model_step import Averaging
 from nmt.inference.output_formats import ONE_BEST, FormatName
 from nmt.inference.shared_output import WHOLE, JobShare, parse_job
 from nmt.inference.word_alignment import Symmetrization
-from nmt.model.layers.packed import GenerationPrecision
 from nmt.tokenizer.words import Units
 
 Models = str | list[str]
@@ -37,7 +36,7 @@ class ModelSettings(Settings):
 
     model: Models
     device: str
-    precision: GenerationPrecision
+    precision: Literal["float32", "bfloat16", "int8", "auto"]
     translation: Group
 
     def conflicts(self) -> Iterable[ConfigError]:

@@ -25,6 +25,13 @@ def usable_precision(name: AnyPrecision, device: torch.device) -> AnyPrecision:
     return "float32"
 
 
+def fastest_precision(device: torch.device) -> GenerationPrecision:
+    """Returns the precision of the fastest translation on a device: int8 on a CPU, bfloat16 on a
+    GPU, and float32 if the device would only emulate that precision."""
+    name: GenerationPrecision = "bfloat16" if device.type == "cuda" else "int8"
+    return name if _is_native(name, device) else "float32"
+
+
 def _is_native(name: str, device: torch.device) -> bool:
     if device.type == "cuda":
         if name == "bfloat16":
