@@ -11,7 +11,11 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from nmt.foundation.errors import UserError, first_line
+from nmt.foundation.part_limits import PartGroup
 from nmt.foundation.ranges import Depth
+
+GROUPS = {"metric": PartGroup("nmt.metric.Metric")}
+"""Configuration groups of this package."""
 
 log = logging.getLogger(__name__)
 MetricName = Literal["bleu", "chrf", "ter", "exact", "loss"]

@@ -62,11 +62,11 @@ def hints() -> dict:
         for key in annotations.keys() - kind.groups().keys():
             result.setdefault(key, []).append(annotations[key])
     for group, configured in build.GROUPS.items():
-        by = configured.by
-        files = Path(compose.CONF, group).glob("*.yaml") if isinstance(by, str) else ()
+        is_class = configured.is_class
+        files = () if is_class else Path(compose.CONF, group).glob("*.yaml")
         nodes = [yaml.safe_load(file.read_text(encoding="utf-8")) or {} for file in files]
         classes = [build.class_of(group, node) for node in nodes if "_target_" in node]
-        for part in classes if isinstance(by, str) else [by]:
+        for part in [build.class_of(group, {})] if is_class else classes:
             named, _ = signature(part)
             for key, hint in named.items():
                 result.setdefault(f"{group}.{key}", []).append(hint)

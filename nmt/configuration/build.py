@@ -1,6 +1,8 @@
 """Builds objects with matching sizes from configuration groups."""
 
+import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
@@ -11,20 +13,15 @@ from torch import nn
 
 from nmt.configuration.check import bound, locate, mismatches, signature
 from nmt.configuration.faults import ConfigError, ConfigErrors, unknown
-from nmt.data.batching import Batching
-from nmt.data.filters import Filters
 from nmt.data.labels import LabelSet
-from nmt.data.synthetic import Synthetic
-from nmt.foundation.part_limits import RunView
+from nmt.foundation.part_limits import PartGroup, RunView
 from nmt.foundation.ranges import Size, Width
-from nmt.inference.translator import Translator
-from nmt.metric import Metric
+from nmt.model import GROUPS as MODEL_GROUPS
 from nmt.model.construction import translation_model
 from nmt.model.seq2label import Seq2Label
 from nmt.model.seq2seq import Seq2Seq
 from nmt.model.uninitialized import Uninitialized
 from nmt.tokenizer.columns import Columns
-from nmt.training.trainer import Trainer
 
 Config = Mapping[str, Any]
 Group = Mapping[str, Any]
@@ -47,71 +44,16 @@ class Sizes:
     vocabulary: Size
 
 
-@dataclass(frozen=True)
-class Configured:
-    """Description of the class that a configuration group selects.
-
-    by: package from which `_target_` selects the class; or the class itself, and then `_target_`
-        may name a subclass
-    supplied: constructor arguments that are not configuration keys, because other components
-        determine them
-    optional: supplied arguments that have defaults
-    """
-
-    by: str | type
-    supplied: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-
-    @property
-    def given(self) -> tuple[str, ...]:
-        """All constructor arguments that are not configuration keys."""
-        return self.supplied + self.optional
-
-
-GROUPS = {
-    "data": Configured("nmt.data"),
-    "tokenizer": Configured("nmt.tokenizer"),
-    "encoder": Configured("nmt.model.encoder", ("embedding_size",)),
-    "decoder": Configured("nmt.model.decoder", ("attention", "embedding_size", "memory_size")),
-    "attention": Configured("nmt.model.attention", ("query_size", "memory_size")),
-    "window": Configured("nmt.model.attention.window", ("query_size",)),
-    "normalizer": Configured("nmt.model.attention.normalizer"),
-    "optimizer": Configured("nmt.training.optimizer", ("parameters",)),
-    "schedule": Configured("nmt.training.schedule"),
-    "objective": Configured("nmt.training.objective", optional=("teachers", "critic")),
-    "search": Configured("nmt.search"),
-    "pooling": Configured("nmt.model.pooling", ("memory_size",)),
-    "sweep": Configured("nmt.sweep"),
-    "tracker": Configured("nmt.training.tracker"),
-    "callback": Configured("nmt.training.callback"),
-    "sizes": Configured(Sizes),
-    "model": Configured(
-        Seq2Seq, ("source_vocabulary", "target_vocabulary", "encoder", "decoder", "radices")
-    ),
-    "filters": Configured(Filters, optional=("tags",)),
-    "batching": Configured(Batching),
-    "metric": Configured(Metric),
-    "trainer": Configured(Trainer),
-    "synthetic": Configured(Synthetic),
-    "network": Configured(Seq2Label, ("vocabulary", "labels", "encoder", "pooling")),
-    "translation": Configured(
-        Translator, ("precision", "averaging", "shares", "languages", "lexicon")
-    ),
-}
+PACKAGES = (
+    "nmt.data", "nmt.inference", "nmt.metric", "nmt.model", "nmt.search", "nmt.sweep",
+    "nmt.tokenizer", "nmt.training",
+)  # fmt: skip
+"""Packages and modules that declare configuration groups in their dictionary GROUPS."""
+GROUPS: dict[str, PartGroup] = {"sizes": PartGroup(f"{__name__}.{Sizes.__qualname__}")}
 """Class or package that each configuration group selects from, for the groups of all commands."""
-NETWORK = frozenset(
-    {
-        "cell",
-        "model",
-        "encoder",
-        "decoder",
-        "attention",
-        "window",
-        "normalizer",
-        "network",
-        "pooling",
-    }
-)
+for package in PACKAGES:
+    GROUPS |= importlib.import_module(package).GROUPS
+NETWORK = ("cell", *MODEL_GROUPS)
 """Configuration groups and keys that determine the network."""
 
 
@@ -120,11 +62,12 @@ def class_of(group: str, node: Group) -> Callable[..., Any]:
 
     Raises ConfigErrors if the class is not in the group's package or in a permitted plugin.
     """
-    by = GROUPS[group].by
+    configured = GROUPS[group]
     target = str(node.get("_target_", ""))
-    if isinstance(by, str):
-        return locate(target, by, group)
-    return locate(target, by.__module__, group, by) if target else by
+    if not configured.is_class:
+        return locate(target, configured.by, group)
+    base: type = pkgutil.resolve_name(configured.by)
+    return locate(target, base.__module__, group, base) if target else base
 
 
 def make(config: Config, group: str, **supplied: Any) -> Any:
@@ -194,7 +137,7 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
         # Optimizers raise an error for an empty list of parameters.
         parameters = [nn.Parameter(torch.zeros(1))]
         errors += faults_of_building("optimizer", config["optimizer"], parameters=parameters)
-    if not faulty & NETWORK:
+    if faulty.isdisjoint(NETWORK):
         with torch.device("meta"), Uninitialized():  # allocates no memory for weights
             if "model" in config:
                 # Incompatible sizes do not depend on the vocabulary, so 10 subwords are enough.

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from nmt.configuration.build import NETWORK
 from nmt.configuration.compose import compose, options, parse, reason
 from nmt.configuration.faults import ConfigError, ConfigErrors, broken, refuse, shown, unknown
 from nmt.foundation import plugins
@@ -26,10 +27,7 @@ CHANGEABLE = (
     "max_validation", "threads", "final_test",
 )  # fmt: skip
 """Keys and groups that may change on resume; all other keys determine the weights or the data."""
-NETWORK = (
-    "cell", "sizes", "model", "encoder", "decoder", "attention", "window", "normalizer",
-    "tokenizer",
-)  # fmt: skip
+OF_MODEL = (*NETWORK, "sizes", "tokenizer")
 """Keys and groups that a run with init= takes from the initial model."""
 SHAPING = ("model.copy", "model.lexical", "model.lexicon", "model.lexicon_use")
 """Keys that add or remove network parameters."""
@@ -171,7 +169,7 @@ def with_network_of(
     Unknown keys and other choices of the model's groups are errors.
     """
     initial = copy.deepcopy(read_initial(path).config)
-    taken = {**config, **{name: initial[name] for name in NETWORK if name in initial}}
+    taken = {**config, **{name: initial[name] for name in OF_MODEL if name in initial}}
 
     def refusal(key: str, value: Any) -> str | None:
         if key.partition(".")[0] in (key, "sizes"):
@@ -181,7 +179,7 @@ def with_network_of(
         return None
 
     of_network = [
-        text for text in overrides if text.lstrip("+~").split("=")[0].split(".")[0] in NETWORK
+        text for text in overrides if text.lstrip("+~").split("=")[0].split(".")[0] in OF_MODEL
     ]
     return taken, set_keys(taken, of_network, refusal)
 

@@ -21,6 +21,15 @@ from typing import Any
 import numpy as np
 
 from nmt.data.modifiers import Modifier
+from nmt.foundation.part_limits import PartGroup
+
+GROUPS = {
+    "data": PartGroup("nmt.data"),
+    "filters": PartGroup("nmt.data.filters.Filters", optional=("tags",)),
+    "batching": PartGroup("nmt.data.batching.Batching"),
+    "synthetic": PartGroup("nmt.data.synthetic.Synthetic"),
+}
+"""Configuration groups of this package."""
 
 Text = Sequence[str]
 """Lines of text, either a list in memory or a sequence that reads lines on demand."""

@@ -10,11 +10,39 @@ A component declares these limits in two optional class methods:
 `conflicts` yields an error for each incompatible setting. `idle` returns the keys without effect,
 each with the reason; a key is an error only if the user sets it. nmt/configuration calls both
 methods for every component and every recurrent cell of a run.
+
+A package declares the configuration groups of its components in a dictionary GROUPS.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True)
+class PartGroup:
+    """Configuration group that selects a class and its constructor arguments.
+
+    by: package from which `_target_` selects the class; or the path of a class, and then
+        `_target_` may name a subclass
+    supplied: constructor arguments that are not configuration keys, because other components
+        determine them
+    optional: supplied arguments that have defaults
+    """
+
+    by: str
+    supplied: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+    @property
+    def is_class(self) -> bool:
+        """Whether the group has a class of its own, which `_target_` need not name."""
+        return self.by.rpartition(".")[2][0].isupper()
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """All constructor arguments that are not configuration keys."""
+        return self.supplied + self.optional
 
 
 @dataclass(frozen=True)

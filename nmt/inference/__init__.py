@@ -2,3 +2,13 @@
 
 Reading order: translation, model_step, networks, translator, the rest in any order.
 """
+
+from nmt.foundation.part_limits import PartGroup
+
+GROUPS = {
+    "translation": PartGroup(
+        "nmt.inference.translator.Translator",
+        ("precision", "averaging", "shares", "languages", "lexicon"),
+    ),
+}
+"""Configuration groups of this package."""

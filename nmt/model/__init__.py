@@ -10,6 +10,24 @@ from typing import Any
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Loss
+from nmt.foundation.part_limits import PartGroup
+
+GROUPS = {
+    "model": PartGroup(
+        "nmt.model.seq2seq.Seq2Seq",
+        ("source_vocabulary", "target_vocabulary", "encoder", "decoder", "radices"),
+    ),
+    "encoder": PartGroup("nmt.model.encoder", ("embedding_size",)),
+    "decoder": PartGroup("nmt.model.decoder", ("attention", "embedding_size", "memory_size")),
+    "attention": PartGroup("nmt.model.attention", ("query_size", "memory_size")),
+    "window": PartGroup("nmt.model.attention.window", ("query_size",)),
+    "normalizer": PartGroup("nmt.model.attention.normalizer"),
+    "network": PartGroup(
+        "nmt.model.seq2label.Seq2Label", ("vocabulary", "labels", "encoder", "pooling")
+    ),
+    "pooling": PartGroup("nmt.model.pooling", ("memory_size",)),
+}
+"""Configuration groups of this package."""
 
 Objective = Callable[[Any, Any, int, int], Loss]
 """Type of training objectives: functions (network, batch, number of updates done so far, total

@@ -5,3 +5,8 @@ search is one file in this folder and one YAML file in conf/search.
 
 Reading order: greedy, breadth_first, beam, penalty, sample, the rest in any order.
 """
+
+from nmt.foundation.part_limits import PartGroup
+
+GROUPS = {"search": PartGroup("nmt.search")}
+"""Configuration groups of this package."""

@@ -9,7 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from nmt.foundation.part_limits import PartGroup
 from nmt.sweep.run_status import Run
+
+GROUPS = {"sweep": PartGroup("nmt.sweep")}
+"""Configuration groups of this package."""
 
 
 @runtime_checkable

@@ -19,11 +19,14 @@ import sentencepiece
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
-from nmt.foundation.part_limits import RunView
+from nmt.foundation.part_limits import PartGroup, RunView
 from nmt.foundation.progress import waiting
 from nmt.foundation.ranges import Range, Ratio, Size
 from nmt.tokenizer.sentencepiece_models import kind, with_our_ids
 from nmt.tokenizer.tokenizer import Tokenizer, prepared
+
+GROUPS = {"tokenizer": PartGroup("nmt.tokenizer")}
+"""Configuration groups of this package."""
 
 __all__ = ["SentencePiece", "SentencePieceFile", "Tokenizer", "Untrained"]
 log = logging.getLogger(__name__)

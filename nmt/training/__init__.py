@@ -3,3 +3,15 @@
 Reading order: epoch_plan, trainer, state, interruption, run_directory, training_run, the rest in
 any order.
 """
+
+from nmt.foundation.part_limits import PartGroup
+
+GROUPS = {
+    "optimizer": PartGroup("nmt.training.optimizer", ("parameters",)),
+    "schedule": PartGroup("nmt.training.schedule"),
+    "objective": PartGroup("nmt.training.objective", optional=("teachers", "critic")),
+    "tracker": PartGroup("nmt.training.tracker"),
+    "callback": PartGroup("nmt.training.callback"),
+    "trainer": PartGroup("nmt.training.trainer.Trainer"),
+}
+"""Configuration groups of this package."""
