@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from nmt.inference.text_classifier import TextClassifier
     from nmt.inference.translator import Translator
     from nmt.loading import load
-    from nmt.pipeline.python_evaluation import evaluate
-    from nmt.pipeline.python_training import train
+    from nmt.pipeline.python_functions import evaluate, train
 
 _PLACES = {
     "load": "nmt.loading",

@@ -11,7 +11,7 @@ from nmt.configuration.command_line import command
 run, main = command(
     "evaluate",
     "nmt.pipeline.model_commands:evaluate",
-    python="nmt.pipeline.python_evaluation:evaluate",
+    python="nmt.pipeline.python_functions:evaluate",
 )
 
 if __name__ == "__main__":

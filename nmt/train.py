@@ -11,7 +11,7 @@ run, main = command(
     "train",
     "nmt.pipeline.run_training:train",
     sweep="nmt.pipeline.sweep_command:sweep",
-    python="nmt.pipeline.python_training:train",
+    python="nmt.pipeline.python_functions:train",
 )
 
 if __name__ == "__main__":

@@ -26,8 +26,7 @@ from sacrebleu.metrics import BLEU
 import nmt
 from nmt.analysis.run_results import RunResult, collect
 from nmt.configuration import build
-from nmt.data.gold_links import GoldLinks
-from nmt.data.links import Links
+from nmt.data.links import GoldLinks, Links
 from nmt.data.word_aligner import WordAligner
 from nmt.drawing.attention_map import write_map
 from nmt.drawing.plots import row_of_axes, save

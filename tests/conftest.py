@@ -20,7 +20,7 @@ TENSORS = (
     "nmt.search",
     "nmt.training.objective",
     "nmt.inference.model_step",
-    "nmt.inference.explanations.search_tree",
+    "nmt.inference.explanations.explanation",
     "nmt.foundation.interfaces",
     "nmt.data.labels",
 )

@@ -18,6 +18,7 @@ from nmt.data import Labelled, LabelledSplits
 from nmt.data.batching import Batching
 from nmt.data.documents import collate_texts, encode_documents, sentences
 from nmt.data.labels import LabelSet, report
+from nmt.data.word_vectors import use_vectors
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Encoded, TextBatch
 from nmt.inference.explanations.word_removal import removal
@@ -34,7 +35,6 @@ from nmt.model.seq2label import Seq2Label, label_loss
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import SentencePiece
 from nmt.training.task.classification_task import ClassificationTask
-from nmt.training.task.pretrained_vectors import use_vectors
 
 POOLINGS = choices("pooling")
 LENGTHS = [5, 1, 3]

@@ -20,7 +20,7 @@ from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import parse
 from nmt.configuration.help import help_of
 from nmt.drawing import plots
-from nmt.foundation import deferred
+from nmt.foundation import extras as deferred
 from nmt.foundation.errors import typed
 
 SMALL = [

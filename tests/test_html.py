@@ -14,7 +14,7 @@ from commands import failed, run
 import nmt
 from nmt.exporting.html import rounded, write_html
 from nmt.inference.explanations.explanation import explain
-from nmt.inference.explanations.occlusion import influence
+from nmt.inference.explanations.word_removal import influence
 from nmt.inference.model_facts import examples, model_facts
 from nmt.inference.output_formats import word_alignment
 from nmt.inference.translator import Translator

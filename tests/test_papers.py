@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU
 from nmt.analysis.run_results import flat_settings
 from nmt.configuration.compose import choices_of, compose
 from nmt.configuration.configure import configure
-from nmt.data.gold_links import GoldLinks
+from nmt.data.links import GoldLinks
 from nmt.foundation.configurations import flat, learnt_settings
 from nmt.inference.word_alignment import alignment_scores, count_links
 from nmt.pipeline.sweep_command import TrainingJob

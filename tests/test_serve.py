@@ -28,7 +28,7 @@ from starlette.testclient import TestClient
 from nmt.configuration.configure import configure
 from nmt.foundation.errors import UserError
 from nmt.inference.explanations.explanation import explain
-from nmt.inference.explanations.occlusion import influence
+from nmt.inference.explanations.word_removal import influence
 from nmt.loading import load
 from nmt.pipeline.serve_command import server_of
 from nmt.serving import markup

@@ -119,7 +119,7 @@ def test_trackio_keeps_figures_in_its_database(tmp_path):
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])
 def test_a_tracker_that_is_not_installed_is_refused_with_its_package(tmp_path, monkeypatch, name):
     """Before any data is read, by every command that trains."""
-    from nmt.foundation import extras
+    from nmt.foundation import extras as extras
 
     monkeypatch.setattr(extras, "installed", lambda package: package != name)
     typed = [*TINY, f"tracker={name}", f"run_dir={tmp_path}/run"]

@@ -30,7 +30,7 @@ from nmt.training.progress_bar import ProgressBar
 from nmt.training.run_directory import RunDirectory, claim_fresh
 from nmt.training.state import TrainingState
 from nmt.training.task import Task, Validation, ValidationStopped, never
-from nmt.training.tracking import Tracking
+from nmt.training.tracker import Tracking
 from nmt.training.trainer import Trainer
 
 RUN = [

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import nmt
 from nmt import loading
-from nmt.data.gold_links import GoldLinks
-from nmt.data.links import parse_links, write_links
+from nmt.data.links import GoldLinks, parse_links, write_links
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, UNK, Request
 from nmt.inference.model_step import EnsembleState, EnsembleStep, ModelStep, average_log_probs

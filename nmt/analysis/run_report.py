@@ -1,27 +1,31 @@
-"""Report about training runs (nmt.report): tables and figures of scores, costs and differences."""
+"""Report about training runs (nmt.report): tables, figures and an HTML page of scores, costs and
+differences."""
 
 import csv
 import io
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from markupsafe import Markup
+
 from nmt.analysis.ranking import Ranking, metric_of
-from nmt.analysis.report_page import report_page
 from nmt.analysis.result_entries import entries_text
 from nmt.analysis.run_results import RunResult, collect, differing, result_of_file
-from nmt.analysis.tables import ReportTable, latex, markdown, terminal
+from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal
 from nmt.analysis.verdicts import of_ranking
 from nmt.data import unique_suffixes
 from nmt.drawing import USUAL, FigureStyle
+from nmt.drawing.pages import origin, page, render
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
 from nmt.foundation.progress import waiting
 from nmt.storage.files import write_atomically
 from nmt.sweep.run_status import Run
-from nmt.sweep.watch import overall
+from nmt.sweep.watch import duration, overall
 
 log = logging.getLogger(__name__)
 
@@ -240,3 +244,49 @@ def report_folders(
     # Print after writing the files, because a reader may close the pipe early.
     sys.stdout.write("\n".join([*map("{}\n".format, report.lead), *map(terminal, tables)]))
     log.info("wrote %s", ", ".join(map(str, written)))
+
+
+def report_page(
+    rankings: Sequence[Ranking], tables: Sequence[ReportTable], base: Path, *, state: str
+) -> bytes:
+    """Returns the HTML page of a report.
+
+    rankings: one ranking per data set
+    tables: table of each ranking, and further tables
+    base: path of the page without suffix, from which links to run folders start
+    state: progress of the runs' sweeps; empty without a sweep
+    """
+    runs = [run for ranking in rankings for run in ranking.runs]
+    note = (
+        f"{len(runs)} run{'s' if len(runs) != 1 else ''} of "
+        f"{sum(len(ranking.rows) for ranking in rankings)} configurations; total training time "
+        f"{duration(sum(run.seconds for run in runs))}. {f'Sweep: {state}.' if state else ''}"
+    )
+    sections: dict[str, Markup] = {}
+    for ranking, table in zip(rankings, tables, strict=False):
+        # The first cell of a configuration is a link to its best run by validation.
+        folders = [row.best_by_validation().folder for row in ranking.rows]
+        links = {(i, 0): os.path.relpath(folder, base.parent) for i, folder in enumerate(folders)}
+        sections |= {table.title: page_table(replace(table, links=links)), **_charts(ranking)}
+    sections |= {table.title: page_table(table) for table in tables[len(rankings) :]}
+    return page(
+        "Report",
+        note,
+        sections.values(),
+        lead=[*map(of_ranking, rankings)],
+        contents=[*sections],
+        facts=origin(),
+    )
+
+
+def _charts(ranking: Ranking) -> dict[str, Markup]:
+    """Returns the HTML section of each chart of a ranking, by title."""
+    if not installed("matplotlib"):
+        return {}
+    from nmt.analysis.charts import sections
+    from nmt.drawing.plots import svg
+
+    return {
+        title: render("report_figure", title=title, text=text, svgs=[*map(svg, figures)])
+        for title, (text, figures) in sections(ranking).items()
+    }

@@ -1,15 +1,16 @@
 """Maps each command to its settings class."""
 
-from nmt.configuration.analysis_settings import CompareSettings, ReportSettings
 from nmt.configuration.model_settings import (
     AlignSettings,
     AverageSettings,
     CheckAttentionSettings,
     CiteSettings,
+    CompareSettings,
     EvaluateSettings,
     ExportSettings,
     IndexSettings,
     LabelSettings,
+    ReportSettings,
     ScoreSettings,
     ServeSettings,
     TranslateSettings,

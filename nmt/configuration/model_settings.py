@@ -1,4 +1,4 @@
-"""Settings of the commands that use trained models."""
+"""Settings of the commands other than training, which use trained models, runs or translations."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class EnsembleSettings(ModelSettings):
     shares: list[Positive] | None = None
 
     def conflicts(self) -> Iterable[ConfigError]:
-        count = len(models(self.model))
+        count = len(as_list(self.model))
         lexicon = getattr(self, "lexicon", None)  # only some commands have this key
         return [
             *super().conflicts(),
@@ -86,7 +86,7 @@ class EnsembleSettings(ModelSettings):
         ]
 
     def idle(self) -> dict[str, str]:
-        if len(models(self.model)) > 1:
+        if len(as_list(self.model)) > 1:
             return {}
         why = "only an ensemble of several models, such as model=[A,B], uses this key"
         return {"averaging": why, "shares": why}
@@ -123,8 +123,8 @@ class TranslateSettings(EnsembleSettings):
 
     def conflicts(self) -> Iterable[ConfigError]:
         only_best = "must be 1 unless format=jsonl or format=moses"
-        compared = models(self.compare)
-        main = models(self.model)
+        compared = as_list(self.compare)
+        main = as_list(self.model)
         return [
             *super().conflicts(),
             *self._search(self.search, only_best if self.format in ONE_BEST else None),
@@ -234,17 +234,17 @@ class ServeSettings(ModelSettings):
     @property
     def called(self) -> dict[str, str]:
         """Paths of the served models, by model name."""
-        return dict(zip(self._names, models(self.model), strict=True))
+        return dict(zip(self._names, as_list(self.model), strict=True))
 
     @property
     def _names(self) -> list[str]:
         return self.names or [
-            Path(path).resolve().name.removesuffix(".safetensors") for path in models(self.model)
+            Path(path).resolve().name.removesuffix(".safetensors") for path in as_list(self.model)
         ]
 
     def conflicts(self) -> Iterable[ConfigError]:
         per_request = "must be 1, since each request sets the number of alternatives; leave it out"
-        count = len(models(self.model))
+        count = len(as_list(self.model))
         names = self._names
         return [
             *super().conflicts(),
@@ -513,6 +513,54 @@ def map_name(key: str, name: str | None) -> Iterable[ConfigError]:
     )
 
 
-def models(value: Models | None) -> list[str]:
-    """Returns the paths of one or several models as a list; an empty list for None."""
-    return as_list(value or [])
+@dataclass(frozen=True, kw_only=True)
+class ReportSettings(Settings):
+    """Settings of nmt.report; conf/report.yaml describes the keys."""
+
+    folders: list[str]
+    metric: str | None = None
+    output: str | None = None
+    systems: list[str] | None = None
+    columns: list[str] | None = None
+    figures: Literal["png", "pdf", "svg"] = "png"
+    figure_width: Positive | None = None
+    font_size: Positive | None = None
+    different_data: bool = False
+    samples: Size = 1000
+    trials: Count = 1000
+
+    def conflicts(self) -> Iterable[ConfigError]:
+        return broken(
+            (not self.folders, "folders", "name a folder of runs, as in nmt.report runs/x", [])
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareSettings(Settings):
+    """Settings of nmt.compare; conf/compare.yaml describes the keys."""
+
+    systems: list[str]
+    reference: str
+    source: str | None = None
+    train: str | None = None
+    output: str = "comparison"
+    examples: Count = 20
+    device: str = "auto"
+    samples: Size = 1000
+    trials: Count = 10000
+    metric: Group
+
+    def conflicts(self) -> Iterable[ConfigError]:
+        repeated = sorted({name for name in self.systems if self.systems.count(name) > 1})
+        return [
+            *super().conflicts(),
+            *broken(
+                (
+                    not self.systems,
+                    "systems",
+                    "name at least one run, model or file, as in nmt.compare … A B",
+                    [],
+                ),
+                *((True, "systems", "appears twice; name it once", name) for name in repeated),
+            ),
+        ]

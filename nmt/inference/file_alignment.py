@@ -11,9 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from nmt.data.gold_links import GoldLinks, read_gold_links
 from nmt.data.lines import find_file, read_aligned, read_lines
-from nmt.data.links import Links, write_links
+from nmt.data.links import GoldLinks, Links, read_gold_links, write_links
 from nmt.data.word_aligner import AlignerName, WordAligner
 from nmt.data.word_vectors import nearest, read_vectors
 from nmt.drawing.attention_map import AttentionMap, write_map

@@ -26,13 +26,13 @@ from nmt.foundation.interfaces import UNK, Hypothesis, Prepared, Request, Rerank
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Length, Range, Size
-from nmt.inference.attention_weights import DecodedPair, attention_map
 from nmt.inference.model_step import Averaging
 from nmt.inference.networks import Networks
 from nmt.inference.parallel import length_batches, parallel_map
 from nmt.inference.prefix_spellings import PrefixSpeller
 from nmt.inference.translation import Constraint, ForcedDecoding, Translation
 from nmt.inference.unknown_words import Unknown, filled
+from nmt.inference.word_alignment import DecodedPair, attention_map
 from nmt.model.layers.packed import GenerationPrecision
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.constrained import Constrained

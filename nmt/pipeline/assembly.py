@@ -19,6 +19,7 @@ from nmt.data.lexicon_estimation import estimated_lexicon, read_lexicon_table
 from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_once
 from nmt.data.store import Storing
 from nmt.data.swapped_sides import SideCounts, warn_of_swapped_sides
+from nmt.data.word_vectors import load_vectors
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed, require
 from nmt.foundation.ranks import ALONE, Ranks
@@ -40,7 +41,6 @@ from nmt.training.schedule import Schedule
 from nmt.training.task import Task
 from nmt.training.task.classification_task import ClassificationTask
 from nmt.training.task.classification_task import fingerprints as of_classification
-from nmt.training.task.pretrained_vectors import load_vectors
 from nmt.training.task.translation_task import TranslationTask
 from nmt.training.task.translation_task import fingerprints as of_translation
 from nmt.training.tracker import Tracker

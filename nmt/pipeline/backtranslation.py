@@ -26,10 +26,10 @@ import yaml
 from nmt.configuration import build
 from nmt.configuration.compose import compose
 from nmt.configuration.faults import shown
-from nmt.configuration.model_settings import TranslateSettings, models
+from nmt.configuration.model_settings import TranslateSettings
 from nmt.configuration.saved_runs import changed, saved_run
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
-from nmt.data import Splits
+from nmt.data import Splits, as_list
 from nmt.data.lines import find_file, stream_lines
 from nmt.data.synthetic import Synthetic
 from nmt.foundation.configurations import NOT_LEARNT, flat
@@ -44,8 +44,7 @@ from nmt.pipeline.fingerprint import hash_of_files
 from nmt.pipeline.model_commands import translate
 from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.files import write_atomically
-from nmt.storage.lock import Lock
+from nmt.storage.files import Lock, write_atomically
 from nmt.storage.upgrade import renamed
 from nmt.tokenizer.words import words
 
@@ -96,7 +95,7 @@ def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> N
     """Raises UserError if a model in synthetic.model cannot be read or has the wrong direction."""
     languages = settings.data.get("source"), settings.data.get("target")
     needed = languages if synthetic.direction == "forward" else languages[::-1]
-    for path in models(synthetic.model):
+    for path in as_list(synthetic.model):
         saved = ckpt.read_model(path, "synthetic.model", "train")
         learnt = tuple(saved.meta.get("languages") or ())
         if len(set(languages)) == 2 and learnt == needed[::-1]:

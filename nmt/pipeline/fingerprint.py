@@ -4,7 +4,6 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from nmt.configuration.model_settings import models
 from nmt.configuration.settings import Settings
 from nmt.data import as_list
 from nmt.data.lines import find_file
@@ -28,7 +27,7 @@ def fingerprint(settings: Settings) -> dict[str, str]:
     values = settings.values
     if values.get("output") is None:
         return {}
-    files = {key: [*map(find_checkpoint, models(values.get(key)))] for key in MODELS}
+    files = {key: [*map(find_checkpoint, as_list(values.get(key)))] for key in MODELS}
     inputs = {key: find_input(values[key]).digest() for key in settings.read if values.get(key)}
     hashed = {*FREE, *MODELS, *settings.read}  # settings hashed by file content, or without effect
     rest = {key: value for key, value in values.items() if key not in hashed}

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from nmt.analysis.evaluation import evaluate_file
 from nmt.configuration import build
-from nmt.configuration.analysis_settings import CompareSettings
 from nmt.configuration.model_settings import (
     AlignSettings,
+    CompareSettings,
     EvaluateSettings,
     ExportSettings,
     IndexSettings,
@@ -19,7 +19,6 @@ from nmt.configuration.model_settings import (
     ModelSettings,
     ScoreSettings,
     TranslateSettings,
-    models,
 )
 from nmt.data import as_list
 from nmt.drawing import FigureStyle
@@ -79,8 +78,8 @@ def translate(settings: TranslateSettings) -> None:
             job=settings.share,
             format=settings.format,
             units=settings.units,
-            model=models(settings.model),
-            compare=models(settings.compare),
+            model=as_list(settings.model),
+            compare=as_list(settings.compare),
             attention_map=settings.attention_map,
             style=FigureStyle(settings.figure_width, settings.font_size),
         )

@@ -24,15 +24,13 @@ from starlette.types import ASGIApp
 
 from nmt.foundation.errors import UserError
 from nmt.inference.explanations.neighbors import Index
-from nmt.serving.access_log import AccessLog
 from nmt.serving.answers import labelled, scored, translated
 from nmt.serving.http_server import stopping
 from nmt.serving.insight import contrasted, explained, neighbors
 from nmt.serving.limits import Limits, Pace, Refused
-from nmt.serving.measures import Measures
-from nmt.serving.request_fields import POSTS, Fields, as_list, parse_body
+from nmt.serving.measures import AccessLog, Measures
+from nmt.serving.request_fields import POSTS, Fields, as_list, parse_body, specification
 from nmt.serving.served_models import Models, ServedModel
-from nmt.serving.specification import specification
 
 log = logging.getLogger("nmt.serve")
 Handler = Callable[[Fields], Coroutine[Any, Any, Any]]

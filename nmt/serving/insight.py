@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from nmt.foundation.interfaces import EOS
-from nmt.inference.explanations.explanation import Explanation, explain
+from nmt.inference.explanations.explanation import Explanation, Node, explain
 from nmt.inference.explanations.neighbors import Index, summaries
-from nmt.inference.explanations.occlusion import influence
-from nmt.inference.explanations.search_tree import Node
+from nmt.inference.explanations.word_removal import influence
 from nmt.inference.translator import Translator
 from nmt.serving.answers import token_probabilities
 from nmt.serving.limits import Refused

@@ -1,5 +1,5 @@
 // Beam search (greedy with width 1) that records every token that it extends, as
-// nmt/search/breadth_first.py and nmt/inference/explanations/search_tree.py do.
+// nmt/search/breadth_first.py and nmt/inference/explanations/explanation.py do.
 
 const TOP = 12 // number of alternatives shown for a token
 

@@ -1,5 +1,5 @@
 """Explanations of translations: attention, alternative tokens, search tree, occlusion, and similar
 training sentences.
 
-Reading order: explanation, search_tree, the rest in any order.
+Reading order: explanation, the rest in any order.
 """

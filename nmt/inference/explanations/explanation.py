@@ -1,17 +1,166 @@
-"""Explanation of one translation: attention weights, alternatives for each token, and search
-tree."""
+"""Explanation of one translation: attention weights, alternatives for each token, and search tree.
+
+The search tree contains all tokens that a search extends, with the most probable alternatives at
+each node. The tree is recorded by a wrapper of the search step. The result of the search does not
+change.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import UNK, Hypothesis, Request, Step
-from nmt.inference.explanations.search_tree import Node, RecordingStep
+from nmt.foundation.interfaces import (
+    EOS,
+    UNK,
+    Hypothesis,
+    Layout,
+    Prediction,
+    Prepared,
+    Request,
+    SearchState,
+    Step,
+)
+from nmt.inference.model_step import ModelStep
 from nmt.inference.translator import Translator
 from nmt.search.constrained import Constrained
+
+
+@dataclass
+class Node:
+    """Node of the search tree: one token after a prefix.
+
+    parent: number of the parent node, the last token of the prefix; -1 for BOS, the root
+    token: token id
+    log_prob: log-probability of the token
+    total: log-probability of the prefix together with the token
+    next: most probable next tokens with their log-probabilities, best first
+    fate: `written` for a token of the best translation, `finished` for a token of another complete
+        translation, `left` for a pruned token
+    """
+
+    parent: int
+    token: int
+    log_prob: float
+    total: float
+    next: list[tuple[int, float]] = field(default_factory=list)
+    fate: Literal["written", "finished", "left"] = "left"
+
+
+@dataclass(frozen=True)
+class SearchTrace:
+    """Decoder state of a recorded search.
+
+    inner: state of the recorded step
+    nodes: node number of each row
+    depth: depth of the nodes in the tree, 0 for BOS
+    """
+
+    inner: SearchState
+    nodes: tuple[int, ...]
+    depth: int
+
+    def select(self, rows: Int[Tensor, " n"]) -> SearchTrace:
+        nodes = tuple(self.nodes[row] for row in rows.tolist())
+        return SearchTrace(self.inner.select(rows), nodes, self.depth)
+
+
+class RecordingStep:
+    """Wrapper of a search step that records each token extended by the search of one sentence.
+
+    step: step whose tokens are recorded
+    alternatives: number of next tokens recorded at each node
+    attend_to: mapping from the depth of a node to the source position that gets all attention;
+        supported for a single model only
+    """
+
+    def __init__(self, step: Step, alternatives: int, attend_to: Mapping[int, int]) -> None:
+        self.step = step
+        self.alternatives = alternatives
+        self.attend_to = attend_to
+        self.nodes: list[Node] = []
+        self.device = step.device
+        self.mask = step.mask
+        self._log_probs: list[Tensor] = []  # [V] log-probabilities of the next token, per node
+        self._weights: list[Tensor] = []  # [S] attention for the next token, per node
+
+    def initial_state(self, state: SearchState) -> SearchTrace:
+        return SearchTrace(state, nodes=(-1,), depth=0)
+
+    def __call__(
+        self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
+    ) -> Prediction:
+        assert isinstance(state, SearchTrace)
+        step = self.step
+        if state.depth in self.attend_to:
+            assert isinstance(step, ModelStep)
+            memory = _only_position(step.memory, self.attend_to[state.depth])
+            step = ModelStep(step.model, memory)
+        prediction = step(tokens, state.inner, layout)
+        first = len(self.nodes)
+        for parent, token, log_probs in zip(
+            state.nodes, tokens.tolist(), prediction.log_probs, strict=True
+        ):
+            best = log_probs.topk(min(self.alternatives, len(log_probs)))
+            alternatives = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            self._add_node(parent, token, list(alternatives))
+            self._log_probs.append(
+                log_probs.clone()
+            )  # a copy, because searches overwrite the log-probabilities
+        if prediction.weights is not None:
+            self._weights += [*prediction.weights]  # [S] for each row
+        nodes = tuple(range(first, len(self.nodes)))
+        return replace(prediction, state=SearchTrace(prediction.state, nodes, state.depth + 1))
+
+    def keep(self, sentences: Int[Tensor, " b"]) -> RecordingStep:
+        return self  # a recorded step has a single sentence
+
+    def _add_node(self, parent: int, token: int, alternatives: list[tuple[int, float]]) -> None:
+        log_prob = float(self._log_probs[parent][token]) if parent >= 0 else 0.0
+        total = self.nodes[parent].total + log_prob if parent >= 0 else 0.0
+        self.nodes.append(Node(parent, token, log_prob, total, alternatives))
+
+    def attention(self, path: Sequence[int]) -> np.ndarray | None:
+        """Returns the attention weights of the tokens on a path, without BOS, as a tensor [tokens,
+        source positions]; None for a model without attention.
+        """
+        if not self._weights:
+            return None
+        return torch.stack([self._weights[node] for node in path[:-1]]).float().cpu().numpy()
+
+    def finish(self, translations: Sequence[Sequence[int]]) -> list[int]:
+        """Adds an EOS node for each complete translation, given best first, and sets the fate of
+        the nodes.
+
+        Returns the path of the best translation, as node numbers from the root to EOS.
+        """
+        children = {(node.parent, node.token): number for number, node in enumerate(self.nodes)}
+        paths = []
+        for tokens in translations:
+            path = [0]
+            for token in tokens:
+                path.append(children[path[-1], token])
+            self._add_node(path[-1], EOS, [])
+            paths.append([*path, len(self.nodes) - 1])
+        for path in reversed(paths):
+            for number in path:
+                self.nodes[number].fate = "written" if path is paths[0] else "finished"
+        return paths[0]
+
+
+def _only_position(memory: Prepared, position: int) -> Prepared:
+    """Returns a copy of the encoder memory in which all source positions except one are masked."""
+    mask = torch.zeros_like(memory.mask)
+    mask[:, position] = memory.mask[:, position]
+    return replace(memory, encoded=replace(memory.encoded, mask=mask))
+
 
 ALTERNATIVES = 12
 """Number of most probable next tokens shown at each node of the search tree."""

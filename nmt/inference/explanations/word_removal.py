@@ -1,5 +1,5 @@
-"""Faithfulness test of word importances: measures how much removing important words changes the
-prediction."""
+"""Effect of hiding words of the input: occlusion for translations (Li et al. 2016), removal of words for
+classifications."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,42 @@ import numpy as np
 
 from nmt.drawing import FIGURES
 from nmt.drawing.word_importance import Classified, write_explanations
+from nmt.foundation.interfaces import UNK
 from nmt.inference.text_classifier import TextClassifier
+from nmt.inference.translator import Translator
+from nmt.tokenizer.words import words
+
+
+def influence(
+    translator: Translator, line: str, first: Sequence[int], second: Sequence[int]
+) -> list[float]:
+    """Returns the influence of each source word on the choice of the first of two translations.
+
+    The influence of a word is the decrease of log p(first) - log p(second), in nats, when the
+    word's subwords are replaced by the unknown token.
+
+    line: source sentence
+    first, second: target token ids of both translations
+    """
+    [source] = translator.encode([line])
+    piece_words = translator.tokenizer.source_words(line, source)
+    sources = [source]
+    for number in range(len(words(line))):
+        pieces = zip(source, piece_words, strict=True)
+        sources.append([UNK if number in its_words else piece for piece, its_words in pieces])
+    # [1 + words]: the complete line, then the line without each word
+    margins = _log_probs(translator, sources, first) - _log_probs(translator, sources, second)
+    return (margins[0] - margins[1:]).tolist()
+
+
+def _log_probs(
+    translator: Translator, sources: Sequence[Sequence[int]], target: Sequence[int]
+) -> np.ndarray:
+    """Returns the log-probability of one translation given each of several sources, [sources]."""
+    targets = [list(target)] * len(sources)
+    decodings = translator.force(sources, targets, attention=False)
+    return np.array([decoding.log_prob for decoding in decodings])  # [1 + words]
+
 
 LONGEST = 60
 """Maximum number of words of a text in which each word is hidden in turn."""

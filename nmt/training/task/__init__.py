@@ -4,7 +4,7 @@ training.
 The training loop depends only on the interfaces in this file. Each task is one file in this
 folder.
 
-Reading order: this file, translation_task, classification_task, pretrained_vectors.
+Reading order: this file, translation_task, classification_task.
 """
 
 import math

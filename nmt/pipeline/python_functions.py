@@ -1,4 +1,4 @@
-"""Implements `nmt.train` for calls from Python."""
+"""Implements `nmt.train` and `nmt.evaluate` for calls from Python."""
 
 import json
 import logging
@@ -11,12 +11,15 @@ from typing import Any
 
 import torch
 
+from nmt.analysis.evaluation import scores_of
 from nmt.configuration.configure import configure
 from nmt.configuration.training_settings import TrainingSettings
-from nmt.foundation.errors import quoted
+from nmt.data import as_list
+from nmt.foundation.errors import UserError, quoted
 from nmt.foundation.plugins import permitting
 from nmt.inference.translator import Translator
 from nmt.loading import load
+from nmt.metric import Metric, Result
 from nmt.pipeline import run_training
 from nmt.storage.cache import cache_folder
 from nmt.storage.metrics_file import read_metrics
@@ -114,3 +117,37 @@ def _process_unchanged() -> Iterator[None]:
         logger.setLevel(level)
         logger.propagate = propagate
         torch.set_num_threads(threads)
+
+
+def evaluate(
+    model: Translator | str | Path,
+    data: Any,
+    *,
+    source: str,
+    reference: str | Sequence[str],
+    metric: Metric | None = None,
+    plugins: Sequence[str] = (),
+) -> dict[str, Result]:
+    """Returns the scores of a model's translations, with sacreBLEU signatures: BLEU, chrF, TER,
+    exact match.
+
+    model: a translator, a run folder or a checkpoint file
+    data: a `datasets.Dataset`, or another mapping from column names to lists of strings
+    source: name of the source column
+    reference: names of the reference columns, which are scored together
+    metric: metric options; by default, BLEU's tokeniser depends on the target language
+    plugins: packages outside nmt whose code the model may use
+
+    Raises UserError if a column is missing or the model is a classifier.
+    """
+    translator = model if isinstance(model, Translator) else load(model, plugins=plugins)
+    if not isinstance(translator, Translator):
+        raise UserError(f"model={model}: is a classifier, must be a translation model")
+    columns = getattr(data, "column_names", None) or list(data)
+    missing = [name for name in (source, *as_list(reference)) if name not in columns]
+    if missing:
+        raise UserError(
+            f"data: column {missing[0]} not found (available: {', '.join(map(str, columns))})"
+        )
+    references = [list(data[name]) for name in as_list(reference)]
+    return scores_of(translator, metric or Metric(), list(data[source]), references)[1]
