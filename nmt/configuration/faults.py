@@ -1,11 +1,11 @@
 """Collects all errors of a configuration and raises them as a single exception."""
 
 import difflib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from nmt.foundation.errors import UserError
-from nmt.foundation.part_limits import ConfigError, broken, shown
+from nmt.foundation.part_limits import ConfigError, shown
 from nmt.foundation.synonyms import SYNONYMS
 
 __all__ = ["ConfigError", "ConfigErrors", "broken", "not_a_choice", "refuse", "shown", "unknown"]
@@ -34,6 +34,16 @@ def refuse(errors: Iterable[ConfigError]) -> None:
     errors = tuple(errors)
     if errors:
         raise ConfigErrors(errors)
+
+
+def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
+    """Yields an error for each violated rule.
+
+    rules: tuples (condition for a violation, key, problem with remedy, optional value of the key)
+    """
+    for is_broken, key, problem, *value in rules:
+        if is_broken:
+            yield ConfigError(key, problem, shown(value[0]) if value else None)
 
 
 def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) -> ConfigError:

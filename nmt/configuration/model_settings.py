@@ -14,7 +14,6 @@ from nmt.data.lines import Errors
 from nmt.data.word_aligner import AlignerName
 from nmt.drawing import FIGURES
 from nmt.foundation.extras import advice, installed
-from nmt.foundation.part_limits import unused
 from nmt.foundation.ranges import Count, NonNegative, Positive, Range, Size
 from nmt.inference.model_step import Averaging
 from nmt.inference.output_formats import ONE_BEST, FormatName
@@ -87,9 +86,10 @@ class EnsembleSettings(ModelSettings):
         ]
 
     def idle(self) -> dict[str, str]:
-        is_single = len(as_list(self.model)) < 2
+        if len(as_list(self.model)) > 1:
+            return {}
         why = "only an ensemble of several models, such as model=[A,B], uses this key"
-        return unused((is_single, ["averaging", "shares"], why))
+        return {"averaging": why, "shares": why}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,19 +191,17 @@ class TranslateSettings(EnsembleSettings):
         )
 
     def idle(self) -> dict[str, str]:
-        return super().idle() | unused(
-            (not self.launcher, ["jobs"], "only launcher=ray starts jobs"),
-            (
-                not (self.attention_map or "").endswith(FIGURES),
-                ["figure_width", "font_size"],
-                "only attention_map=FILE.pdf, .svg and .png are images",
-            ),
-            (
-                not self.attention_map and self.format not in ("jsonl", "pharaoh"),
-                ["units"],
-                "only attention_map=FILE.html, format=jsonl and format=pharaoh output alignments",
-            ),
-        )
+        reasons = super().idle()
+        if not self.launcher:
+            reasons["jobs"] = "only launcher=ray starts jobs"
+        if not (self.attention_map or "").endswith(FIGURES):
+            why = "only attention_map=FILE.pdf, .svg and .png are images"
+            reasons |= {"figure_width": why, "font_size": why}
+        if not self.attention_map and self.format not in ("jsonl", "pharaoh"):
+            reasons["units"] = (
+                "only attention_map=FILE.html, format=jsonl and format=pharaoh output alignments"
+            )
+        return reasons
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,23 +393,19 @@ class AlignSettings(EnsembleSettings):
         ]
 
     def idle(self) -> dict[str, str]:
-        uses_model = not (self.links or self._aligner or self.vectors)
-        others = ("symmetrize", "units", "output", "format", "attention_map", "reverse", "train")
-        return (super().idle() if uses_model else {}) | unused(
-            (not self._aligner, ["train"], "only method=ibm1 and method=hmm are trained on text"),
-            (self._aligner, MODEL_KEYS, f"method={self.method} needs no model"),
-            (self.vectors, MODEL_KEYS, "vectors need no model"),
-            (
-                uses_model and not self.reverse,
-                ["symmetrize"],
-                "symmetrization needs a second direction, reverse=RUN_DIR",
-            ),
-            (
-                self.links,
-                [*others, *MODEL_KEYS],
-                "links=FILE uses only gold, source and target",
-            ),
-        )
+        if self.links:
+            others = ("symmetrize", "units", "output", "format", "attention_map", "reverse")
+            why = "links=FILE uses only gold, source and target"
+            return dict.fromkeys((*others, "train", *MODEL_KEYS), why)
+        if self._aligner:
+            return dict.fromkeys(MODEL_KEYS, f"method={self.method} needs no model")
+        reasons = {} if self.vectors else super().idle()
+        reasons["train"] = "only method=ibm1 and method=hmm are trained on text"
+        if self.vectors:
+            return {**reasons, **dict.fromkeys(MODEL_KEYS, "vectors need no model")}
+        if not self.reverse:
+            reasons["symmetrize"] = "symmetrization needs a second direction, reverse=RUN_DIR"
+        return reasons
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -433,10 +427,9 @@ class LabelSettings(Settings):
         return [*super().conflicts(), *map_name("explain", self.explain)]
 
     def idle(self) -> dict[str, str]:
-        has_units = self.explain or self.format == "jsonl"
-        return unused(
-            (not has_units, ["units"], "only explain=FILE.html and format=jsonl output units")
-        )
+        if self.explain or self.format == "jsonl":
+            return {}
+        return {"units": "only explain=FILE.html and format=jsonl output units"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from nmt.configuration.faults import ConfigError, broken
 from nmt.configuration.settings import Settings
 from nmt.foundation.configurations import flat
 from nmt.foundation.errors import UserError
-from nmt.foundation.part_limits import RunView, unused
+from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Range, Size
 from nmt.model.freezing import freeze, frozen_tables
 from nmt.model.layers.cells import CellName, cell_class
@@ -148,11 +148,13 @@ class TrainSettings(TrainingSettings):
         )
 
     def idle(self) -> dict[str, str]:
-        n_best = "training uses only the best translation; set it in nmt.translate"
-        return super().idle() | unused(
-            (True, ["search.n_best"], n_best),
-            (not self.init, ["init_vocabulary"], "used only with init=RUN_DIR"),
-        )
+        reasons = {
+            **super().idle(),
+            "search.n_best": "training uses only the best translation; set it in nmt.translate",
+        }
+        if not self.init:
+            reasons["init_vocabulary"] = "used only with init=RUN_DIR"
+        return reasons
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -136,6 +136,6 @@ def _check_links(pairs: Pairs, place: str, factors: int, first: int = 1) -> None
 
 def unread_links(run: RunView) -> Iterator[ConfigError]:
     """Yields an error if data.alignment is set although the objective does not use alignments."""
-    is_unread = run.value("data.alignment") and not run.value("objective.guided_alignment")
-    problem = "has no effect without guided attention; set objective.guided_alignment above 0"
-    return run.broken((is_unread, "data.alignment", problem))
+    if run.value("data.alignment") and not run.value("objective.guided_alignment"):
+        problem = "has no effect without guided attention; set objective.guided_alignment above 0"
+        yield run.error("data.alignment", problem)

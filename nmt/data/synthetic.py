@@ -1,10 +1,10 @@
 """Settings of synthetic sentence pairs, which nmt.backtranslate generates."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from nmt.foundation.part_limits import ConfigError, RunView, broken, unused
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import NonNegative, Ratio, Width
 
 
@@ -48,44 +48,40 @@ class Synthetic:
             )
 
     @classmethod
-    def conflicts(cls, run: RunView) -> Iterable[ConfigError]:
-        """Returns errors for a missing text or model, or a model of the wrong direction."""
-        lacks_model = not run.value("synthetic.model")
-        is_forward = run.value("synthetic.direction") == "forward"
-        # A run given with init or objective.teacher cannot initialise the reverse model.
-        initial = next(filter(run.value, ("init", "objective.teacher")), "")
-        return [
-            *broken(
-                (
-                    is_forward and lacks_model,
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """Yields errors for a missing text or model, or a model of the wrong direction."""
+        model = run.value("synthetic.model")
+        if run.value("synthetic.direction") == "forward":
+            if not model:
+                yield ConfigError(
                     "synthetic.model",
                     "required for synthetic.direction=forward: a run folder, or several run "
                     "folders [A,B]",
-                ),
-                (
-                    not is_forward and not run.value("synthetic.text"),
-                    "synthetic.text",
-                    "required for back-translation: a file of target-language sentences, one per "
-                    "line",
-                ),
-            ),
-            *run.broken(
-                (
-                    initial and lacks_model and not is_forward,
-                    initial,
-                    "init can initialise only the final model, not the reverse model; also set "
-                    "synthetic.model to a reverse model",
                 )
-            ),
-        ]
+            return
+        if not run.value("synthetic.text"):
+            yield ConfigError(
+                "synthetic.text",
+                "required for back-translation: a file of target-language sentences, one per line",
+            )
+        # A run given with init or objective.teacher cannot initialise the reverse model.
+        initial = next(filter(run.value, ("init", "objective.teacher")), None)
+        if initial and not model:
+            yield run.error(
+                initial,
+                "init can initialise only the final model, not the reverse model; also set "
+                "synthetic.model to a reverse model",
+            )
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
         """Returns settings that the search or the direction does not use, each with the reason."""
+        reasons = {}
         search = run.value("synthetic.search")
-        is_forward = run.value("synthetic.direction") == "forward"
-        of_beam = f"needs synthetic.search=beam, got synthetic.search={search}"
-        return unused(
-            (search != "beam", ["synthetic.width"], of_beam),
-            (is_forward, ["synthetic.tag"], "needs synthetic.direction=backward"),
-        )
+        if search != "beam":
+            reasons["synthetic.width"] = (
+                f"needs synthetic.search=beam, got synthetic.search={search}"
+            )
+        if run.value("synthetic.direction") == "forward":
+            reasons["synthetic.tag"] = "needs synthetic.direction=backward"
+        return reasons

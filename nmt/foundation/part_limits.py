@@ -3,19 +3,18 @@
 A component declares these limits in two optional class methods:
 
     @classmethod
-    def conflicts(cls, run: RunView) -> Iterable[ConfigError]: ...
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]: ...
     @classmethod
     def idle(cls, run: RunView) -> Mapping[str, str]: ...
 
-`conflicts` returns an error for each incompatible setting. `idle` returns the keys without effect,
-each with the reason; a key is an error only if the user sets it. Both are usually tables of rules,
-written with `run.broken` and `unused`. nmt/configuration calls both
+`conflicts` yields an error for each incompatible setting. `idle` returns the keys without effect,
+each with the reason; a key is an error only if the user sets it. nmt/configuration calls both
 methods for every component and every recurrent cell of a run.
 
 A package declares the configuration groups of its components in a dictionary GROUPS.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,24 +83,6 @@ def shown(value: Any) -> str:
     return str(value) or "(nothing)"
 
 
-def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
-    """Yields an error for each violated rule.
-
-    rules: tuples (condition for a violation, key, problem with remedy, optional value of the key)
-    """
-    for is_broken, key, problem, *value in rules:
-        if is_broken:
-            yield ConfigError(key, problem, shown(value[0]) if value else None)
-
-
-def unused(*rules: tuple[Any, Sequence[str], str]) -> dict[str, str]:
-    """Returns keys without effect, each with the reason.
-
-    rules: tuples (condition under which the keys have no effect, keys, reason)
-    """
-    return {key: reason for is_unused, keys, reason in rules if is_unused for key in keys}
-
-
 @dataclass(frozen=True)
 class RunView:
     """Read-only view of a run's configuration for compatibility checks.
@@ -149,14 +130,9 @@ class RunView:
         joint = self.value("tokenizer.joint")
         return self.value("tokenizer.target") is None if joint is None else joint
 
-    def broken(self, *rules: tuple[Any, str, str]) -> Iterator[ConfigError]:
-        """Yields an error, with the current value of the key, for each violated rule.
-
-        rules: tuples (condition for a violation, key, problem with remedy)
-        """
-        return broken(*((*rule, self.value(rule[1])) for rule in rules))
-
     def needing_attention(self, *keys: str) -> Iterator[ConfigError]:
         """Yields an error for each given key that is set although the decoder has no attention."""
-        why = "needs attention, but attention=none; leave it out or choose an attention"
-        return self.broken(*((self.value(key) and not self.attends, key, why) for key in keys))
+        for key in keys:
+            if self.value(key) and not self.attends:
+                why = "needs attention, but attention=none; leave it out or choose an attention"
+                yield self.error(key, why)

@@ -140,10 +140,11 @@ class Translator:
         """Yields an error for `unknown=copy` if the model has no attention or reads no source
         words."""
         key = "translation.unknown"
-        if run.value(key) == "copy":
-            yield from run.needing_attention(key)
-            no_words = "an image has no source words to copy; choose drop or mark"
-            yield from run.broken((not run.sources, key, no_words))
+        if run.value(key) != "copy":
+            return
+        yield from run.needing_attention(key)
+        if not run.sources:
+            yield run.error(key, "an image has no source words to copy; choose drop or mark")
 
     def with_search(self, search: Search) -> Translator:
         """Returns a new translator with the same models and the given search."""

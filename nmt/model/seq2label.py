@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nmt.data.labels import LabelSet
 from nmt.foundation.interfaces import Loss, TextBatch
-from nmt.foundation.part_limits import ConfigError, RunView, broken
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Range, Width
 from nmt.model import Network
 from nmt.model.encoder import Encoder
@@ -70,24 +70,21 @@ class Seq2Label(Network):
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Yields an error for data without labels, an encoder that reads images, or separate
         vocabularies for two languages."""
-        return broken(
-            (
-                not hasattr(run.parts["data"], "labelled"),
-                "data",
-                "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub",
-            ),
-            (
-                run.parts["encoder"].reads_pictures,
+        if not hasattr(run.parts["data"], "labelled"):
+            yield ConfigError(
+                "data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub"
+            )
+        if run.parts["encoder"].reads_pictures:
+            yield ConfigError(
                 "encoder",
                 "the encoder reads images, but the data is text; choose encoder=bidirectional",
-            ),
-            (
-                not run.joint,
+            )
+        if not run.joint:
+            yield ConfigError(
                 "tokenizer.joint",
                 "classification has one vocabulary only; leave tokenizer.joint out",
-                False,
-            ),
-        )
+                "false",
+            )
 
     def read(self, batch: TextBatch) -> tuple[Float[Tensor, "B L"], Pooled]:
         """Computes the logits of the labels.

@@ -17,7 +17,7 @@ from nmt.foundation.interfaces import (
     SourceWords,
     State,
 )
-from nmt.foundation.part_limits import ConfigError, RunView, shown, unused
+from nmt.foundation.part_limits import ConfigError, RunView, shown
 from nmt.foundation.ranges import Fraction, Positive, Width
 from nmt.model import Network
 from nmt.model.copying import Copying
@@ -146,51 +146,40 @@ class Seq2Seq(Network):
         """Yields an error for each option that needs one vocabulary for both languages, if the
         languages have separate vocabularies, and for a lexicon that the other settings exclude."""
         lexicon = run.value("model.lexicon")
-        is_mixture = lexicon and run.value("model.lexicon_use") == "mixture"
-        joint = "needs one vocabulary for both languages; set tokenizer.joint=true or "
-        return run.broken(
-            (
-                lexicon and run.sources > 1,
-                "model.lexicon",
-                "a lexicon needs a single source text; set model.lexicon=null",
-            ),
-            (
-                is_mixture and run.value("model.copy"),
+        if lexicon and run.sources > 1:
+            yield run.error(
+                "model.lexicon", "a lexicon needs a single source text; set model.lexicon=null"
+            )
+        if lexicon and run.value("model.lexicon_use") == "mixture" and run.value("model.copy"):
+            yield run.error(
                 "model.lexicon_use",
                 "a mixture with a lexicon cannot be combined with model.copy; set model.copy=false",
-            ),
-            *(
-                (not run.joint, key, joint + instead)
-                for key, instead in cls.needs_joint(run.value("model")).items()
-            ),
-        )
+            )
+        if run.joint:
+            return
+        for key, instead in cls.needs_joint(run.value("model")).items():
+            yield run.error(
+                key,
+                "needs one vocabulary for both languages; set tokenizer.joint=true or " + instead,
+            )
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
         """Returns the settings for dropout and source factors that have no effect, each with the
         reason."""
-        return unused(
-            (
-                not run.value("model.dropout") and not run.value("model.readout_dropout"),
-                ["model.variational_dropout"],
-                "dropout is 0; set model.dropout or model.readout_dropout",
-            ),
-            (
-                not run.value("data.factors"),
-                ["model.factor_size"],
-                "the source has no factors; set data.factors",
-            ),
-            (
-                run.value("model.lexicon_use") != "bias",
-                ["model.lexicon_epsilon"],
-                "needs model.lexicon_use=bias",
-            ),
-            (
-                not run.value("model.lexicon"),
-                ["model.lexicon_use", "model.lexicon_epsilon"],
-                "the network has no lexicon; set model.lexicon=auto",
-            ),
-        )
+        reasons = {}
+        if not run.value("model.dropout") and not run.value("model.readout_dropout"):
+            reasons["model.variational_dropout"] = (
+                "dropout is 0; set model.dropout or model.readout_dropout"
+            )
+        if not run.value("data.factors"):
+            reasons["model.factor_size"] = "the source has no factors; set data.factors"
+        if not run.value("model.lexicon"):
+            why = "the network has no lexicon; set model.lexicon=auto"
+            reasons |= dict.fromkeys(("model.lexicon_use", "model.lexicon_epsilon"), why)
+        elif run.value("model.lexicon_use") != "bias":
+            reasons["model.lexicon_epsilon"] = "needs model.lexicon_use=bias"
+        return reasons
 
     def encode(
         self,

@@ -32,7 +32,7 @@ from nmt.data.parts import Keep, PartNames, Stream, in_memory, with_named_parts
 from nmt.data.sources.table import pairs_of
 from nmt.data.sources.text import TextFiles
 from nmt.foundation.errors import UserError
-from nmt.foundation.part_limits import ConfigError, RunView, broken
+from nmt.foundation.part_limits import ConfigError, RunView
 
 KEYS = ("datasets", "stages", "modifiers", "seed", "num_fields", "trainer", "version")
 """Top-level keys of a mixture file besides stage names; nmt ignores `seed` and `trainer`."""
@@ -81,14 +81,12 @@ class Mix:
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Yields an error if back-translation is enabled, since a mixture cannot be reversed."""
-        return broken(
-            (
-                run.value("synthetic"),
+        if run.value("synthetic"):
+            yield ConfigError(
                 "data",
                 "a mixture cannot be reversed for back-translation; give the parallel corpus with "
                 "data=text or data=tsv",
             )
-        )
 
     def load(self, keep: Keep = in_memory) -> Splits:
         """Loads the corpora as one training set, with validation and test sets.

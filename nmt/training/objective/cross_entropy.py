@@ -1,7 +1,7 @@
 """Maximum likelihood with teacher forcing: each token is predicted from the preceding reference
 tokens."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -42,36 +42,30 @@ class CrossEntropy:
     guided_alignment: NonNegative = 0.0
 
     @classmethod
-    def conflicts(cls, run: RunView) -> Iterable[ConfigError]:
-        """Returns an error for each penalty that the attention or the data of the run does not
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """Yields an error for each penalty that the attention or the data of the run does not
         support."""
         guided = "objective.guided_alignment"
+        yield from run.needing_attention("objective.doubly_stochastic", guided)
+        if not run.value(guided):
+            return
         # Without data.alignment, the tokens of the training pairs are aligned before the training.
-        is_estimated = run.value(guided) and not run.value("data.alignment")
-        weighing = (run.parts.get(group) for group in ("window", "normalizer"))
-        all_positive = all(getattr(part, "all_positive", True) for part in weighing)
-        return [
-            *run.needing_attention("objective.doubly_stochastic", guided),
-            *run.broken(
-                (
-                    is_estimated and not run.sources,
-                    guided,
-                    "needs source words, but the source is an image",
-                ),
-                (
-                    is_estimated and run.value("tokenizer.sampling"),
+        if not run.value("data.alignment"):
+            if not run.sources:
+                yield run.error(guided, "needs source words, but the source is an image")
+            if run.value("tokenizer.sampling"):
+                yield run.error(
                     guided,
                     "needs alignments of words, because tokenizer.sampling draws new subwords in "
                     "each epoch; set data.alignment, or tokenizer.sampling=0",
-                ),
-                (
-                    run.value(guided) and not all_positive,
-                    guided,
-                    "needs attention weights above 0; use normalizer=softmax, and neither "
-                    "window=hard nor window=monotonic",
-                ),
-            ),
-        ]
+                )
+        weighing = (run.parts.get(group) for group in ("window", "normalizer"))
+        if not all(getattr(part, "all_positive", True) for part in weighing):
+            yield run.error(
+                guided,
+                "needs attention weights above 0; use normalizer=softmax, and neither "
+                "window=hard nor window=monotonic",
+            )
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         output, memory = model.teacher_forcing(batch)

@@ -64,14 +64,12 @@ class MinimumRisk:
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Yields an error for hard attention with REINFORCE, whose samples and reward conflict with
         those of minimum risk training."""
-        return run.broken(
-            (
-                run.value("window.estimator") == "reinforce",
+        if run.value("window.estimator") == "reinforce":
+            yield run.error(
                 "window.estimator",
                 "cannot be combined with objective=minimum_risk; use "
                 "window.estimator=straight_through, or another objective",
             )
-        )
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         if not model.training:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from nmt.foundation.configurations import flat
 from nmt.foundation.interfaces import Batch, Loss
-from nmt.foundation.part_limits import ConfigError, RunView, broken
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Positive
 from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.cross_entropy import CrossEntropy
@@ -37,23 +37,24 @@ class RDrop:
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Yields an error for a network without dropout, with a copy mechanism, or with a
         mixture with a lexicon."""
-        other = "cannot be combined with objective=r_drop, which compares vocabulary distributions"
-        mixes = run.value("model.lexicon") and run.value("model.lexicon_use") == "mixture"
-        return broken(
-            (
-                not cls._drops(run),
+        if not cls._drops(run):
+            yield ConfigError(
                 "objective",
                 "compares two passes with different dropout, but dropout is 0; set model.dropout",
                 "r_drop",
-            ),
-            (run.value("model.copy"), "model.copy", f"{other} only; set model.copy=false", True),
-            (
-                mixes,
+            )
+        if run.value("model.copy"):
+            yield run.error(
+                "model.copy",
+                "cannot be combined with objective=r_drop, which compares vocabulary "
+                "distributions only; set model.copy=false",
+            )
+        if run.value("model.lexicon") and run.value("model.lexicon_use") == "mixture":
+            yield run.error(
                 "model.lexicon_use",
-                f"{other} only; set model.lexicon_use=bias",
-                "mixture",
-            ),
-        )
+                "cannot be combined with objective=r_drop, which compares vocabulary "
+                "distributions only; set model.lexicon_use=bias",
+            )
 
     @staticmethod
     def _drops(run: RunView) -> bool:

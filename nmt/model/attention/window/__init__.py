@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Encoded
-from nmt.foundation.part_limits import ConfigError, RunView, broken
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.model.attention.normalizer import Normalizer
 
 WindowState = tuple[Tensor, ...]
@@ -52,15 +52,13 @@ class Window(nn.Module):
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Yields an error if a positional window is combined with several sources, because their
         positions have no common order."""
-        return broken(
-            (
-                cls.positional and run.sources + run.pictures > 1,
+        if cls.positional and run.sources + run.pictures > 1:
+            yield ConfigError(
                 "window",
                 "this window restricts the positions of a single source text, but the data "
                 "has several sources or images; use window=global or hard",
                 cls.__module__.rpartition(".")[2],
             )
-        )
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
         """Returns the window state before the first decoder step.
