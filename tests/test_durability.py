@@ -27,7 +27,8 @@ from nmt.configuration.configure import configure
 from nmt.data.sources.table import TableFiles
 from nmt.foundation.errors import UserError
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.files import WRITING, Holder, Lock, LockHeld
+from nmt.storage.files import WRITING
+from nmt.storage.lock import Holder, Lock, LockHeld
 from nmt.training import busy_cores
 from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.run_directory import RunDirectory, claim, claim_fresh

@@ -15,7 +15,7 @@ from test_ranks import forks
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import ALONE
 from nmt.inference import file_alignment, input_lines, output_sinks, scoring, shared_output
-from nmt.storage.files import Lock
+from nmt.storage.lock import Lock
 
 GREEDY = ["search=greedy", "device=cpu"]
 

@@ -229,7 +229,7 @@ def test_other_commands_do_one_after_the_other(small_run, tmp_path):
 
 
 def test_two_sweeps_in_one_folder_at_a_time_are_refused(tmp_path):
-    from nmt.storage.files import Lock
+    from nmt.storage.lock import Lock
 
     (tmp_path / "sweep/.sweep").mkdir(parents=True)
     with Lock(tmp_path / "sweep/.sweep/lock", "x"):

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from nmt.foundation.errors import UserError
-from nmt.storage.files import Lock, remove_unfinished, sync_folder, write_atomically
+from nmt.storage.files import remove_unfinished, sync_folder, write_atomically
+from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
 Chunk = TypeVar("Chunk")

@@ -30,7 +30,8 @@ from nmt.inference.output_sinks import (
     open_sink,
 )
 from nmt.inference.text_input import FINISHED, MANIFEST
-from nmt.storage.files import Lock, remove_unfinished, write_atomically
+from nmt.storage.files import remove_unfinished, write_atomically
+from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
 Chunk = TypeVar("Chunk")

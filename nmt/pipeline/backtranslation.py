@@ -44,7 +44,8 @@ from nmt.pipeline.fingerprint import hash_of_files
 from nmt.pipeline.model_commands import translate
 from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.files import Lock, write_atomically
+from nmt.storage.files import write_atomically
+from nmt.storage.lock import Lock
 from nmt.storage.upgrade import renamed
 from nmt.tokenizer.words import words
 

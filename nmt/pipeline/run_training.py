@@ -31,7 +31,8 @@ from nmt.pipeline.assembly import Beginning, Fresh, FromCheckpoint, Parts, Resum
 from nmt.pipeline.recipe_advice import advise_recipe
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
-from nmt.storage.files import Lock, read_json_object, remove_unfinished
+from nmt.storage.files import read_json_object, remove_unfinished
+from nmt.storage.lock import Lock
 from nmt.training.callback import Callback
 from nmt.training.memory import Trimming, keep_few_products
 from nmt.training.run_directory import (

@@ -33,7 +33,7 @@ from nmt.pipeline.assembly import fingerprints, trackers_of
 from nmt.pipeline.fingerprint import hash_of_files
 from nmt.pipeline.one_after_another import first_valid, variants
 from nmt.storage.checkpoint import BEST
-from nmt.storage.files import Lock
+from nmt.storage.lock import Lock
 from nmt.sweep import watch
 from nmt.sweep.names import differing, name_of, usual_parts
 from nmt.sweep.run_status import Run, RunState, find

@@ -1,4 +1,4 @@
 """Files on disk: atomic replacement, locks, checkpoints and the upgrade of old checkpoints.
 
-Reading order: files, checkpoint, upgrade, the rest in any order.
+Reading order: files, lock, checkpoint, upgrade.
 """

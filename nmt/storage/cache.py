@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nmt.foundation.errors import UserError
-from nmt.storage.files import WRITING, sync_folder, wait_for_lock, write_atomically
+from nmt.storage.files import WRITING, sync_folder, write_atomically
+from nmt.storage.lock import wait_for_lock
 
 MANIFEST = "complete.json"
 """Name of the manifest of a complete cache folder, with counts and the checksum of every file."""

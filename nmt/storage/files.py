@@ -1,19 +1,11 @@
-"""Files that several processes may write: atomic replacement, and lock files, which ensure that only
-one process writes at a time.
-"""
-
-from __future__ import annotations
+"""Atomic replacement of files."""
 
 import contextlib
 import itertools
 import json
-import logging
 import os
-import socket
-import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from nmt.foundation.errors import UserError
 
@@ -74,132 +66,3 @@ def remove_unfinished(folder: Path, name: str = "*") -> None:
     for file in folder.glob(f".{name}.*{WRITING}"):
         with contextlib.suppress(OSError):
             file.unlink()
-
-
-try:
-    import fcntl
-except ImportError:  # fcntl exists on POSIX systems only
-    fcntl = None  # type: ignore[assignment]
-
-log = logging.getLogger(__name__)
-RETRY_SECONDS = 0.2
-"""Seconds between attempts to take a lock that another process holds."""
-SILENT_ATTEMPTS = 10
-"""Number of attempts to take a lock before a log message; shorter waits are silent."""
-
-
-class LockHeld(UserError):
-    """Exception raised when another process holds a lock."""
-
-    exit_status = 75  # EX_TEMPFAIL of sysexits.h: the same command may succeed later
-
-
-@dataclass(frozen=True)
-class Holder:
-    """Process that holds a lock.
-
-    process: process id
-    host: host name of the machine of the process
-    since: date and time at which the process took the lock
-    """
-
-    process: int
-    host: str
-    since: str
-
-    @classmethod
-    def read(cls, file: Path) -> Holder | None:
-        """Returns the process named in a lock file, or None for a missing or unreadable file."""
-        try:
-            fields = json.loads(file.read_text(encoding="utf-8"))
-            return cls(int(fields["process"]), str(fields["host"]), str(fields["since"]))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
-
-    def __str__(self) -> str:
-        return f"process {self.process} on {self.host} (since {self.since})"
-
-
-class Lock:
-    """Lock that gives one process the exclusive right to write something.
-
-    The operating system releases the lock when the process ends, so a remaining file has no effect.
-    On systems and file systems without locks, the lock has no effect.
-
-    Args:
-        file: path of the lock file; its content names the holder.
-        what: noun for the thing to write, for messages.
-
-    Raises:
-        LockHeld: another process holds the lock.
-        UserError: the lock file cannot be written.
-    """
-
-    def __init__(self, file: Path, what: str) -> None:
-        self.path = file
-        try:
-            self._file = _open_locked(file, what)
-        except OSError as error:
-            raise UserError(
-                f"{what}: cannot be written ({error.strerror}). Free some space, or choose another "
-                "folder"
-            ) from error
-
-    def release(self) -> None:
-        if not self._file.closed:
-            with contextlib.suppress(OSError):
-                # Remove before the release: afterwards, another process may own the file.
-                self.path.unlink(missing_ok=True)
-            self._file.close()
-
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-def _open_locked(file: Path, what: str) -> IO[str]:
-    """Opens and locks a lock file; returns the open file, which names this process as holder."""
-    with contextlib.ExitStack() as closed_on_error:
-        opened = closed_on_error.enter_context(open(file, "a+", encoding="utf-8"))
-        try:
-            if fcntl is not None:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = Holder.read(file) or "another process"
-            raise LockHeld(
-                f"{what}: {holder} is writing to it. Wait until the process has finished, or "
-                "choose another output"
-            ) from None
-        except OSError:  # raised on file systems without locks
-            pass
-        if not _is_named(opened, file):
-            return _open_locked(file, what)  # opens the new file with this name
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
-        opened.truncate(0)  # removes the name of an earlier holder
-        opened.write(json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), since))) + "\n")
-        opened.flush()
-        closed_on_error.pop_all()
-    return opened
-
-
-def _is_named(opened: IO[str], file: Path) -> bool:
-    """Returns whether an open file still has its name; the previous holder may have removed it."""
-    try:
-        return os.path.samestat(os.fstat(opened.fileno()), file.stat())
-    except FileNotFoundError:
-        return False
-
-
-def wait_for_lock(file: Path, what: str) -> Lock:
-    """Waits until no other process holds a lock, and takes it. Raises UserError as `Lock` does."""
-    attempts = 0
-    while True:
-        try:
-            return Lock(file, what)
-        except LockHeld:
-            attempts += 1
-        if attempts == SILENT_ATTEMPTS:
-            log.info("%s: waiting for another process that is writing to it", what)
-        time.sleep(RETRY_SECONDS)

@@ -15,7 +15,7 @@ from typing import Any
 import nmt
 from nmt.foundation.errors import quoted
 from nmt.foundation.processes import available_cores
-from nmt.storage.files import Lock, LockHeld
+from nmt.storage.lock import Lock, LockHeld
 from nmt.sweep.run_status import Run
 
 OUTPUT = "output.log"

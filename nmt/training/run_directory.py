@@ -37,7 +37,8 @@ import nmt
 from nmt.foundation.devices import find_device, processor_name
 from nmt.foundation.errors import UserError, typed
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.files import Lock, read_json_object, remove_unfinished, write_atomically
+from nmt.storage.files import read_json_object, remove_unfinished, write_atomically
+from nmt.storage.lock import Lock
 from nmt.storage.metrics_file import read_metrics
 from nmt.training.callback import Callback, Update
 from nmt.training.task import Validation
