@@ -78,7 +78,10 @@ def load(
         if first.meta.get("command") != "classify":
             return _translator(checkpoints, device, **options)
         if options:
-            raise UserError(f"{first.path}: a classifier has no options, got {', '.join(options)}")
+            raise UserError(
+                f"{first.path}: nmt.load accepts no options for a classifier, got "
+                f"{', '.join(options)}"
+            )
         if len(checkpoints) > 1:
             raise UserError(f"{first.path}: a classifier cannot be part of an ensemble")
         return _text_classifier(first, device)

@@ -50,7 +50,7 @@ SCRIPT_LINES = 1000
 NEEDS = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "ko-mecab": ("mecab_ko", "sacrebleu[ko]")}
 """Python module and pip requirement of each sacreBLEU tokeniser that needs another package."""
 TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact": "exact match"}
-"""Names of the metrics in publications."""
+"""Spelling of the names of metrics in publications, such as chrF."""
 LOWER_IS_BETTER = ("ter", "loss")
 """Names of the metrics for which lower values are better."""
 
@@ -196,8 +196,8 @@ class Metric:
         )
         if missing:
             self._warn_once(
-                f"reference: {missing:,} of {len(sets):,} lines have no reference, so their "
-                "translations count as wrong; complete the reference file"
+                f"reference: {missing:,} of {len(sets):,} lines have no reference translation, "
+                "so their translations count as wrong; complete the reference file"
             )
         fitting = script_tokenizer(first) if self.tokenize in ("auto", "13a", "intl") else None
         if fitting is not None:

@@ -366,7 +366,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("overrides", nargs="*", help="data=… as for nmt.train")
-    parser.add_argument("--model", help="a trained run directory, for decoding")
+    parser.add_argument("--model", help="the run folder of a trained model, for decoding")
     parser.add_argument("--out", type=Path, default=Path("benchmark.json"))
     parser.add_argument("--compare", type=Path, help="an older result: print ratios")
     parser.add_argument("--repeats", type=int, default=5)

@@ -304,12 +304,12 @@ def test_what_is_removed_is_made_again(whole, text, tmp_path):
     failed(
         run("backtranslate", *typed),
         "translations: exists with 3 lines, expected 30",
-        "Delete it, or choose another",
+        "Delete this output, or choose another",
     )
     (tmp_path / "more.de").write_text(
         "".join(reversed((text[0] / "more.de").read_text().splitlines(keepends=True)))
     )
-    failed(run("backtranslate", *typed), "changed since the command first ran")
+    failed(run("backtranslate", *typed), "the file has changed since the back-translation in")
     (folder / "backtranslation.json").write_text("{")
     failed(run("backtranslate", *typed), "backtranslation.json: damaged")
 
@@ -361,7 +361,7 @@ def test_a_text_of_less_than_a_batch_is_refused_before_anything_is_trained(text,
     typed = f"synthetic.text={tmp_path}/few.de", f"run_dir={tmp_path}/out"
     failed(
         run("backtranslate", *text[1], *SIZES, *typed),
-        "few.de: gives 2 synthetic pairs, must be at least a batch of 8; lower",
+        "few.de: gives 2 synthetic pairs, must be at least 8 (one batch); lower",
     )
     assert not [*(tmp_path / "out").iterdir()]
 
@@ -375,7 +375,7 @@ def test_real_pairs_of_less_than_a_batch_are_refused_before_anything_is_trained(
     given = [*text[1], *SIZES, *typed, f"run_dir={tmp_path}/out"]
     failed(
         run("backtranslate", *given),
-        "20 pairs, must be at least a batch of 25; lower batching.sentences, or set synthetic.real=0",
+        "20 sentence pairs, must be at least 25 (one batch); lower batching.sentences, or set synthetic.real=0",
     )
     assert not [*(tmp_path / "out").iterdir()]
 
@@ -432,4 +432,4 @@ def test_a_folder_has_one_purpose(whole, text, tmp_path):
         run("backtranslate", *typed, f"run_dir={tmp_path}"),
         "contains notes.txt, which nmt.backtranslate did not create",
     )
-    failed(run("backtranslate", *typed, "run_dir=null"), "run_dir: required; name a folder")
+    failed(run("backtranslate", *typed, "run_dir=null"), "run_dir must be given")

@@ -201,7 +201,7 @@ def test_a_decoder_that_cannot_be_built_is_named():
         def __init__(self, *, style, **settings):
             super().__init__(**settings)
 
-    with pytest.raises(UserError, match=r"Demanding: cannot be built.*'style'"):
+    with pytest.raises(UserError, match=r"Demanding: cannot be created.*'style'"):
         check_attention(Demanding)
 
 

@@ -24,7 +24,7 @@ def test_a_checkpoint_alone_is_enough(small_run, tmp_path):
     assert nmt.load(alone).translate([LINE, ""]) == nmt.load(small_run).translate([LINE, ""])
 
 
-def test_the_run_directory_is_complete(small_run):
+def test_the_run_folder_is_complete(small_run):
     names = {path.name for path in small_run.iterdir()}
     assert {
         "config.yaml", "run.json", "metrics.jsonl", "train.log", "results.json", "test.txt",

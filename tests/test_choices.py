@@ -402,7 +402,7 @@ def test_no_recipe_sets_what_changes_nothing(experiment):
     (["decoder=fixed", "attention=none", "search=beam", "search.coverage=0.1"], "search.coverage=0.1: needs attention"),
     (["decoder=fixed", "attention=none", "objective.doubly_stochastic=1"], "objective.doubly_stochastic=1: needs attention"),
     (["decoder=fixed", "attention=none", "translation.unknown=copy"], "translation.unknown=copy: needs attention"),
-    (["window=monotonic", "normalizer=sparsemax"], "does not use the normalizer"), (["metric.tokenize=ja-mecab"], "sacrebleu[ja]"),
+    (["window=monotonic", "normalizer=sparsemax"], "uses no normalizer"), (["metric.tokenize=ja-mecab"], "sacrebleu[ja]"),
 ])  # fmt: skip
 def test_what_would_change_nothing_is_refused(corpus, overrides, said):
     assert said in outcome(corpus, *overrides)["refused"]
@@ -412,7 +412,7 @@ def test_what_would_change_nothing_is_refused_by_the_other_commands(small_run):
     pair = "source=x", "target=y"
     for command, overrides, output in (
         ("translate", ["averaging=log_probability"], "averaging"), ("translate", ["shares=[1]"], "shares"),
-        ("align", [*pair, "symmetrize=union"], "reverse=RUN_DIR"), ("score", [*pair, "averaging=probability"], "only an ensemble"),
+        ("align", [*pair, "symmetrize=union"], "reverse=RUN_DIR"), ("score", [*pair, "averaging=probability"], "needs an ensemble"),
     ):  # fmt: skip
         with pytest.raises(ConfigErrors, match="has no effect in this configuration") as caught:
             configure(command, [f"model={small_run}", *overrides])

@@ -444,7 +444,10 @@ def test_labels_that_training_has_not_seen_are_missed(tokenizer, caplog):
             LabelledSplits(train, validation, None, False), labels, tokenizer, network,
             batching=Batching(sentences=2), metric="macro_f1", seed=1, max_tokens=9,
         )  # fmt: skip
-    assert "validation: labels missing in the training set, which count as errors: c" in caplog.text
+    assert (
+        "validation: these labels are not in the training set, so their texts count as errors: c"
+        in caplog.text
+    )
     result = task.validate().metrics
     assert result["accuracy"] == 25.0
     # a has probability 1, b e^-100; c, which is never predicted, counts in no loss

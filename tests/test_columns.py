@@ -497,7 +497,7 @@ def test_tables_have_columns_too(corpus, tmp_path):
     ("overrides", "message"),
     [
         (["data.alignment=links"], "data.alignment=links: has no effect without guided attention"),
-        (["objective.guided_alignment=1.0", "tokenizer=bpe", "tokenizer.sampling=0.1"], "needs alignments of words"),
+        (["objective.guided_alignment=1.0", "tokenizer=bpe", "tokenizer.sampling=0.1"], "needs word alignments"),
         (["data.alignment=links", "objective.guided_alignment=1.0", "normalizer=sparsemax"], "use normalizer=softmax"),
         (["data.source=[en,fr]", "data.factors=[tag]"], "data.factors: cannot be combined with several sources"),
         (["data.source=[en,en]"], "and no column name twice"),

@@ -504,7 +504,7 @@ def test_bad_input_to_training(corpus, tmp_path):
         "lr=fast: must be a number",
     )
     failed(run("train", "decoder=fixed"), "add attention=none")
-    failed(run("train", "resume=/nowhere"), "cannot resume")
+    failed(run("train", "resume=/nowhere"), "cannot be resumed")
     (tmp_path / "early").mkdir()
     failed(run("train", f"resume={tmp_path}/early"), f"run_dir={tmp_path}/early resume=auto")
     failed(run("train", "model.dropout=1.5", "~cell", cwd=tmp_path), "cell")
@@ -512,7 +512,7 @@ def test_bad_input_to_training(corpus, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_directory_is_not_overwritten(trained, corpus):
+def test_a_run_folder_is_not_overwritten(trained, corpus):
     before = {path.name: path.stat().st_mtime for path in trained.iterdir()}
     failed(
         run("train", *data_arguments(corpus), *SMALL, f"run_dir={trained}"),
@@ -739,7 +739,7 @@ def test_an_installed_command_ends_with_status_0(small_run, tmp_path, monkeypatc
         (["train", "resume=456"], "resume=456: must be text or null; as text, write"),
         (["train", "resume=[a,b]"], "resume=[a,b]: must be text or null"),
         (["train", "init=true", "data=reverse"], "init=true: must be text or null"),
-        (["train", "resume=nowhere"], "resume=nowhere: no such folder"),
+        (["train", "resume=nowhere"], "resume=nowhere: the run folder was not found"),
         (
             ["train", "run_dir=123"],
             "run_dir=123: must be text or null; as text, write run_dir='\"123\"'",

@@ -263,7 +263,7 @@ def test_faults_of_fine_tuning_are_reported(base, texts, tmp_path):
         "not found in the network",
         "decoder, encoder",
     )
-    failed(run("train", *command, "init_vocabulary=grow"), "used only with init=RUN_DIR")
+    failed(run("train", *command, "init_vocabulary=grow"), "needs init=RUN_DIR")
 
 
 # Word vectors

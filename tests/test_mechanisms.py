@@ -375,7 +375,7 @@ def test_multi_head_equals_its_equation():
         torch.testing.assert_close(context[b, t], truth)
     with pytest.raises(ValueError, match="window=global"):
         Attention(score, LocalM(query_size=SIZE))
-    with pytest.raises(ValueError, match=r"attention\.heads=4 does not divide"):
+    with pytest.raises(ValueError, match=r"attention\.heads=4 must divide"):
         MultiHead(query_size=6, memory_size=4, heads=4)
 
 

@@ -53,7 +53,7 @@ def test_lines_without_a_reference_are_warned_about_once(caplog):
         for _ in range(2):
             metric.score(["a dog", "a cat", ""], ["a dog", "", ""])
     assert [r.getMessage() for r in caplog.records] == [
-        "reference: 1 of 3 lines have no reference, so their translations count as wrong; "
+        "reference: 1 of 3 lines have no reference translation, so their translations count as wrong; "
         "complete the reference file"
     ]
 

@@ -67,9 +67,9 @@ def test_other_translations_that_the_search_keeps_are_shown(small_run):
 
 def test_what_cannot_be_answered_is_said(translator):
     assert conversation(translator, ":score", ":help", ":what", "caf\udce9", "", ":attention") == [
-        ":score: needs a translation; type a sentence first", HELP, f"unknown command :what\n{HELP}",
+        ":score: there is no last translation yet; type a sentence first", HELP, f"unknown command :what\n{HELP}",
         "the line is not UTF-8: set the terminal to UTF-8, or translate a file", "",
-        ":attention: needs a translation; type a sentence first",
+        ":attention: there is no last translation yet; type a sentence first",
     ]  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def test_mostly_unknown_input_is_reported(translator, caplog):
     translator.translate(["a b c", "a b ж"])
     assert "vocabulary" not in caplog.text
     translator.translate(["a b c", "жжж щщщ", "жук"])
-    assert 'most words of 2 of 3 lines are not in the vocabulary ("жжж щщщ")' in caplog.text
+    assert 'input: in 2 of 3 lines, most words are not in the vocabulary ("жжж щщщ")' in caplog.text
     assert "(forward)" in caplog.text
 
 

@@ -92,13 +92,13 @@ def test_no_class_of_a_strangers_file_is_made(first, tmp_path):
 def test_a_short_trial_is_not_tested_unless_asked(first, tmp_path):
     trial = [f"--from={first[0]}", "trainer.max_updates=1"]
     output = run("train", *trial, f"run_dir={tmp_path}/a").stderr.decode()
-    assert "final_test=true tests the best weights" in output
+    assert "final_test=true also tests it" in output
     results = json.loads((tmp_path / "a/results.json").read_text())
     assert results["part"] == "validation"
     assert results["scores"]["exact"]["score"] == results["validation"]["exact"]
     assert not (tmp_path / "a/test.txt").exists()
     more = run("train", f"resume={tmp_path}/a", "trainer.max_epochs=9").stderr.decode()
-    assert "To continue training, raise trainer.max_updates" in more
+    assert "To continue the training, raise trainer.max_updates" in more
     run("train", *trial, "final_test=true", f"run_dir={tmp_path}/b")
     assert len((tmp_path / "b/test.txt").read_text().splitlines()) == 5
     tested = [*run("train", f"resume={tmp_path}/a", "final_test=true").stderr.decode().splitlines()]

@@ -767,7 +767,7 @@ def test_an_index_of_another_model_is_refused(index, small_run, pair, tmp_path, 
         assert (answer.status_code, "to another model" in answer.json()["error"]) == (400, True)
     (tmp_path / "no.safetensors").write_bytes(b"x" * 40)
     result = run("serve", f"model={small_run}", f"index={tmp_path}/no.safetensors")
-    assert b"not an index from nmt.index" in result.stderr
+    assert b"not an index written by nmt.index" in result.stderr
     result = run(
         "index",
         f"model={small_run}",

@@ -117,9 +117,9 @@ def test_keys_are_read_again(tmp_path, caplog, monkeypatch):
     assert keys.current() == ["second", "third"]
     path.unlink()
     assert keys.current() == ["second", "third"]
-    assert caplog.text.count("the previous keys stay valid") == 2
+    assert caplog.text.count("the previous API keys stay valid") == 2
     path.write_text("# none\n")
-    with pytest.raises(UserError, match="contains no keys"):
+    with pytest.raises(UserError, match="contains no API keys"):
         KeyFile(path)
 
 

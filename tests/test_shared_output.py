@@ -66,7 +66,7 @@ def test_a_folder_keeps_the_parts_and_what_is_there_is_not_done_again(small_run,
     assert parts[0].stat().st_mtime_ns == before
     failed(
         run("translate", *words, "format=jsonl"),
-        "parts: contains parts of other work (different settings)",
+        "parts: with other settings or input (different settings)",
     )
 
 
@@ -89,7 +89,7 @@ def test_two_ranks_align_as_one_process(small_run, text, tmp_path):
     statuses, printed = forks("nmt.align", *words, f"output={tmp_path}/two")
     assert statuses == [0, 0], printed
     assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
-    for message in ("precision ", f"{gold}: 43 links refer to words beyond"):
+    for message in ("precision ", f"{gold}: 43 alignment links refer to words after"):
         result = alone.partition(message)[2].partition("\n")[0]
         assert result
         assert printed.count(f"{message}{result}") == 1, printed
@@ -149,7 +149,7 @@ def test_a_part_of_unknown_origin(small_run, text, tmp_path):
     words = work(small_run, text, tmp_path / "two")
     statuses, printed = forks("nmt.translate", *words)
     assert statuses == [1, 1]
-    expected = "contains part-00000, which is not a part of this output. Delete it"
+    expected = "contains part-00000, which is not a part file of this output. Delete this"
     assert printed.count(expected) == 1, printed
     assert printed.count("Run the same command") == 0
 
@@ -178,7 +178,9 @@ def test_parts_of_another_run(small_run, text, tmp_path):
     (folder / "part-00000").write_text("b a\n")
     statuses, printed = forks("nmt.translate", *work(small_run, text, tmp_path / "two"))
     assert statuses == [1, 1]
-    assert printed.count("two.parts: contains parts of other work (") == 1, printed
+    assert (
+        printed.count("two.parts: contains output of a command with other settings or input (") == 1
+    ), printed
     assert (folder / "part-00000").read_text() == "b a\n"
     assert (folder / "manifest.json").read_text() == manifest
     assert {file.name for file in tmp_path.iterdir()} == {"in.txt", "two.parts"}

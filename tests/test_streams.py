@@ -158,7 +158,7 @@ def test_an_interrupted_translation_keeps_what_is_done(small_run, tmp_path, monk
     assert partial.read_text().count("\n") == 4
     assert not output.exists()
     with pytest.raises(
-        UserError, match="4 finished lines of this output. Continue with resume=true"
+        UserError, match="4 finished lines of an interrupted command. Continue with resume=true"
     ):
         translated(small_run, source, output)
     assert partial.read_text().count("\n") == 4
@@ -219,7 +219,7 @@ def test_constraints_from_files(small_run, tmp_path):
     assert "h" in first.split()
     assert "e" not in third.split()
     constraints.write_text('{"prefix": "h"}\n\n\n')
-    with pytest.raises(UserError, match="has one too"):
+    with pytest.raises(UserError, match="also has a prefix"):
         translated(small_run, source, tmp_path / "o3", *both)
     for bad, message in (
         ("{}\n", "has 1 lines"), ("[]\n\n\n", "line 1: a line must be an object"), ("{}\nx\n\n", "line 2: not JSON"),

@@ -127,7 +127,7 @@ def test_a_dry_run_lists_and_makes_nothing(plain, tmp_path):
     assert "luong-seed1  finished: validation exact" in listed
     assert "seed7        waiting" in listed
     assert (
-        "available after the first finished run" in swept(tmp_path / "new", *typed).stdout.decode()
+        "unknown until the first run is finished" in swept(tmp_path / "new", *typed).stdout.decode()
     )
     assert not (tmp_path / "new").exists()
 
@@ -210,7 +210,7 @@ def test_what_is_wrong_with_a_sweep_is_reported_before_anything_runs(tmp_path, t
 
 def test_what_belongs_to_sweeps_is_refused_elsewhere():
     failed(run("train", "--dry-run", *TINY), "add -m")
-    failed(run("train", *TINY, "sweep=seeds"), "has an effect only on several runs; add -m")
+    failed(run("train", *TINY, "sweep=seeds"), "this sweep has several runs; add -m")
     failed(run("evaluate", "-m", "model=x", "source=a", "reference=b", "hydra/launcher=workers"), "supported by sweeps of training commands only")  # fmt: skip
 
 
@@ -599,8 +599,8 @@ def test_what_is_added_to_a_finished_run_in_vain_is_reported(plain):
     result = swept(folder, *typed, "keep_validations=true")
     assert result.returncode == 0, result.stderr.decode()
     output = result.stderr.decode()
-    assert "keep_validations=true: has no effect on run luong-seed1" in output
-    assert "remove the run folder to train again" in output
+    assert "keep_validations=true: has no effect on the run luong-seed1" in output
+    assert "remove its run folder to train the run again" in output
     assert "has no effect" not in swept(folder, *typed).stderr.decode()
 
 

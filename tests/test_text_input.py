@@ -93,7 +93,7 @@ def test_unreadable_folders(tmp_path):
         find_input(str(tmp_path))
     (tmp_path / "part-00000").write_bytes(content(LINES))
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(UserError, match="an unfinished output of nmt"):
+    with pytest.raises(UserError, match="unfinished output of nmt"):
         find_input(str(tmp_path))
     (tmp_path / "_SUCCESS").touch()
     assert list(find_input(str(tmp_path)).lines()) == LINES

@@ -203,7 +203,7 @@ def test_constraints_in_words(small_run):
         assert all(f" {phrase} " in words for phrase in wish.required), (wish, text)
         assert not any(f" {phrase} " in words for phrase in wish.forbidden), (wish, text)
     assert translator.translations(LINES, [Constraint()] * 64) == translator.translations(LINES)
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="not in the vocabulary of the model"):
         translator.translations(["a"], [Constraint(required=("日本",))])
     [full_stop] = translator.translations(["a b"], [Constraint(forbidden=("a", "b", "-"))])
     assert not {"a", "b"} & set(full_stop.text.split())
@@ -266,7 +266,7 @@ def test_a_prefix_may_end_inside_a_word(subwords):
         assert texts.count(best) >= 0.9 * len(texts)
     forbidden = Constraint(prefix="hausbo", forbidden=("hausboot",))
     assert "hausboot" not in translator.translations("hausboot ein", [forbidden]).text.split()
-    with pytest.raises(UserError, match='"日" cannot be written'):
+    with pytest.raises(UserError, match='"日" contains characters'):
         translator.translations(["ein"], [Constraint(prefix="日")])
 
 
@@ -443,12 +443,12 @@ def test_faults_of_unknown_words_are_reported(few_words, tmp_path):
     failed(
         run("translate", *command, f"lexicon={tmp_path}/bad", stdin="a"),
         "line 2",
-        "expected WORD, a tab and its translation",
+        "expected a source word, a tab and its translation",
     )
     (tmp_path / "good").write_text("a\tb\n")
     failed(
         run("translate", command[0], f"lexicon={tmp_path}/good", stdin="a"),
-        "needs translation.unknown=copy",
+        "used only with translation.unknown=copy",
     )
     with pytest.raises(UserError, match="needs attention"):
         Translator(

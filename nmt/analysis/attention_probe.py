@@ -252,7 +252,9 @@ def _constructed(cls: type, memory_size: int, name: str) -> Any:
     try:
         return cls(**arguments)
     except Exception as error:
-        raise UserError(f"{name}: the constructor fails with {arguments}: {error}") from error
+        raise UserError(
+            f"{name}: the constructor failed with the arguments {arguments}: {error}"
+        ) from error
 
 
 def _required(function: Callable[..., Any], pattern: str = "$^") -> list[str]:

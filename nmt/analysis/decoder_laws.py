@@ -181,6 +181,6 @@ def check_decoder(kind: type[Decoder]) -> dict[str, str]:
         with torch.random.fork_rng():
             example = DecoderExample.of(kind)
     except TypeError as error:
-        raise UserError(f"{kind.__name__}: cannot be built, as {error}") from error
+        raise UserError(f"{kind.__name__}: cannot be created: {error}") from error
     problems = {law: check(example) for law, check in LAWS.items()}
     return {law: problem for law, problem in problems.items() if problem is not None}

@@ -64,7 +64,11 @@ def _warn_of_languages(languages: Sequence[str], source: str, references: Sequen
     opposites = {source: languages[1], **dict.fromkeys(references, languages[0])}
     for file, language in opposites.items():
         if f".{language}" in Path(file).suffixes and languages[0] != languages[1]:
-            log.warning("%s: wrong language; the model translates from %s to %s", file, *languages)
+            log.warning(
+                "%s: the file name has the wrong language; the model translates from %s to %s",
+                file,
+                *languages,
+            )
 
 
 def scores_of(

@@ -51,7 +51,7 @@ SEEDS = (
 )
 """Note of the column `p seeds`."""
 NO_SEEDS = "The significance test over seeds needs SciPy: pip install '.[sweep]'."
-"""Note without the column `p seeds`."""
+"""Note of a table without the column `p seeds`."""
 NO_SENTENCES = (
     "The tests over test sentences support only BLEU (metric=bleu) and chrF (metric=chrf)."
 )

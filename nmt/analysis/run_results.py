@@ -175,10 +175,14 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
         try:
             results.append(read_result(folder))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as e:
-            problems.append(f"{folder}: left out of the report, because it cannot be read ({e!r})")
+            problems.append(
+                f"{folder}: the run is left out of the report, because its files cannot be "
+                f"read ({e!r})"
+            )
     if not results and not swept:
         raise UserError(
-            f"{', '.join(names)}: no finished run found; a finished run contains results.json"
+            f"{', '.join(names)}: no finished run found; the folder of a finished run contains "
+            "results.json"
         )
     of_data = {json.dumps(result.data, sort_keys=True): result.folder for result in results}
     if len(of_data) > 1 and not different_data:

@@ -133,7 +133,7 @@ def _dispatch(
             raise UserError("--from: repeats a single run and cannot be combined with -m")
         _run_all(name, run, sweep, overrides, flags.dry_run)
     elif flags.dry_run:
-        raise UserError("--dry-run: lists the runs of a sweep; add -m")
+        raise UserError("--dry-run: supported by sweeps only, whose runs it lists; add -m")
     else:
         _run(name, run, overrides, flags.again)
 
@@ -241,7 +241,10 @@ def _run(
     from nmt.foundation.terminal import hush
 
     refuse(
-        ConfigError(text, "supported by sweeps (-m) only; set the run folder by run_dir=DIR")
+        ConfigError(
+            text,
+            "supported by sweeps (-m) only; set the run folder of a single training by run_dir=DIR",
+        )
         for text in overrides
         if text.lstrip("+~").startswith("hydra")
     )
@@ -253,7 +256,7 @@ def _run(
         raise UserError(f"nmt.{command}: runs in a single process; start it without torchrun")
     sweep = getattr(settings, "sweep", None)
     several = sweep and not make({"sweep": sweep}, "sweep").single
-    add = "has an effect only on several runs; add -m, or set sweep=grid for a single run"
+    add = "this sweep has several runs; add -m, or set sweep=grid for a single run"
     refuse(broken((several, "sweep", add)))
     choose_format(settings.log == "json")
     _prepare_process(settings.threads)

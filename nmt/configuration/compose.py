@@ -229,7 +229,10 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
             errors.append(not_a_choice(key, value, options(key), elsewhere))
         elif typed.choices.setdefault(key, value) != value:
             errors.append(
-                ConfigError(key, f"chosen twice ({typed.choices[key]}, {value}); leave one out")
+                ConfigError(
+                    key,
+                    f"this group has two choices ({typed.choices[key]}, {value}); leave one out",
+                )
             )
     if command == "train" and RECIPE not in typed.choices and not errors:
         recipe = _recipe_by_size(command, typed)

@@ -133,8 +133,8 @@ def _usual_data(faults: Sequence[ConfigError], overrides: Sequence[str]) -> Iter
 def refuse_sweep(overrides: Sequence[str]) -> None:
     """Raises ConfigErrors if a key has several values, which only sweeps accept."""
     why = (
-        "has several values, which only a sweep (-m) accepts. Write a list as {0}=[{1}]; write text "
-        "with commas as {0}='\"{1}\"'"
+        "this key has several values, which only a sweep (-m) accepts. Write a list as "
+        "{0}=[{1}]; write text with commas as {0}='\"{1}\"'"
     )
     refuse(
         ConfigError(text, why.format(*text.split("=", 1)))

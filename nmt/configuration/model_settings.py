@@ -79,7 +79,7 @@ class EnsembleSettings(ModelSettings):
                 (
                     lexicon and self.translation.get("unknown") != "copy",
                     "lexicon",
-                    "replaces unknown words and needs translation.unknown=copy",
+                    "a lexicon file replaces unknown words, so it needs translation.unknown=copy",
                     lexicon,
                 ),
             ),
@@ -88,7 +88,7 @@ class EnsembleSettings(ModelSettings):
     def idle(self) -> dict[str, str]:
         if len(as_list(self.model)) > 1:
             return {}
-        why = "only an ensemble of several models, such as model=[A,B], uses this key"
+        why = "needs an ensemble of several models, such as model=[A,B]"
         return {"averaging": why, "shares": why}
 
 
@@ -134,7 +134,7 @@ class TranslateSettings(EnsembleSettings):
                 (
                     compared and not self.attention_map,
                     "compare",
-                    "compares attention maps and needs attention_map=FILE.html",
+                    "the comparison of attention maps needs attention_map=FILE.html",
                 ),
                 (
                     len(compared) > MOST_COMPARED,
@@ -162,7 +162,7 @@ class TranslateSettings(EnsembleSettings):
                 (
                     (self.prefix or self.constraints) and not self.input,
                     "prefix and constraints",
-                    "refer to lines of an input file; add input=FILE",
+                    "constraints and prefixes refer to the lines of an input file; add input=FILE",
                 ),
             ),
         ]
@@ -179,7 +179,7 @@ class TranslateSettings(EnsembleSettings):
             (
                 self.job and not str(self.output).endswith("/"),
                 "job",
-                "writes some of the parts of a folder; set output=FOLDER/",
+                "job=K/N writes a part of an output folder; set output=FOLDER/",
                 self.job,
             ),
             (
@@ -193,14 +193,12 @@ class TranslateSettings(EnsembleSettings):
     def idle(self) -> dict[str, str]:
         reasons = super().idle()
         if not self.launcher:
-            reasons["jobs"] = "only launcher=ray starts jobs"
+            reasons["jobs"] = "needs launcher=ray"
         if not (self.attention_map or "").endswith(FIGURES):
-            why = "only attention_map=FILE.pdf, .svg and .png are images"
+            why = "needs an image, attention_map=FILE.pdf, .svg or .png"
             reasons |= {"figure_width": why, "font_size": why}
         if not self.attention_map and self.format not in ("jsonl", "pharaoh"):
-            reasons["units"] = (
-                "only attention_map=FILE.html, format=jsonl and format=pharaoh output alignments"
-            )
+            reasons["units"] = "needs attention_map=FILE.html, format=jsonl or format=pharaoh"
         return reasons
 
 
@@ -371,7 +369,11 @@ class AlignSettings(EnsembleSettings):
                     "train",
                     "must be two files, [SOURCE,TARGET]",
                 ),
-                (self.links and not self.gold, "links", "needs gold=FILE for the comparison"),
+                (
+                    self.links and not self.gold,
+                    "links",
+                    "needs gold=FILE, with which the links are compared",
+                ),
                 (
                     self.vectors is not None and len(self.vectors) != 2,
                     "vectors",
@@ -395,16 +397,18 @@ class AlignSettings(EnsembleSettings):
     def idle(self) -> dict[str, str]:
         if self.links:
             others = ("symmetrize", "units", "output", "format", "attention_map", "reverse")
-            why = "links=FILE uses only gold, source and target"
+            why = "with links=FILE, only the keys gold, source and target are used"
             return dict.fromkeys((*others, "train", *MODEL_KEYS), why)
         if self._aligner:
             return dict.fromkeys(MODEL_KEYS, f"method={self.method} needs no model")
         reasons = {} if self.vectors else super().idle()
-        reasons["train"] = "only method=ibm1 and method=hmm are trained on text"
+        reasons["train"] = "needs method=ibm1 or method=hmm"
         if self.vectors:
             return {**reasons, **dict.fromkeys(MODEL_KEYS, "vectors need no model")}
         if not self.reverse:
-            reasons["symmetrize"] = "symmetrization needs a second direction, reverse=RUN_DIR"
+            reasons["symmetrize"] = (
+                "symmetrisation needs a second alignment direction; set reverse=RUN_DIR"
+            )
         return reasons
 
 
@@ -429,7 +433,7 @@ class LabelSettings(Settings):
     def idle(self) -> dict[str, str]:
         if self.explain or self.format == "jsonl":
             return {}
-        return {"units": "only explain=FILE.html and format=jsonl output units"}
+        return {"units": "needs explain=FILE.html or format=jsonl"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,11 +43,12 @@ def saved_run(path: str, command: str) -> Checkpoint:
     that are not permitted.
     """
     file = Path(path) / ckpt.LAST
-    nothing = "no such folder; cannot resume"
+    nothing = "the run folder was not found, so the training cannot be resumed"
     if Path(path).is_dir():
         nothing = (
-            f"{ckpt.LAST} not found in it; cannot resume. If the run ended before its first save, "
-            f"repeat its first command with run_dir={path} resume=auto, or delete the folder"
+            f"the folder has no {ckpt.LAST}, so the training cannot be resumed. If it ended "
+            f"before its first save, repeat its first command with run_dir={path} resume=auto, "
+            "or delete the folder"
         )
     refuse(broken((not file.is_file(), "resume", nothing, path)))
     saved = ckpt.read_model(str(file), "resume", command)
@@ -69,8 +70,8 @@ def refuse_changes(saved: Checkpoint, config: Mapping[str, Any]) -> None:
         is_free = group in (*CHOSEN_ANEW, *NOT_LEARNT) or (group in CHANGEABLE and key not in FIXED)
         if not is_free and before.get(key) != now.get(key):
             problem = (
-                f"cannot change on resume, was {shown(before.get(key))}; restore the value, or "
-                "choose another run_dir"
+                "this setting cannot change on resume; its value was "
+                f"{shown(before.get(key))}. Restore the value, or choose another run_dir"
             )
             errors.append(ConfigError(key, problem, shown(now.get(key))))
     refuse(errors)
@@ -147,8 +148,8 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str
             return None
         of_groups = ", ".join(f"{name}={'|'.join(options(name))}" for name in CHOSEN_ANEW)
         return (
-            "cannot change on resume, since the saved weights and state depend on it; allowed are "
-            f"{of_groups}, and single keys of {', '.join(CHANGEABLE)}"
+            "this setting cannot change on resume, because the saved weights and state depend "
+            f"on it; allowed are {of_groups}, and single keys of {', '.join(CHANGEABLE)}"
         )
 
     refuse(set_keys(config, [text for text in changes if text not in choices], refusal))
@@ -173,9 +174,15 @@ def with_network_of(
 
     def refusal(key: str, value: Any) -> str | None:
         if key.partition(".")[0] in (key, "sizes"):
-            return f"determined by init={path}; only single keys of the group can change"
+            return (
+                f"this choice is determined by init={path}; only single keys of the group can "
+                "change"
+            )
         if key in SHAPING and value != taken["model"].get(key.rpartition(".")[2], False):
-            return f"changes the network parameters, which must match init={path}; leave it out"
+            return (
+                f"this key changes the network parameters, which must match init={path}; leave "
+                "the key out"
+            )
         return None
 
     of_network = [

@@ -142,7 +142,10 @@ class TrainSettings(TrainingSettings):
             freeze(network, names)
         except UserError as error:
             yield ConfigError("", str(error))
-        why = "would leave the new subwords of init_vocabulary=grow untrained; leave one out"
+        why = (
+            "with this frozen module, the new subwords of init_vocabulary=grow would not be "
+            "trained; leave out freeze or init_vocabulary"
+        )
         yield from broken(
             (self.init_vocabulary == "grow" and frozen_tables(network), "freeze", why, names)
         )
@@ -150,10 +153,10 @@ class TrainSettings(TrainingSettings):
     def idle(self) -> dict[str, str]:
         reasons = {
             **super().idle(),
-            "search.n_best": "training uses only the best translation; set it in nmt.translate",
+            "search.n_best": "training uses only the best translation; set this key in nmt.translate",
         }
         if not self.init:
-            reasons["init_vocabulary"] = "used only with init=RUN_DIR"
+            reasons["init_vocabulary"] = "needs init=RUN_DIR"
         return reasons
 
 
@@ -172,12 +175,14 @@ class BacktranslateSettings(TrainSettings):
                 (
                     self.run_dir is None,
                     "run_dir",
-                    "required; name a folder for all results, in which the same command resumes",
+                    "run_dir must be given: a folder for all results, in which the same "
+                    "command continues after an interruption",
                 ),
                 (
                     self.resume,
                     "resume",
-                    "not supported, since the same command resumes automatically; leave it out",
+                    "not supported, because the same command resumes automatically; leave "
+                    "this key out",
                     self.resume,
                 ),
                 (

@@ -21,7 +21,7 @@ from nmt.data.pair_columns import PairColumns, check_names
 from nmt.foundation.errors import UserError
 
 PARTS = ("train", "validation", "test")
-"""Names of the parts that `data.split` creates from the training part."""
+"""Names of the sets that `data.split` creates from the training data."""
 _SLICED_PART = re.compile(r"(.+)@((?:-?\d+%?)?:(?:-?\d+%?)?)", re.DOTALL)
 Item = TypeVar("Item", Pairs, Rows)
 Mapped = TypeVar("Mapped", Pairs, Rows)
@@ -30,7 +30,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class PartNames:
-    """Parts named by the keys data.train, data.validation, data.test and data.split.
+    """Data sets named by the keys data.train, data.validation, data.test and data.split.
 
     train: training set
     validation: validation sets; the first one selects the best checkpoint
@@ -48,7 +48,7 @@ class PartNames:
 
     @property
     def named(self) -> list[str]:
-        """Names of all parts, in the order train, validation, test."""
+        """Names of the training, validation and test sets, in this order."""
         return [self.train, *self.validation, *as_list(self.test)]
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ def _row(bound: str, count: int) -> int | None:
 
 @dataclass(frozen=True)
 class Stream(Generic[Item]):
-    """Chunks of a data set part, either sentence pairs or table rows.
+    """Chunks of a training, validation or test set, either sentence pairs or table rows.
 
     name: origin of the rows, for messages
     read: function that returns an iterator over all chunks
@@ -166,7 +166,8 @@ def _hash(file: Path) -> str:
 Keep = Callable[[Stream[Pairs], bool], Pairs]
 """Function that stores a stream's pairs; the second argument is True for training pairs."""
 ReadPart = Callable[[str, bool], Stream[Pairs]]
-"""Function that opens a data set part; the second argument is True to read word alignments too."""
+"""Function that opens a training, validation or test set; the second argument is True to read word
+alignments too."""
 
 
 def in_memory(stream: Stream[Pairs], training: bool = False) -> Pairs:
@@ -194,9 +195,9 @@ def load_splits(columns: PairColumns, names: PartNames, read: ReadPart, keep: Ke
     """Loads the training, validation and test sets of a data set.
 
     columns: columns of the sentence pairs
-    names: names of the training, validation and test parts
-    read: function that opens a data set part by name
-    keep: function that stores training pairs and parts created by `data.split`
+    names: names of the training, validation and test sets
+    read: function that opens a training, validation or test set by name
+    keep: function that stores training pairs and the sets created by `data.split`
     """
     train = read(names.train, True)
     if names.share:
@@ -211,11 +212,11 @@ def load_splits(columns: PairColumns, names: PartNames, read: ReadPart, keep: Ke
 def with_named_parts(
     train: Pairs, names: PartNames, read: ReadPart, languages: tuple[str, str]
 ) -> Splits:
-    """Combines a training set with named validation and test parts, which are read into memory.
+    """Combines a training set with named validation and test sets, which are read into memory.
 
     train: training pairs
-    names: names of the training, validation and test parts
-    read: function that opens a data set part by name
+    names: names of the training, validation and test sets
+    read: function that opens a training, validation or test set by name
     languages: names of the source and target languages
     """
     validation = [in_memory(read(part, False)) for part in names.validation]
@@ -230,7 +231,7 @@ def with_named_parts(
 
 
 def _split_off(stream: Stream[Pairs], share: float, part: int) -> Stream[Pairs]:
-    """Returns the stream of one part created by `data.split`; only the training part keeps
+    """Returns the stream of one of the sets created by `data.split`; only the training set keeps
     alignments.
 
     stream: pairs of the training part

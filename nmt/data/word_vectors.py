@@ -116,15 +116,16 @@ def load_vectors(
         for word, vector in read_vectors(path, words - {""}).items():
             if len(vector) != table.embedding_dim:
                 raise UserError(
-                    f"vectors={path}: vectors have size {len(vector)}; set {size_key}={len(vector)}"
+                    f"vectors={path}: the word vectors have {len(vector)} values; set "
+                    f"{size_key}={len(vector)}"
                 )
             vectors.setdefault(word, vector)
     names = ", ".join(paths)
     share = use_vectors(table, pieces, vectors)
     if not share:
         raise UserError(
-            f"vectors={names}: no vector for any word of the vocabulary. Check the language, and "
-            "choose tokenizer=word, so that the vocabulary consists of words"
+            f"vectors={names}: the files contain no word of the vocabulary. Check the "
+            "language, and choose tokenizer=word, so that the vocabulary consists of words"
         )
     log.info("%s: word vectors found for %.0f %% of the vocabulary", names, 100 * share)
 

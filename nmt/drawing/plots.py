@@ -1,7 +1,7 @@
 """Matplotlib figures: learning curves, heat maps and texts with highlighted words.
 
-Only this module imports matplotlib. It does not use pyplot, so it changes no global state of a
-notebook or of another program.
+Only this module imports matplotlib. The module does not use pyplot, so it changes no global state
+of a notebook or of another program.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ CHART_COLOURS = (
 )  # fmt: skip
 """Colours of charts, which templates/style.css replaces by lighter ones in dark mode.
 
-They are dark variants of the colours of Okabe and Ito, which colour-blind readers can distinguish.
+The colours are dark variants of those of Okabe and Ito, which colour-blind readers can distinguish.
 """
 PERCENTAGES = ("bleu", "chrf", "exact", "macro_f1", "accuracy")
 """Metrics from 0 to 100."""

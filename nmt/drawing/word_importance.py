@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PICTURES = 12
 """Maximum number of texts in an image file; .html and .json files contain all texts."""
 MOST = 6
-"""Maximum number of words in the table of effects of a text."""
+"""Maximum number of words in the table that shows the effect of hiding each word of a text."""
 NOTE = (
     "A stronger colour means a larger attention weight, relative to the most important word of the "
     "text. Hover, tap or press Tab to see the weight. The weights of a text sum to 1. A table shows "

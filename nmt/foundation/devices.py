@@ -26,8 +26,8 @@ def device_of(ranks: Ranks, name: str) -> torch.device:
     gpus = torch.cuda.device_count()
     if device.index is not None:
         raise UserError(
-            f"device={name}: {ranks.count} processes would share one GPU; set device=cuda to give "
-            "each process its own"
+            f"device={name}: {ranks.count} processes would share one GPU; set device=cuda to "
+            "give each process a GPU of its own"
         )
     if ranks.local >= gpus:
         raise UserError(

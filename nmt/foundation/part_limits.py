@@ -134,5 +134,8 @@ class RunView:
         """Yields an error for each given key that is set although the decoder has no attention."""
         for key in keys:
             if self.value(key) and not self.attends:
-                why = "needs attention, but attention=none; leave it out or choose an attention"
+                why = (
+                    "needs attention, but attention=none; leave the key out, or choose an "
+                    "attention score"
+                )
                 yield self.error(key, why)

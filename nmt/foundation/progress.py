@@ -211,7 +211,7 @@ def log_speed(count: int, action: str, seconds: float, output: str) -> None:
 
 
 _working: list[Progress] = []
-"""Running tasks of this process, outermost first."""
+"""Tasks whose progress this process displays, outermost first."""
 
 
 @contextmanager

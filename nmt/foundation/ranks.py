@@ -317,7 +317,7 @@ def _store_of_torchrun() -> Any:
         )
     except RuntimeError as error:
         raise UserError(
-            f"the other ranks cannot be reached ({first_line(error)}). {AGAIN}"
+            f"the other processes (ranks) cannot be reached ({first_line(error)}). {AGAIN}"
         ) from error
 
 

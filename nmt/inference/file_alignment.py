@@ -32,7 +32,9 @@ from nmt.inference.word_alignment import (
 from nmt.tokenizer.words import SPLITS, Units
 
 log = logging.getLogger(__name__)
-OUTSIDE = "%s: %s links refer to words beyond the end of their line; count words from 0"
+OUTSIDE = (
+    "%s: %s alignment links refer to words after the end of their line; words are numbered from 0"
+)
 Attend = Callable[[Sequence[str], Sequence[str], ProgressCallback], Iterator[AttentionMap]]
 """Type of functions that return attention maps of sentence pairs, with target words as rows and
 source words as columns.
@@ -164,7 +166,7 @@ def _error_rate(sums: Sequence[float], pairs: int, gold: str | None) -> float:
     outside, *counts = map(int, sums)
     scores = alignment_scores(*counts)
     log.info(
-        "precision %.4f, recall %.4f, alignment error rate %.4f over %s pairs",
+        "precision %.4f, recall %.4f, alignment error rate %.4f on %s sentence pairs",
         *scores,
         f"{pairs:,}",
     )
@@ -244,8 +246,8 @@ def attention_of_model(
         # Only equal language names prove that the reverse model has the wrong direction.
         if reverse is not None and reverse().languages == (source, target):
             raise UserError(
-                f"reverse: the model translates {source} to {target}, as model= does; "
-                f"give a model that translates {target} to {source}"
+                f"reverse: the model translates from {source} to {target}, as the model of "
+                f"model= does; give a model that translates from {target} to {source}"
             )
         yield from translator.forced_maps(sources, targets, units, progress)
 

@@ -84,8 +84,8 @@ class InputLines:
             count = sum(1 for _ in file.lines(errors))
             if count != self.count:
                 raise UserError(
-                    f"{file}: has {count:,} lines, but {self._file} has {self.count:,}; "
-                    "give one line for each input line"
+                    f"{file}: has {count:,} lines, but the input {self._file} has "
+                    f"{self.count:,}; give one line for each input line"
                 )
         for _ in self._constraints():
             pass
@@ -128,8 +128,8 @@ class InputLines:
             if all(constraint.prefix for constraint in constraints) and len(constraints) == 2:
                 (first_file, _), (second_file, _) = self._constraint_files
                 raise UserError(
-                    f"{second_file}, line {number:,}: has a prefix, but {first_file} has one too; "
-                    "remove one of them"
+                    f"{second_file}, line {number:,}: has a prefix, but {first_file} also has "
+                    "a prefix for this line; remove one of the two"
                 )
             yield Constraint(
                 prefix="".join(constraint.prefix for constraint in constraints),

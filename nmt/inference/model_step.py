@@ -69,11 +69,12 @@ class ModelStep:
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
     ) -> RankedPrediction:
-        """Returns the `count` most probable next tokens of each row.
+        """Returns the `count` most probable next tokens of each search row.
 
-        tokens: last token of each row
-        state: decoder state of each row
-        layout: beam slot of each row; None if all sentences have equally many consecutive rows
+        tokens: last token of each search row
+        state: decoder state of each search row
+        layout: beam slot of each search row; None if all sentences have equally many consecutive
+            rows
         count: number of tokens to return, at most the vocabulary size
         """
         layout = self._in_memory(layout, len(tokens))

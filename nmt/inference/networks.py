@@ -49,7 +49,8 @@ class Networks:
         weights = shares or [1.0] * len(models)
         if len(weights) != len(models) or min(weights) <= 0:
             raise UserError(
-                f"shares={list(weights)}: give one positive number for each of {len(models)} models"
+                f"shares={list(weights)}: must be one positive number for each of the "
+                f"{len(models)} models"
             )
         self.models = models
         self.columns = columns

@@ -22,7 +22,7 @@ from nmt.storage.lock import Lock
 log = logging.getLogger(__name__)
 Chunk = TypeVar("Chunk")
 OnFailure = Literal["delete", "keep", "resume"]
-DELETE_IT = "Delete it, or choose another output"
+DELETE_IT = "Delete this output, or choose another output"
 
 
 def open_sink(
@@ -172,7 +172,7 @@ class FileSink(StreamSink):
                 sync_folder(self.path.parent)
             elif self.on_failure != "delete" and self.finished_lines:
                 log.warning(
-                    "interrupted: %s has the output of %s lines%s",
+                    "interrupted: %s contains the output of %s lines%s",
                     self._partial,
                     f"{self.finished_lines:,}",
                     "; continue with resume=true" if self.on_failure == "resume" else "",
@@ -195,19 +195,26 @@ class FileSink(StreamSink):
             others = ["unknown origin"]
         if others:
             raise UserError(
-                f"{self._partial}: output of other work ({', '.join(others)}). {DELETE_IT}"
+                f"{self._partial}: unfinished output of a command with other settings or input "
+                f"({', '.join(others)}). {DELETE_IT}"
             )
         if not resume and record.finished_lines:
             is_resumable = self.on_failure == "resume"
             raise UserError(
-                f"{self._partial}: has {record.finished_lines:,} finished lines of this output. "
-                + ("Continue with resume=true, or delete it" if is_resumable else DELETE_IT)
+                f"{self._partial}: contains {record.finished_lines:,} finished lines of an "
+                "interrupted command.  "
+                + ("Continue with resume=true, or delete the file" if is_resumable else DELETE_IT)
             )
         if self._partial.stat().st_size < record.finished_bytes:
             raise UserError(
-                f"{self._partial}: shorter than recorded in {self._record}. Delete both files"
+                f"{self._partial}: the file is shorter than recorded in {self._record}. Delete "
+                "both files"
             )
-        log.info("%s: resuming after %s lines", self._partial, f"{record.finished_lines:,}")
+        log.info(
+            "%s: continuing the interrupted output after %s lines",
+            self._partial,
+            f"{record.finished_lines:,}",
+        )
         return record
 
     def _save(self, record: PartialRecord) -> None:

@@ -70,7 +70,7 @@ class Prompt:
         elif line not in questions:
             self._say(HELP if line == ":help" else f"unknown command {line.split()[0]}\n{HELP}")
         elif self._last is None:
-            self._say(f"{line}: needs a translation; type a sentence first")
+            self._say(f"{line}: there is no last translation yet; type a sentence first")
         else:
             questions[line](*self._last)
 

@@ -95,7 +95,7 @@ def score_files(
             sink.add(sum(result.log_prob for result in results), token_count)
     total, tokens = sink.sums or (0.0, 0)
     mean = perplexity(total, int(tokens))
-    log.info("log-probability %.2f of %s tokens: perplexity %.3f", total, f"{tokens:,.0f}", mean)
+    log.info("log-probability %.2f (%s tokens), perplexity %.3f", total, f"{tokens:,.0f}", mean)
     return mean
 
 
@@ -140,14 +140,14 @@ def _of_list(source: TextInput, nbest: TextInput, errors: Errors) -> Iterator[Sc
         number = int(fields["number"])
         if number < last_number:
             raise UserError(
-                f"{place}: sentence {number} after sentence {last_number}; "
-                "sort the n-best list by sentence number"
+                f"{place}: sentence {number} follows sentence {last_number}; sort the n-best "
+                "list by sentence number"
             )
         while last_number < number:
             try:
                 last_number, sentence = next(sentences)
             except StopIteration:
-                problem = f"but {source} has only {last_number + 1:,} lines, counted from 0"
+                problem = f"but {source} has only {last_number + 1:,} lines, numbered from 0"
                 raise UserError(f"{place}: sentence {number}, {problem}") from None
         entry = f"{number} ||| {fields['text']} ||| {fields['features']}"
         yield ScoredPair(sentence, fields["text"], entry)

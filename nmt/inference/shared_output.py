@@ -61,7 +61,7 @@ class JobShare:
 
 
 WHOLE = JobShare()
-"""Share of the only process."""
+"""Share of the work of a single process: all of it."""
 
 
 def parse_job(text: str) -> JobShare | None:
@@ -75,8 +75,8 @@ def parse_job(text: str) -> JobShare | None:
 def in_parts(ranks: Ranks, output: str | None) -> bool:
     """Returns whether the output is written as part files.
 
-    This is the case for several ranks, for an output folder, and for an output file that several
-    ranks have begun.
+    Part files are written by several ranks, for an output folder, and for an output file that
+    several ranks have begun.
     """
     return ranks.several or str(output).endswith("/") or Path(f"{output}.parts").is_dir()
 
@@ -168,7 +168,7 @@ class PartsSink(StreamSink):
             )
         if absent:
             log.info(
-                "%s: job %s of %s is finished; the other jobs have %s parts left",
+                "%s: job %s of %s is finished; the other jobs still have to write %s part files",
                 self._folder,
                 self._job.number + 1,
                 self._job.count,
@@ -260,10 +260,10 @@ def _leave(folder: Path, error: type[BaseException] | None, *_: object) -> None:
 
 
 def _claim_folder(folder: Path, work: Mapping[str, str]) -> None:
-    """Creates a folder for part files, with its manifest.
+    """Creates a folder for part files, with a manifest of models, inputs and settings.
 
-    Raises UserError if the folder cannot be created, or contains other files or parts of other
-    work.
+    Raises UserError if the folder cannot be created, or contains other files or part files of
+    another output.
     """
     try:
         folder.mkdir(exist_ok=True)
@@ -275,7 +275,8 @@ def _claim_folder(folder: Path, work: Mapping[str, str]) -> None:
     if not manifest.exists():
         if names:
             raise UserError(
-                f"{folder}: contains {min(names)}, which is not a part of this output. {DELETE_IT}"
+                f"{folder}: contains {min(names)}, which is not a part file of this output. "
+                f"{DELETE_IT}"
             )
         write_atomically(manifest, json.dumps(work, indent=1).encode())
         return
@@ -285,5 +286,6 @@ def _claim_folder(folder: Path, work: Mapping[str, str]) -> None:
         others = ["unknown origin"]
     if others:
         raise UserError(
-            f"{folder}: contains parts of other work ({', '.join(others)}). {DELETE_IT}"
+            f"{folder}: contains output of a command with other settings or input ("
+            f"{', '.join(others)}). {DELETE_IT}"
         )

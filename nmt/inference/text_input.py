@@ -180,8 +180,8 @@ def _readable(folder: str, paths: Sequence[str]) -> list[str]:
     names = {Path(path).name for path in paths}
     if MANIFEST in names and FINISHED not in names:
         raise UserError(
-            f"{folder}: an unfinished output of nmt (no file {FINISHED}); first repeat the command "
-            "that writes it"
+            f"{folder}: unfinished output of nmt (it has no file {FINISHED}); first repeat the "
+            "command that writes this output"
         )
     texts = [
         path

@@ -55,7 +55,7 @@ class Constraint:
         if spellings and not spellings[0]:
             impossible.append(self.prefix)
         if impossible:
-            problem = "cannot be written with the vocabulary of the model"
+            problem = "contains characters that are not in the vocabulary of the model"
             raise UserError(f'constraints: "{impossible[0]}" {problem}')
         forbidden = tuple(
             tuple(spelling)

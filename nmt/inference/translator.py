@@ -118,12 +118,13 @@ class Translator:
             raise UserError(f"translation.unknown=copy: {needs_attention}; choose drop or mark")
         if self.unknown == "copy" and not self.tokenizer.columns.sources:
             raise UserError(
-                "translation.unknown=copy: copies source words, but the model reads images only; "
-                "choose drop or mark"
+                "translation.unknown=copy: the model reads images only, so there are no "
+                "source words to copy; choose drop or mark"
             )
         if has_lexicon and self.unknown != "copy":
             raise UserError(
-                f"lexicon: needs translation.unknown=copy, got translation.unknown={self.unknown}"
+                "lexicon: used only with translation.unknown=copy, but translation.unknown="
+                f"{self.unknown}"
             )
         if getattr(self.search, "needs_attention", False) and not self.attends:
             raise UserError(f"search.coverage: {needs_attention}; set search.coverage=0")
@@ -326,8 +327,8 @@ class Translator:
         ]
         if unknown:
             log.warning(
-                'most words of %s of %s lines are not in the vocabulary ("%s"): '
-                "is the input in the source language of the model (%s)?",
+                'input: in %s of %s lines, most words are not in the vocabulary ("%s"); check '
+                "that the input is in the source language of the model (%s)",
                 f"{len(unknown):,}",
                 f"{len(lines):,}",
                 unknown[0][:40],

@@ -30,7 +30,9 @@ def read_lexicon(path: str) -> dict[str, str]:
     for number, line in enumerate(stream_lines(file), 1):
         word, tab, translation = line.partition("\t")
         if not tab or not word.strip() or "\t" in translation:
-            raise UserError(f"{file}, line {number:,}: expected WORD, a tab and its translation")
+            raise UserError(
+                f"{file}, line {number:,}: expected a source word, a tab and its translation"
+            )
         lexicon.setdefault(word.strip(), translation.strip())
     return lexicon
 

@@ -37,7 +37,8 @@ LexiconUse = Literal["bias", "mixture"]
 
 
 class Lexicon(nn.Module):
-    """Table of the lexicon, empty until `fill` is called, and the bias that it gives the logits.
+    """Table of a translation lexicon, empty until `fill` is called, and the bias that the lexicon
+    adds to the logits.
 
     source_vocabulary: number of source tokens
     target_vocabulary: number of target tokens
@@ -56,8 +57,8 @@ class Lexicon(nn.Module):
         self.register_buffer("probabilities", empty)
 
     def fill(self, table: Mapping[str, Tensor]) -> None:
-        """Replaces the table. Source tokens without a row, such as tokens that were added to the
-        vocabulary later, have no entries.
+        """Replaces the lexicon table. Source tokens without a row, such as tokens that were added
+        to the vocabulary later, have no entries.
 
         table: tensors `tokens` and `probabilities` [U, k]; a row may end with entries of
             probability 0
@@ -67,7 +68,7 @@ class Lexicon(nn.Module):
         self.probabilities = nn.functional.pad(table["probabilities"], more)
 
     def table(self) -> dict[str, Tensor]:
-        """Returns the table as `fill` reads it."""
+        """Returns the lexicon table in the form that `fill` reads."""
         return {"tokens": self.tokens.int(), "probabilities": self.probabilities}
 
     def best(self, source_token: int) -> int | None:

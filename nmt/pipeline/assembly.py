@@ -55,19 +55,20 @@ SAMPLES = 5
 
 @dataclass(frozen=True)
 class Fresh:
-    """Beginning of a new run with random weights."""
+    """Beginning of a training that starts with random weights."""
 
 
 @dataclass(frozen=True)
 class FromCheckpoint:
-    """Beginning of a new run with the weights and vocabulary of a trained model (init=)."""
+    """Beginning of a training that starts with the weights and vocabulary of a trained model
+    (init=)."""
 
     checkpoint: Checkpoint
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """Beginning of a resumed run, which continues from its last checkpoint (resume=)."""
+    """Beginning of a resumed training, which continues from its last checkpoint (resume=)."""
 
     checkpoint: Checkpoint
 
@@ -265,8 +266,9 @@ def _objective(
     if "critic" in _arguments(settings.values):
         if isinstance(beginning, Fresh):
             log.warning(
-                "objective: learns from the network's own translations, which are random before "
-                "training; train with objective=cross_entropy first, then set init=RUN_DIR"
+                "objective: this objective learns from the model's own translations, which "
+                "are random before training; train with objective=cross_entropy first, then "
+                "set init=RUN_DIR"
             )
         supplied["critic"] = Candidates(
             data.tokenizer.decode,
@@ -322,7 +324,7 @@ def _use_lexicon(
         else:
             table = read_lexicon_table(file, data.tokenizer)
         log.info(
-            "lexicon: %s entries for %s of %s source tokens (%.1f s)",
+            "lexicon: estimated %s entries for %s of %s source tokens, in %.1f s",
             f"{int((table['probabilities'] > 0).sum()):,}",
             f"{int((table['probabilities'][:, 0] > 0).sum()):,}",
             f"{data.tokenizer.source_size:,}",
@@ -337,7 +339,7 @@ def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:
     freeze(network, frozen)
     for shared in shared_tables(network, frozen):
         log.warning(
-            "freeze=[%s]: also freezes %s, which shares the frozen weights (model.tying=%s)",
+            "freeze=[%s]: also freezes %s, because it shares the frozen weights (model.tying=%s)",
             ",".join(frozen),
             shared,
             settings.model["tying"],
@@ -384,7 +386,8 @@ class _Teachers:
         theirs = self.translator.tokenizer
         ours = data.tokenizer
         columns = (
-            f"reads {theirs.columns.described}, but the student reads {ours.columns.described}"
+            f"the teacher reads {theirs.columns.described}, but the student reads "
+            f"{ours.columns.described}"
         )
         joint = "needs one vocabulary for both languages, but the teacher has two; set {}"
         reader = str(network.encoder.reader)  # models without images all give "None"
@@ -394,13 +397,14 @@ class _Teachers:
                 (
                     is_reversed,
                     key,
-                    f"translates from {' to '.join(languages)}, opposite to the student",
+                    f"the teacher translates from {' to '.join(languages)}, opposite to the "
+                    "student",
                     self.paths,
                 ),
                 (
                     (theirs.models, theirs.lowercase) != (ours.models, ours.lowercase),
                     key,
-                    "must have the same vocabulary as the student",
+                    "the teacher must have the same vocabulary as the student",
                     self.paths,
                 ),
                 (theirs.columns != ours.columns, key, columns, self.paths),
@@ -412,7 +416,7 @@ class _Teachers:
                     (
                         of_teacher != reader,
                         key,
-                        f"reads images as {of_teacher}, but the student as {reader}",
+                        f"the teacher reads images as {of_teacher}, but the student as {reader}",
                         path,
                     )
                     for of_teacher, path in zip(readers, self.paths, strict=True)
@@ -453,15 +457,15 @@ def _classification(
     labels = LabelSet.of(splits.train.labels, splits.multi_label)
     if len(labels.names) < (1 if splits.multi_label else 2):
         raise UserError(
-            f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}), needs at "
-            f"least {1 if splits.multi_label else 2}"
+            f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}), must "
+            f"be at least {1 if splits.multi_label else 2}"
         )
     if isinstance(beginning, Resumed):
         saved = beginning.checkpoint
         if list(labels.names) != saved.meta["labels"]["names"]:
             raise UserError(
-                f"resume={saved.path.parent}: the labels in the data have changed since the run "
-                "began; restore the data, or start a new run"
+                f"resume={saved.path.parent}: the labels in the data have changed since the "
+                "training began; restore the data, or start a new training"
             )
         tokenizer = ckpt.tokenizer_from(saved)
     else:

@@ -57,7 +57,8 @@ OTHER_SIDE = {"source_embedding": "target_embedding", "target_embedding": "sourc
 
 
 def backtranslate(settings: BacktranslateSettings) -> float:
-    """Runs all unfinished steps, and returns the test score of the final model.
+    """Runs all unfinished steps of a back-translation, and returns the test score of the final
+    model.
 
     Raises UserError if the text, the folder or a model cannot be used.
     """
@@ -156,8 +157,8 @@ def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path)
     batch = settings.batching.get("sentences") or 1
     if synthetic.real and len(splits.train) < batch:
         raise UserError(
-            f"{splits.train.name}: {len(splits.train):,} pairs, must be at least a batch of "
-            f"{batch:,}; lower batching.sentences, or set synthetic.real=0"
+            f"{splits.train.name}: {len(splits.train):,} sentence pairs, must be at least "
+            f"{batch:,} (one batch); lower batching.sentences, or set synthetic.real=0"
         )
     corpus = RealPairs(
         languages=splits.languages,
@@ -201,8 +202,8 @@ def _check_unchanged(
     """Raises UserError if the settings or the text have changed since the folder was created."""
     if corpus.text != text_hash:
         raise UserError(
-            f"synthetic.text={synthetic.text}: changed since the command first ran in {folder}; "
-            "choose another run_dir"
+            f"synthetic.text={synthetic.text}: the file has changed since the back-translation "
+            f"in {folder} began; choose another run_dir"
         )
     for key in sorted({*values, *corpus.settings}):
         before = corpus.settings.get(key)
@@ -231,8 +232,9 @@ def _check_number(pairs: int, key: str, settings: BacktranslateSettings) -> None
     batch = settings.batching.get("sentences") or 1
     if pairs < batch:
         raise UserError(
-            f"{key}: gives {pairs:,} synthetic pairs, must be at least a batch of {batch:,}; lower "
-            "batching.sentences, give more text, or raise synthetic.keep (in a new run_dir)"
+            f"{key}: gives {pairs:,} synthetic pairs, must be at least {batch:,} (one batch); "
+            "lower batching.sentences, give more text, or raise synthetic.keep (in a new "
+            "run_dir)"
         )
 
 
@@ -267,7 +269,8 @@ class Backtranslation:
     ranks: Ranks
 
     def run(self) -> float:
-        """Runs all unfinished steps, and returns the test score of the final model."""
+        """Runs all unfinished steps of a back-translation, and returns the test score of the final
+        model."""
         if not self._exists(self.folder / "model" / "results.json"):
             if self.synthetic.model is None:
                 self._train_reverse()
@@ -277,7 +280,8 @@ class Backtranslation:
         return self._train_final()
 
     def _exists(self, file: Path) -> bool:
-        """Returns whether a file exists when the first rank, which writes it, has come here."""
+        """Returns whether a file exists, after the first rank, which writes the file, has reached
+        this call."""
         return self.ranks.of_first(file.exists())
 
     # Step 2: reverse model
@@ -334,7 +338,7 @@ class Backtranslation:
         """
         if self._exists(folder / "results.json"):
             return
-        log.info("back-translation, %s: training in %s", step, folder)
+        log.info("back-translation, %s: training in the run folder %s", step, folder)
         if self._exists(folder / ckpt.LAST):
             saved = changed(saved_run(str(folder), "train"), "train", ["trainer.stop_after=0"])
             keys = ("device", "threads", "log", "tracker", "keep_validations", "final_test")

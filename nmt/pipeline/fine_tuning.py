@@ -33,8 +33,8 @@ def take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
     )
     if wrong:
         raise UserError(
-            f"init={saved.path}: weights do not match the network ({', '.join(wrong[:3])} …); do "
-            "not change the sizes and components of the network"
+            f"init={saved.path}: the weights do not match the network ({', '.join(wrong[:3])} "
+            "…); do not change sizes and components of the network in fine-tuning"
         )
     with torch.no_grad():
         for name, parameter in parameters.items():

@@ -61,7 +61,7 @@ def run_jobs(translate: Translate, settings: TranslateSettings) -> None:
         raise error.cause from None
     except ray.exceptions.RayError as error:
         raise UserError(
-            f"launcher=ray: a task has ended without result ({error}). {AGAIN}"
+            f"launcher=ray: a Ray task has ended without a result ({error}). {AGAIN}"
         ) from error
 
 

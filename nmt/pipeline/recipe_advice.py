@@ -30,8 +30,9 @@ def advise_recipe(settings: TrainingSettings, parts: Parts, ranks: Ranks) -> Non
     pairs = len(task.data.kept)
     if updates < FEW_UPDATES:
         log.warning(
-            "the training has only %s updates, and translation needs thousands: raise "
-            "trainer.max_epochs, or use the recipe for %s pairs, experiment=%s",
+            "trainer.max_epochs: the training has only %s updates, but translation needs "
+            "thousands; raise trainer.max_epochs, or use the recipe for %s pairs, "
+            "experiment=%s",
             f"{updates:,}",
             f"{pairs:,}",
             recipe_for(pairs),

@@ -148,7 +148,9 @@ def resume(
     folder = Path(path)
     with Lock(folder / LOCK, f"resume={path}") if ranks.first else contextlib.nullcontext():
         saved = ckpt.read(folder / ckpt.LAST)
-        ranks.agree("checkpoint", saved.meta, f"all machines must see the same folder {folder}")
+        ranks.agree(
+            "checkpoint", saved.meta, f"all machines must have access to the same folder {folder}"
+        )
         if ranks.first:
             note_folder(path)  # torchrun may restart the processes
             remove_unfinished(folder)
@@ -159,7 +161,11 @@ def resume(
         if _limits_reached(settings, progress) and not _needs_test(settings, results, folder):
             _log_finished(settings, saved, folder)
             return Trained(folder, _final_score(settings, results))
-        log.info("resuming the run in %s at update %s", folder, f"{progress.update:,}")
+        log.info(
+            "resume: continuing the training in the run folder %s at update %s",
+            folder,
+            f"{progress.update:,}",
+        )
         # With a different number of ranks, the order of sums differs regardless of threads.
         if saved.meta.get("ranks", 1) == ranks.count:
             is_set = settings.threads is not None or "OMP_NUM_THREADS" in os.environ
@@ -205,10 +211,11 @@ def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -
         for key in {*before, *after}
         if key.partition(".")[0] not in NOT_LEARNT and before.get(key) != after.get(key)
     )
-    unused = f"Changed settings have no effect: {', '.join(changed)}. " if changed else ""
+    unused = f"The changed settings {', '.join(changed)} have no effect.  " if changed else ""
     progress = _progress(saved)
     log.info(
-        "%s: the run is finished (%s epochs, %s updates). %sTo continue training, raise %s",
+        "%s: the training is finished (%s epochs, %s updates). %sTo continue the training, "
+        "raise %s",
         folder,
         progress.epoch,
         f"{progress.update:,}",
@@ -231,8 +238,8 @@ def _for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint
     if not changed:
         return saved
     log.info(
-        "resume: %s changed, so earlier validation scores are ignored and the next score counts as "
-        "the best",
+        "resume: %s has changed, so earlier validation scores are ignored, and the next "
+        "validation counts as the best",
         ", ".join(changed),
     )
     training = saved.meta["training"]
@@ -249,8 +256,8 @@ def _progress(saved: Checkpoint) -> TrainingProgress:
         return TrainingProgress.of(saved.meta["training"]["progress"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
-            f"{saved.path}: the training state in the checkpoint is damaged ({error!r}); start a "
-            "new run"
+            f"{saved.path}: the training state in the checkpoint is damaged ({error!r}); start "
+            "a new training"
         ) from error
 
 
@@ -264,11 +271,11 @@ def _use_threads_of(saved: Checkpoint, is_set: bool) -> None:
     now = torch.get_num_threads()
     if isinstance(before, int) and 0 < before <= 4 * (os.cpu_count() or 1) and before != now:
         log.warning(
-            "threads: the run began with %s and continues with %s, as set; rounding errors differ "
-            "from an uninterrupted run"
+            "threads: the training began with %s threads and continues with %s, as set; "
+            "rounding errors differ from those of an uninterrupted training"
             if is_set
-            else "threads: using %s, as in the interrupted run, instead of %s, because the number "
-            "of threads affects rounding errors",
+            else "threads: using %s threads, as in the interrupted training, instead of %s, "
+            "because the number of threads affects rounding errors",
             before,
             now,
         )
@@ -346,11 +353,11 @@ def _data_hashes(
     """
     hashes = dict(parts.task.fingerprints)
     # Compared across ranks first, since a rank that fails alone keeps all other ranks waiting.
-    ranks.agree("data", hashes, "all machines must see the same files")
+    ranks.agree("data", hashes, "all machines must have access to the same files")
     if saved is not None and saved.meta.get("data") != hashes:
         raise UserError(
-            f"resume={folder}: the data has changed since the run began; restore the data, or "
-            "start a new run"
+            f"resume={folder}: the data has changed since the training began; restore the "
+            "data, or start a new training"
         )
     return hashes
 
@@ -369,7 +376,10 @@ def _parts(
         origin = started_in(folder)
         if saved is None or origin in (None, str(Path.cwd())):
             raise
-        remedy = f"relative paths refer to {origin}, where the run was started; resume it there"
+        remedy = (
+            f"relative paths refer to the folder {origin}, in which the training was started; "
+            "resume the training in this folder"
+        )
         raise UserError(f"{error}; {remedy}") from error
 
 

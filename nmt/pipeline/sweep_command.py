@@ -205,8 +205,8 @@ class TrainingJob:
             key = text.partition("=")[0].lstrip("+~")
             if key.partition(".")[0] in NOT_LEARNT and not OF_THE_SWEEP.match(text):
                 log.warning(
-                    "%s: has no effect on run %s, which was started without this setting; remove "
-                    "the run folder to train again",
+                    "%s: has no effect on the run %s, which was started without this setting; "
+                    "remove its run folder to train the run again",
                     text,
                     run.name,
                 )
@@ -227,7 +227,7 @@ class TrainingJob:
             time.sleep(0.5)
         running = [run for run in unfinished if run.state is RunState.RUNNING]
         for run in running:
-            log.warning("run %s: skipped, since another process is training it", run.name)
+            log.warning("run %s: skipped, because another process is training this run", run.name)
         for run in runs:
             run.note()
         ready = [run for run in unfinished if run not in running and self._can_begin(run)]
@@ -331,7 +331,7 @@ def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
     summary = (
         overall(runs, states)
         if job.sweeper.counted
-        else "each trial is selected from the results of earlier trials"
+        else "sweep=optuna chooses each trial from the results of earlier trials"
     )
     lines = [f"{job.folder}: {summary}"]
     for run in runs:
@@ -346,7 +346,7 @@ def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
         lines.append(f"  {run.name:<{width}}  {state.value}{': ' if detail else ''}{detail}")
     unfinished = any(state is not RunState.FINISHED for state in states.values())
     if unfinished and time_left(runs, states) is None:
-        lines.append("remaining time: available after the first finished run")
+        lines.append("remaining time: unknown until the first run is finished")
     return lines
 
 

@@ -38,7 +38,7 @@ def with_links(data: PreparedData, ranks: Ranks) -> PreparedData:
         for start in range(0, len(data.kept), PAIRS):
             _align(data, data.kept[start : start + PAIRS], links)
         log.info(
-            "objective.guided_alignment: aligned %s training pairs (%.1f s)",
+            "objective.guided_alignment: aligned the words of %s training pairs, in %.1f s",
             f"{len(data.kept):,}",
             time.monotonic() - began,
         )

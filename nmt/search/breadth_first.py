@@ -112,12 +112,12 @@ class BeamState:
 
     @property
     def layout(self) -> Layout | None:
-        """Assignment of the rows to beam slots; None if no slot is empty."""
+        """Assignment of the search rows to beam slots; None if no slot is empty."""
         return None if len(self.slots) == self.totals.numel() else Layout(self.width, self.slots)
 
     @property
     def at_limit(self) -> Int[Tensor, " m"] | None:
-        """Rows of the hypotheses that have reached their length limit; None if no hypothesis
+        """Search rows of the hypotheses that have reached their length limit; None if no hypothesis
         has."""
         length = self.prefixes.size(1) - 1  # without BOS
         if length not in self.limits:
@@ -155,11 +155,12 @@ class BeamState:
 
     @cached_property
     def host_slots(self) -> np.ndarray:
-        """Beam slot of each row, as a NumPy array on the CPU."""
+        """Beam slot of each search row, as a NumPy array on the CPU."""
         return self.slots.cpu().numpy()
 
     def rows(self, extension: HostExtension) -> np.ndarray:
-        """Returns an array [b, W] with the row of the hypothesis that each beam slot extends."""
+        """Returns an array [b, W] with the search row of the hypothesis that each beam slot
+        extends."""
         first_slots = np.arange(0, self.totals.numel(), self.width)  # [b]
         slots = first_slots[:, None] + extension.parents
         if self.layout is None:
@@ -365,7 +366,7 @@ def _extend_all(
     step: Step, state: SearchState, beam: BeamState, extend: Extend
 ) -> tuple[Prediction | RankedPrediction, Extension]:
     """Extends all hypotheses of a beam by one token. Returns the prediction of the model, and the
-    extension."""
+    new content of the beam slots."""
     last = beam.prefixes[:, -1]  # [n]
     if extend is most_probable:  # needs only the W most probable tokens of each row
         best = ranked(step, last, state, beam.layout, beam.width)

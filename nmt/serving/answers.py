@@ -149,7 +149,7 @@ def _written(document: Document, rank: int) -> str:
 
 
 def _sentences(document: Document, fields: Fields) -> list[dict[str, Any]]:
-    """Returns the sentences of a document as JSON values, with details of their hypotheses."""
+    """Returns the sentences of a translated text as JSON values, with details of their hypotheses."""
     answers = []
     for passage in document:
         if isinstance(passage, str):
@@ -191,7 +191,7 @@ def scored(served: ServedModel[Translator], fields: Fields) -> dict[str, Any]:
     targets = as_list(fields["translation"])
     if len(sources) != len(targets):
         counts = f"q has {len(sources)} texts, translation has {len(targets)}"
-        raise Refused(400, f"{counts}: give one translation for each text")
+        raise Refused(400, f"{counts}: the request needs one translation for each text")
     return {"scores": per_text(token_probabilities(served.model, sources, targets), fields)}
 
 

@@ -123,7 +123,7 @@ class Batcher(Generic[Item, Result]):
             self._computing = 0
 
     def _learn_speed(self, seconds: float) -> None:
-        """Updates the computation time per size after a batch that took some seconds."""
+        """Updates the moving average of the computation time per unit of cost after a batch."""
         latest = seconds / max(1, self._computing)
         change = SMOOTHING if self._seconds_per_size else 1.0
         self._seconds_per_size += change * (latest - self._seconds_per_size)

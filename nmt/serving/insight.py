@@ -127,11 +127,16 @@ def neighbors(served: Served, fields: Fields, index: Index | None) -> dict[str, 
     """
     if index is None:
         raise Refused(
-            400, "index: missing; create an index with nmt.index, start nmt.serve with index=FILE"
+            400,
+            "the server has no index of training sentences; create an index with "
+            "nmt.index, and start nmt.serve with index=FILE",
         )
     sentence = _sentences(fields)[fields["sentence"]]
     if served.model.encoder_hash != index.model:
-        raise Refused(400, f"index: belongs to another model than {served.name}; create it again")
+        raise Refused(
+            400,
+            f"index: the index belongs to another model than {served.name}; create the index again",
+        )
     [vector] = summaries(served.model, [sentence])
     return {
         "neighbors": [

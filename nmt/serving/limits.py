@@ -77,7 +77,8 @@ class Limits:
         matches = [hmac.compare_digest(encoded, valid.encode()) for valid in self.keys.current()]
         if not any(matches):
             raise Refused(
-                403, "api_key: invalid" if key else "api_key: missing; this server needs one"
+                403,
+                "api_key: invalid" if key else "api_key: missing; this server requires an API key",
             )
 
 
@@ -104,14 +105,16 @@ class KeyFile:
                 self._keys = self._read()
                 log.info("keys=%s: read %d keys", self.path, len(self._keys))
             except (OSError, UserError) as error:
-                log.error("%s; the previous keys stay valid", error)
+                log.error("keys: %s; the previous API keys stay valid", error)
         return self._keys
 
     def _read(self) -> Sequence[str]:
         lines = [line.strip() for line in read_lines(self.path)]
         keys = [line for line in lines if line and not line.startswith("#")]
         if not keys:
-            raise UserError(f"keys={self.path}: contains no keys; write one key per line")
+            raise UserError(
+                f"keys={self.path}: the file contains no API keys; write one API key per line"
+            )
         return keys
 
 

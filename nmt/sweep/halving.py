@@ -72,7 +72,8 @@ class Halving(Sweeper):
         return runs
 
     def _best(self, job: Job, runs: Sequence[Run], epochs: int) -> list[Run]:
-        """Returns the runs that continue after a rung. Raises UserError if no run has a score."""
+        """Returns the runs that continue after a rung (round) of successive halving. Raises
+        UserError if no run has a score."""
         scores: dict[str, Any] = {run.name: job.score(run, epochs) for run in runs}
         scored = [name for name, score in scores.items() if score is not None]
         if not scored:

@@ -45,7 +45,7 @@ class SweepProgress:
         self._lines.postpone()
 
     def update(self) -> None:
-        """Reads the states of all runs and updates the display."""
+        """Reads the states of all runs of a sweep, and updates the progress display."""
         states = {run.name: run.state for run in self.runs}
         for run in self.runs:
             if states[run.name] is not self._states[run.name]:

@@ -1,4 +1,4 @@
-"""Training of a network: training loop, training state and run directory.
+"""Training of a network: training loop, training state and run folder.
 
 Reading order: epoch_plan, trainer, state, interruption, run_directory, training_run, the rest in
 any order.

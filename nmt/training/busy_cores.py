@@ -41,8 +41,9 @@ class FewerThreads(Callback):
         torch.set_num_threads(chosen)
         if chosen != self._most:
             log.info(
-                "other processes use the cores: training uses %s instead of %s threads until the "
-                "next validation, which is %.1f times as fast; threads=%s disables this choice",
+                "threads: training uses %s instead of %s threads until the next validation, "
+                "which is %.1f times as fast, because other processes use the cores "
+                "(threads=%s keeps the number of threads)",
                 chosen,
                 self._most,
                 speeds[best] / speeds[self._most],

@@ -82,8 +82,9 @@ class ProgressBar(Callback):
         """Logs the estimated duration of a long training."""
         if seconds > LONG_SECONDS:
             log.info(
-                "the training of at most %s updates takes about %s at this speed; "
-                "trainer.max_epochs shortens it, and trainer.patience may end it earlier",
+                "estimated time of the training: about %s updates, %s; a smaller "
+                "trainer.max_epochs shortens the training, and trainer.patience may end it "
+                "earlier",
                 f"{updates:,}",
                 duration(seconds),
             )

@@ -1,4 +1,4 @@
-"""Run directory: the folder with all files of one training.
+"""Run folder: the folder with all files of one training.
 
 config.yaml          resolved configuration
 run.json             versions, commands, hashes of the data
@@ -58,14 +58,14 @@ PACKAGES = (
 )
 """Names of the packages whose version can affect the results of a run; recorded in run.json."""
 LOCK = ".lock"
-"""Name of the lock file in a run directory. The training process holds the lock."""
+"""Name of the lock file in a run folder. The training process holds the lock."""
 RECORD = "run.json"
 """Name of the first file that a run writes, which contains versions and commands."""
 BEGINNING = (RECORD, "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
 """Names of the files that a run may write before the end of its first validation, except
 checkpoints and TensorBoard events."""
 CHECKPOINTS = (ckpt.BEST, ckpt.LAST, "last-*.safetensors", "snapshot-*.safetensors")
-"""File names and glob patterns of the checkpoints in a run directory."""
+"""File names and glob patterns of the checkpoints in a run folder."""
 
 
 @functools.cache
@@ -105,7 +105,7 @@ def claim(path: Path) -> Lock:
     """Locks a folder for a new run of this process, and returns the lock. Files left by a run that
     ended before its first checkpoint are removed.
 
-    path: run directory, created if missing
+    path: run folder, created if missing
 
     Raises UserError if the folder contains another run, or if another process is using it.
     """
@@ -165,8 +165,7 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
                 ) from None
         except OSError as error:
             raise UserError(
-                f"run_dir={path}: cannot be created ({error.strerror}); choose another folder "
-                "with run_dir="
+                f"run_dir={path}: cannot be created ({error.strerror}); choose another run_dir"
             ) from error
         else:
             break
@@ -193,9 +192,9 @@ def started_in(path: Path) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class RunDirectory(Callback):
-    """Run directory: storage of checkpoints, and callback that writes the metrics file.
+    """Run folder: storage of checkpoints, and callback that writes the metrics file.
 
-    path: path of the run directory
+    path: path of the run folder
     meta: entries added to the header of every checkpoint
     tensors: tensors added to every checkpoint, such as the tokenizer
     keep: number of latest checkpoints to keep

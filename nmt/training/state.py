@@ -65,7 +65,7 @@ class TrainingProgress:
         progress.snapshots = [(int(update), float(score)) for update, score in progress.snapshots]
         counts = (progress.update, progress.epoch, progress.batch, progress.best_update)
         if min(*counts, progress.worse) < 0:
-            raise ValueError("negative count in the training progress")
+            raise ValueError("the training state contains a negative number of updates or epochs")
         return progress
 
 

@@ -114,14 +114,16 @@ class Trainer:
         epochs = run.value("trainer.max_epochs") or cls.max_epochs
         reasons = {}
         if average == 1:
-            reasons["trainer.average"] = "averages at least 2 validations; set 2 or more, or 0"
+            reasons["trainer.average"] = (
+                "the number of averaged checkpoints must be 0 or at least 2"
+            )
         if updates:
             reasons["trainer.validate_every"] = (
                 f"trainer.validate_every_updates={updates} takes precedence"
             )
         elif average and average > 1 and epochs <= interval:
             reasons["trainer.average"] = (
-                "there is only one validation; lower trainer.validate_every"
+                "the training has only one validation; lower trainer.validate_every"
             )
         return reasons
 
@@ -284,8 +286,8 @@ class TrainingLoop:
         )
         if len(batches) < self.ranks.count and self.task.epochs - progress.epoch >= 1:
             raise UserError(
-                f"an epoch has only {len(batches):,} batch{'es' * (len(batches) > 1)} for "
-                f"{self.ranks.count} processes: start fewer processes, or lower "
+                f"data: an epoch has only {len(batches):,} batch{'es' * (len(batches) > 1)} "
+                f"for {self.ranks.count} processes; start fewer processes, or lower "
                 "batching.sentences"
             )
         warmup = self.state.schedule.warmup
@@ -494,7 +496,8 @@ class TrainingLoop:
         score = validation.metrics[name]
         if not self.task.better(score, progress.best):
             log.info(
-                "the average of the %s best checkpoints has %s %.2f, no better than the best one",
+                "trainer.average: the average of the %s best checkpoints has %s %.2f, no "
+                "better than the best checkpoint, which is kept",
                 len(updates),
                 name,
                 score,

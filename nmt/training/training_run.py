@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """Training run: a task with its training settings and its run directory.
+    """Training run: a task with its training settings and its run folder.
 
     task: network, data, objective and metrics
     trainer: settings of the training loop
     optimizer, schedule: optimizer of the network's weights, and its learning-rate schedule
-    files: run directory
+    files: run folder
     callbacks: additional callbacks, called after the progress bar and the metrics file
     checkpoint: checkpoint to resume from; None for a new run
     tests: whether the best weights are evaluated on the test set at the end
@@ -54,7 +54,7 @@ class TrainingRun:
 
     @property
     def folder(self) -> Path:
-        """Path of the run directory."""
+        """Path of the run folder."""
         return self.files.path
 
     def run(self) -> float:
@@ -114,7 +114,9 @@ class TrainingRun:
         ckpt.load_weights(task.network, best.part("model"), best.path)
         task.network.eval()  # evaluation mode disables dropout in the test
         if self.tests:
-            log.info("testing the best checkpoint; final_test=false skips the test")
+            log.info(
+                "testing the best checkpoint on the test set (final_test=false skips the test)"
+            )
         final = task.test(self._write_answers) if self.tests else _not_tested(best)
         scores = {name: result["score"] for name, result in final.results["scores"].items()}
         if task.ranks.first:
@@ -181,5 +183,5 @@ def _not_tested(best: Checkpoint) -> FinalResult:
         name: {"score": value, "signature": "of the best validation"}
         for name, value in best.meta["metrics"].items()
     }
-    lines = ["scores of the best validation (final_test=true tests the best weights)"]
+    lines = ["validation scores of the best checkpoint (final_test=true also tests it)"]
     return FinalResult(part="validation", results={"scores": scores}, lines=lines)

@@ -98,14 +98,14 @@ class Table:
         part: name of the part
         columns: columns to read; the rows may lack all other columns
 
-        Raises UserError if the part cannot be read.
+        Raises UserError if the data set cannot be read.
         """
         raise NotImplementedError
 
     def load(self, keep: Keep = in_memory) -> Splits:
         """Loads the training, validation and test sets as sentence pairs.
 
-        Raises UserError if a part cannot be used.
+        Raises UserError if a data set cannot be used.
         """
         columns = self.columns
         if not isinstance(columns, PairColumns):
@@ -124,9 +124,9 @@ class Table:
         return load_splits(columns, self.parts, read, keep)
 
     def training_stream(self) -> Stream[Rows] | None:
-        """Returns the rows of the training part; None if the data set is not on this machine.
+        """Returns the rows of the training set; None if the data set is not on this machine.
 
-        Raises UserError if the part cannot be read.
+        Raises UserError if the data set cannot be read.
         """
         name, slice_ = parse_part(self.parts.train)
         return self.rows(name, self.columns.names).sliced(slice_)
@@ -136,7 +136,7 @@ class Table:
     def labelled(self) -> LabelledSplits:
         """Loads the training, validation and test sets as labelled texts.
 
-        Raises UserError if a part cannot be used.
+        Raises UserError if a data set cannot be used.
         """
         columns = self.columns
         if not isinstance(columns, LabelColumns):

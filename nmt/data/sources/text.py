@@ -58,7 +58,7 @@ class TextFiles:
         )
 
     def _named(self, part: str | list[str]) -> str:
-        """Returns the name of a part, and stores its files if they are listed explicitly."""
+        """Returns the name of a data set, and stores its files if they are listed explicitly."""
         if isinstance(part, str):
             return part
         name = " + ".join(part)
@@ -70,7 +70,7 @@ class TextFiles:
     def load(self, keep: Keep = in_memory) -> Splits:
         """Loads the training, validation and test sets as sentence pairs.
 
-        Raises UserError if a part cannot be used.
+        Raises UserError if a data set cannot be used.
         """
         return load_splits(self.columns, self.parts, self.stream, keep)
 

@@ -59,7 +59,7 @@ class SearchTrace:
     """Decoder state of a recorded search.
 
     inner: state of the recorded step
-    nodes: node number of each row
+    nodes: node number of each search row
     depth: depth of the nodes in the tree, 0 for BOS
     """
 
@@ -260,6 +260,6 @@ def _check(
             f"prefix: token ids must be from {UNK} to {translator.tokenizer.target_size - 1}"
         )
     if attend_to and (len(translator.models) > 1 or not translator.attends):
-        raise UserError("attend_to: needs attention, and a single model instead of an ensemble")
+        raise UserError("attend_to: supported only by a single model with attention")
     if any(step < 0 or not 0 <= position <= len(source) for step, position in attend_to.items()):
         raise UserError(f"attend_to: source positions must be from 0 to {len(source)}")

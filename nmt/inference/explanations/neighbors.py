@@ -74,7 +74,7 @@ def make_index(translator: Translator, sources: Sequence[str], targets: Sequence
     # Empty sentences have no encoder state.
     numbers = [i for i, source in enumerate(sources) if source.strip()]
     if not numbers:
-        raise UserError("source: all lines are empty; give a file with a sentence per line")
+        raise UserError("source: all lines are empty; give a file with one sentence per line")
     sources = [sources[i] for i in numbers]
     vectors = []
     with Progress("reading", len(sources), "sentences") as step:
@@ -108,9 +108,11 @@ def read_index(file: Path) -> Index:
             sources = opened.get_tensor("sources").tobytes().decode().split("\n")
             targets = opened.get_tensor("targets").tobytes().decode().split("\n")
     except (OSError, SafetensorError, KeyError, UnicodeDecodeError, ValueError) as error:
-        raise UserError(f"index={file}: not an index from nmt.index ({error})") from error
+        raise UserError(f"index={file}: not an index written by nmt.index ({error})") from error
     if vectors.ndim != 2 or len(vectors) != len(sources) or len(sources) != len(targets):
-        raise UserError(f"index={file}: damaged (inconsistent sizes); create it with nmt.index")
+        raise UserError(
+            f"index={file}: damaged (inconsistent sizes); create the index again with nmt.index"
+        )
     return Index(vectors, sources, targets, model)
 
 

@@ -69,7 +69,8 @@ class Removal:
 
     @property
     def sentence(self) -> str:
-        """Sentence with the results, without a capital letter and full stop."""
+        """Sentence with the results, without capital letter and full stop, for use inside a longer
+        sentence."""
         return (
             "removing the 3 most important words lowers the probability of the predicted label "
             f"by {100 * self.most_important:.1f} percentage points, removing 3 random words by "

@@ -189,7 +189,7 @@ class Attention(nn.Module):
             )
         if not self.window.normalizes and not isinstance(self.normalizer, Softmax):
             name = type(self.window).__name__.lower()
-            raise ValueError(f"window={name} does not use the normalizer; set normalizer=softmax")
+            raise ValueError(f"window={name} uses no normalizer; set normalizer=softmax")
 
     @property
     def recurs(self) -> bool:

@@ -28,8 +28,7 @@ class MultiHead(Score):
         super().__init__()
         if query_size % heads:
             raise ValueError(
-                f"attention.heads={heads} does not divide decoder.hidden_size={query_size}: set "
-                "attention.heads to a divisor"
+                f"attention.heads={heads} must divide decoder.hidden_size={query_size}"
             )
         self.heads = heads
         self.query_layer = PackableLinear(query_size, query_size, bias=False)

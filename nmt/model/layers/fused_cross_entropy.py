@@ -39,7 +39,7 @@ SLICE = 2**23
 
 
 class _TokenValues(NamedTuple):
-    """Optional values of the n tokens of a batch, each None if not used.
+    """Optional inputs of the cross-entropy for the n tokens of a batch, each None if not used.
 
     generated, copied: probability of generating each token, and of the gold token if it is copied;
         [n]

@@ -52,19 +52,21 @@ class CrossEntropy:
         # Without data.alignment, the tokens of the training pairs are aligned before the training.
         if not run.value("data.alignment"):
             if not run.sources:
-                yield run.error(guided, "needs source words, but the source is an image")
+                yield run.error(
+                    guided, "guided alignment needs source words, but the source is an image"
+                )
             if run.value("tokenizer.sampling"):
                 yield run.error(
                     guided,
-                    "needs alignments of words, because tokenizer.sampling draws new subwords in "
-                    "each epoch; set data.alignment, or tokenizer.sampling=0",
+                    "guided alignment needs word alignments, because tokenizer.sampling draws "
+                    "new subwords in each epoch; set data.alignment, or tokenizer.sampling=0",
                 )
         weighing = (run.parts.get(group) for group in ("window", "normalizer"))
         if not all(getattr(part, "all_positive", True) for part in weighing):
             yield run.error(
                 guided,
-                "needs attention weights above 0; use normalizer=softmax, and neither "
-                "window=hard nor window=monotonic",
+                "guided alignment needs attention weights above 0; use normalizer=softmax, "
+                "and neither window=hard nor window=monotonic",
             )
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:

@@ -29,7 +29,7 @@ from nmt.training.objective.reinforce import likelihood_loss
 class Distillation:
     """Word-level knowledge distillation. Validation uses the plain cross-entropy.
 
-    teacher: run directory of the teacher, or a list of run directories
+    teacher: run folder of the teacher, or a list of run folders
     weight: λ, weight of the teacher's distribution, 0 to 1
     label_smoothing: label smoothing of the reference tokens, 0 to 1
     teachers: networks of the teachers
@@ -43,7 +43,8 @@ class Distillation:
     def __post_init__(self) -> None:
         if not self.teacher:
             raise ValueError(
-                "objective.teacher must be the run directory of a trained model, or several: [A,B]"
+                "objective.teacher must be the run folder of a trained model, or several run "
+                "folders: [A,B]"
             )
         if self.label_smoothing and self.weight == 1:
             raise ValueError(
@@ -60,8 +61,8 @@ class Distillation:
         if run.value("objective.weight") == 1 and run.value("window.estimator") == "reinforce":
             yield run.error(
                 "window.estimator",
-                "learns from the reference words, which objective.weight=1 ignores; "
-                "use window.estimator=straight_through",
+                "window.estimator=reinforce learns from the reference words, which "
+                "objective.weight=1 ignores; use window.estimator=straight_through",
             )
 
     @classmethod
@@ -70,7 +71,7 @@ class Distillation:
         effect: the teacher's vocabulary is used."""
         tokenizer = [key for key in run.value("tokenizer") if key not in ("_target_", "sampling")]
         keys = ["tokenizer", *(f"tokenizer.{key}" for key in tokenizer), "sizes.vocabulary"]
-        return dict.fromkeys(keys, "the vocabulary of the teacher is used")
+        return dict.fromkeys(keys, "distillation uses the vocabulary of the teacher")
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         output, memory = model.teacher_forcing(batch)

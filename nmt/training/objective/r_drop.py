@@ -40,20 +40,21 @@ class RDrop:
         if not cls._drops(run):
             yield ConfigError(
                 "objective",
-                "compares two passes with different dropout, but dropout is 0; set model.dropout",
+                "R-Drop compares two passes with different dropout, but dropout is 0; set "
+                "model.dropout",
                 "r_drop",
             )
         if run.value("model.copy"):
             yield run.error(
                 "model.copy",
-                "cannot be combined with objective=r_drop, which compares vocabulary "
-                "distributions only; set model.copy=false",
+                "copying cannot be combined with objective=r_drop, which compares "
+                "distributions over the vocabulary; set model.copy=false",
             )
         if run.value("model.lexicon") and run.value("model.lexicon_use") == "mixture":
             yield run.error(
                 "model.lexicon_use",
-                "cannot be combined with objective=r_drop, which compares vocabulary "
-                "distributions only; set model.lexicon_use=bias",
+                "a mixture with a lexicon cannot be combined with objective=r_drop, which "
+                "compares distributions over the vocabulary; set model.lexicon_use=bias",
             )
 
     @staticmethod

@@ -63,7 +63,7 @@ class ScheduledSampling:
         """Returns the configuration keys that the chosen decay schedule does not use, each with the
         reason."""
         if run.value("objective.decay") == "constant":
-            why = "the ratio is constant with objective.decay=constant"
+            why = "the teacher-forcing ratio is constant with objective.decay=constant"
             return dict.fromkeys([f"objective.{key}" for key in ("end", "pace", "updates")], why)
         updates = run.value("objective.updates")
         return (

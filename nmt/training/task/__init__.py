@@ -124,7 +124,7 @@ class Task(ABC):
     def test(self, write: Callable[[str, str], None]) -> FinalResult:
         """Evaluates the network on the test set, or on the validation set if there is no test set.
 
-        write: function (file name, text) that writes a file to the run directory
+        write: function (file name, text) that writes a file to the run folder
         """
 
     @abstractmethod
@@ -134,5 +134,4 @@ class Task(ABC):
 
     @abstractmethod
     def next_commands(self, folder: Path) -> list[str]:
-        """Returns shell commands to suggest to the user for the trained model in a run
-        directory."""
+        """Returns shell commands to suggest to the user for the trained model in a run folder."""

@@ -76,7 +76,8 @@ class ClassificationTask(Task):
             unseen = labels.unseen(part.labels)
             if unseen:
                 log.warning(
-                    "%s: labels missing in the training set, which count as errors: %s",
+                    "%s: these labels are not in the training set, so their texts count as "
+                    "errors: %s",
                     part.name,
                     _some(unseen),
                 )

@@ -127,8 +127,8 @@ class TranslationTask(Task):
         """Logs a warning if lower-case translations are compared with references that are not."""
         if self.data.tokenizer.lowercase and not self.judge.lowercase:
             log.warning(
-                "tokenizer.lowercase=true: translations are lower case, references are not; "
-                "set metric.lowercase=true too"
+                "tokenizer.lowercase=true: translations are in lower case, but the references "
+                "are not; also set metric.lowercase=true"
             )
 
     def introduction(self) -> tuple[str, str]:
@@ -138,7 +138,7 @@ class TranslationTask(Task):
         sizes = [len(part) for part in (splits.validation, *splits.more_validation.values())]
         limit = ""
         if 0 < self.max_validation < max(sizes):
-            limit = f" (the first {self.max_validation:,} are translated; max_validation)"
+            limit = f"(max_validation: the first {self.max_validation:,} are translated)"
         score = type(decoder.attention.score).__name__.lower() if decoder.attends else "none"
         data = (
             f"{len(self.data.kept):,} training pairs, "

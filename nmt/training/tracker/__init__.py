@@ -17,7 +17,7 @@ from nmt.training.callback import Callback, Update
 from nmt.training.task import Validation
 
 KNOWN = "tracker.json"
-"""Name of the file in the run directory that contains the run's id in the tracker."""
+"""Name of the file in the run folder that contains the run's id in the tracker."""
 
 
 class Tracker(ABC):
@@ -30,7 +30,7 @@ class Tracker(ABC):
     def begin(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
         """Starts the recording of a run in the tracker.
 
-        folder: run directory
+        folder: run folder
         config: configuration as a mapping from dotted keys to values
         resumed_at: update number at which a resumed run continues; None for a new run
 
@@ -80,13 +80,13 @@ class Tracker(ABC):
 
 
 def known(folder: Path) -> str | None:
-    """Returns the saved id of the run in a tracker, given the run directory; None for a new run."""
+    """Returns the saved id of the run in a tracker, given the run folder; None for a new run."""
     name = read_json_object(folder / KNOWN).get("id")
     return None if name is None else str(name)
 
 
 def remember(folder: Path, name: str) -> str:
-    """Saves the id of the run in a tracker to the run directory, and returns the id."""
+    """Saves the id of the run in a tracker to the run folder, and returns the id."""
     write_atomically(folder / KNOWN, json.dumps({"id": name}).encode())
     return name
 
@@ -100,7 +100,7 @@ class Tracking(Callback):
     recording.
 
     trackers: experiment trackers
-    folder: run directory
+    folder: run folder
     config: configuration as a mapping from dotted keys to values
     text: configuration as YAML
     resumed_at: update number at which a resumed run continues; None for a new run

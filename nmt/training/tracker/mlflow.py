@@ -15,7 +15,7 @@ class MLflow(Tracker):
     """MLflow tracker, which records metrics on a tracking server or in a folder.
 
     experiment: name of the MLflow experiment
-    uri: address of the server or folder; None for the folder mlruns beside the run directory
+    uri: address of the server or folder; None for the folder mlruns beside the run folder
     """
 
     package = "mlflow"

@@ -1,4 +1,4 @@
-"""TensorBoard tracker: event files in the run directory."""
+"""TensorBoard tracker: event files in the run folder."""
 
 from collections.abc import Mapping
 from pathlib import Path

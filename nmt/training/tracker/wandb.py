@@ -12,8 +12,7 @@ class Wandb(Tracker):
     """Tracker that records metrics, texts and figures with Weights & Biases.
 
     project: name of the Weights & Biases project
-    mode: "offline" stores the records in the run directory until `wandb sync`; "online" uploads
-        them
+    mode: "offline" stores the records in the run folder until `wandb sync`; "online" uploads them
     """
 
     package = "wandb"
