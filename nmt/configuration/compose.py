@@ -32,7 +32,7 @@ from nmt.configuration.check import in_list
 from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, refuse, unknown
 from nmt.configuration.recipe_by_size import recipe_of_data
 from nmt.foundation import plugins
-from nmt.foundation.errors import UserError, first_line
+from nmt.foundation.errors import PATH, UserError, first_line
 from nmt.storage.upgrade import with_renamed_targets
 
 log = logging.getLogger(__name__)
@@ -43,8 +43,6 @@ checkout."""
 
 RECIPE = "experiment"
 """Name of the configuration group whose choices are recipes."""
-WITHOUT_RECIPE = ("sizes", "init")
-"""Keys that, if set on the command line, disable the selection of a recipe by data size."""
 
 
 @dataclass
@@ -161,6 +159,8 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
     parsed = []
     errors = []
     for text in overrides:
+        # A folder or file whose name begins with a digit is text.
+        text = PATH.sub(r'\1"\2"', text)
         # Hydra's parser is slow, so results are cached, except functions such as glob(*).
         read = _parsed.__wrapped__ if "(" in text else _parsed
         try:
@@ -244,7 +244,7 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
 def _recipe_by_size(command: str, typed: Typed) -> str | None:
     """Returns the recipe for the number of training pairs; None if no data files are given."""
     keys = {override.key_or_group.partition(".")[0] for override in typed.values}
-    if "data" not in typed.choices or keys & {*WITHOUT_RECIPE}:
+    if "data" not in typed.choices or "init" in keys:
         return None
     # the data settings, composed without a recipe
     config, _ = _composed(command, {**typed.choices, RECIPE: None})
@@ -254,7 +254,9 @@ def _recipe_by_size(command: str, typed: Typed) -> str | None:
     # The grids of a sweep may choose the recipe.
     if any(f"{RECIPE}=" in str(grid) for grid in grids):
         return None
-    return recipe_of_data(settings["data"])
+    has_sizes = "sizes" in keys
+    recipe = recipe_of_data(settings["data"], is_used=not has_sizes)
+    return None if has_sizes else recipe
 
 
 @functools.cache

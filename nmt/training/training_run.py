@@ -3,6 +3,7 @@ commands."""
 
 import json
 import logging
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from nmt.foundation.terminal import console
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.training.callback import Callback
+from nmt.training.interruption import interruptible
 from nmt.training.memory import peak_memory
 from nmt.training.progress_bar import ProgressBar
 from nmt.training.run_directory import RunDirectory
@@ -82,7 +84,7 @@ class TrainingRun:
                 )
         except BaseException as error:
             if isinstance(error, Stopped):
-                self._log_stop()
+                self._log_stop("training stopped and saved; resume it")
             for callback in callbacks:
                 callback.on_end(None)
             # PyTorch has no exception type for a killed DataLoader worker: its signal handler
@@ -93,14 +95,25 @@ class TrainingRun:
                     f"last save with {typed(resume=self.folder)}"
                 ) from error
             raise
-        return self._finish(progress, callbacks)
+        with interruptible(at_once=True):
+            try:
+                return self._finish(progress, callbacks)
+            except KeyboardInterrupt:
+                self._log_stop("test interrupted, training finished and saved; repeat the test")
+                for callback in callbacks:
+                    callback.on_end(None)
+                raise Stopped from None
 
-    def _log_stop(self) -> None:
-        """Draws the learning curve so far, and logs the command that resumes the stopped run."""
+    def _log_stop(self, state: str) -> None:
+        """Draws the learning curve so far, and logs the command that resumes the stopped run.
+
+        state: state of the run, and what the command does
+        """
         if self.task.ranks.first:
             self._draw_curve()
-        log.warning(
-            "training stopped and saved; resume it with: python -m nmt.%s %s",
+        log.info(
+            "%s with: python -m nmt.%s %s",
+            state,
             self.task.command,
             typed(resume=self.folder),
         )
@@ -161,7 +174,8 @@ class TrainingRun:
         commands = task.next_commands(self.folder)
         plugins = ",".join(self.files.meta.get("plugins", []))
         if plugins:
-            commands = [c.replace(" model=", f" --plugins {plugins} model=") for c in commands]
+            permitted = rf"\1 --plugins {plugins}"
+            commands = [re.sub(r"(-m nmt\.\w+)", permitted, command) for command in commands]
         if installed("tensorboard"):
             commands.append(f"tensorboard --logdir={shlex.quote(str(self.folder))}")
         console.print("\nCommands for this model:", style="bold", highlight=False)
