@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -97,7 +98,7 @@ def section(example: Example) -> Markup:
         notes=notes,
         marked=marked,
         lead=lead.replace("= -", "= −"),
-        orders=orders(example),
+        orders=json.dumps(orders(example), ensure_ascii=False),
     )
 
 
