@@ -326,7 +326,7 @@ def test_a_report_is_written_in_every_form(sweep, tmp_path):
     assert b"Test scores, sorted by BLEU" in done.stdout
     page = (tmp_path / "out.html").read_text()
     assert page.count("<svg") == 5  # all runs have as many parameters
-    assert '<th scope="col" class=key>decoder</th>' in page
+    assert '<th scope="col" class=key><span>decoder</span></th>' in page
     assert "aria-label" in page
     assert "http://" not in re.sub(r"http://www.w3.org/\S+", "", page)
     assert "| luong |" in (tmp_path / "out.md").read_text()
