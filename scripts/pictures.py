@@ -25,7 +25,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import nmt
 from nmt.foundation.errors import quoted
+from nmt.inference.explanations.word_removal import write_effects
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -51,13 +53,13 @@ SENTENCES = (
     "A brown dog is running after a red ball on the beach.",
 )
 """Sentences of attention.png."""
-TEXTS = (
-    "I can't believe they cancelled the show again, this is outrageous!",
-    "So happy to see my whole family this weekend, what a wonderful day",
-    "Feeling so lost and lonely since you left, everything is grey",
-    "She made me laugh all evening, what a hilarious and cheerful friend",
-)
-"""Texts of explanations.png."""
+TEXTS = {
+    "I can't believe they cancelled the show again, this is outrageous!": "anger",
+    "So happy to see my whole family this weekend, what a wonderful day": "joy",
+    "Feeling so lost and lonely since you left, everything is grey": "sadness",
+    "She made me laugh all evening, what a hilarious and cheerful friend": "joy",
+}
+"""Texts of explanations.png, with their correct labels."""
 WIDTH = 1100
 """Width of the pages, in CSS pixels."""
 
@@ -154,16 +156,10 @@ def draw_attention(models: list[str], file: Path) -> None:
 
 def draw_explanations(model: str, file: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, browser_page() as page:
-        text = Path(folder, "text")
-        text.write_text("".join(f"{line}\n" for line in TEXTS), encoding="utf-8")
-        drawn = f"{folder}/page.html"
-        run(
-            "label",
-            f"model={model}",
-            f"input={text}",
-            f"output={folder}/output",
-            f"explain={drawn}",
-        )
+        drawn = Path(folder, "page.html")
+        classifier = nmt.load(model)
+        gold = [(label,) for label in TEXTS.values()]
+        write_effects(classifier, classifier.classify(list(TEXTS)), drawn, gold)
         page.goto(f"file://{drawn}")
         page.screenshot(path=file, full_page=True)
 

@@ -654,7 +654,7 @@ def test_answers_and_explanations(trained):
     page = (folder / "page.html").read_text()
     assert "&lt;b&gt;" in page
     assert "good</span>, with attention to “superb”, “" in page
-    assert "change of “good” without the word" in page
+    assert ">“good” without the word</th>" in page
     assert "the 3 most important words lowers the probability" in page
     assert not re.search(r"https?://|src=", page)
     results = json.loads((folder / "page.json").read_text())

@@ -15,9 +15,11 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 import nmt
+from nmt.analysis.examples import Example, section
 from nmt.data import Pairs
 from nmt.drawing import FigureStyle, plots
 from nmt.drawing.attention_map import AttentionMap, write_map
+from nmt.drawing.pages import page, render
 from nmt.drawing.word_importance import Classified, write_explanations
 from nmt.training.task.translation_task import TranslationTask
 
@@ -168,9 +170,11 @@ def test_pages_are_for_everyone(kind, tmp_path):
     assert not re.search(r"https?:|src=|href=", text)
     marked = [attrs for tag, attrs in result if "data-value" in attrs]
     assert marked and all("tabindex" in attrs for attrs in marked)
-    assert sum(attrs["tabindex"] == "0" for attrs in marked) == 2
+    texts = 2 if kind == "map" else 1
+    assert sum(attrs["tabindex"] == "0" for attrs in marked) == texts  # one tab stop for each
     if kind == "explanation":
-        assert ">−25.0</td>" in text and ">+12.5</td>" in text
+        assert ">80.0 → 55.0 %</td>" in text and ">80.0 → 92.5 %</td>" in text
+        assert marked[1]["data-value"] == "0.250; without the word, good 80.0 → 92.5 %"
         assert "(wrong, correct: bad)</span>, with attention to “&lt;fine&gt;”, “day”" in text
     else:
         scopes = [attrs.get("scope") for tag, attrs in result if tag == "th"]
@@ -270,3 +274,56 @@ def test_options_are_checked_as_on_a_command_line(small_run, option, said):
     with pytest.raises(nmt.UserError) as caught:
         nmt.load(str(small_run), **option)
     assert said in str(caught.value)
+
+
+def opened(browser, file):
+    shown = browser.new_page()
+    shown.goto(f"file://{file}")
+    return shown
+
+
+def test_a_hidden_word_changes_the_probability_on_the_page(browser, tmp_path):
+    write_explanations([ANSWER], tmp_path / "page.html", None, [[-0.25, 0.125]])
+    shown = opened(browser, tmp_path / "page.html")
+    label, words = shown.locator(".likeliest"), shown.locator("section mark")
+    assert label.inner_text() == "good 80.0 %"
+    words.nth(1).click()
+    assert label.inner_text() == "good 80.0 % → 92.5 %"
+    words.nth(0).press("Enter")  # one word at a time
+    assert label.inner_text() == "good 80.0 % → 55.0 %"
+    assert [word.get_attribute("aria-pressed") for word in words.all()] == ["true", "false"]
+    words.nth(0).click()
+    assert label.inner_text() == "good 80.0 %"
+    words.nth(0).press("ArrowRight")
+    assert shown.evaluate("document.activeElement.textContent") == "day"
+    shown.close()
+
+
+def test_sentences_of_a_comparison_are_sorted_and_filtered(browser, tmp_path):
+    scores = [(50, 10), (30, 20), (20, 80), (90, 95), (40, 40)]
+    sources = ["a b", "a", "a b c d e", "a b c", "a b c d"]
+    examples = [
+        Example(number, source, "x", {"A": "x", "B": "y"}, {"A": a, "B": b}, {}, {})
+        for number, (source, (a, b)) in enumerate(zip(sources, scores, strict=True))
+    ]
+    sections = [section(examples[i]) for i in (0, 1, 4, 3, 2)]
+    text = render("comparison", first="", others=[], examples=sections, title="Sentences")
+    (tmp_path / "page.html").write_bytes(page("Comparison", "", [text]))
+    shown = opened(browser, tmp_path / "page.html")
+    expected = {
+        "gains, then losses": "12543",
+        "line number": "12345",
+        "longest": "35412",
+        "A better than B": "12543",
+        "B better than A": "34521",
+        "lowest chrF of A": "32514",
+        "lowest chrF of B": "12534",
+    }
+    assert shown.locator("select option").all_inner_texts() == list(expected)
+    for order in reversed(expected):
+        shown.get_by_label("Order").select_option(order)
+        heads = shown.locator(".filter h3 a").all_inner_texts()
+        assert "".join(head.removeprefix("Sentence ") for head in heads) == expected[order]
+    shown.get_by_label("Show sentences with").fill("a b c d")
+    assert shown.locator(".filter section:visible").count() == 2
+    shown.close()

@@ -184,6 +184,20 @@ def test_a_report_begins_with_its_result(sweep, tmp_path):
     assert f"nmt {nmt.__version__}, PyTorch" in page
 
 
+def test_no_configuration_is_best_if_all_have_the_same_score(tmp_path, monkeypatch):
+    for seed in (1, 2, 3):
+        for decoder in ("luong", "fixed"):
+            make_run(tmp_path / f"{decoder}-{seed}", decoder, seed, 1.0)
+    report = Report.of(collect([str(tmp_path)]).finished, [], None, samples=20)
+    sentence = "All 2 configurations have the same score: 100.0 ± 0.0 BLEU on the test set."
+    assert report.lead == [sentence]
+    assert tables.terminal_lines(sentence) == sentence  # stdout is no terminal
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setenv("COLUMNS", "30")
+    lines = tables.terminal_lines(sentence).splitlines()
+    assert " ".join(lines) == sentence and max(map(len, lines)) <= 30
+
+
 def test_the_best_cells_of_a_group_are_bold():
     table = ReportTable("T", ["a", "b", "c"], [["x", "1 ± 9", "1,000"], ["y", "–", "3"]])
     marked = tables.with_best(table, [[(0, 1), (0, 2)], [(1, 1), (1, 2)]])
@@ -314,7 +328,7 @@ def test_a_report_is_written_in_every_form(sweep, tmp_path):
     assert b"Test scores, sorted by BLEU" in done.stdout
     page = (tmp_path / "out.html").read_text()
     assert page.count("<svg") == 5  # all runs have as many parameters
-    assert '<th scope="col" class=key>decoder</th>' in page
+    assert '<th scope="col" class=key><span>decoder</span></th>' in page
     assert "aria-label" in page
     assert "http://" not in re.sub(r"http://www.w3.org/\S+", "", page)
     assert "| luong |" in (tmp_path / "out.md").read_text()

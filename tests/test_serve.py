@@ -967,6 +967,7 @@ def test_the_page_explains(browser, page_of, small_run):
     page.select_option("#model", "labels")  # a classifier
     page.wait_for_selector("#marked button")
     assert "→" not in page.locator("#probabilities").inner_text()
+    assert page.locator("#source").inner_text() == ""  # words of the last translation
     page.locator("#marked button").nth(0).click()
     page.wait_for_function("() => document.querySelector('#probabilities').innerText.includes('→')")
     assert faults == []

@@ -27,6 +27,10 @@ PALETTE = CHART_COLOURS[:-1]
 """Colours for the best configurations and, as the last colour, for the worst configuration."""
 GREY = CHART_COLOURS[-1]
 """Colour of configurations that are neither among the best nor the worst one."""
+BEST = CHART_COLOURS[0]
+"""Colour of the scores of the best configuration and of those that may be as good."""
+WORSE = CHART_COLOURS[-2]
+"""Colour of the scores of all other configurations."""
 STYLES = ("-", "--", "-.", ":")
 """Line styles of the configurations, so that lines differ without colours."""
 MARKERS = "osD^vP*X"
@@ -60,7 +64,8 @@ def sections(ranking: Ranking) -> dict[str, tuple[str, list[Figure]]]:
     lower = " Lower is better." if ranking.metric in LOWER_IS_BETTER else ""
     figures = {
         f"{ranking.part.capitalize()} scores": (
-            f"{metric} of each seed (dots) and mean (line).{lower}",
+            f"{metric} of each seed (dots) and mean (line). Blue: the best configuration, and "
+            f"configurations that no test separates from it.{lower}",
             [_chart(_scores, ranking, height=_height(ranking))],
         ),
         "Learning curves": (
@@ -128,10 +133,13 @@ def _curve_names(ranking: Ranking) -> list[str]:
 
 
 def _scores(ax: Any, ranking: Ranking) -> None:
-    for row, configuration, look in _looks(ranking.rows):
+    for row, configuration in enumerate(ranking.rows):
         runs = [run for run in configuration.runs if ranking.metric in run.scores]
         if not runs:
             continue
+        # The names are at the axis, so the colour shows what no test separates from the best.
+        is_worse = bool(configuration.chances) and not ranking.may_be_best(configuration)
+        colour = WORSE if is_worse else BEST
         scores = [run.scores[ranking.metric] for run in runs]
         middle = row - JITTER * (len(runs) - 1) / 2
         heights = [middle + JITTER * i for i in range(len(runs))]
@@ -139,9 +147,9 @@ def _scores(ax: Any, ranking: Ranking) -> None:
             f"{configuration.label}, seed {run.seed}: {score:.2f}"
             for run, score in zip(runs, scores, strict=True)
         )
-        ax.plot(scores, heights, ms=4.5, gid=gid, **{**look, "ls": ""})
+        ax.plot(scores, heights, "o", ms=4.5, color=colour, gid=gid)
         mean = statistics.fmean(scores)
-        ax.plot([mean, mean], [row - 0.35, row + 0.35], color=look["color"], lw=2)
+        ax.plot([mean, mean], [row - 0.35, row + 0.35], color=colour, lw=2)
         # The value stands at the right, where no dot is.
         ax.text(
             1.01, row, f"{mean:.1f}", transform=ax.get_yaxis_transform(), va="center", fontsize=9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -92,8 +93,27 @@ def section(example: Example) -> Markup:
     (first, score), *others = example.scores.items()
     lead = ", ".join(f"{first} − {other} = {score - value:+.0f} chrF" for other, value in others)
     return render(
-        "example", example=example, notes=notes, marked=marked, lead=lead.replace("= -", "= −")
+        "example",
+        example=example,
+        notes=notes,
+        marked=marked,
+        lead=lead.replace("= -", "= −"),
+        orders=json.dumps(orders(example), ensure_ascii=False),
     )
+
+
+def orders(example: Example) -> dict[str, float]:
+    """Returns the sorting keys of an example on the HTML page, by name of the order.
+
+    The example with the smallest key comes first.
+    """
+    (first, score), *others = example.scores.items()
+    text = example.reference if example.source is None else example.source
+    keys: dict[str, float] = {"line number": example.number, "longest": -len(words(text))}
+    for other, value in others:
+        keys[f"{first} better than {other}"] = value - score
+        keys[f"{other} better than {first}"] = score - value
+    return keys | {f"lowest chrF of {name}": value for name, value in example.scores.items()}
 
 
 def marked(text: str, reference: str) -> Markup:

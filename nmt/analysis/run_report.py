@@ -15,7 +15,14 @@ from markupsafe import Markup
 from nmt.analysis.ranking import Ranking, metric_of
 from nmt.analysis.result_entries import entries_text
 from nmt.analysis.run_results import RunResult, collect, differing, result_of_file
-from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal
+from nmt.analysis.tables import (
+    ReportTable,
+    latex,
+    markdown,
+    page_table,
+    terminal,
+    terminal_lines,
+)
 from nmt.analysis.verdicts import of_ranking
 from nmt.data import unique_suffixes
 from nmt.drawing import USUAL, FigureStyle
@@ -242,7 +249,7 @@ def report_folders(
     base = Path(output) if output else Path(folders[0], "report")
     written = write(report, tables, base, figures, FigureStyle(figure_width, font_size))
     # Print after writing the files, because a reader may close the pipe early.
-    sys.stdout.write("\n".join([*map("{}\n".format, report.lead), *map(terminal, tables)]))
+    sys.stdout.write("\n".join([*map(terminal_lines, report.lead), "", *map(terminal, tables)]))
     log.info("wrote %s", ", ".join(map(str, written)))
 
 

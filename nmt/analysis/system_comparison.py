@@ -13,7 +13,7 @@ import numpy as np
 from nmt.analysis.comparison import Comparison
 from nmt.analysis.examples import EXAMPLES, Example, most_different, section
 from nmt.analysis.examples import markdown as examples_as_markdown
-from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal
+from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal, terminal_lines
 from nmt.analysis.verdicts import of_comparison
 from nmt.analysis.word_statistics import tokens
 from nmt.data import unique_suffixes
@@ -230,7 +230,7 @@ def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> 
     for ending, content in files.items():
         write_atomically(Path(output + ending), content)
     # Print after writing the files, because a reader may close the pipe early.
-    for text in (*lead, *map(terminal, tables)):
+    for text in (*map(terminal_lines, lead), *map(terminal, tables)):
         sys.stdout.write(f"{text}\n")
     log.info("wrote %s", ", ".join(output + ending for ending in files))
 

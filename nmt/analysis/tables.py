@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -148,6 +150,12 @@ def with_best(
             largest = max(numbers.values())
             shares |= {place: max(0.0, value / largest) for place, value in numbers.items()}
     return replace(table, bold=bold, shares=shares)
+
+
+def terminal_lines(text: str) -> str:
+    """Returns a sentence for stdout: on a terminal, divided into lines of its width."""
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(text, width) if sys.stdout.isatty() else text
 
 
 def terminal(table: ReportTable, width: int | None = None) -> str:

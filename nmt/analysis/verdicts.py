@@ -29,6 +29,8 @@ def of_ranking(ranking: Ranking) -> str:
     score = f"{as_spread(best.scores(ranking.metric), 1)} {unit} on the {ranking.part} set"
     if not others:
         return f"{best.label if best.values else best.runs[0].folder.name}: {score}."
+    if len({f"{ranking.mean(row):.2f}" for row in ranking.rows}) == 1:
+        return f"All {len(ranking.rows)} configurations have the same score: {score}."
     similar = [row for row in others if ranking.may_be_best(row)]
     names = similar[0].label if len(similar) == 1 else f"{len(similar)} other configurations"
     equal = f", not distinguishable from {names}" if similar else ""

@@ -60,6 +60,8 @@ LONGEST = 28
 """Maximum number of characters of a word in the labels of a heat map."""
 CELL = 0.24
 """Width and height of a cell of a heat map, in inches."""
+SCALE = 2.2
+"""Maximum height of the colour bar of heat maps, in inches."""
 MIN_TITLE = 24
 """Minimum number of characters in a line above a heat map."""
 TEXT_WIDTH = 9.0
@@ -185,7 +187,8 @@ def heat_maps(panels: Sequence[Panel], columns: int) -> Figure:
                 image = _draw_heat_map(axes, panel, (size, widest))
             for axes in line[len(row) :]:
                 axes.set_visible(False)
-        scale = figure.colorbar(image, ax=grid, shrink=0.5, aspect=30, pad=0.02)
+        shrink = min(0.5, SCALE / height)
+        scale = figure.colorbar(image, ax=grid, shrink=shrink, aspect=20, pad=0.02, anchor=(0, 1))
         scale.set_label("attention weight", fontsize=8)
         scale.ax.tick_params(labelsize=7)
     return figure

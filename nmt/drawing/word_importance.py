@@ -26,9 +26,10 @@ MOST = 6
 """Maximum number of words in the table that shows the effect of hiding each word of a text."""
 NOTE = (
     "A stronger colour means a larger attention weight, relative to the most important word of the "
-    "text. Hover, tap or press Tab to see the weight. The weights of a text sum to 1. A table shows "
-    "the words that change the probability of the predicted label most when they are hidden, one "
-    "at a time."
+    "text. Hover, tap, or press Tab and the arrow keys to see the weight. The weights of a text sum "
+    "to 1. Click a word or press Enter to hide it and to see the probability of the predicted "
+    "label before → after. A table shows the words whose hiding changes that probability most; "
+    "a red bar is an increase."
 )
 
 log = logging.getLogger(__name__)
@@ -154,6 +155,7 @@ def _section(
         gold=gold,
         is_wrong=gold is not None and set(gold) != set(answer.labels),
         likely=likely[:5],
+        effects=effects,
         greatest=max([1e-12, *answer.shares]),
         rows=rows[:MOST],
         largest=max([1e-12, *(abs(effect) for *_, effect in rows)]),

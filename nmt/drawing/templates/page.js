@@ -41,13 +41,33 @@
     next.focus();
   });
 
+  // A click on a word of a classified text hides it: the probability of the label is shown before → after.
+  const hide = word => {
+    const text = word.parentNode, label = text.parentNode.querySelector(".likeliest");
+    const hidden = word.ariaPressed !== "true";
+    for (const other of all("[data-after]", text)) other.setAttribute("aria-pressed", other === word && hidden);
+    const value = label.querySelector("span"), before = value.dataset.before ??= value.textContent;
+    const after = Number(word.dataset.after);
+    value.textContent = hidden ? `${before} → ${(100 * after).toFixed(1)} %` : before;
+    label.style.setProperty("--after", hidden ? after : "var(--w)");
+  };
+  document.addEventListener("click", event => {
+    const word = event.target.closest("[data-after]");
+    if (word) hide(word);
+  });
+  document.addEventListener("keydown", event => {
+    if (!event.target.matches("[data-after]") || ![" ", "Enter"].includes(event.key)) return;
+    event.preventDefault();
+    hide(event.target);
+  });
+
   // A click on the head of a column sorts the rows: by value, or by text.
   const value = text => {
     const number = text.replace(/,/g, "").replace("−", "-").match(/-?\d+(\.\d+)?/);
     return number ? Number(number[0]) : null;
   };
   const sort = (table, column, ascending) => {
-    const key = row => row.cells[column].textContent.trim();
+    const key = row => row.cells[column].dataset.key ?? row.cells[column].textContent.trim();
     const rows = all("tbody tr", table);
     const isText = table.tHead.rows[0].cells[column].classList.contains("key") && rows.some(row => value(key(row)) === null);
     const compare = isText
@@ -70,7 +90,8 @@
     });
   }
 
-  // A box that shows only the sentences with a word.
+  // A box that shows only the sentences with a word, and a list of orders. The attribute data-order
+  // has the sorting key of the sentence in each order, smallest first.
   for (const list of all(".filter")) {
     const sections = all("section", list);
     if (sections.length < 5) continue;
@@ -78,7 +99,19 @@
     const count = make("output", { textContent: ` ${sections.length} sentences` });
     const label = make("label", { className: "note", textContent: "Show sentences with " });
     label.append(box, count);
-    list.before(label);
+    const tools = make("div", { className: "tools" });
+    tools.append(label);
+    list.before(tools);
+    const keys = new Map(sections.map(section => [section, JSON.parse(section.dataset.order || "{}")]));
+    const orders = make("select", {});
+    orders.append(...["gains, then losses", ...Object.keys(keys.get(sections[0]))].map(name => new Option(name)));
+    const order = make("label", { className: "note", textContent: "Order " });
+    order.append(orders);
+    tools.append(order);
+    orders.onchange = () => {
+      const key = section => keys.get(section)[orders.value] ?? 0;
+      list.append(...[...sections].sort((a, b) => key(a) - key(b)));
+    };
     box.oninput = () => {
       for (const section of sections) {
         section.hidden = !section.textContent.toLowerCase().includes(box.value.toLowerCase());

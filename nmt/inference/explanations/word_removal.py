@@ -75,7 +75,7 @@ class Removal:
             "removing the 3 most important words lowers the probability of the predicted label "
             f"by {100 * self.most_important:.1f} percentage points, removing 3 random words by "
             f"{100 * self.random:.1f}"
-        )
+        ).replace(" -", " −")
 
 
 def write_effects(

@@ -11,6 +11,9 @@ const THICKEST = 14 // width of the band of weight 1, in pixels
 const PHONE = 740 // width of a window below which the ribbons are narrower
 const LEAST_WEIGHT = 0.05 // weights below are left out of the ribbons, and have no figure in the map
 const HELP = "Point at a cell, or move with the arrow keys, to see its weight."
+// Words of letters that stay upright in a vertical line
+const UPRIGHT =
+  /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303f\uff00-\uffef]+$/u
 let shown = null // view of the main model
 
 // Shows the maps of a translation. `others`: views of models that were forced to write it
@@ -66,7 +69,13 @@ function map(view, weights, caption) {
 function mapHead(units) {
   const lang = tagOf(currentModel().source)
   const heads = units.map(({ text }) =>
-    element("th", { scope: "col", textContent: text, lang, dir: "auto" }),
+    element("th", {
+      scope: "col",
+      className: UPRIGHT.test(text) ? "upright" : "",
+      textContent: text,
+      lang,
+      dir: "auto",
+    }),
   )
   return element("tr", {}, element("td"), ...heads)
 }

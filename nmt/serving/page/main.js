@@ -140,6 +140,8 @@ function showControls() {
   showIntroduction()
   $("translating").classList.toggle("labels", Boolean(labels))
   $("translation").hidden = Boolean(labels)
+  // The words of the last translation do not belong to the text of a classifier.
+  if (labels) for (const id of ["source", "notes"]) $(id).replaceChildren()
   $("text").lang = labels ? "" : tagOf(source)
   $("plain").lang = labels ? "" : tagOf(target)
   $("text").placeholder = labels ? "Enter a text" : `Enter a sentence (${languageName(source)})`
