@@ -571,7 +571,7 @@ def test_fewer_threads_while_other_processes_use_the_cores(monkeypatch, caplog):
         torch.set_num_threads(4)
         callback = FewerThreads()
         assert torch.get_num_threads() == 4
-        speeds[4] = 15.0  # a little slower than two threads
+        speeds[4] = 18.0  # a little slower than two threads
         callback.on_validation(1, 1.0, None, True)
         assert torch.get_num_threads() == 4
         speeds[4] = 5.0
