@@ -6,9 +6,9 @@
 Trains every decoder x {concat, general, dot} for a few batches at the reference setting (GRU 256 per direction,
 decoder 512, embeddings 256, attention 512, readout 512, vocabulary 8k, nothing tied, 80 sentences per batch),
 in float32 and bfloat16, configurations alternating. Decodes the test part with a trained model, if given, precisions
-alternating. Times start-up. Figures are medians; the machine's product rates are measured in the same run. The floor counts
-each product once forward and twice backward, for real tokens only, at the machine's rate. `growth.py` beside this file
-measures how cost grows with the sizes.
+alternating. Times start-up. With --memory, measures the peak memory of a training of multi30k_best. Figures are medians;
+the machine's product rates are measured in the same run. The floor counts each product once forward and twice backward,
+for real tokens only, at the machine's rate. `growth.py` beside this file measures how cost grows with the sizes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -308,6 +309,22 @@ def startup(model: str | None, repeats: int) -> dict[str, float]:
     return result
 
 
+def training_memory(overrides: list[str], updates: int) -> dict[str, float]:
+    """Peak resident memory in MB of `nmt.train experiment=multi30k_best` with one thread."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            *(sys.executable, "-m", "nmt.train", "experiment=multi30k_best", *overrides),
+            *(f"trainer.max_updates={updates}", f"run_dir={folder}/run", "threads=1"),
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise RuntimeError(f"{' '.join(command)} failed")
+    peak = usage.ru_maxrss / 1024
+    print(f"multi30k_best, {updates} updates: peak {peak:,.0f} MB")
+    return {"updates": updates, "peak_mb": peak}
+
+
 def draw(result: dict[str, Any], path: Path) -> None:
     """Bars: training speed of every configuration, decoding speed of every search, by precision."""
     import matplotlib
@@ -369,6 +386,10 @@ def main() -> None:
     parser.add_argument("--model", help="the run folder of a trained model, for decoding")
     parser.add_argument("--out", type=Path, default=Path("benchmark.json"))
     parser.add_argument("--compare", type=Path, help="an older result: print ratios")
+    parser.add_argument(
+        "--memory", type=int, default=0, metavar="UPDATES",
+        help="peak memory of so many updates of multi30k_best, about 1 s each; 0 for none",
+    )  # fmt: skip
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     keep_freed_memory()
@@ -384,6 +405,8 @@ def main() -> None:
     result["startup_seconds"] = startup(options.model, options.repeats)
     if options.model:
         result["decoding"] = decoding(options.model, options.overrides, rates, options.repeats)
+    if options.memory:
+        result["memory"] = training_memory(options.overrides, options.memory)
     result["training"] = training(options.overrides, rates, options.repeats)
     result["peak_process_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     options.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -662,6 +662,25 @@ def test_a_signal_during_averaging_is_obeyed(tmp_path, monkeypatch):
         fit(Trainer(max_epochs=3, average=2), network("luong", "dot"), [batch()])
 
 
+@pytest.mark.parametrize("is_set", [True, False])
+def test_training_beside_busy_processes(is_set, tmp_path, monkeypatch):
+    """A training without a set number of threads takes the fastest one."""
+    monkeypatch.setattr(busy_cores, "operations_per_second", {1: 10.0, 2: 1.0}.get)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if is_set:
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        folder = trained(tmp_path / "run", *TINY)
+        assert torch.get_num_threads() == (2 if is_set else 1)
+        text = (folder / "train.log").read_text()
+        assert ("training uses 1 instead of 2 threads" in text) != is_set
+        assert ckpt.read(folder / ckpt.LAST).meta["threads"] == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_threads_are_kept_with_a_run(tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(busy_cores, "operations_per_second", float)  # more threads are faster

@@ -1,6 +1,7 @@
 """Native kernels: values and gradients of plain PyTorch."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from nmt.model.attention.concat import Concat
 from nmt.model.attention.dot import Dot
 from nmt.model.attention.general import General
 from nmt.model.attention.normed_concat import NormedConcat
-from nmt.model.layers.cells.gru import gru
+from nmt.model.decoder.readout import Maxout
+from nmt.model.layers.cells.gru import GRU, gru
 from nmt.model.layers.fused_cross_entropy import linear_cross_entropy
 from nmt.model.native import kernel_library
 from nmt.model.native.kernel_library import library
@@ -52,6 +54,35 @@ def test_gru(shape, dtype, monkeypatch):
         close(native, plain, dtype)
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("directions", [1, 2])
+def test_gru_over_time(directions, dtype, monkeypatch):
+    torch.manual_seed(0)
+    layer = GRU(5, 6, directions)
+    lengths = torch.tensor([4, 1, 3])
+    inputs = torch.randn(3, 4, 5), torch.randn(3, 6)
+    results = []
+    for native in (True, False):
+        monkeypatch.setattr(kernel_library, "library", library if native else lambda: None)
+        layer.zero_grad()
+        x, h = (value.clone().requires_grad_() for value in inputs)
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            y, (last,) = layer(x, (h,) if directions == 1 else None, lengths)
+        names = []
+        nodes = [y.grad_fn]
+        while nodes:
+            node = nodes.pop()
+            names.append(node.name())
+            nodes.extend(following for following, _ in node.next_functions if following)
+        assert ("NativeGRUBackward" in names) == native
+        loss = (y * torch.linspace(-1, 1, y.numel()).view(y.shape)).sum() + last.square().sum()
+        loss.backward()
+        gradients = [x.grad, *(p.grad for p in layer.parameters())]
+        results.append([y, last, *gradients, *([h.grad] if directions == 1 else [])])
+    for one, other in zip(*results, strict=True):
+        close(one, other, dtype)
+
+
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("score", [Concat, NormedConcat, General, Dot])
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -80,6 +111,40 @@ def test_attention(score, steps, dtype, monkeypatch):
     assert not results[0][0][~mask.unsqueeze(1).expand(-1, steps, -1)].any()
     for one, other in zip(*results, strict=True):
         close(one, other, dtype)
+
+
+@pytest.mark.parametrize("largest", [30.0, 40.0, torch.nan])
+def test_large_keys(largest, monkeypatch):
+    """Powers of large keys would overflow: plain PyTorch computes these scores."""
+    torch.manual_seed(0)
+    attention = Attention(Concat(query_size=4, memory_size=4, size=4))
+    query = 60 * torch.randn(2, 3, 4)
+    results = []
+    for native in (True, False):
+        monkeypatch.setattr(kernel_library, "library", library if native else lambda: None)
+        values = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(1))
+        memory = attention.prepare(Encoded(values, torch.ones(2, 5) > 0, values[:, 0]))
+        keys = memory.keys / memory.keys.abs().max() * largest
+        memory = replace(memory, keys=keys.detach().requires_grad_())
+        is_native = attention.native_memory(memory, memory.values, None) is not None
+        assert is_native == (native and largest < 34)
+        weights, context, _ = attention.attend_and_sum(query, memory, ((), ()))
+        (gradient,) = torch.autograd.grad(context.square().sum(), memory.keys)
+        results.append([weights, context, gradient])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4, equal_nan=True)
+
+
+def test_maxout():
+    """The gradient of a maximum flows to the larger half."""
+    x = torch.randn(2, 3, 5, dtype=torch.float64)
+    layer = Maxout(5, 4).double()
+    y = layer(x)
+    first, second = layer.layer(x).chunk(2, -1)
+    torch.testing.assert_close(y, torch.maximum(first, second), atol=0, rtol=0)
+    weights = list(layer.parameters())
+    expected = torch.autograd.grad(torch.maximum(first, second).square().sum(), weights)
+    torch.testing.assert_close(torch.autograd.grad(y.square().sum(), weights), expected)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

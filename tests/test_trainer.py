@@ -21,7 +21,7 @@ from nmt.metric import Metric
 from nmt.storage import checkpoint as ckpt
 from nmt.training import busy_cores, schedule
 from nmt.training.busy_cores import FewerThreads
-from nmt.training.callback import Callback
+from nmt.training.callback import Callback, Update
 from nmt.training.interruption import interruptible
 from nmt.training.memory import Trimming
 from nmt.training.objective.cross_entropy import CrossEntropy
@@ -571,16 +571,52 @@ def test_fewer_threads_while_other_processes_use_the_cores(monkeypatch, caplog):
         torch.set_num_threads(4)
         callback = FewerThreads()
         assert torch.get_num_threads() == 4
-        speeds[4] = 15.0  # a little slower than two threads
+        speeds[4] = 18.0  # a little slower than two threads
         callback.on_validation(1, 1.0, None, True)
         assert torch.get_num_threads() == 4
         speeds[4] = 5.0
         callback.on_validation(2, 2.0, None, True)
         assert torch.get_num_threads() == 2
-        assert "2 instead of 4 threads until the next validation, which is 3.8 times" in caplog.text
+        assert "2 instead of 4 threads, which is 3.8 times as fast" in caplog.text
         speeds[4] = 35.0
         callback.on_validation(3, 3.0, None, True)
         assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_number_of_threads_follows_the_speed_of_training(monkeypatch):
+    """A slow report measures the threads again, but not twice within the pause."""
+    before = torch.get_num_threads()
+    speeds = {1: 10.0, 2: 19.0}
+    measured = []
+    monkeypatch.setattr(
+        busy_cores, "operations_per_second", lambda n: (measured.append(n), speeds[n])[1]
+    )
+    now = [0.0]
+    monkeypatch.setattr(busy_cores.time, "monotonic", lambda: now[0])
+
+    def report(speed: float) -> int:
+        now[0] += busy_cores.PAUSE - 1
+        callback.on_update(Update(1, 2, 0.1, 3.0, 0.1, 1.0, speed))
+        return torch.get_num_threads()
+
+    try:
+        torch.set_num_threads(2)
+        callback = FewerThreads()
+        assert report(1000.0) == report(990.0) == 2
+        speeds[2] = 2.0
+        assert report(900.0) == 2  # not slow enough to be measured
+        assert len(measured) == 2
+        assert report(300.0) == 1
+        assert len(measured) == 4
+        speeds[2] = 19.0
+        assert report(400.0) == 1  # within the pause
+        assert report(400.0) == 2
+        assert len(measured) == 6
+        torch.set_num_threads(1)
+        FewerThreads()
+        assert len(measured) == 6
     finally:
         torch.set_num_threads(before)
 

@@ -33,6 +33,7 @@ from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import read_json_object, remove_unfinished
 from nmt.storage.lock import Lock
+from nmt.training.busy_cores import FewerThreads
 from nmt.training.callback import Callback
 from nmt.training.memory import Trimming, keep_few_products
 from nmt.training.run_directory import (
@@ -168,8 +169,7 @@ def resume(
         )
         # With a different number of ranks, the order of sums differs regardless of threads.
         if saved.meta.get("ranks", 1) == ranks.count:
-            is_set = settings.threads is not None or "OMP_NUM_THREADS" in os.environ
-            _use_threads_of(saved, is_set)
+            _use_threads_of(saved, _threads_are_set(settings))
         return Trained(folder, _run(settings, folder, ranks, callbacks, saved).run())
 
 
@@ -261,6 +261,11 @@ def _progress(saved: Checkpoint) -> TrainingProgress:
         ) from error
 
 
+def _threads_are_set(settings: TrainingSettings) -> bool:
+    """Returns whether the user has set the number of threads."""
+    return settings.threads is not None or "OMP_NUM_THREADS" in os.environ
+
+
 def _use_threads_of(saved: Checkpoint, is_set: bool) -> None:
     """Sets the number of threads of the interrupted run, which affects rounding errors.
 
@@ -320,13 +325,20 @@ def _run(
         yaml.safe_dump(config, sort_keys=False, allow_unicode=True),
         update,
     )
+    chooses_threads = not (ranks.several or _threads_are_set(settings))
     return TrainingRun(
         task=parts.task,
         trainer=parts.trainer,
         optimizer=parts.optimizer,
         schedule=parts.schedule,
         files=files,
-        callbacks=[tracking, Trimming(), *parts.callbacks, *callbacks],
+        callbacks=[
+            tracking,
+            Trimming(),
+            *([FewerThreads()] if chooses_threads else []),
+            *parts.callbacks,
+            *callbacks,
+        ],
         checkpoint=saved,
         tests=_tests(settings),
         facts=_facts(settings, parts, hashes, ranks),

@@ -10,45 +10,67 @@ import time
 
 import torch
 
-from nmt.training.callback import Callback
+from nmt.training.callback import Callback, Update
 
 log = logging.getLogger(__name__)
 SECONDS = 0.15
 """Seconds that the speed measurement takes for each number of threads."""
-GAIN = 1.5
+PAUSE = 30.0
+"""Minimum number of seconds between two measurements after progress reports."""
+SLOW = 0.7
+"""Share of the highest training speed below which the speed is measured again."""
+GAIN = 1.1
 """Minimum speed-up, measured with fewer threads, for which the number of threads is reduced. On
-idle machines, the speed-up is below 1."""
+idle machines, the speed-up is about 0.6."""
 
 
 class FewerThreads(Callback):
     """Callback that measures the computing speed with fewer threads, and sets the fastest number of
-    threads. The measurement runs at the start of training and after each validation."""
+    threads.
+
+    The measurement runs at the start of training, after each validation, and after a progress
+    report, at most every `PAUSE` seconds, while training is slow or uses fewer threads.
+    """
 
     every_rank = True
 
     def __init__(self) -> None:
         self._most = torch.get_num_threads()
+        self._fastest = 0.0  # tokens per second with all threads
         self._choose()
+
+    def on_update(self, update: Update) -> None:
+        is_reduced = torch.get_num_threads() < self._most
+        if not is_reduced:
+            self._fastest = max(self._fastest, update.speed)
+        is_slow = update.speed < SLOW * self._fastest
+        if (is_reduced or is_slow) and time.monotonic() > self._chosen_at + PAUSE:
+            self._choose()
 
     def on_validation(self, *unused: object) -> None:
         self._choose()
 
     def _choose(self) -> None:
+        if self._most == 1:
+            return
+        before = torch.get_num_threads()
         numbers = {1, max(1, self._most // 2), self._most}
         speeds = {threads: operations_per_second(threads) for threads in numbers}
         best = max(speeds, key=speeds.__getitem__)
         chosen = best if speeds[best] > GAIN * speeds[self._most] else self._most
         torch.set_num_threads(chosen)
-        if chosen != self._most:
+        self._chosen_at = time.monotonic()
+        if chosen < self._most and chosen != before:
             log.info(
-                "threads: training uses %s instead of %s threads until the next validation, "
-                "which is %.1f times as fast, because other processes use the cores "
-                "(threads=%s keeps the number of threads)",
+                "other processes use the cores: training uses %s instead of %s threads, which is "
+                "%.1f times as fast now; threads=%s disables this choice",
                 chosen,
                 self._most,
                 speeds[best] / speeds[self._most],
                 self._most,
             )
+        elif chosen > before:
+            log.info("training uses %s threads again", chosen)
 
 
 def operations_per_second(threads: int) -> float:

@@ -36,7 +36,7 @@ from nmt.model.layers.numeric import to_float, xavier
 from nmt.model.layers.packed import WeightBlock, native
 from nmt.model.native import native_decoding
 from nmt.model.native.kernel_library import usable
-from nmt.model.native.native_functions import Form, NativeMemory
+from nmt.model.native.native_functions import LARGEST_KEY, Form, NativeMemory
 
 AttentionState = tuple[tuple[Tensor, ...], ...]
 """State of the attention between decoder steps: (score state, window state), two tuples of tensors
@@ -315,6 +315,8 @@ class Attention(nn.Module):
         if torch.is_autocast_enabled(values.device.type):
             dtype = torch.get_autocast_dtype(values.device.type)
         if not usable(memory.keys, values, values.new_empty(0, dtype=dtype)):
+            return None
+        if form == "additive" and not memory.keys.detach().abs().amax() <= LARGEST_KEY:
             return None
         direction: Tensor | None = getattr(self.score, "direction", None)
         return NativeMemory(form, memory.keys, values, memory.mask, direction, dtype)

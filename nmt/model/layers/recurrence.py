@@ -270,12 +270,19 @@ class Recurrent(nn.Module):
             return self._forward_onnx(x, lengths)
         if self.directions == 1:
             a = self.input_norm(linear(self, "input", x, self.weight_block("ih")))  # [B, T, G·Q]
-            outputs, state = _run(self.loop(mask=mask), a.transpose(0, 1), state or self._zeros(x))
-            return outputs.transpose(0, 1), state
+            return self._over_time(a, state or self._zeros(x), mask)
         assert lengths is not None, (
             "a recurrent layer with two directions needs the sentence lengths"
         )
         return self._forward_both(x, lengths, mask)
+
+    def _over_time(
+        self, a: Tensor, state: CellState, mask: Tensor | None
+    ) -> tuple[Tensor, CellState]:
+        """Runs a layer with one direction over time, given the input gates [B, T, G·Q]. Returns
+        the outputs [B, T, Q] and the last state."""
+        outputs, state = _run(self.loop(mask=mask), a.transpose(0, 1), state)
+        return outputs.transpose(0, 1), state
 
     def _forward_both(
         self, x: Tensor, lengths: Tensor, mask: Tensor | None

@@ -1,6 +1,7 @@
 // One attention step over the source positions of each sentence, padding excluded: scores, softmax, weighted sum.
 //
 //     additive    e_s = Σ_k v_k tanh(q_k + k_sk / 2)      with keys k_s = 2 (U h_s + b), as in attention/concat.py
+//                 tanh(q + k / 2) = 1 − 2 / (1 + e²ᑫ eᵏ)  from the powers eᵏ, which the caller computes once per sentence
 //     product     e_s = Σ_k q_k k_sk
 //     α = softmax(e)        c = Σ_s α_s h_s             with memory values h_s
 //
@@ -14,6 +15,7 @@
 //
 // Each sentence has `rows` consecutive queries. Sentences are computed in parallel.
 
+#include <type_traits>
 #include <vector>
 
 #include "vector.h"
@@ -23,25 +25,40 @@ namespace {
 // Smaller weights get no gradient, because products with them would be denormal numbers, which are slow.
 constexpr float TINY = 1e-20f;
 
-template <typename Q, typename K>
-void forward(bool additive, Index sentences, Index rows, Index length, Index size, Index features, Index stride,
-             const Q* query, const K* keys, const K* values, const float* v, const bool* mask, float* weights,
+// Keys of additive scores are powers eᵏ in float32.
+template <bool additive, typename K>
+using Key = std::conditional_t<additive, float, K>;
+
+// A query as the scores read it: the power e²ᑫ for additive scores. Larger exponents would change no tanh if |k| ≤ 34,
+// as 1 − 2 / (1 + e¹⁸) is 1 in float32, but could overflow.
+template <bool additive>
+inline float prepared(float q) {
+    if (!additive) return q;
+    q *= 2.0f;
+    return exponential(q < -52.0f ? -52.0f : q > 52.0f ? 52.0f : q);
+}
+
+inline float tanh_of_powers(float q, float k) { return 1.0f - 2.0f / (1.0f + q * k); }
+
+template <bool additive, typename Q, typename K>
+void forward(Index sentences, Index rows, Index length, Index size, Index features, Index stride,
+             const Q* query, const Key<additive, K>* keys, const K* values, const float* v, const bool* mask, float* weights,
              K* context) {
 #pragma omp parallel for schedule(static)
     for (Index b = 0; b < sentences; b++) {
         std::vector<float> q(size), sum(features);
         for (Index row = b * rows; row < (b + 1) * rows; row++) {
             float* alpha = weights + row * length;
-            float factor = additive ? 2.0f : 1.0f;
-            for (Index k = 0; k < size; k++) q[k] = factor * load(query[row * stride + k]);
+#pragma omp simd
+            for (Index k = 0; k < size; k++) q[k] = prepared<additive>(load(query[row * stride + k]));
             float largest = -INFINITY;
             for (Index s = 0; s < length; s++) {
                 if (!mask[b * length + s]) continue;
-                const K* key = keys + (b * length + s) * size;
+                const Key<additive, K>* key = keys + (b * length + s) * size;
                 float score = 0;
-                if (additive) {
+                if constexpr (additive) {
 #pragma omp simd reduction(+ : score)
-                    for (Index k = 0; k < size; k++) score += v[k] * tanh_of_half(q[k] + load(key[k]));
+                    for (Index k = 0; k < size; k++) score += v[k] * tanh_of_powers(q[k], load(key[k]));
                 } else {
 #pragma omp simd reduction(+ : score)
                     for (Index k = 0; k < size; k++) score += q[k] * load(key[k]);
@@ -70,9 +87,9 @@ void forward(bool additive, Index sentences, Index rows, Index length, Index siz
     }
 }
 
-template <typename Q, typename K>
-void backward(bool additive, Index sentences, Index rows, Index length, Index size, Index features, Index stride,
-              const Q* query, const K* keys, const K* values, const float* v, const float* weights,
+template <bool additive, typename Q, typename K>
+void backward(Index sentences, Index rows, Index length, Index size, Index features, Index stride,
+              const Q* query, const Key<additive, K>* keys, const K* values, const float* v, const float* weights,
               const float* d_weights, const K* d_context, Q* d_query, float* d_keys, float* d_v) {
 #pragma omp parallel for schedule(static)
     for (Index b = 0; b < sentences; b++) {
@@ -91,20 +108,20 @@ void backward(bool additive, Index sentences, Index rows, Index length, Index si
                 d_score[s] = d_alpha;
                 mean += alpha[s] * d_alpha;
             }
-            float factor = additive ? 2.0f : 1.0f;
+#pragma omp simd
             for (Index k = 0; k < size; k++) {
-                q[k] = factor * load(query[row * stride + k]);
+                q[k] = prepared<additive>(load(query[row * stride + k]));
                 dq[k] = 0;
             }
             for (Index s = 0; s < length; s++) {
                 if (alpha[s] < TINY) continue;
                 float delta = alpha[s] * (d_score[s] - mean);
-                const K* key = keys + (b * length + s) * size;
+                const Key<additive, K>* key = keys + (b * length + s) * size;
                 float* d_key = d_keys + (b * length + s) * size;
-                if (additive) {
+                if constexpr (additive) {
 #pragma omp simd
                     for (Index k = 0; k < size; k++) {
-                        float hidden = tanh_of_half(q[k] + load(key[k]));
+                        float hidden = tanh_of_powers(q[k], load(key[k]));
                         float d = delta * v[k] * (1.0f - hidden * hidden);
                         dq[k] += d;
                         d_key[k] += 0.5f * d;
@@ -125,22 +142,25 @@ void backward(bool additive, Index sentences, Index rows, Index length, Index si
 
 }  // namespace
 
-#define VARIANT(NAME, Q, K)                                                                                           \
-    extern "C" void attend_##NAME(bool additive, Index sentences, Index rows, Index length, Index size,               \
-                                  Index features, Index stride, const Q* query, const K* keys, const K* values,       \
+#define VARIANT(NAME, ADDITIVE, Q, K)                                                                                 \
+    extern "C" void attend_##NAME(Index sentences, Index rows, Index length, Index size, Index features,              \
+                                  Index stride, const Q* query, const Key<ADDITIVE, K>* keys, const K* values,        \
                                   const float* v, const bool* mask, float* weights, K* context) {                     \
-        forward(additive, sentences, rows, length, size, features, stride, query, keys, values, v, mask, weights,     \
-                context);                                                                                             \
+        forward<ADDITIVE>(sentences, rows, length, size, features, stride, query, keys, values, v, mask, weights,     \
+                          context);                                                                                   \
     }                                                                                                                 \
-    extern "C" void attend_backward_##NAME(bool additive, Index sentences, Index rows, Index length, Index size,      \
-                                           Index features, Index stride, const Q* query, const K* keys,               \
+    extern "C" void attend_backward_##NAME(Index sentences, Index rows, Index length, Index size, Index features,     \
+                                           Index stride, const Q* query, const Key<ADDITIVE, K>* keys,                \
                                            const K* values, const float* v, const float* weights,                     \
                                            const float* d_weights, const K* d_context, Q* d_query, float* d_keys,     \
                                            float* d_v) {                                                              \
-        backward(additive, sentences, rows, length, size, features, stride, query, keys, values, v, weights,          \
-                 d_weights, d_context, d_query, d_keys, d_v);                                                         \
+        backward<ADDITIVE>(sentences, rows, length, size, features, stride, query, keys, values, v, weights,          \
+                           d_weights, d_context, d_query, d_keys, d_v);                                               \
     }
 
-VARIANT(float32, float, float)
-VARIANT(bfloat16, BFloat16, BFloat16)
-VARIANT(mixed, float, BFloat16)
+VARIANT(additive_float32, true, float, float)
+VARIANT(additive_bfloat16, true, BFloat16, BFloat16)
+VARIANT(additive_mixed, true, float, BFloat16)
+VARIANT(product_float32, false, float, float)
+VARIANT(product_bfloat16, false, BFloat16, BFloat16)
+VARIANT(product_mixed, false, float, BFloat16)

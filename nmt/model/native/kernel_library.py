@@ -35,8 +35,10 @@ TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 def usable(*tensors: Tensor) -> bool:
     """Returns whether the C++ extension is available and supports the device and dtype of all
-    tensors."""
+    tensors, and the dtype of autocast."""
     if torch.onnx.is_in_onnx_export() or torch.compiler.is_compiling():
+        return False
+    if torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") not in TYPES:
         return False
     fits = all(tensor.device.type == "cpu" and tensor.dtype in TYPES for tensor in tensors)
     return fits and library() is not None

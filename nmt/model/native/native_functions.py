@@ -20,6 +20,8 @@ Form = Literal["additive", "product"]
 PARTS = 16
 """Number of chunks into which rows of logits are divided among threads. The number is constant, so
 that rounding does not depend on the number of threads."""
+LARGEST_KEY = 34.0
+"""Maximum absolute value of a key of additive scores whose power the extension can use."""
 LOGITS = 2**25
 """Maximum number of logits stored for the backward pass; 64 MB in bfloat16."""
 
@@ -32,24 +34,86 @@ class NativeGRUStep(Function):
     def forward(
         ctx: Any, a: Float[Tensor, "*rows G"], u: Float[Tensor, "*rows G"], h: Tensor
     ) -> Float[Tensor, "*rows Q"]:
-        a = a if a.stride(-1) == 1 and a.dim() <= 3 else a.contiguous()
-        u = u.to(a.dtype)
-        u = u if u.stride(-1) == 1 and u.dim() == 2 else u.contiguous()
         h = h.float().contiguous()
-        strides = a.stride(0) if a.dim() == 3 else 0, a.stride(-2), u.stride(-2)
-        ctx.layout = h.numel() // h.size(-1), h.size(-1), a.size(-2), *strides
+        a, u = (x.to(a.dtype).flatten(0, -2) for x in (a, u))  # [rows, 3·Q]
+        a, u = (x if x.stride(-1) == 1 else x.contiguous() for x in (a, u))
+        rows, size = len(a), h.size(-1)
+        # One direction, one step; no direction reads in another order.
+        ctx.layout = (1, rows, 1, size, 0, a.stride(0), u.stride(0), 0, 0, None)
         ctx.save_for_backward(a, u, h)
         next_h = torch.empty_like(h)  # [*rows, Q]
-        call(f"gru_{TYPES[a.dtype]}", *ctx.layout, a, u, h, next_h)
+        call(f"gru_{TYPES[a.dtype]}", *ctx.layout, a, u, h, next_h, None, None)
         return next_h
 
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, ...]:
         inputs = ctx.saved_tensors
-        gradients = tuple(torch.empty(x.shape, dtype=x.dtype) for x in inputs)  # for a, u and h
+        d_gates = tuple(torch.empty(x.shape, dtype=x.dtype) for x in inputs[:2])  # for a and u
+        d_h = torch.empty_like(inputs[2])
         kernel = f"gru_backward_{TYPES[inputs[0].dtype]}"
-        call(kernel, *ctx.layout, *inputs, d.contiguous(), *gradients)
-        return gradients
+        call(kernel, *ctx.layout, *inputs, d.contiguous(), None, *d_gates, d_h)
+        return *(x.view(*d.shape[:-1], -1) for x in d_gates), d_h
+
+
+class NativeGRU(Function):
+    """Autograd function: runs a layer of gated recurrent units over B sentences, in D directions.
+    Returns the states [B, T, D·Q] after each position.
+
+    a: input gates [B, T, D·3Q], whose dtype is that of the computation
+    h: initial state [D, B, Q]
+    order: positions in the order of the second direction [B, T]; None with one direction
+    parameters: weight [3Q, Q] and bias [3Q] of the state gates, for each direction
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, a: Tensor, h: Tensor, order: Tensor | None, *parameters: Tensor
+    ) -> Float[Tensor, "B T H"]:
+        a = a.contiguous()
+        steps = a.size(1)
+        size = h.size(-1)
+        weights = [weight.to(a.dtype) for weight in parameters[::2]]
+        biases = [bias.to(a.dtype) for bias in parameters[1::2]]
+        states = torch.empty(len(h), steps + 1, *h.shape[1:])  # [D, T + 1, B, Q]
+        states[:, 0] = h
+        # The states in the dtype of the matrix multiplications.
+        low = states if a.dtype == states.dtype else states.to(a.dtype)
+        u = a.new_empty(len(h), steps, h.size(1), 3 * size)  # [D, T, B, 3·Q]
+        outputs = torch.empty(*a.shape[:2], len(h) * size)
+        ctx.sizes = len(h), h.size(1), steps, size
+        ctx.layout = (a.stride(0), 3 * size, u.stride(0), states.stride(0), order)
+        for t in range(steps):
+            for d, weight in enumerate(weights):
+                torch.addmm(biases[d], low[d, t], weight.t(), out=u[d, t])
+            after = (states[:, t + 1], None if low is states else low[:, t + 1], outputs)
+            inputs = (a, u[:, t], states[:, t])
+            call(f"gru_{TYPES[a.dtype]}", *ctx.sizes, t, *ctx.layout, *inputs, *after)
+        ctx.save_for_backward(a, u, states, low, *weights)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
+        a, u = ctx.saved_tensors[:2]
+        states, low = ctx.saved_tensors[2:4]
+        weights = ctx.saved_tensors[4:]
+        steps = u.size(1)
+        d = d.contiguous()
+        da = torch.empty_like(a)
+        du = torch.empty_like(u)
+        dh = torch.empty_like(states[:, 0])
+        product = torch.empty_like(dh, dtype=a.dtype)  # gradient through the state gates
+        for t in reversed(range(steps)):
+            inputs = (a, u[:, t], states[:, t], d, None if t == steps - 1 else product)
+            kernel = f"gru_backward_{TYPES[a.dtype]}"
+            call(kernel, *ctx.sizes, t, *ctx.layout, *inputs, da, du[:, t], dh)
+            for direction, weight in enumerate(weights):
+                torch.mm(du[direction, t], weight, out=product[direction])
+        gradients = []
+        for d_gates, state in zip(du, low, strict=True):  # one multiplication for all steps
+            gates = d_gates.flatten(0, 1)  # [T·B, 3·Q]
+            gradients.append((gates.t() @ state[:-1].flatten(0, 1)).float())
+            gradients.append(gates.sum(0).float())
+        return da, dh + product, None, *gradients
 
 
 class NativeMemory:
@@ -72,9 +136,10 @@ class NativeMemory:
         direction: Float[Tensor, " K"] | None,
         dtype: torch.dtype,
     ) -> None:
-        v = keys.new_zeros(keys.size(2)) if direction is None else direction  # [K]
+        if direction is None:
+            direction = keys.new_zeros(keys.size(2))  # [K]
         self._steps = _Steps(form, mask.contiguous(), [])
-        self._tensors = _Collect.apply(keys, values, v, self._steps, dtype)
+        self._tensors = _Collect.apply(keys, values, direction, self._steps, dtype)
 
     def attend(
         self, query: Float[Tensor, "N T K"]
@@ -113,7 +178,9 @@ class _Collect(Function):
     ) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.steps = steps
-        low = keys.to(dtype), values.to(dtype), direction.float()
+        # Additive scores read powers of the keys.
+        keys = keys.float().exp() if steps.form == "additive" else keys.to(dtype)
+        low = keys, values.to(dtype), direction.float()
         return tuple(x.contiguous().view_as(x) for x in low)
 
     @staticmethod
@@ -141,8 +208,9 @@ class _Attend(Function):
         sentences, length, features = values.shape
         queries = len(flat) // sentences
         sizes = sentences, queries, length, flat.size(1), features, flat.stride(0)
-        ctx.layout = steps.form == "additive", *sizes
-        ctx.variant = TYPES[keys.dtype] if query.dtype == keys.dtype else "mixed"
+        ctx.layout = sizes
+        types = TYPES[values.dtype] if query.dtype == values.dtype else "mixed"
+        ctx.variant = f"{steps.form}_{types}"
         ctx.steps = steps
         weights = torch.empty(*query.shape[:2], length)  # [N, T, S]
         context = values.new_empty(*query.shape[:2], features)  # [N, T, M]

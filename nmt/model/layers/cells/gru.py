@@ -8,15 +8,18 @@ x is the input, h the state before the step and h' the state after it. The input
 the update (Semeniuta et al. 2016, eq. 8-11) multiplies n by a mask.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nmt.model.layers.numeric import tanh
-from nmt.model.layers.packed import current_weights, native
-from nmt.model.layers.recurrence import CellState, Recurrent
+from nmt.model.layers.packed import current_weights, join, native
+from nmt.model.layers.recurrence import CellState, Recurrent, at_end, reversal
 from nmt.model.native import native_decoding
 from nmt.model.native.kernel_library import usable
-from nmt.model.native.native_functions import NativeGRUStep
+from nmt.model.native.native_functions import NativeGRU, NativeGRUStep
 
 
 class GRU(Recurrent):
@@ -29,16 +32,49 @@ class GRU(Recurrent):
     def _forward_both(
         self, x: Tensor, lengths: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, CellState]:
+        weights = self._packed_weights(x) if mask is None else None
+        packs = current_weights()
+        if packs is not None and weights is not None:
+            outputs, last = native_decoding.read_both_directions(
+                packs.precision, x, lengths, weights
+            )
+            return outputs, (last,)
+        if not self._is_native(x, mask):
+            return super()._forward_both(x, lengths, mask)
+        blocks = [self.weight_block("ih", direction=direction) for direction in (0, 1)]
+        a = F.linear(x, *join(*blocks))  # [B, T, 2·G·Q]
+        state_blocks = [*self.weight_block("hh"), *self.weight_block("hh", direction=1)]
+        (zeros,) = self._zeros(x)
+        order = reversal(lengths, x.size(1))
+        outputs = NativeGRU.apply(a, torch.stack([zeros, zeros]), order, *state_blocks)
+        first = outputs[:, 0, self.size :]  # [B, Q], where the backward direction ends
+        return outputs, (torch.cat([at_end(outputs[..., : self.size], lengths), first], -1),)
+
+    def _over_time(self, a: Tensor, state: CellState, mask: Tensor | None) -> Any:
+        if a.size(1) == 1 or not self._is_native(a, mask):
+            return super()._over_time(a, state, mask)
+        outputs = NativeGRU.apply(a, state[0].unsqueeze(0), None, *self.weight_block("hh"))
+        return outputs, (outputs[:, -1],)
+
+    def _is_native(self, x: Tensor, mask: Tensor | None) -> bool:
+        """Returns whether the C++ extension can train the layer on inputs x, with a mask of
+        recurrent dropout or None."""
+        if mask is not None or not self.is_torch_layer or not torch.is_grad_enabled():
+            return False
+        return usable(x, self.weight_block("hh")[0])
+
+    def _packed_weights(self, x: Tensor) -> list[Tensor] | None:
+        """Returns the weights of both directions as the C++ extension reads them in generation;
+        None if it cannot compute the layer."""
         packs = current_weights()
         if (
             packs is None
-            or mask is not None
             or not (native(x) and self.is_torch_layer)
             or native_decoding.matrix_product(packs.precision) is None
         ):
-            return super()._forward_both(x, lengths, mask)
+            return None
         dtype = torch.float32 if packs.precision == "float32" else torch.bfloat16
-        weights = packs.keep(
+        return packs.keep(
             self,
             "both directions",
             lambda: [
@@ -49,8 +85,6 @@ class GRU(Recurrent):
                 if part is not None
             ],
         )
-        outputs, last = native_decoding.read_both_directions(packs.precision, x, lengths, weights)
-        return outputs, (last,)
 
     def cell(
         self, a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None
