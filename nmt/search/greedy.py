@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from nmt.foundation.interfaces import (
     BOS,
@@ -13,6 +12,7 @@ from nmt.foundation.interfaces import (
     Request,
     SearchState,
     Step,
+    to_host,
 )
 from nmt.search.constrained import refuse_required
 from nmt.search.penalty import Penalty
@@ -39,19 +39,20 @@ class Greedy:
         totals = np.zeros(len(requests))  # [sentences], log-probabilities
         tokens: list[list[int]] = [[] for _ in requests]
         for length in range(max((request.max_length for request in requests), default=-1) + 1):
-            tokens_before = torch.from_numpy(words).to(step.device)  # [b]
-            prediction = ranked(step, tokens_before, state, None, 1)
+            prediction = ranked(step, torch.from_numpy(words), state, None, 1)
             state = prediction.state
+            best = prediction.log_probs[:, 0], prediction.tokens[:, 0]  # [b] each
+            *best_arrays, ends = to_host(*best, prediction.ends)
             at_end = limits[alive] == length  # at the limit, only EOS is allowed
-            words = np.where(at_end, EOS, _on_host(prediction.tokens))
-            log_probs = np.where(at_end, _on_host(prediction.ends), _on_host(prediction.log_probs))
+            words = np.where(at_end, EOS, best_arrays[1])
+            log_probs = np.where(at_end, ends, best_arrays[0])
             totals[alive] += log_probs
             going = words != EOS  # [b]
             for sentence, word in zip(alive[going].tolist(), words[going].tolist(), strict=True):
                 tokens[sentence].append(word)
             if not going.all():
                 # rows of the next step
-                rows = torch.from_numpy(np.flatnonzero(going)).to(step.device)
+                rows = torch.from_numpy(np.flatnonzero(going))
                 if not len(rows):
                     break
                 step = step.keep(rows)
@@ -60,8 +61,3 @@ class Greedy:
                 words = words[going]
         scores = totals.tolist()
         return [[Hypothesis(tokens[i], scores[i], scores[i])] for i in range(len(requests))]
-
-
-def _on_host(x: Tensor) -> np.ndarray:
-    """Returns a tensor with one value per row as a NumPy array [rows]."""
-    return x.reshape(-1).cpu().numpy()
