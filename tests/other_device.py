@@ -106,7 +106,7 @@ class CUDAGraph:
 
 
 @contextlib.contextmanager
-def _recorded(graph, pool=None):
+def _recorded(graph, pool=None, capture_error_mode="global"):
     assert CUDAGraph.current is None
     CUDAGraph.current = graph
     try:
@@ -146,7 +146,7 @@ class DeviceTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, elem):
-        with torch.inference_mode(False):  # which knows no subclasses
+        with torch.inference_mode(False):  # the mode allows no subclasses
             return torch.Tensor._make_wrapper_subclass(
                 cls,
                 elem.size(),
@@ -243,7 +243,7 @@ class EngineZeros(TorchDispatchMode):
 
 
 class Conversions(TorchFunctionMode):
-    """Understands the device "cuda" in every function of torch."""
+    """Gives every function of torch the device "cuda"."""
 
     def __init__(self, engine):
         super().__init__()

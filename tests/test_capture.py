@@ -363,7 +363,7 @@ def test_a_search_with_recordings_is_one_without(decoder, search, constraint, op
 
 
 def test_gpu_check_compares_on_the_cpu(capsys, monkeypatch, tmp_path):
-    """Its comparison finds no difference on the CPU; without a GPU, one line says so."""
+    """The comparison has no difference on the CPU. Without a GPU, the message has one line."""
     import gpu_check
 
     page = tmp_path / "page.md"

@@ -7,6 +7,7 @@ The host waits for the device only where a test allows it.
 import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from builders import batch, choices, network
@@ -14,9 +15,11 @@ from coverings import product
 from other_device import DEVICE, DeviceTensor, MixedDevices, bare, other_device
 from test_trainer import Known, Store, Watch
 
+import nmt
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Candidate, Request
 from nmt.inference.model_step import EnsembleState, EnsembleStep, ModelStep
+from nmt.inference.translation import Constraint
 from nmt.model.layers.packed import PackedWeights, generating
 from nmt.model.layers.recurrence import Recurrent
 from nmt.search.beam import Beam
@@ -345,6 +348,31 @@ def test_a_search_with_an_ensemble():
     with other_device():
         actual = search([on_other(m) for m in models], data.to(DEVICE))
     assert [[h.tokens for h in hs] for hs in actual] == [[h.tokens for h in hs] for hs in truth]
+
+
+@pytest.mark.parametrize("capture", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_batches_of_the_server(small_run, capture, precision):
+    """Translations with all details, of requests with and without constraints, by a model loaded on the device."""
+    lines = (small_run / "test.source.txt").read_text(encoding="utf-8").splitlines()[:6]
+    constraints = [Constraint(prefix=line.split()[0]) for line in lines]
+
+    def answers(device, capture):
+        translator = nmt.load(small_run, device=device, precision=precision, capture=capture)
+        beam = translator.with_search(Beam(width=4)).with_whole_beam()
+        free = beam.translations(lines, details_of=2)
+        return [*free, *translator.translations(lines, constraints, details_of=1)]
+
+    truth = answers("cpu", False)
+    with other_device():
+        actual = answers("cuda", capture)
+    for mine, theirs in zip(actual, truth, strict=True):
+        assert len(mine.details) == len(theirs.details)
+        if precision == "float32":
+            assert mine.texts == theirs.texts
+            for a, b in zip(mine.details, theirs.details, strict=True):
+                np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-4)
+                np.testing.assert_allclose(a.weights, b.weights, atol=1e-4)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])

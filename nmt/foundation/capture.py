@@ -84,7 +84,8 @@ class Recording(Generic[Inputs, Outputs]):
                 function(self.inputs)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, pool=pool):
+        # Other threads may use the GPU meanwhile.
+        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
             self.outputs = function(self.inputs)
 
     def replay(self) -> Outputs:
