@@ -370,6 +370,7 @@ def other_device():
         (torch.cuda, "graph"): _recorded,
         (torch.cuda, "graph_pool_handle"): lambda: "pool",
         (torch.cuda, "Stream"): Stream,
+        (torch.cuda, "device"): lambda _: contextlib.nullcontext(),
         (torch.cuda, "current_stream"): Stream,
         (torch.cuda, "stream"): lambda _: contextlib.nullcontext(),
     }

@@ -114,6 +114,7 @@ class Recordings(Generic[Inputs, Outputs]):
     ) -> None:
         self.function = function
         self.unchanged = unchanged
+        self.device = device
         self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self.recordings: dict[Any, Recording[Inputs, Outputs]] = {}
         self.has_failed = False
@@ -132,12 +133,18 @@ class Recordings(Generic[Inputs, Outputs]):
             self._note_failure(f"{LIMIT} shapes of batches are recorded")
             return None
         try:
-            with self.unchanged():
+            with self.unchanged(), self._on_device():
                 self.recordings[key] = Recording(self.function, inputs, self.pool)
         except RuntimeError as error:
             self._note_failure(str(error).partition("\n")[0])
             return None
         return self.recordings[key]
+
+    def _on_device(self) -> AbstractContextManager[object]:
+        """Returns a context manager in which streams and graphs belong to the device."""
+        if self.pool is None:
+            return contextlib.nullcontext()
+        return torch.cuda.device(self.device)
 
     def _note_failure(self, reason: str) -> None:
         if not self.has_failed:

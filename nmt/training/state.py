@@ -180,15 +180,17 @@ class TrainingState:
         estimates = self.network.estimates()  # type: ignore[operator]
         saved_estimates = [estimate.clone() for estimate in estimates]
         saved = [None if p.grad is None else p.grad.clone() for p in self.parameters]
-        yield
-        with torch.no_grad():
-            for estimate, value in zip(estimates, saved_estimates, strict=True):
-                estimate.copy_(value)
-            for parameter, gradient in zip(self.parameters, saved, strict=True):
-                if gradient is not None:
-                    parameter.grad.copy_(gradient)  # type: ignore[union-attr]
-                elif parameter.grad is not None:
-                    parameter.grad.zero_()
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for estimate, value in zip(estimates, saved_estimates, strict=True):
+                    estimate.copy_(value)
+                for parameter, gradient in zip(self.parameters, saved, strict=True):
+                    if gradient is not None:
+                        parameter.grad.copy_(gradient)  # type: ignore[union-attr]
+                    elif parameter.grad is not None:
+                        parameter.grad.zero_()
 
     def sound(self) -> bool:
         """Returns whether all weights are finite on all ranks."""
