@@ -332,6 +332,29 @@ def test_a_search(decoder, search, precision, constraint, option):
             assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], abs=1e-4)
 
 
+@pytest.mark.parametrize("decoder", choices("decoder"))
+def test_greedy_search_waits_once_in_four_steps(decoder):
+    """Sentences end at different steps of a stride; the tokens are those of the CPU."""
+    model, data = tiny(decoder), batch((5, 3, 4, 2), (4, 6, 2, 2))
+    requests = [Request(max_length=limit) for limit in (0, 6, 9, 17)]
+
+    def search(network, data):
+        with torch.inference_mode():
+            memory = network.encode(data.source, data.source_lengths)
+            return Greedy()(ModelStep(network, memory), network.start(memory), requests)
+
+    truth = search(model, data)
+    with other_device() as waits:
+        moved, there = on_other(model), data.to(DEVICE)
+        with waits.during() as search_waits:
+            actual = search(moved, there)
+    assert [hs[0].tokens for hs in actual] == [hs[0].tokens for hs in truth]
+    scores = [hs[0].score for hs in truth]
+    assert [hs[0].score for hs in actual] == pytest.approx(scores, abs=1e-4)
+    longest = max(len(hs[0].tokens) for hs in truth) + 1
+    assert search_waits.total <= -(-longest // 4), search_waits.counts
+
+
 def test_a_search_with_an_ensemble():
     models, data = [tiny("luong"), tiny("bahdanau")], batch()
     requests = [Request(max_length=6)] * 3
