@@ -8,7 +8,6 @@ continues.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +23,6 @@ from nmt.foundation.interfaces import (
     RankedPrediction,
     SearchState,
     State,
-    Step,
     map_tensors,
     to_device,
 )
@@ -172,19 +170,3 @@ class CapturedStep:
         if count:
             return step.ranked(tokens, state, layout, count)
         return step(tokens, state, layout)
-
-
-def captured_steps(
-    recordings: Sequence[StepRecordings], memories: Sequence[Prepared], sentences: int
-) -> list[Step]:
-    """Returns the search steps of several models for a batch.
-
-    recordings: recordings of each model
-    memories: encoder memory of each model, padded
-    sentences: number of sentences, without padding
-    """
-    places = torch.arange(sentences)
-    return [
-        CapturedStep(of_model, memory, places)
-        for of_model, memory in zip(recordings, memories, strict=True)
-    ]

@@ -22,7 +22,7 @@ from nmt.foundation.interfaces import (
     padded_sources,
     to_device,
 )
-from nmt.inference.captured_step import StepRecordings, captured_steps
+from nmt.inference.captured_step import CapturedStep, StepRecordings
 from nmt.inference.model_step import (
     Averaging,
     EnsembleState,
@@ -155,9 +155,13 @@ class Networks:
         recordings = self._recordings.setdefault(
             threading.get_ident(), [StepRecordings(model) for model in self.models]
         )
-        steps = captured_steps(recordings, memories, sentences)
+        places = torch.arange(sentences)
+        steps: list[Step] = [
+            CapturedStep(of_model, memory, places)
+            for of_model, memory in zip(recordings, memories, strict=True)
+        ]
         members = zip(self.models, memories, strict=True)
-        states = [model.start(memory).select(torch.arange(sentences)) for model, memory in members]
+        states = [model.start(memory).select(places) for model, memory in members]
         if len(steps) == 1:
             return steps[0], states[0]
         return EnsembleStep(steps, self.shares, self.averaging), EnsembleState(tuple(states))

@@ -1,6 +1,7 @@
 """Greedy search: chooses the most probable token at every decoder step."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -50,10 +51,12 @@ class Greedy:
         is_ahead = step.device.type != "cpu" and isinstance(step, RankingStep)
         while length <= longest:
             count = min(STRIDE if is_ahead else 1, longest + 1 - length)
-            words, log_probs, state = _extend(step, state, last, limits[alive] - length, count)
+            extended = _extend(step, state, last, limits[alive] - length, count)
+            state = extended.state
             length += count
             going = np.ones(len(alive), dtype=bool)  # [b]
-            for step_words, step_log_probs in zip(words, log_probs, strict=True):  # [b], [b]
+            steps = zip(extended.words, extended.log_probs, strict=True)
+            for step_words, step_log_probs in steps:  # [b], [b]
                 totals[alive[going]] += step_log_probs[going]
                 going &= step_words != EOS
                 pairs = zip(alive[going].tolist(), step_words[going].tolist(), strict=True)
@@ -61,7 +64,7 @@ class Greedy:
                     tokens[sentence].append(word)
             if not going.any():
                 break
-            last = words[-1][going]
+            last = extended.words[-1][going]
             if not going.all():
                 rows = torch.from_numpy(np.flatnonzero(going))  # rows of the next step
                 step = step.keep(rows)
@@ -71,16 +74,27 @@ class Greedy:
         return [[Hypothesis(tokens[i], scores[i], scores[i])] for i in range(len(requests))]
 
 
+class _Extended(NamedTuple):
+    """Rows extended by several tokens.
+
+    words: tokens [count, b]
+    log_probs: log-probabilities of the tokens [count, b]
+    state: state after the last step
+    """
+
+    words: np.ndarray
+    log_probs: np.ndarray
+    state: SearchState
+
+
 def _extend(
     step: Step, state: SearchState, last: np.ndarray, left: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray, SearchState]:
+) -> _Extended:
     """Extends each row by the most probable tokens of several steps, and by EOS at its limit.
 
     last: last token of each row [b]
     left: number of tokens, without EOS, that each row may still have [b]
     count: number of steps
-
-    Returns the tokens and their log-probabilities [count, b], and the state after the last step.
     """
     words = []
     log_probs = []
@@ -96,5 +110,4 @@ def _extend(
             values = torch.where(at_limit, prediction.ends, values)
         words.append(tokens)
         log_probs.append(values)
-    arrays = to_host(torch.stack(words), torch.stack(log_probs))
-    return arrays[0], arrays[1], state
+    return _Extended(*to_host(torch.stack(words), torch.stack(log_probs)), state)
