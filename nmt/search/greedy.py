@@ -110,4 +110,5 @@ def _extend(
             values = torch.where(at_limit, prediction.ends, values)
         words.append(tokens)
         log_probs.append(values)
-    return _Extended(*to_host(torch.stack(words), torch.stack(log_probs)), state)
+    arrays = to_host(torch.stack(words), torch.stack(log_probs))
+    return _Extended(arrays[0], arrays[1], state)
