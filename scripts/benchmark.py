@@ -129,11 +129,13 @@ class Costs:
             model.output.weight.size(0),
         )
         gates, kind = 3, type(decoder).__name__
-        fed = {"Bahdanau": e + m, "Fixed": e + m, "Luong": e, "LuongFeed": e + d}[kind]
+        fed = {"Bahdanau": e + m, "Fixed": e + m, "Luong": e, "LuongFeed": e + d}
+        fed["Conditional"] = e + m + q  # two cells, the second of which reads the context
         wide = 2 * (q + e + m) if isinstance(getattr(decoder, "readout", None), Maxout) else q + m
+        wide += e * (kind == "Conditional")
         source, target, pair = (
             2 * gates * h * (e + h),
-            gates * q * (fed + q) + d * wide + d * vocabulary,
+            gates * q * (fed[kind] + q) + d * wide + d * vocabulary,
             0,
         )
         if decoder.attends:

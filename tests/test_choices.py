@@ -215,7 +215,7 @@ CONTEXT = {
 VALUES = {
     "batching.sentences": "5", "objective.pace": "0.1", "batching.tokens": "60", "batching.pool": "1", "trainer.save_every": "0", "trainer.keep": "2",
     "trainer.average": "2", "trainer.patience": "1", "trainer.max_updates": "3", "trainer.ema": "0.9", "trainer.precision": "bfloat16",
-    "trainer.clip_norm": "0.001", "trainer.clip_value": "0.0001", "trainer.validate_every": "0.5", "trainer.validate_every_updates": "3",
+    "trainer.capture": "true", "trainer.clip_norm": "0.001", "trainer.clip_value": "0.0001", "trainer.validate_every": "0.5", "trainer.validate_every_updates": "3",
     "trainer.on_nan": "skip", "filters.max_length": "4", "filters.max_ratio": "1.2", "max_validation": "2",
     "schedule.start": "1", "schedule.patience": "1", "schedule.warmup": "20", "optimizer.eps": "0.1", "optimizer.weight_decay": "0.5",
     "window.distance": "1", "attention.heads": "4", "encoder.longest": "8", "encoder.widths": "[32,64,96]", "attention.longest": "3", "decoder.bridge": "mean", "metric.char_order": "2",

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
+from torch.nn.functional import pad
 
 PAD = 0
 """Token id of padding, the same in every vocabulary."""
@@ -51,8 +53,34 @@ def map_tensors(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
 
 
 def to_device(record: Record, device: torch.device) -> Record:
-    """Returns a copy of a dataclass with all tensors moved to a device."""
-    return map_tensors(record, lambda tensor: tensor.to(device, non_blocking=True))
+    """Returns a copy of a nested value with all tensors moved to a device.
+
+    Tensors reach a GPU through pinned memory, so that the host does not wait for the copy.
+    """
+    return map_tensors(record, lambda tensor: _on_device(tensor, device))
+
+
+def _on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    if tensor.is_cpu and device.type == "cuda" and not tensor.is_pinned():
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=device.type == "cuda")
+
+
+def to_host(*tensors: Tensor) -> list[np.ndarray]:
+    """Returns tensors as NumPy arrays. Tensors of a GPU are copied together, so that the host waits
+    only once.
+
+    tensors: tensors on the CPU and one GPU, with floating-point numbers or integers below 2⁵³
+    """
+    on_gpu = [tensor for tensor in tensors if not tensor.is_cpu]
+    if not on_gpu:
+        return [tensor.numpy() for tensor in tensors]
+    together = torch.cat([tensor.double().flatten() for tensor in on_gpu]).cpu()
+    parts = iter(together.split([tensor.numel() for tensor in on_gpu]))
+    return [
+        tensor.numpy() if tensor.is_cpu else next(parts).view(tensor.shape).to(tensor.dtype).numpy()
+        for tensor in tensors
+    ]
 
 
 @dataclass(frozen=True)
@@ -67,6 +95,21 @@ class Pictures:
     values: Float[Tensor, "B rows columns C"]
     sizes: Int[Tensor, "B 2"]
     even: bool
+
+
+def padded_sources(
+    source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], size: Callable[[int], int]
+) -> tuple[Int[Tensor, "b s"], Int[Tensor, " b"]]:
+    """Returns source token ids and lengths with B and S rounded up. Additional rows contain EOS.
+
+    source: source token ids
+    lengths: number of tokens of each source, including EOS
+    size: function from a size to a size at least as large
+    """
+    rows, words = source.shape
+    source = pad(source, (0, size(words) - words, 0, size(rows) - rows), value=PAD)
+    source[rows:, 0] = EOS
+    return source, pad(lengths, (0, size(rows) - rows), value=1)
 
 
 @dataclass(frozen=True)
@@ -93,6 +136,32 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         return to_device(self, device)
+
+    def padded(self, size: Callable[[int], int]) -> Batch:
+        """Returns the batch with B, S and T rounded up. Additional rows have EOS as source, and no
+        target.
+
+        size: function from a size to a size at least as large
+        """
+        rows, words = self.source.shape
+        steps = self.targets.size(1)
+        more_rows = size(rows) - rows
+        more_words = size(words) - words
+        more_steps = size(steps) - steps
+        source, lengths = padded_sources(self.source, self.source_lengths, size)
+        inputs = pad(self.inputs, (0, more_steps, 0, more_rows), value=PAD)
+        inputs[rows:, 0] = BOS
+        links = self.links
+        return replace(
+            self,
+            source=source,
+            source_lengths=lengths,
+            inputs=inputs,
+            targets=pad(self.targets, (0, more_steps, 0, more_rows), value=PAD),
+            links=links
+            if links is None
+            else pad(links, (0, more_words, 0, more_steps, 0, more_rows)),
+        )
 
     def repeated(self, times: int) -> Batch:
         """Returns the batch with each sentence pair repeated `times` times in adjacent rows."""
@@ -271,7 +340,8 @@ class Prepared:
         return values.unflatten(-1, (self.heads, -1)).transpose(1, 2).flatten(1, 2)
 
     def select(self, sentences: Int[Tensor, " b"]) -> Prepared:
-        """Returns the memory of the sentences with the given indices."""
+        """Returns the memory of the sentences with the given indices, on any device."""
+        sentences = to_device(sentences, self.mask.device)
         return map_tensors(self, lambda tensor: tensor.index_select(0, sentences))
 
 
@@ -289,7 +359,9 @@ class State:
     masks: Mapping[str, Tensor] = field(default_factory=dict)
 
     def select(self, rows: Int[Tensor, " n"]) -> State:
-        """Returns the state of the given rows in the given order; rows may repeat."""
+        """Returns the state of the given rows, on any device, in the given order; rows may
+        repeat."""
+        rows = to_device(rows, self.cells[0][0].device)
         return map_tensors(self, lambda tensor: tensor.index_select(0, rows))
 
 
@@ -397,7 +469,8 @@ class SearchState(Protocol):
     """Interface of the state that a search passes between decoder steps, one row per hypothesis."""
 
     def select(self, rows: Int[Tensor, " n"]) -> SearchState:
-        """Returns the state of the given rows in the given order; rows may repeat."""
+        """Returns the state of the given rows, which are on the CPU, in the given order; rows may
+        repeat."""
         ...
 
 
@@ -436,6 +509,9 @@ class RankedPrediction:
 @runtime_checkable
 class Step(Protocol):
     """Interface through which a search calls a model: one decoder step for N rows, by sentence.
+
+    Searches keep tokens, slots and numbers of rows on the CPU. Steps copy them to their device, and
+    return predictions there.
 
     device: device of the tensors
     mask: True for real source positions of each sentence; None for no attention

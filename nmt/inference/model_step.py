@@ -25,8 +25,10 @@ from nmt.foundation.interfaces import (
     SearchState,
     State,
     Step,
+    to_device,
 )
 from nmt.inference.whole_search import computes, whole_search
+from nmt.model.layers.numeric import exclude
 from nmt.model.layers.packed import native
 from nmt.model.native import native_decoding
 from nmt.model.seq2seq import Seq2Seq
@@ -115,19 +117,20 @@ class ModelStep:
     def _prediction(self, output: DecoderOutput, layout: Layout | None) -> Prediction:
         log_probs = self.model.output_layer.log_probs(output, self.memory, layout)  # [N, 1, V]
         log_probs = log_probs.squeeze(1)  # [N, V]
-        log_probs[:, [PAD, BOS]] = -torch.inf
+        exclude(log_probs, PAD, BOS)
         return Prediction(log_probs, output.state, _weights(output))
 
     def _decode(self, tokens: Tensor, state: SearchState, layout: Layout | None) -> DecoderOutput:
         assert isinstance(state, State)
-        return self.model.decode(tokens.unsqueeze(1), state, self.memory, layout)
+        inputs = to_device(tokens, self.device).unsqueeze(1)  # [N, 1]
+        return self.model.decode(inputs, state, self.memory, layout)
 
     def _in_memory(self, layout: Layout | None, rows: int) -> Layout | None:
-        """Returns the layout with beam slots numbered by memory row. The argument numbers the slots
-        by the sentences that are still searched.
+        """Returns the layout on the device of the model, with beam slots numbered by memory row.
+        The argument numbers the slots by the sentences that are still searched.
         """
         if not self.reads_rows:
-            return layout
+            return layout if layout is None else to_device(layout, self.device)
         if layout is None:
             sentences = len(self.memory.mask if self.places is None else self.places)
             # Without a layout, all sentences have the same number of rows.
@@ -224,7 +227,8 @@ def average_log_probs(
     if len(log_probs) == 1:
         return log_probs[0]
     members = torch.stack(list(log_probs))  # [members, *rows]
-    weights = members.new_tensor(shares).view(-1, *[1] * (members.dim() - 1))
+    weights = to_device(torch.tensor(shares, dtype=members.dtype), members.device)
+    weights = weights.view(-1, *[1] * (members.dim() - 1))
     # The mean of probabilities is computed in log space, which avoids underflow.
     if averaging == "probability":
         return torch.logsumexp(members + weights.log(), 0)

@@ -1,5 +1,7 @@
 """One network or an ensemble, applied to token ids: encoding, search steps, and forced decoding."""
 
+import logging
+import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -8,8 +10,19 @@ import numpy as np
 import torch
 
 from nmt.data.batching import pad
+from nmt.foundation.capture import bucket
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import BOS, PAD, Pictures, Prepared, SearchState, Step, to_device
+from nmt.foundation.interfaces import (
+    BOS,
+    PAD,
+    Pictures,
+    Prepared,
+    SearchState,
+    Step,
+    padded_sources,
+    to_device,
+)
+from nmt.inference.captured_step import CapturedStep, StepRecordings
 from nmt.inference.model_step import (
     Averaging,
     EnsembleState,
@@ -23,6 +36,8 @@ from nmt.model.layers.packed import GenerationPrecision, PackedWeights, generati
 from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns, picture_of
 
+log = logging.getLogger(__name__)
+
 
 class Networks:
     """One model or an ensemble of models in evaluation mode.
@@ -34,6 +49,8 @@ class Networks:
     precision: number format of the weights: float32, bfloat16 or int8
     averaging: quantity of the members that is averaged: probability or log_probability
     shares: weight of each member, normalised to sum 1; None for equal weights
+    capture: whether search steps are recorded and replayed (captured_step.py); None records on GPUs
+        where possible
 
     Raises UserError if `shares` does not contain one positive number per model.
     """
@@ -45,6 +62,7 @@ class Networks:
         precision: GenerationPrecision = "float32",
         averaging: Averaging = "probability",
         shares: Sequence[float] | None = None,
+        capture: bool | None = None,
     ) -> None:
         weights = shares or [1.0] * len(models)
         if len(weights) != len(models) or min(weights) <= 0:
@@ -57,10 +75,24 @@ class Networks:
         self.averaging = averaging
         self.shares = [weight / sum(weights) for weight in weights]  # weights that sum to 1
         self.packed_weights = PackedWeights(precision)
+        self.captures = self._captures(capture)
+        self._recordings: dict[int, list[StepRecordings]] = {}  # by thread
 
     def __getstate__(self) -> dict[str, Any]:
-        # Weights in a CPU-specific layout cannot be pickled. They are packed again when needed.
-        return {**vars(self), "packed_weights": PackedWeights(self.packed_weights.precision)}
+        # Weights in a CPU-specific layout and CUDA graphs cannot be pickled. They are made again
+        # when needed.
+        weights = PackedWeights(self.packed_weights.precision)
+        return {**vars(self), "packed_weights": weights, "_recordings": {}}
+
+    def _captures(self, capture: bool | None) -> bool:
+        """Returns whether search steps are recorded. The log states the reason if they cannot
+        be."""
+        if capture is None:
+            capture = self.device.type == "cuda"
+        obstacle = next(filter(None, (model.capture_obstacle for model in self.models)), "")
+        if capture and obstacle:
+            log.info("translation.capture: no CUDA graphs, because of a model: %s", obstacle)
+        return capture and not obstacle
 
     @property
     def device(self) -> torch.device:
@@ -74,14 +106,20 @@ class Networks:
         """Returns a context manager inside which layers use the packed weights of the models."""
         return generating(self.packed_weights)
 
-    def memories(self, sources: Sequence[Sequence[int]]) -> list[Prepared]:
+    def memories(self, sources: Sequence[Sequence[int]], captured: bool = False) -> list[Prepared]:
         """Encodes a batch of source token ids. Returns the encoder memory of each model.
+
+        sources: token ids of each source
+        captured: whether sources are padded to one of few shapes, and further rows are added
 
         Raises ValueError if a model is in training mode.
         """
         if any(model.training for model in self.models):
             raise ValueError("the models are in training mode; call model.eval() first")
-        ids, lengths = (t.to(self.device) for t in pad(sources, range(len(sources))))
+        padded = pad(sources, range(len(sources)))
+        if captured:
+            padded = padded_sources(*padded, bucket)
+        ids, lengths = to_device(padded, self.device)
         # With bfloat16 or int8 weights, the encoder computes in bfloat16.
         is_low = self.packed_weights.precision != "float32"
         autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=is_low)
@@ -107,6 +145,28 @@ class Networks:
             return steps[0], states[0]
         return EnsembleStep(steps, self.shares, self.averaging), EnsembleState(tuple(states))
 
+    def first_captured_step(
+        self, memories: Sequence[Prepared], sentences: int
+    ) -> tuple[Step, SearchState]:
+        """Returns the recorded search step of the models, and the state before the first token.
+
+        memories: encoder memory of each model, for padded sources
+        sentences: number of sentences, without padding
+        """
+        recordings = self._recordings.setdefault(
+            threading.get_ident(), [StepRecordings(model) for model in self.models]
+        )
+        places = torch.arange(sentences)
+        steps: list[Step] = [
+            CapturedStep(of_model, memory, places)
+            for of_model, memory in zip(recordings, memories, strict=True)
+        ]
+        members = zip(self.models, memories, strict=True)
+        states = [model.start(memory).select(places) for model, memory in members]
+        if len(steps) == 1:
+            return steps[0], states[0]
+        return EnsembleStep(steps, self.shares, self.averaging), EnsembleState(tuple(states))
+
     def force(
         self,
         memories: Sequence[Prepared],
@@ -121,7 +181,8 @@ class Networks:
         sources, targets: token ids of each sentence pair
         attention: whether to return attention weights
         """
-        golds, lengths = (t.to(self.device) for t in pad(targets, range(len(targets))))
+        padded, lengths = pad(targets, range(len(targets)))
+        golds = to_device(padded, self.device)
         # Decoder inputs are the targets, shifted by one position and preceded by BOS.
         inputs = torch.cat([torch.full_like(golds[:, :1], BOS), golds[:, :-1]], 1)  # [B, T]
         outputs = []

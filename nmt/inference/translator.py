@@ -71,6 +71,8 @@ class Translator:
     precision: number format of the weights: float32, bfloat16 or int8
     averaging: quantity of the ensemble members that is averaged: probability or log_probability
     shares: weight of each ensemble member, normalised to sum 1; None for equal weights
+    capture: whether search steps are recorded for few batch shapes and replayed, as CUDA graphs on
+        a GPU; None records on GPUs where possible. On a CPU, recordings serve tests
     languages: names of the source and target languages, quoted in messages
     typical_words: typical words of the sides "source" and "target" of the training text, with which
         input in the target language is detected; None disables the detection
@@ -93,11 +95,12 @@ class Translator:
         precision: GenerationPrecision = "float32",
         averaging: Averaging = "probability",
         shares: Sequence[float] | None = None,
+        capture: bool | None = None,
         languages: tuple[str, str] = ("source", "target"),
         typical_words: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         members = [models] if isinstance(models, Seq2Seq) else list(models)
-        self.networks = Networks(members, tokenizer.columns, precision, averaging, shares)
+        self.networks = Networks(members, tokenizer.columns, precision, averaging, shares, capture)
         self.tokenizer = tokenizer
         self.search = search
         self.batch_tokens = batch_tokens
@@ -352,9 +355,13 @@ class Translator:
     def _translate_batch(
         self, sources: list[Sequence[int]], requests: list[Request], details_of: int
     ) -> list[Translation]:
-        memories = self.networks.memories(sources)
+        captures = self.networks.captures
+        memories = self.networks.memories(sources, captures)
         with self.networks.generating():
-            step, state = self.networks.first_step(memories)
+            if captures:
+                step, state = self.networks.first_captured_step(memories, len(sources))
+            else:
+                step, state = self.networks.first_step(memories)
             if any(request.constrained for request in requests):
                 step = Constrained(step, requests)  # any search can use it
                 state = step.initial_state(state)

@@ -48,6 +48,13 @@ class Network(nn.Module):
         """
         return objective(self, batch, update, total)
 
+    @property
+    def capture_obstacle(self) -> str:
+        """Reason why computations of the network cannot be recorded for padded batches; empty if
+        they can be. A module names its reason in its attribute `unrecordable`."""
+        reasons = [getattr(module, "unrecordable", "") for module in self.modules()]
+        return next(filter(None, reasons), "")
+
     def estimates(self) -> list[Tensor]:
         """Returns the tensors that modules update during training without gradients, such as
         running means. A module lists the names of such tensors in its attribute `estimates`."""

@@ -12,9 +12,10 @@ with h in a lexical model.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from nmt.foundation.interfaces import PAD, DecoderOutput, Layout, Prepared
@@ -144,11 +145,9 @@ class OutputLayer:
         if weights is not None:
             is_counted = is_counted & (weights != 0)
         passes = 2 if agreement else 1
-        is_counted = _passes_last(is_counted, passes)  # [N / passes, T, passes]
-
-        def counted(values: Tensor) -> Tensor:
-            return _passes_last(values, passes)[is_counted]  # [n …]
-
+        if not targets.is_cpu:  # padding has weight 0
+            weights = is_counted.float() if weights is None else weights * is_counted
+        counted = partial(_counted, mask=is_counted, passes=passes)
         features = counted(output.readout)  # [n, F]
         generated = copied = biased = None
         if self.copying is not None:
@@ -169,6 +168,14 @@ class OutputLayer:
             agreement=agreement,
             biased=biased,
         )
+
+
+def _counted(x: Shaped[Tensor, "N T *X"], mask: Bool[Tensor, "N T"], passes: int) -> Tensor:
+    """Returns the vectors of a tensor at the positions of a mask, as rows [n …]; rows of P passes
+    over a position are adjacent. On a GPU, the result has the vectors of all positions, because
+    the host would wait for their number."""
+    rows = _passes_last(x, passes)  # [N / P, T, P, …]
+    return rows[_passes_last(mask, passes)] if x.is_cpu else rows.flatten(0, 2)
 
 
 def _passes_last(x: Shaped[Tensor, "N T *X"], passes: int) -> Shaped[Tensor, "n T P *X"]:

@@ -12,10 +12,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.foundation.interfaces import EOS, Request
+from nmt.foundation.interfaces import EOS, Request, to_host
 from nmt.search.breadth_first import BeamState, Extension, most_probable
 from nmt.search.constrained import progress
 from nmt.search.top_k import top_k
@@ -43,23 +44,29 @@ def allocate(requests: Sequence[Request], beam: BeamState, log_probs: Tensor) ->
     beam: state with the unfinished hypotheses
     log_probs: log-probabilities of all next tokens for each search row [n, V]
     """
-    extension = most_probable(beam, log_probs)
-    values, tokens = top_k(log_probs, min(beam.width + 1, log_probs.size(1)))  # [n, k]
-    best = [
-        dict(zip(row_tokens, row_values, strict=True))
-        for row_tokens, row_values in zip(tokens.tolist(), values.tolist(), strict=True)
-    ]
+    extension_there = most_probable(beam, log_probs)
+    best = top_k(log_probs, min(beam.width + 1, log_probs.size(1)))  # [n, k], [n, k]
     prefixes = beam.prefixes[:, 1:].tolist()  # without BOS
+    required = sorted({t for request in requests for ids in request.required for t in ids})
+    required_there = log_probs.index_select(1, beam.on_device(np.array(required)))  # [n, required]
+    # One copy of everything that the host reads.
+    fields = extension_there.totals, extension_there.parents, extension_there.tokens
+    arrays = to_host(*fields, beam.totals, *best, required_there)
+    extension = Extension(*map(torch.from_numpy, arrays[:3]))
+    totals = arrays[3]  # [b, W]
+    values = arrays[4]  # [n, k]
+    tokens = arrays[5]  # [n, k]
+    required_values = arrays[6]  # [n, required]
     banks: list[dict[int, list[BankCandidate]]] = [defaultdict(list) for _ in beam.sentences]
     for row, slot in enumerate(beam.slots.tolist()):
         i, slot_of_sentence = divmod(slot, beam.width)
         request = requests[beam.sentences[i]]
         if not request.required:
             continue
-        total = float(beam.totals[i, slot_of_sentence])
-        for token, (value, met) in _candidates(
-            request, prefixes[row], best[row], log_probs[row]
-        ).items():
+        total = float(totals[i, slot_of_sentence])
+        likely = dict(zip(tokens[row].tolist(), values[row].tolist(), strict=True))
+        needed = dict(zip(required, required_values[row].tolist(), strict=True))
+        for token, (value, met) in _candidates(request, prefixes[row], likely, needed).items():
             if value > -torch.inf:
                 banks[i][met].append(BankCandidate(total + value, slot_of_sentence, token))
     for i, sentence in enumerate(beam.sentences):
@@ -75,7 +82,7 @@ def allocate(requests: Sequence[Request], beam: BeamState, log_probs: Tensor) ->
 
 
 def _candidates(
-    request: Request, prefix: list[int], best: dict[int, float], log_probs: Tensor
+    request: Request, prefix: list[int], best: dict[int, float], needed: dict[int, float]
 ) -> dict[int, tuple[float, int]]:
     """Returns the candidate extensions of one hypothesis. The result maps each next token to its
     log-probability and the number of required tokens in the extended hypothesis.
@@ -83,10 +90,10 @@ def _candidates(
     request: required tokens of the sentence
     prefix: tokens of the hypothesis
     best: most probable next tokens with their log-probabilities
-    log_probs: log-probabilities of all next tokens [V]
+    needed: log-probability of each token of the required sequences
     """
     met, advancing = progress(request, prefix)
-    candidates = {token: (float(log_probs[token]), met + 1) for token in advancing}
+    candidates = {token: (needed[token], met + 1) for token in advancing}
     for token, value in best.items():
         if token in candidates:
             continue

@@ -30,6 +30,8 @@ from nmt.foundation.interfaces import (
     Request,
     SearchState,
     Step,
+    to_device,
+    to_host,
 )
 from nmt.search.penalty import Penalty
 from nmt.search.shortcuts import ranked
@@ -54,15 +56,19 @@ class Extension:
 class HostExtension:
     """Copy of an `Extension` as NumPy arrays on the CPU, from which the search selects hypotheses.
 
+    costs: coverage penalty of each row before the extension [n]; None without one
     ended: True for beam slots whose hypothesis is finished
     open_totals: log-probability of the unfinished hypothesis in each beam slot; -inf for all other
         slots
     """
 
-    def __init__(self, extension: Extension) -> None:
-        self.totals = extension.totals.cpu().numpy()
-        self.parents = extension.parents.cpu().numpy()
-        self.tokens = extension.tokens.cpu().numpy()
+    def __init__(self, extension: Extension, costs: Float[Tensor, " n"] | None = None) -> None:
+        slots = extension.totals, extension.parents, extension.tokens
+        arrays = to_host(*slots, *(() if costs is None else (costs,)))
+        self.totals = arrays[0]
+        self.parents = arrays[1]
+        self.tokens = arrays[2]
+        self.costs = None if costs is None else arrays[3]
         self.ended = (self.tokens == EOS) & (self.totals > -np.inf)
         self.open_totals = np.where(self.ended, -np.inf, self.totals)
 
@@ -70,13 +76,13 @@ class HostExtension:
 @dataclass(frozen=True)
 class BeamState:
     """Unfinished hypotheses of b sentences. Each sentence has W beam slots; each non-empty slot has
-    one row in the tensors of the model.
+    one row in the tensors of the model. Arrays are on the CPU, tensors on the device of the step.
 
     sentences: index of each sentence in the batch at the start of the search
     limits: maximum number of output tokens of each sentence, EOS not counted
     totals: log-probability of the hypothesis in each beam slot; -inf for an empty slot
-    slots: index of each row's slot among all b·W beam slots, in ascending order
-    prefixes: tokens of each search row so far, BOS first
+    slots: index of each row's slot among all b·W beam slots, in ascending order [n]
+    prefixes: tokens of each search row so far, BOS first [n, L]
     coverage: total attention of each row to each source position; None if the score has no coverage
         penalty
     """
@@ -84,8 +90,8 @@ class BeamState:
     sentences: list[int]
     limits: np.ndarray
     totals: Float[Tensor, "b W"]
-    slots: Int[Tensor, " n"]
-    prefixes: Int[Tensor, "n L"]
+    slots: np.ndarray
+    prefixes: np.ndarray
     coverage: Float[Tensor, "n S"] | None = None
 
     @staticmethod
@@ -94,15 +100,15 @@ class BeamState:
     ) -> BeamState:
         """Returns the state at the start of a search, with an empty hypothesis in each beam slot
         listed in `starts`, for every sentence."""
-        totals = torch.full((len(requests), width), -torch.inf, device=device, dtype=torch.float64)
+        totals = np.full((len(requests), width), -np.inf)
         totals[:, list(starts)] = 0.0
-        slots = (totals > -torch.inf).flatten().nonzero().squeeze(1)
+        slots = np.flatnonzero(totals > -np.inf)
         return BeamState(
             sentences=list(range(len(requests))),
             limits=np.array([request.max_length for request in requests]),
-            totals=totals,
+            totals=to_device(torch.from_numpy(totals), device),
             slots=slots,
-            prefixes=torch.full((len(slots), 1), BOS, device=device),
+            prefixes=np.full((len(slots), 1), BOS),
         )
 
     @property
@@ -113,17 +119,19 @@ class BeamState:
     @property
     def layout(self) -> Layout | None:
         """Assignment of the search rows to beam slots; None if no slot is empty."""
-        return None if len(self.slots) == self.totals.numel() else Layout(self.width, self.slots)
+        if len(self.slots) == self.totals.numel():
+            return None
+        return Layout(self.width, torch.from_numpy(self.slots))
 
     @property
     def at_limit(self) -> Int[Tensor, " m"] | None:
         """Search rows of the hypotheses that have reached their length limit; None if no hypothesis
         has."""
-        length = self.prefixes.size(1) - 1  # without BOS
+        length = self.prefixes.shape[1] - 1  # without BOS
         if length not in self.limits:
             return None
-        is_at_limit = self.limits[self.host_slots // self.width] == length  # [n]
-        return torch.from_numpy(np.flatnonzero(is_at_limit)).to(self.slots.device)
+        is_at_limit = self.limits[self.slots // self.width] == length  # [n]
+        return self.on_device(np.flatnonzero(is_at_limit))
 
     def only_eos_at_limit(
         self, prediction: RankedPrediction
@@ -154,9 +162,22 @@ class BeamState:
         return replace(self, coverage=weights if self.coverage is None else self.coverage + weights)
 
     @cached_property
-    def host_slots(self) -> np.ndarray:
-        """Beam slot of each search row, as a NumPy array on the CPU."""
-        return self.slots.cpu().numpy()
+    def device_slots(self) -> Int[Tensor, " n"]:
+        """Beam slot of each search row, on the device of the step."""
+        return self.on_device(self.slots)
+
+    def on_device(self, array: np.ndarray) -> Tensor:
+        """Returns an array as a tensor on the device of the step."""
+        return to_device(torch.from_numpy(array), self.totals.device)
+
+    def costs(self, penalty: Penalty, mask: Bool[Tensor, "b S"] | None) -> Tensor | None:
+        """Returns the coverage penalty of each search row [n]; None without one.
+
+        mask: True for source positions that are not padding
+        """
+        if self.coverage is None or mask is None:
+            return None
+        return penalty.of_coverage(self.coverage, mask[self.device_slots // self.width])
 
     def rows(self, extension: HostExtension) -> np.ndarray:
         """Returns an array [b, W] with the search row of the hypothesis that each beam slot
@@ -166,7 +187,7 @@ class BeamState:
         if self.layout is None:
             return slots
         row_of_slot = np.zeros(self.totals.numel(), dtype=np.int64)  # [b·W]
-        row_of_slot[self.host_slots] = np.arange(len(self.host_slots))
+        row_of_slot[self.slots] = np.arange(len(self.slots))
         return row_of_slot[slots]
 
     def extended(self, values: Float[Tensor, "n k"], tokens: Int[Tensor, "n k"]) -> Extension:
@@ -176,12 +197,13 @@ class BeamState:
             row
         """
         sentences, width = self.totals.shape
-        candidates = self.totals.reshape(-1, 1)[self.slots] + values  # [n, k]
+        slots = self.device_slots
+        candidates = self.totals.reshape(-1, 1)[slots] + values  # [n, k]
         if self.layout is not None:  # empty slots get candidates with log-probability -inf
             rows = candidates, tokens
             candidates = candidates.new_full((sentences * width, values.size(1)), -torch.inf)
             tokens = tokens.new_full(candidates.shape, EOS)  # [b·W, k]
-            candidates[self.slots], tokens[self.slots] = rows
+            candidates[slots], tokens[slots] = rows
         totals, indices = candidates.view(sentences, -1).topk(width, -1)  # [b, W], indices of W·k
         return Extension(
             totals=totals,
@@ -210,21 +232,17 @@ class BeamState:
             limits = limits[kept]
             sentences = [sentences[i] for i in kept]
         is_open = totals > -np.inf
-
-        def on_device(array: np.ndarray) -> Tensor:
-            return torch.from_numpy(array).to(self.slots.device)
-
-        parents = on_device(rows[is_open])  # [m]
-        last = on_device(tokens[is_open, None])  # [m, 1]
+        parents = rows[is_open]  # [m]
+        coverage = self.coverage
         beam = BeamState(
             sentences=sentences,
             limits=limits,
-            totals=on_device(totals),
-            slots=on_device(np.flatnonzero(is_open)),
-            prefixes=torch.cat([self.prefixes.index_select(0, parents), last], 1),
-            coverage=None if self.coverage is None else self.coverage[parents],
+            totals=self.on_device(totals),
+            slots=np.flatnonzero(is_open),
+            prefixes=np.concatenate([self.prefixes[parents], tokens[is_open, None]], 1),
+            coverage=None if coverage is None else coverage[self.on_device(parents)],
         )
-        return beam, parents
+        return beam, torch.from_numpy(parents)
 
 
 Extend = Callable[[BeamState, Tensor], Extension]
@@ -245,31 +263,22 @@ class FinishedHypotheses:
         self.penalty = penalty
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in range(sentences)]
 
-    def add(
-        self,
-        beam: BeamState,
-        extension: HostExtension,
-        parents: np.ndarray,
-        mask: Bool[Tensor, "b S"] | None,
-    ) -> None:
+    def add(self, beam: BeamState, extension: HostExtension, parents: np.ndarray) -> None:
         """Adds the hypotheses that an extension finishes.
 
         beam: state before the extension
         extension: new content of the beam slots
         parents: row that each beam slot extends [b, W]
-        mask: True for source positions that are not padding; required for a coverage penalty
         """
         ended = extension.ended
         if not ended.any():
             return
-        rows = torch.from_numpy(parents[ended])  # [e] for e finished hypotheses
+        rows = parents[ended]  # [e] for e finished hypotheses
         indices = ended.nonzero()[0].tolist()  # [e], sentence of each, 0 to b - 1
-        costs = [0.0] * len(indices)
-        if beam.coverage is not None and mask is not None:
-            costs = self.penalty.of_coverage(beam.coverage[rows], mask[indices]).tolist()
+        costs = [0.0] * len(indices) if extension.costs is None else extension.costs[rows].tolist()
         log_probs = extension.totals[ended].tolist()
         prefixes = beam.prefixes[rows, 1:].tolist()
-        length = beam.prefixes.size(1)  # tokens with EOS and without BOS
+        length = beam.prefixes.shape[1]  # tokens with EOS and without BOS
         for i, log_prob, tokens, cost in zip(indices, log_probs, prefixes, costs, strict=True):
             score = self.penalty.score(log_prob, length, cost)
             self.hypotheses[beam.sentences[i]].append(Hypothesis(tokens, log_prob, score))
@@ -277,7 +286,7 @@ class FinishedHypotheses:
     def unsettled(self, beam: BeamState, extension: HostExtension) -> list[int]:
         """Returns the indices of the sentences whose search must continue, because an unfinished
         hypothesis can still enter the n-best list."""
-        shortest = beam.prefixes.size(1) + 1  # tokens of a hypothesis that ends at the next step
+        shortest = beam.prefixes.shape[1] + 1  # tokens of a hypothesis that ends at the next step
         best_open = extension.open_totals.max(-1).tolist()  # b values
         unsettled = []
         for i, (sentence, log_prob) in enumerate(zip(beam.sentences, best_open, strict=True)):
@@ -337,20 +346,21 @@ def breadth_first_search(
     beam = BeamState.start(requests, width, starts, step.device)
     finished = FinishedHypotheses(len(requests), n_best, penalty)
     if len(starts) > 1:
-        state = state.select(beam.slots // width)
+        state = state.select(torch.from_numpy(beam.slots // width))
     for _ in range(max(request.max_length for request in requests) + 1):
         prediction, extension = _extend_all(step, state, beam, extend)
         if penalty.coverage:
             assert prediction.weights is not None
             beam = beam.covering(prediction.weights)
-        host = HostExtension(extension)
+        # The host waits for a GPU only here.
+        host = HostExtension(extension, beam.costs(penalty, step.mask))
         parents = beam.rows(host)  # [b, W]
-        finished.add(beam, host, parents, step.mask)
+        finished.add(beam, host, parents)
         unsettled = finished.unsettled(beam, host)
         if not unsettled:
             break
         if len(unsettled) < len(beam.sentences):
-            step = step.keep(torch.tensor(unsettled, device=step.device))
+            step = step.keep(torch.tensor(unsettled))
         beam, rows = beam.advance(host, parents, unsettled)  # rows: [m]
         state = prediction.state.select(rows)
     return finished.best()
@@ -367,7 +377,7 @@ def _extend_all(
 ) -> tuple[Prediction | RankedPrediction, Extension]:
     """Extends all hypotheses of a beam by one token. Returns the prediction of the model, and the
     new content of the beam slots."""
-    last = beam.prefixes[:, -1]  # [n]
+    last = torch.from_numpy(beam.prefixes[:, -1])  # [n]
     if extend is most_probable:  # needs only the W most probable tokens of each row
         best = ranked(step, last, state, beam.layout, beam.width)
         return best, beam.extended(*beam.only_eos_at_limit(best))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import Layout, Prediction, Request, SearchState, Step
+from nmt.foundation.interfaces import Layout, Prediction, Request, SearchState, Step, to_device
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Written:
     """Decoder state of a constrained step.
 
     inner: state of the step without constraints
-    words: tokens of each search row so far, BOS first
+    words: tokens of each search row so far, BOS first, on the CPU
     """
 
     inner: SearchState
@@ -41,18 +42,15 @@ class Constrained:
     def __init__(self, step: Step, requests: Sequence[Request]) -> None:
         self.step, self.requests = step, requests
         self.device, self.mask = step.device, step.mask
-        self._continuing = torch.tensor(
-            sorted(requests[0].continuing) if requests else [], dtype=torch.long
-        )
+        continuing = sorted(requests[0].continuing) if requests else []
+        self._continuing = to_device(torch.tensor(continuing, dtype=torch.long), step.device)
 
     def initial_state(self, state: SearchState) -> Written:
         """Returns the decoder state before the first token.
 
         state: initial state of the step without constraints
         """
-        return Written(
-            state, torch.empty(len(self.requests), 0, dtype=torch.long, device=self.device)
-        )
+        return Written(state, torch.empty(len(self.requests), 0, dtype=torch.long))
 
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
@@ -79,9 +77,7 @@ class Constrained:
     def _rule_out(self, request: Request, written: list[int], log_probs: Tensor) -> None:
         beginning = beginning_tokens(request, written)
         if beginning:
-            values = log_probs[beginning]  # of the tokens that stay possible
-            log_probs.fill_(-torch.inf)
-            log_probs[beginning] = values
+            _keep_only(beginning, log_probs, ...)
         for sequence in request.forbidden:
             begun = len(sequence) - 1
             if not begun or tuple(written[-begun:]) == sequence[:-1]:
@@ -90,10 +86,19 @@ class Constrained:
             return
         if any(len(s) <= len(written) and tuple(written[-len(s) :]) == s for s in request.required):
             # A longer sequence that begins with this one may continue.
-            wanted = progress(request, written)[1]
-            kept = log_probs[wanted]
-            log_probs[self._continuing] = -torch.inf
-            log_probs[wanted] = kept
+            _keep_only(progress(request, written)[1], log_probs, self._continuing)
+
+
+def _keep_only(tokens: list[int], log_probs: Tensor, among: Any) -> None:
+    """Sets log-probabilities [V] to -inf in place, except those of a few tokens.
+
+    tokens: tokens whose log-probabilities stay unchanged
+    among: index of the log-probabilities that are changed
+    """
+    places = to_device(torch.tensor(tokens, dtype=torch.long), log_probs.device)
+    kept = log_probs[places]
+    log_probs[among] = -torch.inf
+    log_probs[places] = kept
 
 
 def beginning_tokens(request: Request, written: Sequence[int]) -> list[int]:

@@ -9,6 +9,7 @@ log-probability.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,15 +89,17 @@ class Diverse:
         groups = []
         for first in range(0, width, size):
             sentence, slot = beam.slots // width, beam.slots % width  # [n], [n]
-            in_group = (slot >= first) & (slot < first + size)  # [n]
+            in_group = np.flatnonzero((slot >= first) & (slot < first + size))  # [m]
             sentence = sentence[in_group]
+            rows = beam.on_device(in_group)
+            penalty = self.diversity * uses[beam.on_device(sentence)]  # [m, V]
             group = replace(
                 beam,
                 totals=beam.totals[:, first : first + size],
                 slots=sentence * size + slot[in_group] - first,
                 prefixes=beam.prefixes[in_group],
             )
-            extension = most_probable(group, log_probs[in_group] - self.diversity * uses[sentence])
+            extension = most_probable(group, log_probs[rows] - penalty)
             used = (extension.totals > -torch.inf).to(uses.dtype)  # [b, size]
             penalties = self.diversity * uses.gather(1, extension.tokens)  # [b, size]
             uses.scatter_add_(1, extension.tokens, used)

@@ -1,6 +1,7 @@
 """Greedy search: chooses the most probable token at every decoder step."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,10 +14,16 @@ from nmt.foundation.interfaces import (
     Request,
     SearchState,
     Step,
+    to_device,
+    to_host,
 )
 from nmt.search.constrained import refuse_required
 from nmt.search.penalty import Penalty
-from nmt.search.shortcuts import ranked, whole_search
+from nmt.search.shortcuts import RankingStep, ranked, whole_search
+
+STRIDE = 4
+"""Number of steps on a GPU between two readings of its tokens. Finished sentences are computed for
+up to STRIDE - 1 further steps."""
 
 
 class Greedy:
@@ -35,33 +42,73 @@ class Greedy:
             return whole
         limits = np.array([request.max_length for request in requests], dtype=np.int64)
         alive = np.arange(len(requests))  # unfinished sentences, one row each
-        words = np.full(len(requests), BOS)  # [b], last token of each unfinished sentence
+        last = np.full(len(requests), BOS)  # [b], last token of each unfinished sentence
         totals = np.zeros(len(requests))  # [sentences], log-probabilities
         tokens: list[list[int]] = [[] for _ in requests]
-        for length in range(max((request.max_length for request in requests), default=-1) + 1):
-            tokens_before = torch.from_numpy(words).to(step.device)  # [b]
-            prediction = ranked(step, tokens_before, state, None, 1)
-            state = prediction.state
-            at_end = limits[alive] == length  # at the limit, only EOS is allowed
-            words = np.where(at_end, EOS, _on_host(prediction.tokens))
-            log_probs = np.where(at_end, _on_host(prediction.ends), _on_host(prediction.log_probs))
-            totals[alive] += log_probs
-            going = words != EOS  # [b]
-            for sentence, word in zip(alive[going].tolist(), words[going].tolist(), strict=True):
-                tokens[sentence].append(word)
+        length = 0
+        longest = limits.max(initial=-1)
+        # Other steps, such as a constrained step, read the tokens on the CPU.
+        is_ahead = step.device.type != "cpu" and isinstance(step, RankingStep)
+        while length <= longest:
+            count = min(STRIDE if is_ahead else 1, longest + 1 - length)
+            extended = _extend(step, state, last, limits[alive] - length, count)
+            state = extended.state
+            length += count
+            going = np.ones(len(alive), dtype=bool)  # [b]
+            steps = zip(extended.words, extended.log_probs, strict=True)
+            for step_words, step_log_probs in steps:  # [b], [b]
+                totals[alive[going]] += step_log_probs[going]
+                going &= step_words != EOS
+                pairs = zip(alive[going].tolist(), step_words[going].tolist(), strict=True)
+                for sentence, word in pairs:
+                    tokens[sentence].append(word)
+            if not going.any():
+                break
+            last = extended.words[-1][going]
             if not going.all():
-                # rows of the next step
-                rows = torch.from_numpy(np.flatnonzero(going)).to(step.device)
-                if not len(rows):
-                    break
+                rows = torch.from_numpy(np.flatnonzero(going))  # rows of the next step
                 step = step.keep(rows)
                 state = state.select(rows)
                 alive = alive[going]
-                words = words[going]
         scores = totals.tolist()
         return [[Hypothesis(tokens[i], scores[i], scores[i])] for i in range(len(requests))]
 
 
-def _on_host(x: Tensor) -> np.ndarray:
-    """Returns a tensor with one value per row as a NumPy array [rows]."""
-    return x.reshape(-1).cpu().numpy()
+class _Extended(NamedTuple):
+    """Rows extended by several tokens.
+
+    words: tokens [count, b]
+    log_probs: log-probabilities of the tokens [count, b]
+    state: state after the last step
+    """
+
+    words: np.ndarray
+    log_probs: np.ndarray
+    state: SearchState
+
+
+def _extend(
+    step: Step, state: SearchState, last: np.ndarray, left: np.ndarray, count: int
+) -> _Extended:
+    """Extends each row by the most probable tokens of several steps, and by EOS at its limit.
+
+    last: last token of each row [b]
+    left: number of tokens, without EOS, that each row may still have [b]
+    count: number of steps
+    """
+    words = []
+    log_probs = []
+    tokens: Tensor = torch.from_numpy(last)
+    for i in range(count):
+        prediction = ranked(step, tokens, state, None, 1)
+        state = prediction.state
+        tokens = prediction.tokens[:, 0]  # [b]
+        values = prediction.log_probs[:, 0]  # [b]
+        if i in left:
+            at_limit = to_device(torch.from_numpy(left == i), tokens.device)  # [b]
+            tokens = tokens.masked_fill(at_limit, EOS)
+            values = torch.where(at_limit, prediction.ends, values)
+        words.append(tokens)
+        log_probs.append(values)
+    arrays = to_host(torch.stack(words), torch.stack(log_probs))
+    return _Extended(arrays[0], arrays[1], state)

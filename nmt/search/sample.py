@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
+from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step, to_device
 from nmt.foundation.ranges import Count, Positive, Ratio, Width
 from nmt.search.breadth_first import BeamState, Extension, breadth_first_search
 from nmt.search.constrained import refuse_required
@@ -80,19 +80,20 @@ class Sample:
 
     def _extend(self, draws: list[Tensor], beam: BeamState, log_probs: Tensor) -> Extension:
         sentences, width = beam.totals.shape
-        step = beam.prefixes.size(1) - 1
+        step = beam.prefixes.shape[1] - 1
         # [b·W], one random number per slot; unused for sentences at their length limit
         numbers = torch.cat([draws[i][min(step, len(draws[i]) - 1)] for i in beam.sentences])
-        numbers = numbers.to(log_probs.device)[beam.slots]  # [n], uniform in [0, 1)
+        slots = beam.device_slots
+        numbers = to_device(numbers, slots.device)[slots]  # [n], uniform in [0, 1)
         # In float32, sums over a large vocabulary are too inaccurate.
         cumulative = self.distribution(log_probs).cumsum(-1, dtype=torch.float64)  # [n, V]
         target = numbers.unsqueeze(1) * cumulative[:, -1:]  # [n, 1]
         sampled = torch.searchsorted(cumulative, target, right=True)  # [n, 1]
         sampled = sampled.clamp(max=log_probs.size(1) - 1)
         tokens = sampled.new_zeros(sentences * width)  # [b·W]
-        tokens[beam.slots] = sampled.squeeze(1)
+        tokens[slots] = sampled.squeeze(1)
         totals = beam.totals.flatten()  # [b·W]
-        totals[beam.slots] += log_probs.gather(1, sampled).squeeze(1)
+        totals[slots] += log_probs.gather(1, sampled).squeeze(1)
         return Extension(
             totals=totals.view(sentences, width),
             parents=torch.arange(width, device=tokens.device).expand(sentences, width),

@@ -111,6 +111,8 @@ class TrainingState:
         self.ranks = ranks
         self.sharing = ranks if shard else ALONE
         self.progress = TrainingProgress()
+        self.keeps_gradients = False
+        """Whether gradients stay in the same memory, which CUDA graphs need."""
         self.names, self.parameters = zip(*network.named_parameters(), strict=True)
         # Parameters whose moving average this rank stores.
         self._averaged = self.sharing.share(self.parameters) if ema else ()
@@ -149,27 +151,46 @@ class TrainingState:
         gradient = [p.grad for p in self.parameters if p.grad is not None]
         norm = nn.utils.get_total_norm(gradient)
         # Without this condition, small gradients would be multiplied by 1, which costs a tenth
-        # of the update's memory traffic.
-        if clip_norm and not norm + 1e-6 <= clip_norm:
+        # of the update's memory traffic. On a GPU, waiting for the norm would cost more.
+        if clip_norm and (not norm.is_cpu or not norm + 1e-6 <= clip_norm):
             nn.utils.clip_grads_with_norm_(self.parameters, clip_norm, norm)
         return norm
 
     def skip(self) -> None:
         """Discards the accumulated gradient, so that the update is skipped."""
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
 
     def step(self) -> None:
         """Runs one optimizer step and updates the moving average of the weights. `gradient_norm`
         must be called first."""
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         if self._averaged:
             # The decay is smaller at first, to reduce the share of the random initial weights.
             decay = min(self.ema, (1 + self.progress.update) / (10 + self.progress.update))
             with torch.no_grad():
                 torch._foreach_lerp_(self._average, list(self._averaged), 1 - decay)
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Context manager at whose end the accumulated gradient and the network's estimates have
+        their values of the beginning. The gradient of a parameter without one becomes 0."""
+        estimates = self.network.estimates()  # type: ignore[operator]
+        saved_estimates = [estimate.clone() for estimate in estimates]
+        saved = [None if p.grad is None else p.grad.clone() for p in self.parameters]
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for estimate, value in zip(estimates, saved_estimates, strict=True):
+                    estimate.copy_(value)
+                for parameter, gradient in zip(self.parameters, saved, strict=True):
+                    if gradient is not None:
+                        parameter.grad.copy_(gradient)  # type: ignore[union-attr]
+                    elif parameter.grad is not None:
+                        parameter.grad.zero_()
 
     def sound(self) -> bool:
         """Returns whether all weights are finite on all ranks."""

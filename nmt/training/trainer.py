@@ -10,15 +10,16 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from nmt.foundation.capture import Recordings, bucket, copy_into
 from nmt.foundation.devices import Precision
 from nmt.foundation.errors import Stopped, UserError
-from nmt.foundation.interfaces import Batches, TrainingBatch
+from nmt.foundation.interfaces import Batches, TrainingBatch, to_device
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
 from nmt.training.callback import Callback, Update
@@ -99,10 +100,17 @@ class Trainer:
     stop: raise an error and keep the last saved state
     skip: skip the update; raise an error after PATIENCE consecutive skipped updates
     rollback: restore the last saved state and halve the learning rate
+
+    On GPUs, loss and gradient are read only before a report, a validation or a save, because each
+    reading waits for the GPU. The choice `skip` reads them at every update.
     """
     shard: bool = False
     """Whether the optimizer's state and the moving average are divided among the ranks to save
     memory."""
+    capture: bool | None = None
+    """Whether the computation of the gradient is recorded for each of few batch shapes and
+    replayed, as a CUDA graph on a GPU. Batches are padded to these shapes. None records on GPUs
+    where possible. On a CPU, recordings are slower, and serve tests."""
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
@@ -171,6 +179,39 @@ class Trainer:
         return state.progress
 
 
+class UpdateFigures(NamedTuple):
+    """Figures of one update, which may still be computed on a GPU.
+
+    update: number of the update, from 1
+    tokens: number of tokens of all ranks
+    loss: loss of this rank, summed over its tokens
+    norm: gradient norm before clipping by norm
+    """
+
+    update: int
+    tokens: int
+    loss: Tensor
+    norm: Tensor
+
+
+@dataclass(frozen=True)
+class GradientWork:
+    """Computation of the gradient of one batch.
+
+    batch: batch on the device
+    tokens: number of tokens of the update, over all ranks
+    weight: 1, or 0 for a dummy batch
+    update: number of updates done
+    total: number of updates in the training
+    """
+
+    batch: Any
+    tokens: float | Tensor
+    weight: float
+    update: int
+    total: int
+
+
 class TrainingLoop:
     """Training loop of one call of `Trainer.fit`, including the totals since the last progress
     report."""
@@ -194,11 +235,32 @@ class TrainingLoop:
         self.network = task.ranks.wrapped(task.network)
         self.estimates = task.network.estimates()
         self.epochs = min(trainer.max_epochs, task.epochs)
+        self.device = state.parameters[0].device
+        # Whether every update waits for its figures; on GPUs, only if it may be skipped.
+        self._reads_at_once = self.device.type == "cpu" or trainer.on_nan == "skip"
+        self._unread: list[UpdateFigures] = []
+        self.recordings = None
+        if self._captures():
+            self.recordings = Recordings(self._add_gradient, self.device, state.unchanged)
+        state.keeps_gradients = self.recordings is not None
         self._counted_from = time.monotonic()
         self._saved_at = self._counted_from
         self._saved_update = state.progress.update
         self._failures = 0
         self._reset_figures()
+
+    def _captures(self) -> bool:
+        """Returns whether the computation of gradients is recorded. The log states the reason if
+        it cannot be."""
+        capture = self.trainer.capture
+        if capture is None:
+            capture = self.device.type == "cuda"
+        obstacle = self.task.capture_obstacle
+        if self.ranks.several:
+            obstacle = "several processes exchange gradients"
+        if capture and obstacle:
+            log.info("trainer.capture: updates run without CUDA graphs, because %s", obstacle)
+        return capture and not obstacle
 
     @property
     def progress(self) -> TrainingProgress:
@@ -207,6 +269,7 @@ class TrainingLoop:
     def _reset_figures(self) -> None:
         self._tokens = 0
         self._loss = 0.0
+        self._norm = 0.0
         self._reported_at = time.monotonic()
 
     def run(self) -> None:
@@ -245,22 +308,27 @@ class TrainingLoop:
             if progress.finished:  # training ended by patience
                 break
             self.state.set_rate(plan.total_updates, plan.position(progress.batch))
-            norm = self._update(share, plan.total_updates)
-            if norm is None:
+            if not self._update(share, plan.total_updates):
                 return  # rolled back, perhaps to an earlier epoch
             progress.update += 1
             progress.batch = update.stop
             progress.averaged = False  # there is a newer state than the average
-            if progress.update % self.trainer.log_every == 0:
-                self._report(plan, norm)
-            if plan.is_validation_due(
+            is_reported = progress.update % self.trainer.log_every == 0
+            is_validated = plan.is_validation_due(
                 progress.update,
                 progress.batch,
                 self.trainer.validate_every,
                 self.trainer.validate_every_updates,
-            ):
+            )
+            is_last = progress.batch >= len(batches) or progress.update >= plan.total_updates
+            if (is_reported or is_validated or is_last) and not self._settle():
+                return
+            if is_reported:
+                self._report(plan)
+            if is_validated:
                 self._validate(plan.position(progress.batch))
-            self._save_if_due()
+            if not self._save_if_due():
+                return
         if progress.update >= plan.total_updates:
             progress.finished = True
         if progress.batch >= len(batches):
@@ -312,89 +380,128 @@ class TrainingLoop:
         for update, share in zip(updates, shares, strict=True):
             yield update, [(planned, next(reader)) for planned in share]
 
-    def _save_if_due(self) -> None:
-        """Saves the state if `save_every` minutes have passed or a signal has arrived. Raises
-        Stopped after a signal."""
+    def _save_if_due(self) -> bool:
+        """Saves the state if `save_every` minutes have passed or a signal has arrived. Returns
+        False if the state was rolled back instead. Raises Stopped after a signal."""
         minutes = (time.monotonic() - self._saved_at) / 60
         is_old = self.ranks.first and minutes > self.trainer.save_every
         stopped = self._is_stopped()
         if stopped or self.ranks.any(is_old):
+            if not self._settle():
+                return False
             self.save()
         if stopped:
             raise Stopped
+        return True
 
-    def _update(self, share: list[tuple[PlannedBatch, TrainingBatch]], total: int) -> Tensor | None:
+    def _update(self, share: list[tuple[PlannedBatch, TrainingBatch]], total: int) -> bool:
         """Runs one update with the gradient of the mean loss per token over all ranks' batches.
 
         share: batches that this rank computes
         total: number of updates in the training
 
-        Returns the gradient norm before clipping by norm, or None if the state was rolled back
-        instead.
+        Returns False if the state was rolled back instead.
         """
         # without dummy batches
         counted = sum(batch.num_tokens for planned, batch in share if planned.weight)
         [tokens] = self.ranks.sums(counted)  # over all ranks
         # summed over the batches of this rank
-        loss = torch.zeros((), device=self.state.parameters[0].device)
+        loss = torch.zeros((), device=self.device)
         for place, (planned, batch) in enumerate(share, 1):
             # Ranks exchange gradients only after the last batch.
             with self.ranks.last(self.network, place == len(share)):
                 loss = loss + self._backward(planned, batch, total, tokens)
         self.ranks.mean(self.estimates)
-        [loss_of_all] = self.ranks.sums(float(loss))
         norm = self.state.gradient_norm(self.trainer.clip_norm, self.trainer.clip_value)
-        # With float16, the scaler skips updates whose gradients overflow.
-        scaled = self.state.scaler.is_enabled() and math.isfinite(loss_of_all)
-        if not scaled and not math.isfinite(float(norm) + loss_of_all):
-            self._failures += 1
-            return self._without_update(norm)
+        self._unread.append(UpdateFigures(self.progress.update + 1, int(tokens), loss, norm))
+        if self._reads_at_once and (failed := self._failed_update()):
+            return self._without_update(failed)
         self.state.step()
-        self._tokens += int(tokens)
-        self._loss += loss_of_all
-        if self.trainer.on_nan != "rollback":
-            self._failures = 0
-        return norm
+        return True
+
+    def _settle(self) -> bool:
+        """Reads the figures of all updates. Returns False if one of them failed and the state was
+        rolled back."""
+        failed = self._failed_update()
+        return not failed or self._without_update(failed)
+
+    def _failed_update(self) -> int:
+        """Reads the figures of the updates since the last call, and adds them to the totals of the
+        next report. Returns the number of the first update with a NaN or infinite loss or gradient;
+        0 if there is none."""
+        if not self._unread:
+            return 0
+        unread, self._unread = self._unread, []
+        figures = [value for update in unread for value in (update.loss, update.norm)]
+        values = torch.stack(figures).tolist()  # a single copy from a GPU
+        losses = self.ranks.sums(*values[0::2])  # over all ranks
+        for update, loss, norm in zip(unread, losses, values[1::2], strict=True):
+            # With float16, the scaler skips updates whose gradients overflow.
+            scaled = self.state.scaler.is_enabled() and math.isfinite(loss)
+            if not scaled and not math.isfinite(norm + loss):
+                self._failures += 1
+                return update.update
+            self._tokens += update.tokens
+            self._loss += loss
+            self._norm = norm
+            if self.trainer.on_nan != "rollback":
+                self._failures = 0
+        return 0
 
     def _backward(
         self, planned: PlannedBatch, batch: TrainingBatch, total: int, tokens: float
     ) -> Tensor:
         """Adds the gradient of one batch, divided by the number of tokens of the update, to the
         accumulated gradient. Returns the loss, summed over tokens."""
+        work = GradientWork(batch, tokens, planned.weight, self.progress.update, total)
+        recording = None
+        if self.recordings is not None:
+            padded = replace(work, batch=work.batch.padded(bucket), tokens=torch.tensor(tokens))
+            fixed = to_device(padded, self.device)
+            recording = self.recordings.get(fixed)
+        # A new recording has drawn random numbers.
         _seed(self.task.seed, self.progress.epoch, planned.number)
-        device = self.state.parameters[0].device
+        if recording is None:
+            return self._add_gradient(replace(work, batch=batch.to(self.device)))
+        copy_into(recording.inputs, fixed)
+        return recording.replay()
+
+    def _add_gradient(self, work: GradientWork) -> Tensor:
+        """Computes the loss and adds its gradient to the accumulated gradient. Returns the loss,
+        summed over tokens."""
         precision = AUTOCAST[self.trainer.precision]
-        with torch.autocast(device.type, precision, enabled=precision is not None):
-            loss = self.network(self.task.objective, batch.to(device), self.progress.update, total)
+        with torch.autocast(self.device.type, precision, enabled=precision is not None):
+            loss = self.network(self.task.objective, work.batch, work.update, work.total)
         # Ranks average their gradients, so the loss is multiplied by the number of ranks.
-        summed = loss.total * (planned.weight * self.ranks.count)
-        self.state.scaler.scale(summed / tokens).backward()
-        return loss.total.detach() * planned.weight
+        summed = loss.total * (work.weight * self.ranks.count)
+        self.state.scaler.scale(summed / work.tokens).backward()
+        return loss.total.detach() * work.weight
 
-    def _without_update(self, norm: Tensor) -> Tensor | None:
-        """Handles a NaN or infinite loss or gradient according to `on_nan`.
+    def _without_update(self, update: int) -> bool:
+        """Handles a NaN or infinite loss or gradient of an update according to `on_nan`.
 
-        Returns a norm of 0 if the update is skipped, or None if the state is rolled back. Raises
+        Returns True if the update is skipped, or False if the state is rolled back. Raises
         UserError if training stops.
         """
         progress = self.progress
         policy = self.trainer.on_nan
-        problem = f"loss or gradient is NaN or infinite at update {progress.update + 1:,}"
+        problem = f"loss or gradient is NaN or infinite at update {update:,}"
         if policy == "stop" or self._failures >= PATIENCE:
             raise UserError(f"{problem}: {self._remedy}")
         self.state.skip()
         if policy == "skip":
             log.warning("%s: update skipped", problem)
             progress.skipped += 1
-            return torch.zeros_like(norm)
+            self._norm = 0.0
+            return True
         log.warning("%s: restoring the last saved state with half the learning rate", problem)
         self.ranks.wait()  # until rank 0 has written the state
         self.state.load(*self.store.load_last())
         self.progress.halvings = progress.halvings + 1
         self._reset_figures()
-        return None
+        return False
 
-    def _report(self, plan: EpochPlan, norm: Tensor) -> None:
+    def _report(self, plan: EpochPlan) -> None:
         """Reports training metrics to the callbacks, unless all updates since the last report were
         skipped."""
         if not self._tokens:
@@ -405,7 +512,7 @@ class TrainingLoop:
             epoch=plan.position(self.progress.batch),
             loss=self._loss / self._tokens,
             rate=self.state.rate,
-            gradient_norm=float(norm),
+            gradient_norm=self._norm,
             speed=self._tokens / (time.monotonic() - self._reported_at),
         )
         for callback in self.callbacks:

@@ -52,7 +52,8 @@ class MultiSource(Encoder):
         for k, encoder in enumerate(self.encoders):
             is_of_source = source_number == k  # [B, S]
             source_lengths = is_of_source.sum(1)  # [B]
-            longest = max(1, int(source_lengths.max()))  # s, the length of source k
+            # s, the length of source k; a GPU reads padding, because the host does not wait for s
+            longest = max(1, int(source_lengths.max())) if source.is_cpu else source.size(1)
             order = (~is_of_source).long().sort(stable=True, dim=1).indices  # [B, S]
             positions = order[:, :longest]  # [B, s], positions of source k first
             # [B, s]

@@ -214,7 +214,8 @@ def _losses(
     loss = (losses if weights is None else weights * losses).sum()
     pull: Tensor | None = None  # gradient of the agreement [n, V]
     if apart is not None:
-        divergence, pull = _divergence(p, apart.sub_(normalizer[0::2] - normalizer[1::2]))
+        apart.sub_(normalizer[0::2] - normalizer[1::2])
+        divergence, pull = _divergence(p, apart, weights)
         loss = loss + agreement * divergence
     d = p if share is None else p.mul_(share + smoothing)  # [n, V]
     d = d.sub_(smoothing / logits.size(1)) if smoothing else d
@@ -222,7 +223,8 @@ def _losses(
     d = d if weights is None else d.mul_(weights)
     d = d if pull is None else d.add_(pull, alpha=agreement)
     d_biases = None if biased is None else d.gather(1, biased)  # [n, C]
-    return _Losses(loss, -gold_log_p.sum(), d, (*d_copying, d_biases))
+    counted = gold_log_p if weights is None else gold_log_p.mul(weights != 0)
+    return _Losses(loss, -counted.sum(), d, (*d_copying, d_biases))
 
 
 def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
@@ -242,12 +244,13 @@ def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
     )
 
 
-def _divergence(p: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
+def _divergence(p: Tensor, apart: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     """Returns half the sum of both Kullback-Leibler divergences between paired rows, summed over
     the pairs, and the gradient of the result for the logits.
 
     p: distributions [n, V]; rows 2i and 2i + 1 are a pair
     apart: difference between the log-probabilities of each pair [n/2, V]
+    weights: factor of each row [n, 1], equal in a pair; None means 1
     """
     between = p[0::2] - p[1::2]  # p − q, [n/2, V]
     pull = torch.empty_like(p)  # [n, V]
@@ -255,6 +258,9 @@ def _divergence(p: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
         gradient = p[rows] * apart  # [n/2, V]
         torch.addcmul(gradient, p[rows], gradient.sum(-1, keepdim=True), value=-1, out=gradient)
         pull[rows] = gradient.add_(between).mul_(sign / 2)
+    if weights is not None:
+        pull.mul_(weights)
+        between.mul_(weights[0::2])
     return (between * apart).sum() / 2, pull
 
 

@@ -24,6 +24,30 @@ def tanh(x: Tensor) -> Tensor:
     return torch.tanh(x) if x.is_cuda else torch.sigmoid(2 * x).mul(2).sub(1)
 
 
+def sampled(probabilities: Tensor) -> Tensor:
+    """Samples an index along the last dimension from each row of probabilities. The result is that
+    of torch.multinomial, which makes the host wait for a GPU to check the probabilities.
+
+    probabilities: non-negative weights [… V]
+    """
+    noise = torch.empty_like(probabilities).exponential_()  # [… V]
+    return (probabilities / noise).argmax(-1)
+
+
+def only(x: Tensor, mask: Tensor) -> Tensor:
+    """Returns the vectors of a tensor [N, T, X] at the positions of a mask [N, T], as rows. On
+    GPUs, which would make the host wait for the number of rows, the result has the shape of x,
+    with zeros at all other positions.
+    """
+    return x[mask] if x.is_cpu else x * mask.unsqueeze(-1)
+
+
+def exclude(log_probs: Tensor, *tokens: int) -> None:
+    """Sets the log-probabilities [… V] of a few tokens to -inf, in place."""
+    for token in tokens:  # a list as an index would be copied to a GPU
+        log_probs[..., token] = -torch.inf
+
+
 def xavier(layer: Layer) -> Layer:
     """Initialises a linear layer in place with Xavier-uniform weights and zero biases, and returns
     it."""

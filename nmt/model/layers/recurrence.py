@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.model.layers.dropout import Dropout
 from nmt.model.layers.gate_norm import GateNorm
@@ -96,8 +95,8 @@ class Recurrent(nn.Module):
     """Base class of recurrent layers. Each subclass defines one cell: its number of gates and the
     method `cell`.
 
-    On GPUs, PyTorch's layer for the cell, if there is one, computes the whole sequence (cuDNN). On
-    CPUs, and with normalised gates, several cells per step or recurrent dropout, a Python loop
+    On GPUs, PyTorch's function for the cell, if there is one, computes the whole sequence (cuDNN).
+    On CPUs, and with normalised gates, several cells per step or recurrent dropout, a Python loop
     computes one time step of both directions at once.
 
     input_size: features of the input
@@ -264,10 +263,9 @@ class Recurrent(nn.Module):
         batch, steps = x.shape[:2]
         if mask is None:
             mask = self.mask(batch) if self.directions == 1 else self.mask(2, batch)
-        if x.is_cuda and self.is_torch_layer and mask is None:
-            return self._forward_cudnn(x, state, lengths)
-        if torch.onnx.is_in_onnx_export() and steps != 1:
-            return self._forward_onnx(x, lengths)
+        is_export = torch.onnx.is_in_onnx_export() and steps != 1
+        if is_export or (x.is_cuda and self.is_torch_layer and mask is None):
+            return self._forward_torch(x, state, lengths)
         if self.directions == 1:
             a = self.input_norm(linear(self, "input", x, self.weight_block("ih")))  # [B, T, G·Q]
             return self._over_time(a, state or self._zeros(x), mask)
@@ -306,57 +304,47 @@ class Recurrent(nn.Module):
         final = torch.cat([at_end(forward, lengths), at_end(backward, lengths)], -1)  # [B, 2·Q]
         return torch.cat([forward, take(backward, order)], -1), (final,)
 
-    def _forward_onnx(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, CellState]:
-        """Runs each direction as one ONNX operator, for sequences of any length. Returns the
-        outputs and the last state h, without the c of an LSTM."""
+    def _forward_torch(
+        self, x: Tensor, state: CellState | None, lengths: Tensor | None
+    ) -> tuple[Tensor, CellState]:
+        """Runs each direction as one call of PyTorch: cuDNN on GPUs, one operator in ONNX.
+
+        Sentences are padded and not packed, because PyTorch needs the lengths of packed sentences
+        on the CPU, and cuDNN has no fast algorithm for them. With lengths, the last state is h,
+        without the c of an LSTM.
+        """
         assert self.torch_function is not None, (
             "ONNX export supports only the recurrent cells of PyTorch (GRU, LSTM)"
         )
-        if lengths is None:
-            lengths = x.new_full((x.size(0),), x.size(1), dtype=torch.int64)
-        order = reversal(lengths, x.size(1))  # [B, T]
+        order = None if lengths is None else reversal(lengths, x.size(1))  # [B, T]
+        initial: Any = tuple(part.unsqueeze(0).contiguous() for part in state or self._zeros(x))
         outputs = []
         finals = []
         for direction in range(self.directions):
             input_block = self.weight_block("ih", direction=direction)
             state_block = self.weight_block("hh", direction=direction)
-            weights = [input_block[0], state_block[0], input_block[1], state_block[1]]
-            zeros: Any = tuple(part.unsqueeze(0) for part in self._zeros(x))
-            y = self.torch_function(
-                take(x, order) if direction else x,
-                zeros if len(zeros) == 2 else zeros[0],
-                weights,
+            y, *final = self.torch_function(
+                x if order is None or not direction else take(x, order),
+                initial if len(initial) == 2 else initial[0],
+                [input_block[0], state_block[0], input_block[1], state_block[1]],
                 True,  # argument: has biases
                 1,  # argument: number of layers
                 0.0,  # argument: dropout probability
-                False,  # argument: training mode
+                x.is_cuda and torch.is_grad_enabled(),  # argument: prepare for a backward pass
                 False,  # argument: bidirectional
                 True,  # argument: batch first
-            )[0]  # [B, T, Q]
-            finals.append(at_end(y, lengths))  # [B, Q]
-            outputs.append(take(y, order) if direction else y)  # [B, T, Q]
-        return torch.cat(outputs, -1), (torch.cat(finals, -1),)
+            )  # y [B, T, Q], parts of the last state [1, B, Q]
+            finals.append([part.squeeze(0).to(y.dtype) for part in final])
+            if lengths is not None and order is not None:
+                finals[-1] = [at_end(y, lengths)]  # [B, Q]
+                y = take(y, order) if direction else y
+            outputs.append(y)
+        last = tuple(torch.cat(parts, -1) for parts in zip(*finals, strict=True))
+        return torch.cat(outputs, -1), last
 
     def _zeros(self, x: Tensor) -> CellState:
         weight: Tensor = self.rnn.weight_hh_l0  # type: ignore[assignment]
         return tuple(weight.new_zeros(x.size(0), self.size) for _ in range(self.state_parts))
-
-    def _forward_cudnn(
-        self, x: Tensor, state: CellState | None, lengths: Tensor | None
-    ) -> tuple[Tensor, CellState]:
-        initial: Any = None
-        if state is not None:
-            initial = tuple(part.unsqueeze(0).contiguous() for part in state)  # [1, B, Q]
-            initial = initial[0] if len(initial) == 1 else initial
-        if lengths is None:
-            outputs, final = self.rnn(x, initial)  # [B, T, directions · Q]
-        else:
-            # PyTorch requires the lengths on the CPU.
-            packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-            packed, final = self.rnn(packed, initial)
-            outputs, _ = pad_packed_sequence(packed, batch_first=True, total_length=x.size(1))
-        parts = final if isinstance(final, tuple) else (final,)  # [directions, B, Q]
-        return outputs, tuple(part.transpose(0, 1).flatten(1).to(outputs.dtype) for part in parts)
 
 
 def reversal(lengths: Int[Tensor, " B"], size: int) -> Int[Tensor, "B T"]:

@@ -3,6 +3,7 @@ tokens."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -40,6 +41,9 @@ class CrossEntropy:
     label_smoothing: Fraction = 0.0
     doubly_stochastic: NonNegative = 0.0
     guided_alignment: NonNegative = 0.0
+
+    can_be_recorded: ClassVar[bool] = True
+    """Whether the loss depends on network and batch alone, and not on the number of updates."""
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
@@ -98,6 +102,6 @@ class CrossEntropy:
             )
         is_word = batch.targets != PAD  # [B, T]
         attended = (weights * is_word.unsqueeze(-1)).sum(1)  # [B, S]
-        return (
-            (1 - attended) ** 2 * memory.mask
-        ).sum()  # over source positions that are not padding
+        # Source positions of sentences with a target; a padded batch has rows without.
+        is_counted = memory.mask & is_word.any(1, keepdim=True)  # [B, S]
+        return ((1 - attended) ** 2 * is_counted).sum()

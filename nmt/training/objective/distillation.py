@@ -13,6 +13,7 @@ nmt.backtranslate generates the parallel text.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -21,6 +22,7 @@ from torch import Tensor
 from nmt.foundation.interfaces import PAD, Batch, Loss
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Ratio
+from nmt.model.layers.numeric import only
 from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.reinforce import likelihood_loss
 
@@ -39,6 +41,9 @@ class Distillation:
     weight: Ratio = 0.5
     label_smoothing: Fraction = 0.0
     teachers: Sequence[Seq2Seq] = ()
+
+    can_be_recorded: ClassVar[bool] = True
+    """Whether the loss depends on network and batch alone, and not on the number of updates."""
 
     def __post_init__(self) -> None:
         if not self.teacher:
@@ -78,8 +83,8 @@ class Distillation:
         loss, nll = likelihood_loss(model, output, memory, batch.targets, self.label_smoothing)
         if model.training:
             is_word = batch.targets != PAD  # [B, T]
-            teacher_probs = self._teacher_probs(batch)[is_word]  # [words, V]
-            log_probs = model.output_layer.log_probs(output, memory)[is_word]  # [words, V]
+            teacher_probs = only(self._teacher_probs(batch), is_word)  # [words, V]
+            log_probs = only(model.output_layer.log_probs(output, memory), is_word)  # [words, V]
             # cross-entropy with the teacher's distribution, in nats
             distilled = -(teacher_probs * log_probs).sum()
             loss = (1 - self.weight) * loss + self.weight * distilled

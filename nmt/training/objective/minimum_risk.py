@@ -22,7 +22,18 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Candidate, Critic, Loss, Prepared, State
+from nmt.foundation.interfaces import (
+    BOS,
+    EOS,
+    PAD,
+    Batch,
+    Candidate,
+    Critic,
+    Loss,
+    Prepared,
+    State,
+    to_device,
+)
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Positive, Width
 from nmt.model.seq2seq import Seq2Seq
@@ -102,13 +113,14 @@ class MinimumRisk:
         candidates: list[Candidate] = []
         for of_sentence in proposed:
             candidates += [*of_sentence, *[Candidate([], 0.0)] * (count - len(of_sentence))]
-        counts = torch.tensor([len(of_sentence) for of_sentence in proposed], device=device)
+        counts = to_device(torch.tensor([len(of_sentence) for of_sentence in proposed]), device)
         is_real = torch.arange(count, device=device) < counts.unsqueeze(1)  # [B, C]
         # [B C]
-        qualities = torch.tensor([candidate.quality for candidate in candidates], device=device)
-        costs = 1 - qualities.view(-1, count)  # [B, C]
+        qualities = torch.tensor([candidate.quality for candidate in candidates])
+        costs = to_device(1 - qualities.view(-1, count), device)  # [B, C]
         tokens = [torch.tensor([*candidate.tokens, EOS]) for candidate in candidates]
-        targets = pad_sequence(tokens, batch_first=True, padding_value=PAD).to(device)  # [B C, T]
+        padded = pad_sequence(tokens, batch_first=True, padding_value=PAD)
+        targets = to_device(padded, device)  # [B C, T]
         inputs = torch.cat([torch.full_like(targets[:, :1], BOS), targets[:, :-1]], 1)  # [B C, T]
         rows = torch.arange(len(proposed), device=device).repeat_interleave(count)  # [B C]
         output = model.decode(inputs, state.select(rows), memory)  # readout [B C, T, D]

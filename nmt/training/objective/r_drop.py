@@ -11,6 +11,7 @@ cross-entropy.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from nmt.foundation.configurations import flat
 from nmt.foundation.interfaces import Batch, Loss
@@ -32,6 +33,9 @@ class RDrop:
 
     agreement: Positive = 1.0
     label_smoothing: Fraction = 0.0
+
+    can_be_recorded: ClassVar[bool] = True
+    """Whether the loss depends on network and batch alone, and not on the number of updates."""
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:

@@ -25,6 +25,7 @@ import torch
 from nmt.foundation.interfaces import BOS, PAD, Batch, DecoderOutput, Loss, Prepared
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Fraction, Positive, Ratio
+from nmt.model.layers.numeric import exclude, sampled
 from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.reinforce import likelihood_loss
 
@@ -111,10 +112,11 @@ def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[Decoder
         state = outputs[-1].state
         with torch.no_grad():  # sampling has no gradient
             log_probs = model.output_layer.log_probs(outputs[-1], memory)  # [B, 1, V]
-            log_probs[..., [PAD, BOS]] = -torch.inf  # excluded, as in a search
-            sampled = torch.distributions.Categorical(logits=log_probs).sample()  # [B, 1]
+            exclude(log_probs, PAD, BOS)  # as in a search
+            normalized = log_probs - log_probs.logsumexp(-1, keepdim=True)  # [B, 1, V]
+            drawn = sampled(torch.softmax(normalized, -1))  # [B, 1]
             takes_reference = torch.rand(reference.shape, device=reference.device) < ratio  # [B, 1]
-            inputs = torch.where(takes_reference | (reference == PAD), reference, sampled)
+            inputs = torch.where(takes_reference | (reference == PAD), reference, drawn)
     outputs.append(model.decode(inputs, state, memory))
     readout = torch.cat([output.readout for output in outputs], 1)  # [B, T, D]
     all_weights = [output.weights for output in outputs if output.weights is not None]

@@ -75,6 +75,8 @@ class Task(ABC):
     title: title of the learning curve
     fingerprints: hash of each data set (training, validation, …), by name
     test_fingerprints: hash of the test set, under its name; empty without a test set
+    capture_obstacle: reason why the computation of gradients cannot be recorded for padded batches
+        (nmt/foundation/capture.py); empty if it can be
     meta, tensors: header entries and tensors that checkpoints contain besides the weights
     """
 
@@ -90,6 +92,7 @@ class Task(ABC):
     test_fingerprints: Mapping[str, str] = {}
     meta: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
+    capture_obstacle: str = "this task does not pad its batches"
 
     @abstractmethod
     def introduction(self) -> tuple[str, str]:

@@ -153,6 +153,14 @@ class TranslationTask(Task):
             f"{decoder.cell_name} cells"
         )
 
+    @property
+    def capture_obstacle(self) -> str:  # type: ignore[override]
+        """Reason why the computation of gradients cannot be recorded; empty if it can be."""
+        if not getattr(self._objective, "can_be_recorded", False):
+            name = type(self._objective).__name__
+            return f"objective {name} depends on the update or computes on the host"
+        return self.network.capture_obstacle
+
     def objective(self, network: Seq2Seq, batch: Batch, update: int, total: int) -> Loss:
         return self._objective(network, batch, update, total)
 
@@ -275,7 +283,8 @@ class TranslationTask(Task):
         return lines[start : start + count] or [line for line, _ in pairs[:1]]
 
     def _translator(self, search: Search) -> Translator:
-        return Translator(self.network, self.data.tokenizer, search, **self.options)
+        # Recordings pay off only for more text than a validation set.
+        return Translator(self.network, self.data.tokenizer, search, capture=False, **self.options)
 
     @property
     def _last_part(self) -> tuple[str, Pairs]:

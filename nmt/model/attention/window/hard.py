@@ -21,13 +21,13 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nmt.foundation.interfaces import Encoded
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Fraction, NonNegative
 from nmt.model.attention.normalizer import Normalizer
 from nmt.model.attention.window import Window, WindowState
+from nmt.model.layers.numeric import sampled
 
 REINFORCE_KEYS = ("reward", "entropy", "expected", "decay")
 """Configuration keys that have an effect only with window.estimator=reinforce."""
@@ -68,6 +68,7 @@ class Hard(Window):
             # checkpoints.
             self.usual = nn.Parameter(torch.zeros(2), requires_grad=False)
             self.estimates = ("usual",)
+            self.unrecordable = "the reward of window=hard is averaged over the rows of a batch"
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
@@ -99,7 +100,7 @@ class Hard(Window):
     ) -> tuple[Float[Tensor, "N T S"], WindowState]:
         weights = normalizer(scores)  # [N, T, S]
         choice = drawn(weights.detach()) if self.training else weights.argmax(-1)  # [N, T]
-        one_hot = F.one_hot(choice, weights.size(-1)).to(weights.dtype)  # [N, T, S]
+        one_hot = torch.zeros_like(weights).scatter_(-1, choice.unsqueeze(-1), 1.0)  # [N, T, S]
         if not self.training:
             return one_hot, state
         if not state:
@@ -121,7 +122,7 @@ class Hard(Window):
         log_probs, entropies = state[1:]  # [N, T]
         mean = log_likelihood.mean()
         # average reward so far
-        usual = self.usual[0] / self.usual[1] if self.usual[1] > 0 else mean
+        usual = torch.where(self.usual[1] > 0, self.usual[0] / self.usual[1], mean)
         advantage = log_likelihood - usual  # [N]
         with torch.no_grad():
             sums = torch.stack([mean, torch.ones_like(mean)])  # [2]
@@ -132,4 +133,4 @@ class Hard(Window):
 
 def drawn(weights: Float[Tensor, "N T S"]) -> Int[Tensor, "N T"]:
     """Samples a position for each search row and decoder step from the attention weights."""
-    return torch.multinomial(weights.flatten(0, 1).float(), 1).view(weights.shape[:2])
+    return sampled(weights.float().contiguous())

@@ -19,7 +19,6 @@ paper, all weights are 0.
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nmt.foundation.interfaces import Encoded
 from nmt.model.attention.normalizer import Normalizer
@@ -62,7 +61,8 @@ class Monotonic(Window):
             "a window whose attribute `recurs` is true accepts one decoder step per call"
         )
         energies = scores.squeeze(1) + self.offset  # [N, S]
-        is_last = F.one_hot(source_lengths(scores).squeeze(1) - 1, scores.size(2)).bool()  # [N, S]
+        positions = torch.arange(scores.size(2), device=scores.device)  # [S]
+        is_last = positions == source_lengths(scores) - 1  # [N, S]
         [previous] = state
         if self.training:
             if self.noise:
@@ -72,7 +72,7 @@ class Monotonic(Window):
             stops = (energies > 0) | is_last  # [N, S]; p > 1/2 where the score is positive
             is_ahead = previous.cumsum(-1) > 0.5  # at the previous position or to the right of it
             position = (stops & is_ahead).int().argmax(-1)  # [N]
-            weights = F.one_hot(position, scores.size(2)).to(scores.dtype)  # [N, S]
+            weights = (positions == position.unsqueeze(1)).to(scores.dtype)  # [N, S]
         return weights.unsqueeze(1), (weights.to(previous.dtype),)
 
 

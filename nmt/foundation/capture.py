@@ -1,0 +1,152 @@
+"""Recording of a computation that is repeated on inputs of few shapes.
+
+On a GPU, a recording is a CUDA graph. One launch replays all kernels of the computation, instead of
+thousands of launches by Python. The kernels read and write fixed memory, so the caller copies new
+values into the inputs of the recording, and the outputs are valid until the next replay.
+
+On a CPU, a replay calls the function with the same inputs, and copies its results into the same
+outputs. The recording then has no use but to be tested.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from nmt.foundation.interfaces import map_tensors
+
+log = logging.getLogger(__name__)
+Inputs = TypeVar("Inputs")
+Outputs = TypeVar("Outputs")
+LIMIT = 64
+"""Maximum number of recordings of one function, which bounds their memory."""
+WARM_UPS = 2
+"""Calls before a recording, in which libraries allocate their workspaces and choose their
+algorithms. CUDA graphs cannot record either."""
+
+
+def bucket(size: int) -> int:
+    """Returns a size rounded up to one of few sizes: 1, 2, 4, 8, then a multiple of 8, above 64 of
+    16, above 128 of 32, and so on. At most a fifth of a rounded size above 32 is padding."""
+    power = 1 << max(size - 1, 0).bit_length()  # next power of two
+    step = max(min(power, 8), power // 8)
+    return -(-size // step) * step
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    """Returns all tensors in nested tuples, mappings and dataclasses, in a fixed order."""
+    tensors: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        tensors.append(tensor)
+        return tensor
+
+    map_tensors(value, note)
+    return tensors
+
+
+def shapes_of(value: Any) -> tuple[Any, ...]:
+    """Returns the shape and dtype of every tensor in nested values."""
+    return tuple((tensor.shape, tensor.dtype) for tensor in tensors_of(value))
+
+
+def copy_into(targets: Any, values: Any) -> None:
+    """Copies the tensors of nested values into tensors of the same shapes."""
+    for target, value in zip(tensors_of(targets), tensors_of(values), strict=True):
+        target.copy_(value, non_blocking=True)
+
+
+class Recording(Generic[Inputs, Outputs]):
+    """Recording of a function for inputs of one shape.
+
+    function: function of nested tensors; it must not read tensors on the host
+    inputs: nested tensors, copied to the memory that replays read
+    pool: memory pool of the CUDA graphs, whose replays follow each other; None on a CPU
+    """
+
+    def __init__(
+        self, function: Callable[[Inputs], Outputs], inputs: Inputs, pool: Any = None
+    ) -> None:
+        self.function = function
+        self.inputs = map_tensors(inputs, torch.clone)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if pool is None:
+            self.outputs = map_tensors(function(self.inputs), torch.clone)
+            return
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                function(self.inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        # Other threads may use the GPU meanwhile.
+        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+            self.outputs = function(self.inputs)
+
+    def replay(self) -> Outputs:
+        """Computes the function of the present `inputs`. The outputs are valid until the next
+        replay."""
+        if self.graph is None:
+            copy_into(self.outputs, self.function(self.inputs))
+        else:
+            self.graph.replay()
+        return self.outputs
+
+
+class Recordings(Generic[Inputs, Outputs]):
+    """Recordings of one function, one for each shape of its inputs.
+
+    function: function of nested tensors; it must not read tensors on the host
+    device: device of the computation
+    unchanged: context manager in which a call of the function has no lasting effect
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Inputs], Outputs],
+        device: torch.device,
+        unchanged: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
+    ) -> None:
+        self.function = function
+        self.unchanged = unchanged
+        self.device = device
+        self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self.recordings: dict[Any, Recording[Inputs, Outputs]] = {}
+        self.has_failed = False
+
+    def get(self, inputs: Inputs) -> Recording[Inputs, Outputs] | None:
+        """Returns the recording for the shapes of the inputs, and makes it if there is none. The
+        caller copies the inputs.
+
+        Returns None, after one line in the log, beyond LIMIT shapes or if the function cannot be
+        recorded.
+        """
+        key = shapes_of(inputs)
+        if key in self.recordings:
+            return self.recordings[key]
+        if self.has_failed or len(self.recordings) >= LIMIT:
+            self._note_failure(f"{LIMIT} shapes of batches are recorded")
+            return None
+        try:
+            with self.unchanged(), self._on_device():
+                self.recordings[key] = Recording(self.function, inputs, self.pool)
+        except RuntimeError as error:
+            self._note_failure(str(error).partition("\n")[0])
+            return None
+        return self.recordings[key]
+
+    def _on_device(self) -> AbstractContextManager[object]:
+        """Returns a context manager in which streams and graphs belong to the device."""
+        if self.pool is None:
+            return contextlib.nullcontext()
+        return torch.cuda.device(self.device)
+
+    def _note_failure(self, reason: str) -> None:
+        if not self.has_failed:
+            log.info("capture: other batches run without CUDA graphs (%s)", reason)
+        self.has_failed = True

@@ -1,0 +1,172 @@
+"""Search steps that are recorded and replayed (nmt/foundation/capture.py).
+
+A recorded step has fixed shapes: B sentences, W rows per sentence, S source positions. Each beam
+slot has one row, even if the slot is empty or its sentence is finished; the search reads only the
+rows of its unfinished hypotheses. Once half of the sentences are finished, a smaller recording
+continues.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from nmt.foundation.capture import Recording, Recordings, bucket, copy_into, shapes_of, tensors_of
+from nmt.foundation.interfaces import (
+    BOS,
+    Layout,
+    Prediction,
+    Prepared,
+    RankedPrediction,
+    SearchState,
+    State,
+    map_tensors,
+    to_device,
+)
+from nmt.inference.model_step import ModelStep
+from nmt.model.seq2seq import Seq2Seq
+
+
+@dataclass(frozen=True)
+class StepInputs:
+    """Inputs of a recorded step.
+
+    tokens: previous token of each row
+    state: decoder state of each row
+    memory: encoder memory of B sentences, with W = N / B rows each
+    """
+
+    tokens: Int[Tensor, " N"]
+    state: State
+    memory: Prepared
+
+
+AnyPrediction = Prediction | RankedPrediction
+AnyRecording = Recording[StepInputs, AnyPrediction]
+
+
+class StepRecordings:
+    """Recordings of the search steps of one network, used by one search at a time.
+
+    model: translation network, whose weights must not change
+    """
+
+    def __init__(self, model: Seq2Seq) -> None:
+        self.model = model
+        self._by_count: dict[int, Recordings[StepInputs, AnyPrediction]] = {}
+
+    def get(self, inputs: StepInputs, count: int) -> AnyRecording | None:
+        """Returns the recording for the shapes of the inputs; None if the step cannot be recorded.
+
+        inputs: inputs of the step
+        count: number of tokens that the step ranks; 0 for the log-probabilities of all tokens
+        """
+        if count not in self._by_count:
+            device = inputs.tokens.device
+            self._by_count[count] = Recordings(lambda x: self._compute(x, count), device)
+        return self._by_count[count].get(inputs)
+
+    def _compute(self, inputs: StepInputs, count: int) -> AnyPrediction:
+        step = ModelStep(self.model, inputs.memory)
+        if not count:
+            prediction: AnyPrediction = step(inputs.tokens, inputs.state)
+        else:
+            prediction = step.ranked(inputs.tokens, inputs.state, None, count)
+        if shapes_of(prediction.state) != shapes_of(inputs.state):
+            raise RuntimeError("the decoder state grows with the steps")
+        return prediction
+
+
+class CapturedStep:
+    """Search step of a single model, which replays recordings.
+
+    recordings: recordings of the model
+    memory: encoder memory of B sentences, some of them padding
+    places: rows of `memory` of the sentences that are still searched, ascending, on the CPU
+    current: recordings that contain `memory`, by beam slots per sentence and ranked tokens; None
+        for no recordings
+    """
+
+    def __init__(
+        self,
+        recordings: StepRecordings,
+        memory: Prepared,
+        places: Int[Tensor, " b"],
+        current: dict[tuple[int, int], AnyRecording | None] | None = None,
+    ) -> None:
+        self.recordings = recordings
+        self.memory = memory
+        self.places = places
+        self.current = {} if current is None else current
+        self.device = memory.mask.device
+        self.mask: Tensor | None = None
+        if recordings.model.decoder.attends:
+            self.mask = memory.mask.index_select(0, to_device(places, self.device))  # [b, S]
+
+    def __call__(
+        self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
+    ) -> Prediction:
+        prediction = self._compute(tokens, state, layout, 0)
+        assert isinstance(prediction, Prediction)
+        return prediction
+
+    def ranked(
+        self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
+    ) -> RankedPrediction:
+        """Returns the `count` most probable next tokens of each row. All other arguments are those
+        of `Step.__call__`."""
+        prediction = self._compute(tokens, state, layout, count)
+        assert isinstance(prediction, RankedPrediction)
+        return prediction
+
+    def keep(self, sentences: Int[Tensor, " b"]) -> CapturedStep:
+        places = self.places[sentences]
+        rows = bucket(len(places))
+        if 2 * rows > len(self.memory.mask):
+            return CapturedStep(self.recordings, self.memory, places, self.current)
+        padding = places.new_zeros(rows - len(places))
+        memory = self.memory.select(torch.cat([places, padding]))
+        return CapturedStep(self.recordings, memory, torch.arange(len(places)))
+
+    def _compute(
+        self, tokens: Tensor, state: SearchState, layout: Layout | None, count: int
+    ) -> AnyPrediction:
+        assert isinstance(state, State)
+        width = len(tokens) // len(self.places) if layout is None else layout.width
+        slots = torch.arange(len(tokens)) if layout is None else layout.slots  # of b·W
+        rows = self.places[slots // width] * width + slots % width  # [n], of B·W
+        recording = self._recording(state, width, count)
+        if recording is None:
+            return self._eager(tokens, state, layout, count)
+        rows = to_device(rows, self.device)
+        recording.inputs.tokens.index_copy_(0, rows, to_device(tokens, self.device))
+        for target, value in zip(
+            tensors_of(recording.inputs.state), tensors_of(state), strict=True
+        ):
+            target.index_copy_(0, rows, value)
+        return map_tensors(recording.replay(), lambda tensor: tensor.index_select(0, rows))
+
+    def _recording(self, state: State, width: int, count: int) -> AnyRecording | None:
+        """Returns the recording for this memory. Its first rows are those of `state`, so that no
+        row has invalid values."""
+        if (width, count) not in self.current:
+            rows = len(self.memory.mask) * width
+            tokens = torch.full((rows,), BOS, device=self.device)
+            first = state.select(torch.zeros(rows, dtype=torch.long))
+            inputs = StepInputs(tokens, first, self.memory)
+            recording = self.recordings.get(inputs, count)
+            if recording is not None:
+                copy_into(recording.inputs, inputs)
+            self.current[width, count] = recording
+        return self.current[width, count]
+
+    def _eager(
+        self, tokens: Tensor, state: State, layout: Layout | None, count: int
+    ) -> AnyPrediction:
+        step = ModelStep(self.recordings.model, self.memory.select(self.places))
+        if count:
+            return step.ranked(tokens, state, layout, count)
+        return step(tokens, state, layout)
