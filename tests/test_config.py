@@ -224,6 +224,30 @@ def test_what_is_typed_prevents_a_recipe_by_size(tmp_path):
     assert compose("experiment=everyday", *keys)["sizes"]["decoder"] == 256
 
 
+def test_sizes_that_prevent_a_recipe_are_logged(tmp_path, caplog):
+    caplog.set_level("INFO", "nmt")
+    file = tmp_path / "train.tsv"
+    file.write_text("a\tb\n" * 100)
+    keys = ["data=tsv", f"data.train={file}", "data.source=1", "data.target=2", "data.header=false"]
+    keys += ["data.split=0.1", "sizes.decoder=8"]
+    log_recipe.cache_clear()
+    compose(*keys)
+    assert "100 training pairs: using no recipe, because sizes are set;" in caplog.text
+    assert "add experiment=low_resource_1k to use the recipe with your sizes" in caplog.text
+    caplog.clear()
+    log_recipe.cache_clear()
+    both = compose(*keys, "experiment=low_resource_1k")
+    assert both["sizes"]["decoder"] == 8 and both["trainer"]["max_epochs"] == 50
+    compose(*keys, "experiment=null")
+    assert not caplog.text
+
+
+def test_folders_named_by_numbers_need_no_quotes():
+    for name in ("2026_11_24", "1.10", "1e5", "007"):
+        assert compose("experiment=reverse", f"run_dir={name}")["run_dir"] == name
+    assert compose("experiment=reverse", "run_dir=null")["run_dir"] is None
+
+
 def test_the_default_run_is_an_experiment():
     assert compose() == {**compose("experiment=everyday"), "run_dir": compose()["run_dir"]}
     assert compose("data=everyday")["trainer"]["max_epochs"] == 6  # it is the recipe's data already

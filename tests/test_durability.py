@@ -623,6 +623,27 @@ def test_hangups_save_as_well(tmp_path, fork):
     assert not list(folder.glob(".*"))
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_final_test_is_a_stop(tmp_path, monkeypatch, number):
+    """The exit status is that of an interrupted training, and the resumed run repeats the test."""
+    folder = tmp_path / "run"
+    translate = TranslationTask.test
+
+    def interrupted(self, write):
+        os.kill(os.getpid(), number)
+        return translate(self, write)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TranslationTask, "test", interrupted)
+        stopped = run("train", *TINY, f"run_dir={folder}")
+    assert stopped.returncode == 130
+    message = f"test interrupted, training finished and saved; repeat the test with: python -m nmt.train resume={folder}"
+    assert message in stopped.stderr.decode()
+    assert not (folder / "results.json").exists()
+    assert run("train", f"resume={folder}").returncode == 0
+    assert json.loads((folder / "results.json").read_text())["part"] == "test"
+
+
 def test_a_signal_during_averaging_is_obeyed(tmp_path, monkeypatch):
     """The run saves its state and ends, and can be resumed."""
     from nmt.foundation.errors import Stopped

@@ -123,8 +123,8 @@ def test_flags_and_commands_in_messages_exist():
 @pytest.mark.parametrize(
     ("command", "typed", "marker"),
     [
-        ("train", "run_dir=2026_11_24", "as text, write "),
-        ("train", "run_dir=1.10", "as text, write "),
+        ("train", "device=2026_11_24", "as text, write "),
+        ("train", "device=1.10", "as text, write "),
         ("train", "sweep.grids=[seed=1 decoder=luong, seed=2]", "Put each item in quotes: "),
         ("train", 'sweep.grids="[seed=1 decoder=luong,seed=2]"', "such as "),
         ("train", "data.validation=a.b,c(d", "Put the value in quotes twice: "),

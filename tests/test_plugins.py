@@ -11,10 +11,13 @@ from commands import ROOT, run
 import nmt
 from nmt.analysis.citations import papers_of
 from nmt.configuration import compose as composition
+from nmt.configuration.check import mismatches, signature
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
 from nmt.foundation import plugins
 from nmt.foundation.errors import UserError
+from nmt.foundation.ranges import NonNegative, Size
+from nmt.model.decoder.luong import Luong
 from nmt.storage import checkpoint as ckpt
 from nmt.sweep.run_status import RunState, find
 
@@ -156,6 +159,23 @@ def test_limits_and_ranges_of_a_plugin_are_checked_as_those_of_nmt():
         configure("train", ["objective=entropy"])
 
 
+class WithKey(Luong):
+    def __init__(self, *, initial_scale: NonNegative = 1.0, num_layers: Size = 3, **settings):
+        super().__init__(num_layers=num_layers, **settings)
+
+
+def test_a_class_with_settings_has_the_keys_of_its_base():
+    """Own keys are first, and own defaults and ranges replace those of the base class."""
+    of_base = signature(Luong)[1]
+    keys = signature(WithKey)[1]
+    assert [*keys][:2] == ["initial_scale", "num_layers"]
+    assert keys == {**of_base, "initial_scale": 1.0, "num_layers": 3}
+    sizes = dict.fromkeys(("embedding_size", "memory_size", "hidden_size", "readout_size"), 8)
+    node = {**sizes, "attention": None, "initial_scale": -1.0, "cell": "elman", "scale": 1}
+    problems = {error.key for error in mismatches(node, WithKey)}
+    assert problems == {"initial_scale", "cell", "scale"}
+
+
 @pytest.mark.usefixtures("findable")
 def test_help_shows_choices_and_comments_of_a_plugin():
     shown = run("train", "--help", "objective=entropy", "--plugins", "mynmt").stdout.decode()
@@ -228,8 +248,9 @@ def test_the_plugin_of_the_documentation_trains_and_translates(tmp_path, monkeyp
     monkeypatch.syspath_prepend(tmp_path)
     parts = ["attention=cosine", "decoder=scaled", "data=reverse"]
     typed = [*parts, *TINY, f"run_dir={tmp_path}/run"]
-    result = run("train", "--plugins", "mynmt", *typed)
+    result = run("train", "--plugins", "mynmt", *typed, "decoder.initial_scale=2.0")
     assert result.returncode == 0, result.stderr.decode()
     translator = nmt.load(tmp_path / "run", plugins=["mynmt"])
-    assert translator.models[0].decoder.scale.shape == (8,)
+    decoder = translator.models[0].decoder
+    assert decoder.scale.shape == (8,) and decoder.initial_scale == 2.0
     assert len(translator.translate(["a b"])) == 1

@@ -17,7 +17,7 @@ import yaml
 from commands import failed, run
 
 import nmt
-from nmt.analysis import tables
+from nmt.analysis import charts, tables
 from nmt.analysis.comparison import Comparison
 from nmt.analysis.run_report import Report, csv_text, write
 from nmt.analysis.run_results import (
@@ -37,6 +37,7 @@ from nmt.analysis.significance import (
     over_sentences,
 )
 from nmt.analysis.tables import ReportTable
+from nmt.drawing.plots import row_of_axes
 from nmt.foundation.configurations import class_label
 from nmt.metric import Metric
 
@@ -170,7 +171,8 @@ def test_a_report_begins_with_its_result(sweep, tmp_path):
     [sentence] = report.lead
     assert sentence == (
         f"{best.label} is best: {as_spread(best.scores('bleu'), 1)} BLEU on the test set, not "
-        f"distinguishable from {similar.label}; fixed is {gap:.1f} lower, p < 0.001 over seeds."
+        f"distinguishable from {similar.label}; fixed is {gap:.1f} lower (p < 0.001 over seeds, "
+        "p = 0.020 over sentences with one seed of each)."
     )
     write(report, report.tables(), tmp_path / "x")
     assert (tmp_path / "x.md").read_text().startswith(sentence)
@@ -338,6 +340,18 @@ def test_learning_curves_are_a_figure_with_text(sweep, tmp_path):
     assert "bahdanau</text>" in curves.read_text()
 
 
+def test_points_are_at_lengths_of_the_data(tmp_path):
+    """A group of sentences of 6 and 7 words has its point between them, not in the middle of 6 to 10."""
+    folder = make_run(tmp_path / "run", "luong", 1, 0.9)
+    for file in ("test", "test.source", "test.reference"):
+        lines = [" ".join("abcdefg"[: 6 + i % 2]) for i in range(SENTENCES)]
+        (folder / f"{file}.txt").write_text("".join(f"{line}\n" for line in lines))
+    report = Report.of(collect([str(tmp_path)]).finished, [], None, samples=10)
+    _, [axes] = row_of_axes(1, 4, 3)
+    charts._by_length(axes, report.rankings[0])
+    assert [line.get_xdata() for line in axes.lines] == [[6.5]]
+
+
 def test_bad_folders_are_reported(sweep, tmp_path):
     failed(run("report", tmp_path), "no finished run found")
     failed(run("report", tmp_path / "nothing"), "folder not found")
@@ -414,6 +428,40 @@ def test_keys_of_a_choice_are_columns_only_where_it_is_chosen():
     assert differing([{"sizes.e": "1", "encoder.h": "1"}, {"sizes.e": "2", "encoder.h": "2"}]) == [
         "sizes.e"
     ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels"),
+    [
+        (lambda value: {"freeze": value}, {"freeze=null": 1, "auto": 2}),
+        (lambda value: {"model": {"lexicon": value}}, {"lexicon=null": 1, "lexicon=auto": 2}),
+    ],
+)
+def test_null_is_the_name_of_a_value(tmp_path, settings, labels):
+    """`null` has a cell and a name, and is the value of runs that were trained before the key existed."""
+    for seed, value in ((1, None), (2, None), (3, "auto"), (4, "auto")):
+        folder = make_run(tmp_path / f"seed{seed}", "luong", seed, 0.9)
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        config |= {} if seed == 1 else settings(value)
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    runs = collect([str(tmp_path)]).finished
+    assert {row.label: len(row.runs) for row in configurations(runs[1:], "bleu")} == labels
+    assert [len(row.runs) for row in configurations(runs, "bleu")] == [2, 2]
+
+
+def test_leaked_pairs_are_in_the_notes(tmp_path):
+    """The note has the largest number of the runs, and has the scored data set alone."""
+    for seed, count in ((1, 3), (2, 0)):
+        folder = make_run(tmp_path / f"seed{seed}", "luong", seed, 0.9)
+        results = json.loads((folder / "results.json").read_text())
+        results["pairs_in_training"] = {"validation": 50, "test": count}
+        (folder / "results.json").write_text(json.dumps(results))
+    runs = collect([str(tmp_path)]).finished
+    for leaking, sentence in ((runs, "Up to 3 of 60"), (runs[:1], "3 of 60"), (runs[1:], None)):
+        [table] = Report.of(leaking, [], None, samples=10).tables()
+        for note in (table.note, table.paper.note):
+            expected = f"{sentence} test pairs are also training pairs, which raises the scores."
+            assert (expected in note) if sentence else ("training pairs" not in note)
 
 
 def test_corrections_for_several_comparisons():
@@ -595,6 +643,14 @@ def test_rows_of_other_systems_have_a_name(tmp_path):
         [table] = report.tables(names)
         assert list(table.head) == ["system", *names[:-1], "BLEU"]
         assert "joey" in [row[0] for row in table.rows]
+    best = result_of_file(
+        tmp_path / "sweep/dot1/test.reference.txt", "best", runs, Metric(tokenize="13a")
+    )
+    [table] = Report.of([*ours, best], [], None, samples=10).tables(["p seeds"])
+    assert table.rows[0][0] == "best"
+    # Without a deviation of the best row, the test over seeds compares with the best of ours.
+    assert [row[-1] for row in table.rows][:2] == ["–", "–"]
+    assert all(row[-1] != "–" for row in table.rows[2:])
     [table] = Report.of(runs, [], "exact").tables(["bleu"])
     assert list(table.head) == ["decoder", "attention", "BLEU"]
 

@@ -156,6 +156,38 @@ def test_held_out_pairs_in_the_training_text_are_counted(corpus, caplog, monkeyp
     assert not any("few" in message for message in warnings)
 
 
+class Recording:
+    """An untrained tokenizer that keeps the pairs on which it is trained."""
+
+    def __init__(self, untrained):
+        self.untrained = untrained
+
+    def train(self, source, target, shared):
+        self.pairs = {*zip(source, target, strict=True)}
+        return self.untrained.train(source, target, shared)
+
+
+def test_held_out_pairs_are_dropped(corpus, caplog):
+    """In memory and on disk: neither tokenizer nor batches have a pair of the validation or test set."""
+    caplog.set_level("INFO", "nmt")
+    config = text(corpus, "filters.drop_held_out=true", "sizes.vocabulary=40")
+    filters = build.make(config, "filters")
+    for splits in both(config):
+        train = filters.text(splits.train) if splits.train.store is None else splits.train
+        leaked = [(train.source[i], train.target[i]) for i in (0, len(train) // 2)]
+        test = Pairs([f" {s}" for s, _ in leaked], [f"{t} " for _, t in leaked], "test")
+        tokenizer = Recording(build.make(config, "tokenizer"))
+        splits = replace(splits, test=test)
+        data = prepare(splits, filters, tokenizer)
+        held_out = {*leaked, *zip(splits.validation.source, splits.validation.target, strict=True)}
+        expected = {*zip(train.source, train.target, strict=True)} - held_out
+        pairs = data.splits.train
+        assert {(pairs.source[i], pairs.target[i]) for i in data.kept} == expected
+        assert tokenizer.pairs == expected
+        assert "held out)" in caplog.text
+        assert held_out_in_training(splits, are_dropped=True) == {"validation": 0, "test": 0}
+
+
 def test_every_kind_of_file_is_stored(corpus, tmp_path):
     import pyarrow
     import pyarrow.parquet

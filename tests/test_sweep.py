@@ -25,7 +25,7 @@ from nmt.pipeline.sweep_command import TrainingJob
 from nmt.sweep import job
 from nmt.sweep.names import name_of
 from nmt.sweep.run_status import LOCK, Run, RunState, find
-from nmt.sweep.watch import duration, overall, time_left
+from nmt.sweep.watch import SweepProgress, duration, overall, time_left
 
 TINY = [
     "experiment=reverse", "data.train=60", "data.validation=10", "data.test=10", "trainer.max_epochs=3", "sizes.encoder=8",
@@ -501,6 +501,25 @@ def test_how_far_a_sweep_is(tmp_path):
     states["b"] = RunState.RUNNING
     assert time_left(runs, states) == pytest.approx(100 * (1 + 10 / 40))  # c, and the rest of b
     assert [duration(s) for s in (5, 99.4, 130, 7300)] == ["5 s", "99 s", "2 min", "2 h 2 min"]
+
+
+def test_warnings_of_runs_are_shown_once(tmp_path, caplog):
+    """A warning that several runs share is shown with the first of them; each other one is shown too."""
+    caplog.set_level("INFO", "nmt")
+    runs = [Run(tmp_path / name, name, "train", ()) for name in "abc"]
+    shared = "2026-11-26 12:00:00 WARNING data: 60 of 500 test pairs are in the training text\n"
+    texts = {"a": shared, "b": f"2026-11-26 12:00:00 INFO x\n{shared}", "c": "1 2 WARNING other\n"}
+    progress = SweepProgress(runs, "bleu")
+    for name, log in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.log").write_text(log)
+        (tmp_path / name / "results.json").write_text("{}")
+    progress.close()
+    warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert [text.partition(" (")[0] for text in warnings] == [
+        "a: data: 60 of 500 test pairs are in the training text",
+        "c: other",
+    ]
 
 
 @pytest.mark.parametrize(

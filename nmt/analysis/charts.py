@@ -10,7 +10,7 @@ import numpy as np
 
 from nmt.analysis.ranking import Ranking, metric_of
 from nmt.analysis.run_results import Configuration, RunResult
-from nmt.analysis.word_statistics import length_groups
+from nmt.analysis.word_statistics import count_words, length_groups
 from nmt.drawing.plots import (
     CHART_COLOURS,
     PERCENTAGES,
@@ -76,8 +76,8 @@ def sections(ranking: Ranking) -> dict[str, tuple[str, list[Figure]]]:
             ],
         ),
         "Quality by source length": (
-            "BLEU of sentences by source length, as in Bahdanau et al. (2015), figure 2, and Luong "
-            "et al. (2015), figure 6.",
+            "BLEU of groups of sentences by mean source length, as in Bahdanau et al. (2015), figure "
+            "2, and Luong et al. (2015), figure 6.",
             [_chart(_by_length, ranking)] if "bleu" in ranking.runs[0].scores else [],
         ),
     }
@@ -297,7 +297,7 @@ def _by_length(ax: Any, ranking: Ranking) -> None:
             for length in sorted({length for length, _ in points})
         }
         if means:
-            _line(ax, configuration, look, means, "about {:g} words")
+            _line(ax, configuration, look, means, "mean length {:g} words")
     ax.set(xlabel="words of the source sentence", ylabel=f"{ranking.part} BLEU")
     ax.set_ylim(bottom=0)
     _limit(ax, "y", "bleu")
@@ -305,7 +305,7 @@ def _by_length(ax: Any, ranking: Ranking) -> None:
 
 
 def _scores_by_length(run: RunResult, judging_metric: Metric) -> list[tuple[float, float]]:
-    """Returns the source length in words and BLEU of each length group.
+    """Returns the mean source length in words, with one decimal, and BLEU of each length group.
 
     Returns an empty list if a file is missing or incomplete.
     """
@@ -318,5 +318,6 @@ def _scores_by_length(run: RunResult, judging_metric: Metric) -> list[tuple[floa
     for group in length_groups(source, FEWEST):
         translations = [answers[i] for i in group.sentences]
         scores = judging_metric.score(translations, [references[i] for i in group.sentences])
-        points.append((group.middle, scores["bleu"].score))
+        mean_length = statistics.fmean(count_words(source[i]) for i in group.sentences)
+        points.append((round(mean_length, 1), scores["bleu"].score))
     return points

@@ -232,6 +232,7 @@ class Ranking:
         return [
             *self._seeds(columns),
             *self._signatures(columns),
+            *self._leaks(),
             *self._repeats(),
             *([f"{BOLD} {bold}"] if is_compared else []),
             *([SEEDS] if has_seeds else []),
@@ -268,9 +269,26 @@ class Ranking:
         return [
             *self._seeds(columns),
             *([f"Bold: the best, {tested}."] if is_compared else []),
-            *(["p seeds: Tukey's range test against the best."] if "p seeds" in columns else []),
+            *(
+                ["p seeds: Tukey's range test against the best with several seeds."]
+                if "p seeds" in columns
+                else []
+            ),
             *([f"p sentences: {names_of_tests(results)}."] if "p sentences" in columns else []),
             *self._signatures(columns),
+            *self._leaks(),
+        ]
+
+    def _leaks(self) -> list[str]:
+        """Returns a sentence about test pairs in the training text, if there are any."""
+        counts = {run.leaked for run in self.runs if run.answers is None}
+        if not any(counts):
+            return []
+        size = len(self.runs[0].lines(".reference") or [])
+        number = f"{'Up to ' * (len(counts) > 1)}{max(counts):,}"
+        return [
+            f"{number} of {size:,} {self.part} pairs are also training pairs, which raises the "
+            "scores."
         ]
 
     def _seeds(self, columns: Collection[str]) -> list[str]:

@@ -24,6 +24,8 @@ DEPTH = 3
 """Number of folder levels below a given folder that are searched for runs."""
 FIRST_COLUMNS = ("decoder", "attention", "window", "normalizer")
 """Settings whose columns come first in a table."""
+NULL = "null"
+"""Text of the value None. In groups of runs, a missing key counts as None."""
 NAMES = {"nmt.model.attention.window.Window": "global"}
 """Maps classes to names in tables, if the configuration file is not named after the module."""
 
@@ -47,6 +49,7 @@ class RunResult:
     parameters: number of model parameters; None if unknown
     memory: peak memory in megabytes; None if unknown
     answers: file with another tool's translations; None for the run's own translations
+    leaked: number of pairs of the data set `part` that are also training pairs
     typed: values of the command line that started the run, by key
     """
 
@@ -65,6 +68,7 @@ class RunResult:
     parameters: int | None = None
     memory: float | None = None
     answers: Path | None = None
+    leaked: int = 0
     typed: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -121,7 +125,7 @@ class Configuration:
         """Values of the settings, in which those of options follow their name: `luong, lr=0.1`."""
         values = [
             value
-            if "." not in key or key.endswith("._target_")
+            if value != NULL and ("." not in key or key.endswith("._target_"))
             else f"{key.rpartition('.')[2]}={value}"
             for key, value in self.values.items()
             if value
@@ -240,13 +244,14 @@ def read_result(folder: Path) -> RunResult:
     text = (folder / "config.yaml").read_text(encoding="utf-8")
     config = with_renamed_targets(yaml.safe_load(text))
     scores = results["scores"]
+    part = str(results.get("part", "test"))
     commands = read_json_object(folder / "run.json").get("commands") or [[]]
     return RunResult(
         folder=folder,
         seed=int(config.get("seed", 0)),
         settings=flat_settings(config),
         metric=str(config.get("choose_by") or config["metric"]["name"]),
-        part=str(results.get("part", "test")),
+        part=part,
         scores={name: float(entry["score"]) for name, entry in scores.items()},
         signatures={name: str(entry.get("signature", "")) for name, entry in scores.items()},
         validation={name: float(value) for name, value in results["validation"].items()},
@@ -256,6 +261,7 @@ def read_result(folder: Path) -> RunResult:
         updates=int(results.get("updates", 0)),
         parameters=results.get("parameters"),
         memory=results.get("peak_memory_mb"),
+        leaked=int(results.get("pairs_in_training", {}).get(part, 0)),
         # The first command starts the run; others resume it.
         typed=dict(word.partition("=")[::2] for word in commands[0]),
     )
@@ -294,6 +300,7 @@ def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Met
         updates=0,
         parameters=None,
         memory=None,
+        leaked=0,
         answers=file,  # the file's lines replace the translations of the run
     )
 
@@ -309,7 +316,7 @@ def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
         if not value or not isinstance(value, Mapping):
             settings[key] = _as_text(value)
             continue
-        for name, option in flat(value).items():
+        for name, option in flat(value, null=NULL).items():
             if name == "_target_":
                 settings[key] = NAMES.get(option) or class_label(option, key)
             settings[f"{key}.{name}"] = _as_text(option)
@@ -319,7 +326,7 @@ def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _as_text(value: Any) -> str:
     if value is None:
-        return ""
+        return NULL
     if value == {}:
         return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -332,16 +339,19 @@ def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration
     settings = [{**run.settings, "data.content": digest(run.data)[:6]} for run in by_seed]
     columns = differing(settings)
     groups: dict[tuple[str, ...], dict[int, list[RunResult]]] = {}
+    values: dict[tuple[str, ...], dict[str, str]] = {}
     for run, of_run in zip(by_seed, settings, strict=True):
-        seeds = groups.setdefault(tuple(of_run.get(key, "") for key in columns), {})
-        seeds.setdefault(run.seed, []).append(run)
+        group = tuple(of_run.get(key, NULL) for key in columns)
+        groups.setdefault(group, {}).setdefault(run.seed, []).append(run)
+        # A key that a choice lacks has an empty cell.
+        values.setdefault(group, {key: of_run.get(key, "") for key in columns})
     grouped = [
         Configuration(
-            dict(zip(columns, values, strict=True)),
+            values[group],
             [runs_of_seed[0] for runs_of_seed in seeds.values()],
             repeats=[run for runs_of_seed in seeds.values() for run in runs_of_seed[1:]],
         )
-        for values, seeds in groups.items()
+        for group, seeds in groups.items()
     ]
     sign = 1 if metric in LOWER_IS_BETTER else -1
     # Configurations without a score come last.
@@ -365,8 +375,8 @@ def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
     for key in keys:
         group = key.partition(".")[0]
         is_option = group != key
-        values = [of_run.get(key, "") for of_run in settings]
-        choices = [of_run.get(group, "") for of_run in settings]
+        values = [of_run.get(key, NULL) for of_run in settings]
+        choices = [of_run.get(group, NULL) for of_run in settings]
         # The choice determines the value of the option.
         follows_choice = len({*zip(choices, values, strict=True)}) == len({*choices}) > 1
         if is_option and follows_choice:

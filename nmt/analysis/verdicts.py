@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from nmt.analysis.comparison import BY_CASE, BY_FREQUENCY, BY_LENGTH, SUSPICIOUS, Comparison
 from nmt.analysis.ranking import Ranking
-from nmt.analysis.significance import LEVEL, agreement, as_chances, as_spread
+from nmt.analysis.run_results import Configuration
+from nmt.analysis.significance import LEVEL, agreement, as_chances, as_largest, as_spread
 from nmt.analysis.tables import ReportTable, number_in
 from nmt.metric import LOWER_IS_BETTER, TITLES
 
@@ -37,10 +38,20 @@ def of_ranking(ranking: Ranking) -> str:
     worst = others[-1]
     direction = "higher" if ranking.metric in LOWER_IS_BETTER else "lower"
     gap = abs(ranking.mean(best) - ranking.mean(worst))
-    smallest = min(worst.chances, default=None)
-    units = "seeds" if smallest == worst.over_seeds else "sentences"
-    chance = " (not tested)" if smallest is None else f", p = {as_chances(smallest)} over {units}"
-    return f"{sentence}; {worst.label} is {gap:.1f} {direction}{chance}.".replace("= <", "<")
+    return f"{sentence}; {worst.label} is {gap:.1f} {direction} ({_p_values(best, worst)})."
+
+
+def _p_values(best: Configuration, worst: Configuration) -> str:
+    """Returns the p-values of the difference of two configurations, each with its units."""
+    texts = []
+    # The test over seeds has another baseline if the best configuration has a single run.
+    if worst.over_seeds is not None and len(best.runs) > 1:
+        texts.append(f"p = {as_chances(worst.over_seeds)} over seeds")
+    if worst.sentence_chances:
+        is_one_of_several = max(len(best.runs), len(worst.runs)) > 1
+        seeds = " with one seed of each" if is_one_of_several else ""
+        texts.append(f"p = {as_largest(*worst.sentence_chances)} over sentences{seeds}")
+    return ", ".join(texts).replace("= <", "<") or "not tested"
 
 
 def of_comparison(comparison: Comparison, tables: Sequence[ReportTable]) -> list[str]:

@@ -43,10 +43,6 @@ class LengthGroup:
     sentences: Sequence[int]
 
     @property
-    def middle(self) -> float:
-        return (self.low + self.high) / 2
-
-    @property
     def name(self) -> str:
         return f"{self.low}–{self.high}" if self.high > self.low else str(self.low)
 

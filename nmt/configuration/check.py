@@ -10,7 +10,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, Union
 
@@ -121,17 +121,33 @@ def signature(
     target: class or function
     given: parameters left out of the defaults
     """
-    function: Any = target
-    if inspect.isclass(target):
-        owner = next(base for base in target.__mro__ if "__init__" in vars(base))
-        # A dataclass keeps the annotations of its generated constructor on the class.
-        function = target if "__dataclass_fields__" in vars(owner) else target.__init__
-    parameters = inspect.signature(function).parameters.values()
-    return typing.get_type_hints(function, include_extras=True), {
-        parameter.name: parameter.default
-        for parameter in parameters
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in given
-    }
+    hints: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    for function in _called(target):
+        hints = typing.get_type_hints(function, include_extras=True) | hints
+        keywords = {
+            parameter.name: parameter.default
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in given
+        }
+        defaults |= {name: keywords[name] for name in keywords if name not in defaults}
+    return hints, defaults
+
+
+def _called(target: Callable[..., Any]) -> Iterator[Any]:
+    """Yields the functions that receive keyword arguments: a function itself, or the constructor of
+    a class, and the constructors of its base classes as long as each has a parameter **settings."""
+    if not inspect.isclass(target):
+        yield target
+        return
+    for owner in target.__mro__:
+        if "__init__" in vars(owner):
+            # A dataclass keeps the annotations of its generated constructor on the class.
+            function = owner if "__dataclass_fields__" in vars(owner) else owner.__init__
+            yield function
+            parameters = inspect.signature(function).parameters.values()
+            if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
+                return
 
 
 def mismatch(value: Any, hint: Any, key: str = "") -> str | None:

@@ -19,6 +19,7 @@ import functools
 import inspect
 import itertools
 import logging
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,8 +44,10 @@ checkout."""
 
 RECIPE = "experiment"
 """Name of the configuration group whose choices are recipes."""
-WITHOUT_RECIPE = ("sizes", "init")
-"""Keys that, if set on the command line, disable the selection of a recipe by data size."""
+
+
+PATH = re.compile(r"((?:run_dir|resume|init|model|input|output)=)(\d[\w.]*)$")
+"""Pattern of a path on the command line that Hydra would read as a number."""
 
 
 @dataclass
@@ -161,6 +164,8 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
     parsed = []
     errors = []
     for text in overrides:
+        # A folder or file whose name begins with a digit is text.
+        text = PATH.sub(r'\1"\2"', text)
         # Hydra's parser is slow, so results are cached, except functions such as glob(*).
         read = _parsed.__wrapped__ if "(" in text else _parsed
         try:
@@ -241,7 +246,7 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
 def _recipe_by_size(command: str, typed: Typed) -> str | None:
     """Returns the recipe for the number of training pairs; None if no data files are given."""
     keys = {override.key_or_group.partition(".")[0] for override in typed.values}
-    if "data" not in typed.choices or keys & {*WITHOUT_RECIPE}:
+    if "data" not in typed.choices or "init" in keys:
         return None
     # the data settings, composed without a recipe
     config, _ = _composed(command, {**typed.choices, RECIPE: None})
@@ -251,7 +256,9 @@ def _recipe_by_size(command: str, typed: Typed) -> str | None:
     # The grids of a sweep may choose the recipe.
     if any(f"{RECIPE}=" in str(grid) for grid in grids):
         return None
-    return recipe_of_data(settings["data"])
+    has_sizes = "sizes" in keys
+    recipe = recipe_of_data(settings["data"], is_used=not has_sizes)
+    return None if has_sizes else recipe
 
 
 @functools.cache

@@ -18,8 +18,11 @@ def recipe_for(num_pairs: int) -> str:
     return next((name for most, name in RECIPES.items() if num_pairs <= most), LARGEST_RECIPE)
 
 
-def recipe_of_data(data: Mapping[str, Any]) -> str | None:
+def recipe_of_data(data: Mapping[str, Any], *, is_used: bool = True) -> str | None:
     """Returns the name of the experiment recommended for some training data, and logs it.
+
+    data: settings of the data
+    is_used: whether the training uses the recommended experiment, for the log
 
     Returns None for generated data, data of the Hugging Face Hub, and data that cannot be read.
     Errors are ignored, because loading the data raises them again.
@@ -38,19 +41,23 @@ def recipe_of_data(data: Mapping[str, Any]) -> str | None:
     except (UserError, ValueError, OSError):
         return None
     recipe = recipe_for(num_pairs)
-    log_recipe(f"more than {most:,}" if num_pairs > most else f"{num_pairs:,}", recipe)
+    count = f"more than {most:,}" if num_pairs > most else f"{num_pairs:,}"
+    log_recipe(count, recipe, is_used=is_used)
     return recipe
 
 
 @functools.cache
-def log_recipe(num_pairs: str, recipe: str) -> None:
-    """Logs the selected recipe once.
+def log_recipe(num_pairs: str, recipe: str, *, is_used: bool) -> None:
+    """Logs once whether the recommended recipe is used, and how to change that.
 
     Before logging is set up, Python prints only warnings, without their level.
     """
     log.log(
         logging.INFO if log.hasHandlers() else logging.WARNING,
-        "%s training pairs: using the recipe experiment=%s; to use no recipe, set experiment=null",
+        "%s training pairs: using the recipe experiment=%s; to use no recipe, set experiment=null"
+        if is_used
+        else "%s training pairs: using no recipe, because sizes are set; add experiment=%s to use "
+        "the recipe with your sizes, or experiment=null to hide this message",
         num_pairs,
         recipe,
     )

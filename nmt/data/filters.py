@@ -29,6 +29,7 @@ class Filters:
     max_ratio: maximum ratio of the two token counts; 0 disables the filter
     drop_duplicates: whether only the first of identical pairs is kept
     drop_identical: whether pairs whose source equals the target are dropped
+    drop_held_out: whether pairs that are also validation or test pairs are dropped
     max_symbols: maximum fraction of digits, punctuation and other symbols among the non-space
         characters of either side
     """
@@ -39,13 +40,17 @@ class Filters:
     max_ratio: NonNegative = 0.0
     drop_duplicates: bool = False
     drop_identical: bool = False
+    drop_held_out: bool = False
     max_symbols: Ratio = 1.0
 
     @property
     def key(self) -> str:
         """Filter settings as a string, which is part of the cache key of stored pairs."""
-        # An empty `tags` is left out, so that stores of older versions are still used.
-        settings = {name: value for name, value in vars(self).items() if name != "tags" or value}
+        # Held-out pairs are dropped after reading the store. An empty `tags` is left out, so that
+        # stores of older versions are still used.
+        settings = {k: v for k, v in vars(self).items() if k != "drop_held_out"}
+        if not self.tags:
+            del settings["tags"]
         return str(sorted(settings.items()))
 
     @classmethod

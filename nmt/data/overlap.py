@@ -1,4 +1,4 @@
-"""Numbers of validation and test pairs that are also training pairs.
+"""Validation and test pairs that are also training pairs.
 
 Scores on such pairs are too high, because the network was trained on their translations.
 """
@@ -6,6 +6,8 @@ Scores on such pairs are too high, because the network was trained on their tran
 import itertools
 import logging
 from collections.abc import Iterator
+
+import numpy as np
 
 from nmt.data import Pairs, Splits, Text
 from nmt.data.lines import CHUNK
@@ -22,17 +24,17 @@ SERIOUS = 0.01
 log has a warning."""
 
 
-def held_out_in_training(splits: Splits) -> dict[str, int]:
+def held_out_in_training(splits: Splits, *, are_dropped: bool = False) -> dict[str, int]:
     """Returns the number of training pairs in each validation and test set, and logs it.
 
     Pairs are equal if both sides are equal without the spaces around them.
+
+    splits: all sets
+    are_dropped: whether these training pairs are dropped, so that the numbers are 0
     """
-    parts = {"validation": splits.validation, **splits.more_validation, "test": splits.test}
-    held_out = {
-        name: list(_stripped(part.source, part.target))
-        for name, part in parts.items()
-        if part is not None
-    }
+    held_out = _held_out(splits)
+    if are_dropped:
+        return dict.fromkeys(held_out, 0)
     corpora = [splits.train] if splits.mixture is None else splits.mixture.corpora.values()
     # Set intersection runs at the speed of C, and stops early if all pairs have been found.
     common = {pair for pairs in held_out.values() for pair in pairs}.intersection(
@@ -45,12 +47,29 @@ def held_out_in_training(splits: Splits) -> dict[str, int]:
             log.log(
                 logging.WARNING if count >= SERIOUS * size else logging.INFO,
                 "data: %s of %s %s pairs are also training pairs, which makes scores too "
-                "high; remove these pairs from the training text",
+                "high; filters.drop_held_out=true drops these training pairs",
                 f"{count:,}",
                 f"{size:,}",
                 name,
             )
     return counts
+
+
+def not_held_out(splits: Splits) -> np.ndarray:
+    """Returns the indices of the training pairs outside the validation and test sets."""
+    held_out = {pair for pairs in _held_out(splits).values() for pair in pairs}
+    train = _stripped(splits.train.source, splits.train.target)
+    return np.flatnonzero([pair not in held_out for pair in train]).astype(np.uint32)
+
+
+def _held_out(splits: Splits) -> dict[str, list[tuple[str, str]]]:
+    """Returns the pairs of each validation and test set, without the spaces around them."""
+    parts = {"validation": splits.validation, **splits.more_validation, "test": splits.test}
+    return {
+        name: list(_stripped(part.source, part.target))
+        for name, part in parts.items()
+        if part is not None
+    }
 
 
 def _stripped(source: Text, target: Text) -> Iterator[tuple[str, str]]:

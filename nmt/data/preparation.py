@@ -16,6 +16,7 @@ from nmt.data.batching import Batching, ReadPictures, collate, padding_share, pr
 from nmt.data.filters import Filters
 from nmt.data.mixing import Mixing
 from nmt.data.modifiers import Modifier, applied
+from nmt.data.overlap import not_held_out
 from nmt.data.ragged import Corpus, RaggedChain, encode
 from nmt.data.store import chunk_of, encoded
 from nmt.foundation.errors import UserError
@@ -117,8 +118,11 @@ def prepare(
         mixture=None if mixture is None else replace(mixture, corpora=corpora),
         train=parts[0] if mixture is None else chained(parts, splits.train.name),
     )
+    rows = _training_rows(splits, filters)
     if not isinstance(tokenizer, Tokenizer):
-        tokenizer = _trained(tokenizer, splits, ranks)
+        is_part = len(rows) < len(splits.train)
+        text = replace(splits, train=splits.train.select(rows)) if is_part else splits
+        tokenizer = _trained(tokenizer, text, ranks)
     _check_columns(tokenizer.columns, splits)
     corpora_of_ids: list[Any] = [
         encode(part, tokenizer) if part.store is None else encoded(part, tokenizer)
@@ -135,11 +139,21 @@ def prepare(
         tokenizer=tokenizer,
         train=train,
         validation=encode(splits.validation, tokenizer),
-        kept=filters.tokens(train, splits.train.name),
+        kept=np.intersect1d(filters.tokens(train, splits.train.name), rows),
         more_validation={
             name: encode(part, tokenizer) for name, part in splits.more_validation.items()
         },
     )
+
+
+def _training_rows(splits: Splits, filters: Filters) -> np.ndarray:
+    """Returns the indices of the training pairs, without held-out pairs if these are dropped."""
+    count = len(splits.train)
+    if not filters.drop_held_out:
+        return np.arange(count, dtype=np.uint32)
+    rows = not_held_out(splits)
+    filters.report(splits.train.name, count, len(rows), {"held out": count - len(rows)})
+    return rows
 
 
 def _names(splits: Splits) -> tuple[str, ...]:

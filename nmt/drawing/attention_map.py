@@ -85,7 +85,10 @@ class AttentionMap:
         )
 
     def plot(self) -> Figure:
-        """Returns a matplotlib figure with one heat map per model or head."""
+        """Returns a matplotlib figure with one heat map per model or head.
+
+        The size of the figure fits the words. `figure.set_size_inches` changes it.
+        """
         return _figure([self.shortened])
 
     def _repr_html_(self) -> str:

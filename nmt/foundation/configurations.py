@@ -26,14 +26,19 @@ def learnt_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns values by dotted key, such as `encoder.hidden_size`; None values are left out."""
+def flat(config: Mapping[str, Any], prefix: str = "", null: Any = None) -> dict[str, Any]:
+    """Returns values by dotted key, such as `encoder.hidden_size`.
+
+    config: nested configuration
+    prefix: beginning of each dotted key
+    null: value instead of None; None leaves these keys out
+    """
     values: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            values |= flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            values[prefix + key] = value
+            values |= flat(value, f"{prefix}{key}.", null)
+        elif value is not None or null is not None:
+            values[prefix + key] = null if value is None else value
     return values
 
 

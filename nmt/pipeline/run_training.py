@@ -332,7 +332,9 @@ def _facts(
     """Returns entries for results.json; warns of held-out pairs in the training text."""
     facts: dict[str, Any] = {"seed": settings.seed, "data": hashes, "versions": versions()}
     if ranks.first and isinstance(parts.task, TranslationTask):
-        facts["pairs_in_training"] = held_out_in_training(parts.task.data.splits)
+        are_dropped = bool(settings.values["filters"].get("drop_held_out"))
+        splits = parts.task.data.splits
+        facts["pairs_in_training"] = held_out_in_training(splits, are_dropped=are_dropped)
     return facts
 
 

@@ -1,6 +1,7 @@
 """Status of the runs of a sweep, read from the files in their folders."""
 
 import json
+import re
 import socket
 from dataclasses import dataclass
 from enum import Enum
@@ -16,6 +17,10 @@ from nmt.storage.metrics_file import latest_metrics, read_metrics
 
 RECORD = "sweep.json"
 """Name of the file in a run folder in which the sweep records attempts and failures."""
+LOG = "train.log"
+"""Name of the log file in a run folder."""
+WARNING = re.compile(r"^\S+ \S+ WARNING (.*)", re.MULTILINE)
+"""Pattern of the first line of a warning in a log file."""
 LOCK = ".lock"
 """Name of the lock file in a run folder, the same as in training/run_directory.py."""
 
@@ -113,6 +118,14 @@ class Run:
         if holder.host != socket.gethostname():
             return 0
         return holder.process if is_running(holder.process) else None
+
+    def warnings(self) -> list[str]:
+        """Returns the warnings in the log file of the run, in chronological order."""
+        try:
+            text = (self.folder / LOG).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return []
+        return WARNING.findall(text)
 
     def latest(self) -> dict[str, dict[str, Any]]:
         """Returns the run's latest metrics of each kind, such as `train` and `validation`."""

@@ -32,6 +32,7 @@ def watching(runs: Sequence[Run], metric: str) -> Iterator[None]:
 
 class SweepProgress:
     """Progress display of a sweep: log messages for started and ended runs, lines for running ones.
+    A warning that several runs have is shown once.
 
     runs: runs of the sweep
     metric: name of the validation score to show
@@ -41,6 +42,7 @@ class SweepProgress:
         self.runs = list(runs)
         self.metric = metric
         self._states = {run.name: run.state for run in runs}
+        self._warnings: set[str] = set()
         self._lines = ProgressLines(QUIET_SECONDS)
         self._lines.postpone()
 
@@ -70,6 +72,15 @@ class SweepProgress:
         if event is not None:
             log.info("%s: %s", run.name, event)
             self._lines.postpone()
+        if states[run.name] in (RunState.FINISHED, RunState.FAILED):
+            self._log_warnings(run)
+
+    def _log_warnings(self, run: Run) -> None:
+        """Logs the warnings of an ended run that no earlier run had."""
+        for warning in run.warnings():
+            if warning not in self._warnings:
+                self._warnings.add(warning)
+                log.warning("%s: %s (shown once for all runs)", run.name, warning)
 
     def close(self) -> None:
         self.update()

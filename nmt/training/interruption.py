@@ -18,10 +18,12 @@ class Interruption:
     """Record of received signals. A further Ctrl-C, more than REPEAT seconds after the first
     signal, raises KeyboardInterrupt. All other further signals are ignored.
 
+    at_once: whether also the first signal raises KeyboardInterrupt
     requested: whether a signal has arrived
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: bool = False) -> None:
+        self.at_once = at_once
         self.requested = False
         self._first = 0.0
 
@@ -31,15 +33,20 @@ class Interruption:
         if not self.requested:
             self.requested = True
             self._first = now
+            if self.at_once:
+                raise KeyboardInterrupt
         elif number == signal.SIGINT and now - self._first > REPEAT:
             raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[Interruption]:
+def interruptible(*, at_once: bool = False) -> Iterator[Interruption]:
     """Context manager that records signals instead of ending the process. Outside the main
-    thread, where Python allows no signal handlers, signals are not recorded."""
-    interruption = Interruption()
+    thread, where Python allows no signal handlers, signals are not recorded.
+
+    at_once: whether the first signal raises KeyboardInterrupt
+    """
+    interruption = Interruption(at_once)
     previous: dict[int, Any] = {}
     with contextlib.suppress(ValueError):
         for number in [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]:

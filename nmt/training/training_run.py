@@ -17,6 +17,7 @@ from nmt.foundation.terminal import console
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.training.callback import Callback
+from nmt.training.interruption import interruptible
 from nmt.training.memory import peak_memory
 from nmt.training.progress_bar import ProgressBar
 from nmt.training.run_directory import RunDirectory
@@ -82,7 +83,7 @@ class TrainingRun:
                 )
         except BaseException as error:
             if isinstance(error, Stopped):
-                self._log_stop()
+                self._log_stop("training stopped and saved; resume it")
             for callback in callbacks:
                 callback.on_end(None)
             # PyTorch has no exception type for a killed DataLoader worker: its signal handler
@@ -93,14 +94,25 @@ class TrainingRun:
                     f"last save with {typed(resume=self.folder)}"
                 ) from error
             raise
-        return self._finish(progress, callbacks)
+        with interruptible(at_once=True):
+            try:
+                return self._finish(progress, callbacks)
+            except KeyboardInterrupt:
+                self._log_stop("test interrupted, training finished and saved; repeat the test")
+                for callback in callbacks:
+                    callback.on_end(None)
+                raise Stopped from None
 
-    def _log_stop(self) -> None:
-        """Draws the learning curve so far, and logs the command that resumes the stopped run."""
+    def _log_stop(self, state: str) -> None:
+        """Draws the learning curve so far, and logs the command that resumes the stopped run.
+
+        state: state of the run, and what the command does
+        """
         if self.task.ranks.first:
             self._draw_curve()
-        log.warning(
-            "training stopped and saved; resume it with: python -m nmt.%s %s",
+        log.info(
+            "%s with: python -m nmt.%s %s",
+            state,
             self.task.command,
             typed(resume=self.folder),
         )
