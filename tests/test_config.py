@@ -392,7 +392,10 @@ def test_a_fault_that_several_groups_repeat_is_reported_once():
             ["attention=dot", "decoder.hidden_size=40", "decoder.readout_size=128"],
             "set decoder.hidden_size=256",
         ),
-        (["decoder.readout_size=40"], "set decoder.readout_size=128, or model.tying=none"),
+        (
+            ["decoder.readout_size=40"],
+            "set model.embedding_size=40, decoder.readout_size=128, or model.tying=none",
+        ),
         (["tokenizer.joint=false"], "set tokenizer.joint=true or model.tying=output"),
         (["batching.tokens=100"], "set exactly one of them"),
         (["search.n_best=9"], "search.width=5"),

@@ -300,5 +300,6 @@ def _check_tying(decoder: Decoder, embedding_size: int, tying: str) -> None:
         raise ValueError(
             f"model.tying={tying}: output layer ({decoder.readout_size} features) and target "
             f"embedding ({embedding_size} features) cannot share a matrix; set "
-            f"decoder.readout_size={embedding_size}, or model.tying=none"
+            f"model.embedding_size={decoder.readout_size}, decoder.readout_size={embedding_size}, "
+            "or model.tying=none"
         )
