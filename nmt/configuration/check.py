@@ -143,7 +143,8 @@ def _called(target: Callable[..., Any]) -> Iterator[Any]:
     for owner in target.__mro__:
         if "__init__" in vars(owner):
             # A dataclass keeps the annotations of its generated constructor on the class.
-            function = owner if "__dataclass_fields__" in vars(owner) else owner.__init__
+            is_dataclass = "__dataclass_fields__" in vars(owner)
+            function = owner if is_dataclass else vars(owner)["__init__"]
             yield function
             parameters = inspect.signature(function).parameters.values()
             if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):

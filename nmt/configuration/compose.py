@@ -19,7 +19,6 @@ import functools
 import inspect
 import itertools
 import logging
-import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from nmt.configuration.check import in_list
 from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, refuse, unknown
 from nmt.configuration.recipe_by_size import recipe_of_data
 from nmt.foundation import plugins
-from nmt.foundation.errors import UserError, first_line
+from nmt.foundation.errors import PATH, UserError, first_line
 from nmt.storage.upgrade import with_renamed_targets
 
 log = logging.getLogger(__name__)
@@ -44,10 +43,6 @@ checkout."""
 
 RECIPE = "experiment"
 """Name of the configuration group whose choices are recipes."""
-
-
-PATH = re.compile(r"((?:run_dir|resume|init|model|input|output)=)(\d[\w.]*)$")
-"""Pattern of a path on the command line that Hydra would read as a number."""
 
 
 @dataclass

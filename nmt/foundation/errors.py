@@ -5,6 +5,8 @@ import shlex
 
 PLAIN = re.compile(r"[A-Za-z0-9_./:@%+*?|\-]+")
 """Pattern of values that need no quotes in a configuration override."""
+PATH = re.compile(r"^((?:run_dir|resume|init|model|input|output)=)(\d[\w.]*)$")
+"""Pattern of a path on the command line that Hydra would read as a number."""
 
 
 class UserError(ValueError):
@@ -38,7 +40,11 @@ def first_line(error: Exception) -> str:
 
 def typed(**settings: object) -> str:
     """Returns settings as `key=value` words, quoted for the shell and the configuration grammar."""
-    return " ".join(shlex.quote(f"{key}={quoted(str(value))}") for key, value in settings.items())
+    words = []
+    for key, value in settings.items():
+        word = f"{key}={value}"
+        words.append(word if PATH.match(word) else shlex.quote(f"{key}={quoted(str(value))}"))
+    return " ".join(words)
 
 
 def quoted(text: str) -> str:

@@ -3,6 +3,7 @@ commands."""
 
 import json
 import logging
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -171,7 +172,8 @@ class TrainingRun:
         commands = task.next_commands(self.folder)
         plugins = ",".join(self.files.meta.get("plugins", []))
         if plugins:
-            commands = [c.replace(" model=", f" --plugins {plugins} model=") for c in commands]
+            permitted = rf"\1 --plugins {plugins}"
+            commands = [re.sub(r"(-m nmt\.\w+)", permitted, command) for command in commands]
         if installed("tensorboard"):
             commands.append(f"tensorboard --logdir={shlex.quote(str(self.folder))}")
         console.print("\nCommands for this model:", style="bold", highlight=False)
