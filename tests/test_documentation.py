@@ -12,6 +12,7 @@ import pictures
 import pytest
 from commands import ROOT
 
+import nmt
 from nmt.configuration.command_line import POSITIONAL, with_key
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import compose
@@ -192,3 +193,16 @@ def test_the_hash_of_a_picture_ignores_comments():
     before = 'def f(x):\n    """Doc."""\n    # why\n    return x\n'
     assert pictures.code(before) == pictures.code("def f(x):\n    return x\n")
     assert pictures.code(before) != pictures.code("def f(x):\n    return -x\n")
+
+
+def test_the_attention_example_of_the_guide_runs(small_run, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    page = (ROOT / "conf/python.md").read_text("utf-8")
+    code = re.search(r"## Attention\n\n```python\n(.*?)```", page, re.DOTALL)[1]
+    monkeypatch.chdir(tmp_path)
+    names = {"translator": nmt.load(small_run)}
+    exec(code, names)
+    attention = names["attention"]
+    assert attention.total.shape == (len(attention.target), len(attention.source))
+    assert tuple(names["figure"].get_size_inches()) == (3.3, 3)
+    assert (tmp_path / "map.pdf").stat().st_size > 1000
