@@ -72,7 +72,7 @@ class Report:
         states = {run.name: run.state for run in swept}
         # Without unique names, as in several sweeps, the states cannot be distinguished.
         has_state = swept and len(states) == len({run.folder for run in swept})
-        notes = [(run.name, run.record().get("failure")) for run in swept]
+        notes = [(run.name, run.record().get("failure")) for run in swept if not run.finished]
         rankings = []
         for part in sorted({run.part for run in runs}):
             of_part = [run for run in runs if run.part == part]
