@@ -63,8 +63,7 @@ def load(
         max_length_factor, max_length_offset: a translation has at most factor · source tokens +
             offset tokens
 
-    A classifier has no options. Raises UserError if no valid checkpoint is found, or an option is
-    unknown or has an invalid value.
+    A classifier has no options. Raises UserError for a missing checkpoint or an invalid option.
     """
     if not isinstance(path, str | Path | Sequence):
         raise TypeError(f"path: must be a path or a list of paths, not {type(path).__name__}")

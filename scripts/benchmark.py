@@ -390,7 +390,7 @@ def main() -> None:
     parser.add_argument("--compare", type=Path, help="an older result: print ratios")
     parser.add_argument(
         "--memory", type=int, default=0, metavar="UPDATES",
-        help="peak memory of so many updates of multi30k_best, about 1 s each; 0 for none",
+        help="peak memory of this number of updates of multi30k_best, about 1 s each; 0 for none",
     )  # fmt: skip
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()

@@ -318,14 +318,6 @@ def _run(
         if update is not None:
             files.drop_records_after(update)  # the updates after the last checkpoint are repeated
         files.describe(config, {**hashes, **parts.task.test_fingerprints})
-    tracking = Tracking(
-        parts.trackers,
-        folder,
-        flat(config),
-        yaml.safe_dump(config, sort_keys=False, allow_unicode=True),
-        update,
-    )
-    chooses_threads = not (ranks.several or _threads_are_set(settings))
     return TrainingRun(
         task=parts.task,
         trainer=parts.trainer,
@@ -333,9 +325,9 @@ def _run(
         schedule=parts.schedule,
         files=files,
         callbacks=[
-            tracking,
+            Tracking(parts.trackers, folder, flat(config), _yaml(config), update),
             Trimming(),
-            *([FewerThreads()] if chooses_threads else []),
+            *_thread_choice(settings, ranks),
             *parts.callbacks,
             *callbacks,
         ],
@@ -343,6 +335,17 @@ def _run(
         tests=_tests(settings),
         facts=_facts(settings, parts, hashes, ranks),
     )
+
+
+def _yaml(config: dict[str, Any]) -> str:
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+
+
+def _thread_choice(settings: TrainingSettings, ranks: Ranks) -> list[Callback]:
+    """Returns the callback that chooses the number of threads, unless the user has set a number or
+    the training has several ranks."""
+    is_fixed = ranks.several or _threads_are_set(settings)
+    return [] if is_fixed else [FewerThreads()]
 
 
 def _facts(
