@@ -309,7 +309,7 @@ def possible(decoder, search, precision, constraint, option):
     ("decoder", "search", "precision", "constraint", "option"),
     product(
         choices("decoder"), SEARCHES, ["float32", "bfloat16"], CONSTRAINTS,
-        ["plain", "copy", "lexical", "hard", "local_m", "monotonic", "lstm", "coverage", "multi_head"],
+        ["plain", "copy", "lexical", "hard", "local_m", "lstm", "coverage"],
         allowed=possible,
     ),
 )  # fmt: skip

@@ -209,6 +209,20 @@ class Batches(Protocol):
         ...
 
 
+def _selected(record: Record, rows: Int[Tensor, " n"]) -> Record:
+    """Returns a copy of a nested value with the given rows of every tensor.
+
+    rows: row numbers, on any device
+    """
+
+    def selected(tensor: Tensor) -> Tensor:
+        nonlocal rows
+        rows = to_device(rows, tensor.device)  # copied once
+        return tensor.index_select(0, rows)
+
+    return map_tensors(record, selected)
+
+
 @dataclass(frozen=True)
 class Layout:
     """Assignment of search rows to slots; each of B sentences has `width` slots, possibly empty.
@@ -341,8 +355,7 @@ class Prepared:
 
     def select(self, sentences: Int[Tensor, " b"]) -> Prepared:
         """Returns the memory of the sentences with the given indices, on any device."""
-        sentences = to_device(sentences, self.mask.device)
-        return map_tensors(self, lambda tensor: tensor.index_select(0, sentences))
+        return _selected(self, sentences)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,8 +374,7 @@ class State:
     def select(self, rows: Int[Tensor, " n"]) -> State:
         """Returns the state of the given rows, on any device, in the given order; rows may
         repeat."""
-        rows = to_device(rows, self.cells[0][0].device)
-        return map_tensors(self, lambda tensor: tensor.index_select(0, rows))
+        return _selected(self, rows)
 
 
 @dataclass(frozen=True)

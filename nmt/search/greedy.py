@@ -46,7 +46,7 @@ class Greedy:
         totals = np.zeros(len(requests))  # [sentences], log-probabilities
         tokens: list[list[int]] = [[] for _ in requests]
         length = 0
-        longest = limits.max(initial=-1)
+        longest = int(limits.max(initial=-1))
         # Other steps, such as a constrained step, read the tokens on the CPU.
         is_ahead = step.device.type != "cpu" and isinstance(step, RankingStep)
         while length <= longest:

@@ -188,7 +188,7 @@ def _losses(
 ) -> _Losses:
     """Returns the losses of n rows of logits [n, V] and their gradients, and overwrites the
     logits."""
-    weights = values.weights  # [n, 1]
+    weights = None if values.weights is None else values.weights.to(logits.dtype)  # [n, 1]
     biased = values.biased  # [n, C]
     if biased is not None and values.biases is not None:
         logits.scatter_add_(1, biased, values.biases.to(logits.dtype))
