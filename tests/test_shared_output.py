@@ -66,7 +66,7 @@ def test_a_folder_keeps_the_parts_and_what_is_there_is_not_done_again(small_run,
     assert parts[0].stat().st_mtime_ns == before
     failed(
         run("translate", *words, "format=jsonl"),
-        "parts: with other settings or input (different settings)",
+        "parts: contains output of a command with other settings or input (different settings)",
     )
 
 

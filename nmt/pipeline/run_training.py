@@ -211,7 +211,7 @@ def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -
         for key in {*before, *after}
         if key.partition(".")[0] not in NOT_LEARNT and before.get(key) != after.get(key)
     )
-    unused = f"The changed settings {', '.join(changed)} have no effect.  " if changed else ""
+    unused = f"The changed settings {', '.join(changed)} have no effect. " if changed else ""
     progress = _progress(saved)
     log.info(
         "%s: the training is finished (%s epochs, %s updates). %sTo continue the training, "
