@@ -202,7 +202,7 @@ class FileSink(StreamSink):
             is_resumable = self.on_failure == "resume"
             raise UserError(
                 f"{self._partial}: contains {record.finished_lines:,} finished lines of an "
-                "interrupted command.  "
+                "interrupted command. "
                 + ("Continue with resume=true, or delete the file" if is_resumable else DELETE_IT)
             )
         if self._partial.stat().st_size < record.finished_bytes:
