@@ -90,14 +90,16 @@ def test_images_have_the_given_size(tmp_path):
 
 
 def test_a_page_has_probabilities_languages_and_forced_models(tmp_path):
-    maps = {"a": MAP.weights[""], "b": MAP.weights[""]}
-    probabilities = {"a": np.array([0.25, 1.0]), "b": np.array([0.5, 0.75])}
+    maps = {"a": MAP.weights[""], "ab": MAP.weights[""]}
+    probabilities = {"a": np.array([0.25, 1.0]), "ab": np.array([0.5, 0.75])}
     compared = replace(
         MAP, weights=maps, probabilities=probabilities, languages=("en", "out"), author="a"
     )
     text = compared._repr_html_()
     assert re.findall(r'<td class="p">(\d+) %', text) == ["25", "100", "50", "75"]
     assert text.count("forced to produce the translation of a") == 1
+    titles = [axes.get_title(loc="left") for axes in compared.plot().axes]
+    assert titles[:2] == ["a", "ab\n(forced)"]
     assert 'lang="en">a &lt;b&gt;</p>' in text and 'lang="out"' not in text
     assert text.count('tabindex="0"') == 2  # one tab stop for each map
     assert 'class="upright">我' in AttentionMap(["我"], ["b"], {"": np.ones((1, 1))})._repr_html_()

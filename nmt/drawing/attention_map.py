@@ -65,7 +65,8 @@ class AttentionMap:
 
     def is_forced(self, name: str) -> bool:
         """Returns whether a model was forced to produce another model's translation."""
-        return bool(self.author) and not name.startswith(self.author)
+        is_author = name == self.author or name.startswith(f"{self.author}, head ")
+        return bool(self.author) and not is_author
 
     @property
     def total(self) -> np.ndarray:
@@ -164,12 +165,17 @@ def _figure(maps: Sequence[AttentionMap]) -> Figure:
         ]
         return plots.picture_rows(rows)
     panels = [
-        plots.Panel(m.source, m.target, weights, name or m.title)
+        plots.Panel(m.source, m.target, weights, _panel_title(m, name))
         for m in maps
         for name, weights in m.weights.items()
     ]
     # Heat maps of several models are drawn side by side.
     return plots.heat_maps(panels, columns=max(len(m.weights) for m in maps))
+
+
+def _panel_title(attention_map: AttentionMap, name: str) -> str:
+    is_forced = attention_map.is_forced(name)
+    return f"{name}\n(forced)" if is_forced else name or attention_map.title
 
 
 def _section(attention_map: AttentionMap) -> Markup:

@@ -177,7 +177,8 @@ def heat_maps(panels: Sequence[Panel], columns: int) -> Figure:
     tallest = [max(len(panel.target) for panel in row) for row in rows]
     # Size: space for the labels, and CELL inches per word.
     width = 0.5 + _label_inches(targets) + CELL * widest
-    labels = 0.75 + _label_inches(sources) * math.sin(math.radians(60))
+    lines = max(panel.title.count("\n") for panel in panels)
+    labels = 0.85 + 0.13 * lines + _label_inches(sources) * math.sin(math.radians(60))
     height = labels * len(rows) + CELL * sum(tallest)
     with fonts_for([*sources, *targets, *(panel.title for panel in panels)]):
         figure = Figure(figsize=(columns * width + 0.8, height), layout="constrained")
