@@ -14,6 +14,7 @@ from nmt.model.layers.cells import recurrent
 from nmt.model.layers.cells.gru import gru
 from nmt.model.layers.cells.lstm import lstm
 from nmt.model.layers.gate_norm import GateNorm
+from nmt.training.objective import scheduled_sampling
 from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.objective.scheduled_sampling import ScheduledSampling
 
@@ -320,10 +321,8 @@ def test_masks_belong_to_the_sentence(decoder):
 def test_scheduled_sampling_keeps_the_masks(monkeypatch):
     """Words that are sampled and are those of the reference: the loss with teacher forcing, mask for mask."""
     model, data = network("luong_feed", "general", *VARIATIONAL).train(), batch()
-    sampled = iter(data.inputs[:, 1:].T)
-    monkeypatch.setattr(
-        torch.distributions.Categorical, "sample", lambda self: next(sampled).unsqueeze(1)
-    )
+    words = iter(data.inputs[:, 1:].T)
+    monkeypatch.setattr(scheduled_sampling, "sampled", lambda p: next(words).unsqueeze(1))
     torch.manual_seed(3)
     mixed = ScheduledSampling(decay="constant", start=0.0, end=0.0, label_smoothing=0.0)(
         model, data, 0

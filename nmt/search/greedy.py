@@ -96,19 +96,18 @@ def _extend(
     left: number of tokens, without EOS, that each row may still have [b]
     count: number of steps
     """
-    words = []
-    log_probs = []
-    tokens: Tensor = torch.from_numpy(last)
+    words: list[Tensor] = []  # [b, 1] each
+    log_probs: list[Tensor] = []  # [b, 1] each
     for i in range(count):
+        tokens = words[-1][:, 0] if words else torch.from_numpy(last)  # [b]
         prediction = ranked(step, tokens, state, None, 1)
         state = prediction.state
-        tokens = prediction.tokens[:, 0]  # [b]
-        values = prediction.log_probs[:, 0]  # [b]
+        words.append(prediction.tokens)
+        log_probs.append(prediction.log_probs)
         if i in left:
-            at_limit = to_device(torch.from_numpy(left == i), tokens.device)  # [b]
-            tokens = tokens.masked_fill(at_limit, EOS)
-            values = torch.where(at_limit, prediction.ends, values)
-        words.append(tokens)
-        log_probs.append(values)
-    arrays = to_host(torch.stack(words), torch.stack(log_probs))
-    return _Extended(arrays[0], arrays[1], state)
+            at_limit = to_device(torch.from_numpy(left == i), words[-1].device).unsqueeze(1)
+            words[-1] = words[-1].masked_fill(at_limit, EOS)
+            log_probs[-1] = torch.where(at_limit, prediction.ends.unsqueeze(1), log_probs[-1])
+    arrays = to_host(*words, *log_probs)  # [b, 1] each
+    together = np.concatenate(arrays[:count], 1).T, np.concatenate(arrays[count:], 1).T
+    return _Extended(*together, state)
