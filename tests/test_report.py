@@ -661,6 +661,8 @@ def test_rows_of_other_systems_have_a_name(tmp_path):
     best = result_of_file(
         tmp_path / "sweep/dot1/test.reference.txt", "best", runs, Metric(tokenize="13a")
     )
+    [table] = Report.of([*ours, best], [], None, samples=10).tables()
+    assert list(table.head[:3]) == ["system", "decoder", "attention"]
     [table] = Report.of([*ours, best], [], None, samples=10).tables(["p seeds"])
     assert table.rows[0][0] == "best"
     # Without a deviation of the best row, the test over seeds compares with the best of ours.

@@ -22,7 +22,7 @@ from nmt.sweep.run_status import RECORD, Run, find
 
 DEPTH = 3
 """Number of folder levels below a given folder that are searched for runs."""
-FIRST_COLUMNS = ("decoder", "attention", "window", "normalizer")
+FIRST_COLUMNS = ("system", "decoder", "attention", "window", "normalizer")
 """Settings whose columns come first in a table."""
 NULL = "null"
 """Text of the value None. In groups of runs, a missing key counts as None."""
