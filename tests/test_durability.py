@@ -881,6 +881,6 @@ def test_the_same_command_starts_and_resumes(tmp_path):
     failed(run("train", *command, "attention.size=5"), "attention.size", "cannot change on resume")
     second = run("train", *command)
     assert second.returncode == 0, second.stderr
-    assert b"resuming" in second.stderr
+    assert b"continuing the training" in second.stderr
     assert b"is finished" in run("train", *command).stderr
     failed(run("train", "resume=auto"), "resume=auto", "add run_dir=DIR")

@@ -268,7 +268,7 @@ def test_a_death_is_undone_or_ends_all(whole, tmp_path):
     output = process.communicate(timeout=120)[0]
     assert time.monotonic() - began < 60
     assert process.returncode != 0
-    assert "resuming" in output
+    assert "continuing the training" in output
     assert output.count("rank 1 of 2 has ended") == 1
     assert output.count("rank 0 of 2 has ended") == 1
     trained(f"resume={folder}")
