@@ -79,8 +79,7 @@ def load(
             return _translator(checkpoints, device, **options)
         if options:
             raise UserError(
-                f"{first.path}: nmt.load accepts no options for a classifier, got "
-                f"{', '.join(options)}"
+                f"{first.path}: a classifier is loaded without options, got {', '.join(options)}"
             )
         if len(checkpoints) > 1:
             raise UserError(f"{first.path}: a classifier cannot be part of an ensemble")

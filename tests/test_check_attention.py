@@ -165,7 +165,7 @@ class OneQuery(Score):
 
 
 def test_shapes_of_scores_are_those_of_training():
-    with pytest.raises(UserError, match=r"OneQuery: .*shape \[2, 1, 4\].*here \[2, 3, 4\]"):
+    with pytest.raises(UserError, match=r"OneQuery: .*shape \[2, 1, 4\], expected .* \[2, 3, 4\]"):
         check_attention(OneQuery())
 
 

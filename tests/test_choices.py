@@ -393,7 +393,7 @@ def test_no_recipe_sets_what_changes_nothing(experiment):
 
 @pytest.mark.parametrize(("overrides", "said"), [
     (["encoder.dropout=0.5"], "encoder.dropout=0.5: has no effect in this configuration (needs several layers"),
-    (["decoder.variational_dropout=true", "decoder.num_layers=2", "decoder.dropout=0"], "needs decoder.dropout"),
+    (["decoder.variational_dropout=true", "decoder.num_layers=2", "decoder.dropout=0"], "set decoder.dropout"),
     (["decoder.residual=true"], "decoder.residual"), (["model.variational_dropout=true", "model.dropout=0", "model.readout_dropout=0"], "dropout is 0"),
     (["search=beam", "search.n_best=3"], "search.n_best"), (["objective=scheduled_sampling", "objective.decay=constant", "objective.end=0.1"], "objective.end"),
     (["objective=scheduled_sampling", "objective.decay=constant", "objective.updates=9"], "objective.updates"),

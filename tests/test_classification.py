@@ -698,7 +698,7 @@ def test_a_finished_run_continues_and_kinds_are_distinguished(trained, tmp_path)
         f"resume={folder}/run", "pooling=mean", "optimizer.lr=0.1", "run_dir=x", "seed=3"
     ).stderr
     for text in ("pooling=mean", "seed=3"):
-        assert f"{text}: cannot change on resume" in refused
+        assert f"{text}: this setting cannot change on resume" in refused
     assert "run_dir=x: cannot change on resume" in refused
     assert "lr" not in refused
     assert [

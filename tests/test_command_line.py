@@ -480,7 +480,7 @@ def test_resume_extends_a_finished_run(corpus, tmp_path):
     assert [round(e["epoch"]) for e in validations] == [1, 2]
     failed(
         run("train", f"resume={run_dir}", "decoder.hidden_size=9"),
-        "decoder.hidden_size=9: cannot change on resume",
+        "decoder.hidden_size=9: this setting cannot change on resume",
     )
 
 
@@ -736,14 +736,11 @@ def test_an_installed_command_ends_with_status_0(small_run, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["train", "resume=456"], "resume=456: must be text or null; as text, write"),
+        (["train", "resume=456"], "resume=456: the run folder was not found"),
         (["train", "resume=[a,b]"], "resume=[a,b]: must be text or null"),
         (["train", "init=true", "data=reverse"], "init=true: must be text or null"),
         (["train", "resume=nowhere"], "resume=nowhere: the run folder was not found"),
-        (
-            ["train", "run_dir=123"],
-            "run_dir=123: must be text or null; as text, write run_dir='\"123\"'",
-        ),
+        (["train", "run_dir=[a,b]"], "run_dir=[a,b]: must be text or null"),
         (["train", "--resolve"], "--resolve: no such flag"),
         (["train", "--hlep"], "did you mean --help?"),
         (["train", "--cfg", "jobs"], "--cfg: must be job"),
@@ -782,7 +779,7 @@ def test_links_of_another_tool_are_compared_with_gold_in_every_format(tmp_path):
         (tmp_path / name).write_text(text)
         output = run("align", *typed, f"gold={tmp_path}/{name}").stderr.decode()
         rate = 1 - (2 + 3) / (4 + 3)
-        assert f"precision 0.7500, recall 0.6667, alignment error rate {rate:.4f} over 2" in output
+        assert f"precision 0.7500, recall 0.6667, alignment error rate {rate:.4f} on 2" in output
     failed(run("align", *typed), "links: needs gold=FILE")
     failed(
         run("align", *files),

@@ -108,7 +108,8 @@ def test_files_in_the_wrong_language_are_reported(tmp_path, caplog):
                 lambda: translator, Metric(), source=source, references=[reference], output=None
             )
     assert caplog.messages == [
-        f"{file}: wrong language; the model translates from en to de" for file in (german, english)
+        f"{file}: the file name has the wrong language; the model translates from en to de"
+        for file in (german, english)
     ]
 
 

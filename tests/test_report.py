@@ -389,7 +389,7 @@ def test_half_written_runs_are_left_out_and_named(sweep, tmp_path):
     (tmp_path / "torn/results.json").write_text('{"scores": ')
     done = run("report", tmp_path, "samples=50", "trials=0")
     assert done.returncode == 0, done.stderr.decode()
-    assert f"{tmp_path}/torn: left out of the report".encode() in done.stderr
+    assert f"{tmp_path}/torn: the run is left out of the report".encode() in done.stderr
     assert (tmp_path / "report.csv").read_text().count("\n") == 2
 
 

@@ -759,7 +759,10 @@ def test_neighbors_are_those_of_the_encoder(index, small_run, pair):
 
 
 def test_an_index_of_another_model_is_refused(index, small_run, pair, tmp_path, client):
-    assert "index: missing" in client.post("/neighbors", json={"q": "a b", **pair}).json()["error"]
+    assert (
+        "the server has no index"
+        in client.post("/neighbors", json={"q": "a b", **pair}).json()["error"]
+    )
     other = trained(tmp_path / "other", "experiment=reverse", "data.train=40", "data.validation=5", "data.test=5", "trainer.max_epochs=1",
                     "sizes.encoder=8", "sizes.decoder=8", "sizes.readout=8", "model.embedding_size=8", "attention.size=8")  # fmt: skip
     with TestClient(served(f"model={other}", f"index={index[0]}").app()) as asked:

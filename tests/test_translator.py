@@ -181,7 +181,7 @@ def test_models_of_different_vocabularies_are_refused(small_run, tmp_path):
     )  # fmt: skip
     with pytest.raises(UserError, match="different vocabularies"):
         loading.translator([str(small_run), str(other)])
-    with pytest.raises(UserError, match="one positive number for each of 2 models"):
+    with pytest.raises(UserError, match="one positive number for each of the 2 models"):
         loading.translator([str(small_run)] * 2, shares=[1.0])
 
 
@@ -448,7 +448,7 @@ def test_faults_of_unknown_words_are_reported(few_words, tmp_path):
     (tmp_path / "good").write_text("a\tb\n")
     failed(
         run("translate", command[0], f"lexicon={tmp_path}/good", stdin="a"),
-        "used only with translation.unknown=copy",
+        "needs translation.unknown=copy",
     )
     with pytest.raises(UserError, match="needs attention"):
         Translator(

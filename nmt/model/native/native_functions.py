@@ -35,7 +35,9 @@ class NativeGRUStep(Function):
         ctx: Any, a: Float[Tensor, "*rows G"], u: Float[Tensor, "*rows G"], h: Tensor
     ) -> Float[Tensor, "*rows Q"]:
         h = h.float().contiguous()
-        a, u = (x.to(a.dtype).flatten(0, -2) for x in (a, u))  # [rows, 3·Q]
+        u = u.to(a.dtype)
+        if a.dim() > 2:  # a search has one dimension of rows
+            a, u = (x.flatten(0, -2) for x in (a, u))  # [rows, 3·Q]
         a, u = (x if x.stride(-1) == 1 else x.contiguous() for x in (a, u))
         rows, size = len(a), h.size(-1)
         # One direction, one step; no direction reads in another order.
