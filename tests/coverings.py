@@ -25,11 +25,38 @@ def covering(cases):
     return taken
 
 
-def product(*axes, allowed=lambda *case: True):
-    """Parameters of a test: the whole product of the axes. Combinations outside the covering are exhaustive tests."""
+def product(*axes, allowed=lambda *case: True, large=False):
+    """Parameters of a test: the whole product of the axes. Combinations outside the covering are exhaustive tests.
+
+    large: whether the product is large. Then the default tests cover only the values of each axis, the covering of
+        pairs is exhaustive, and all other combinations are slow tests.
+    """
     cases = [case for case in itertools.product(*axes) if allowed(*case)]
     quick = set(covering(cases))
+    if not large:
+        return [
+            pytest.param(*case, marks=[] if case in quick else [pytest.mark.exhaustive])
+            for case in cases
+        ]
+    default = values_covering(cases)
     return [
-        pytest.param(*case, marks=[] if case in quick else [pytest.mark.exhaustive])
+        pytest.param(
+            *case,
+            marks=[]
+            if case in default
+            else [pytest.mark.exhaustive if case in quick else pytest.mark.slow],
+        )
         for case in cases
     ]
+
+
+def values_covering(cases):
+    """Returns cases in which each value of each axis occurs; each case adds at least one value."""
+    seen = set()
+    chosen = set()
+    for case in cases:
+        values = set(enumerate(map(str, case)))
+        if not values <= seen:
+            seen |= values
+            chosen.add(case)
+    return chosen

@@ -71,8 +71,7 @@ def test_sizes_are_rounded_to_few():
         allowed=lambda decoder, goal, option, there: (
             (decoder != "fixed" or option not in NEEDS_ATTENTION)
             and (option != "copy" or goal != "r_drop")
-        ),
-    ),
+        ), large=True),
 )  # fmt: skip
 def test_padding_changes_no_loss(decoder, goal, option, there):
     """Loss and gradient of a padded batch are those of the batch, on both devices."""
@@ -146,7 +145,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize(
     ("decoder", "goal", "setting", "there"),
-    product(choices("decoder"), RECORDED, SETTINGS, DEVICES),
+    product(choices("decoder"), RECORDED, SETTINGS, DEVICES, large=True),
 )
 def test_training_with_recordings_is_training_without(decoder, goal, setting, there):
     """Reports and weights after several updates, with few recordings."""
@@ -336,8 +335,7 @@ PLAIN_COLUMNS = Columns()
         DEVICES,
         allowed=lambda decoder, search, constraint, option, there: possible(
             decoder, search, "float32", constraint, option
-        ),
-    ),
+        ), large=True),
 )  # fmt: skip
 def test_a_search_with_recordings_is_one_without(decoder, search, constraint, option, there):
     """Two searches with the same recordings, in which sentences end at different times."""

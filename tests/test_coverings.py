@@ -44,3 +44,15 @@ def test_configurations_of_tests_are_those_of_commands(groups):
     overrides = [f"{group}={composition.options(group)[-1]}" for group in groups]
     overrides += ["seed=7", "~optimizer.lr", "+model.mine=1"]
     assert compose(*overrides) == composition.compose("train", overrides)
+
+
+def test_a_large_product_has_each_value_by_default_and_each_pair_in_exhaustive_tests():
+    axes = ["abc", [1, 2, 3, 4], [True, False, None]]
+    marks = {case.values: {mark.name for mark in case.marks} for case in product(*axes, large=True)}
+    default = [values for values, names in marks.items() if not names]
+    assert {value for case in default for value in enumerate(case)} == {
+        (place, value) for place, axis in enumerate(axes) for value in axis
+    }
+    unmarked = [values for values, names in marks.items() if "slow" not in names]
+    assert set().union(*map(pairs, unmarked)) == set().union(*map(pairs, marks))
+    assert any("slow" in names for names in marks.values())

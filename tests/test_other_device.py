@@ -113,8 +113,7 @@ def allowed(decoder, objective, precision, option):
     ("decoder", "objective_name", "precision", "option"),
     product(
         choices("decoder"), choices("objective"), ["float32", "bfloat16", "float16"], OPTIONS,
-        allowed=allowed,
-    ),
+        allowed=allowed, large=True),
 )  # fmt: skip
 def test_a_training_step(decoder, objective_name, precision, option):
     """Loss and gradients are those of the CPU, without a synchronisation."""
@@ -181,7 +180,7 @@ def fitted(trainer, model, batches, waits=None):
 
 @pytest.mark.parametrize(
     ("decoder", "precision", "setting"),
-    product(choices("decoder"), ["float32", "bfloat16", "float16"], SETTINGS),
+    product(choices("decoder"), ["float32", "bfloat16", "float16"], SETTINGS, large=True),
 )
 def test_updates_do_not_wait(decoder, precision, setting):
     """Six updates of the trainer with one report: the host never waits between them; with float32, the reports and the
@@ -310,8 +309,7 @@ def possible(decoder, search, precision, constraint, option):
     product(
         choices("decoder"), SEARCHES, ["float32", "bfloat16"], CONSTRAINTS,
         ["plain", "copy", "lexical", "hard", "local_m", "lstm", "coverage"],
-        allowed=possible,
-    ),
+        allowed=possible, large=True),
 )  # fmt: skip
 def test_a_search(decoder, search, precision, constraint, option):
     """The hypotheses are those of the CPU, and the host waits once per step. Required words are allocated to beam slots on
