@@ -6,6 +6,7 @@ Prints `file:line: rule: text` for each problem. The exit status is 1 if there i
 
 - first word: a docstring, a YAML comment or a heading begins with a word such as "what" or "of".
 - dependent: a docstring makes no sense without the line above it ("The others.", "The same …").
+- reference: a sentence of a page begins with a word such as "It", and needs the sentence before it.
 - forbidden: a word or phrase is not plain technical English.
 - long: a sentence has too many words.
 - name: a variable's name, such as `found`, does not state what it holds.
@@ -92,6 +93,9 @@ def problems(passage: Passage) -> Iterator[tuple[int, str, str]]:
     for match in PATTERNS["forbidden"].finditer(text):
         yield line + _line(text, match) - 1, "forbidden", " ".join(match[0].split())
     for start, end in itertools.pairwise([0, *(m.end() for m in BREAK.finditer(text))]):
+        beginning = text[start:end].lstrip("*_(- \n")
+        if kind == "page" and beginning[:1].isupper() and PATTERNS["reference"].match(beginning):
+            yield line + text.count("\n", 0, start), "reference", " ".join(beginning.split()[:8])
         words = re.findall(r"[^\W\d_]\S*", text[start:end])
         if len(words) > RULES["longest sentence"]:
             beginning = f"{len(words)} words: {' '.join(words[:8])} …"

@@ -9,6 +9,8 @@ EXAMPLES = [
     ("first word", "a.md", "# How runs are resumed", "# Resume a run"),
     ("dependent", "a.py", '"""The others."""', '"""Further optimizers."""'),
     ("dependent", "a.py", '"""And those of the trainer."""', '"""Keys of the trainer."""'),
+    ("reference", "a.md", "A tree is drawn. It has rows.", "A tree is drawn. The tree has rows."),
+    ("reference", "a.md", "- These are\nrun folders.", "- These folders are run folders."),
     ("forbidden", "a.py", '"""Callback that is told the lines."""', '"""Callback for lines."""'),
     ("forbidden", "a.py", "# nobody\n# knows", "# unknown to users"),
     ("forbidden", "a.py", 'f"the file {x} is no index at all"', 'f"the file {x} is not an index"'),
