@@ -58,7 +58,7 @@ def load(
         unknown: treatment of unknown words: mark, drop or copy
         lexicon: translations of source words, for unknown=copy
         batch_tokens: maximum number of source tokens in a batch
-        capture: whether CUDA graphs compute search steps; None uses them on GPUs where possible
+        capture: whether CUDA graphs compute search steps on a GPU
         max_source: maximum number of source tokens in a sentence; longer sentences are cut
         max_length_factor, max_length_offset: a translation has at most factor · source tokens +
             offset tokens

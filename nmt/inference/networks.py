@@ -49,7 +49,7 @@ class Networks:
     precision: number format of the weights: float32, bfloat16 or int8
     averaging: quantity of the members that is averaged: probability or log_probability
     shares: weight of each member, normalised to sum 1; None for equal weights
-    capture: whether search steps are recorded and replayed (captured_step.py); None records on GPUs
+    capture: whether search steps are recorded and replayed (captured_step.py)
         where possible
 
     Raises UserError if `shares` does not contain one positive number per model.
@@ -62,7 +62,7 @@ class Networks:
         precision: GenerationPrecision = "float32",
         averaging: Averaging = "probability",
         shares: Sequence[float] | None = None,
-        capture: bool | None = None,
+        capture: bool = False,
     ) -> None:
         weights = shares or [1.0] * len(models)
         if len(weights) != len(models) or min(weights) <= 0:
@@ -84,11 +84,9 @@ class Networks:
         weights = PackedWeights(self.packed_weights.precision)
         return {**vars(self), "packed_weights": weights, "_recordings": {}}
 
-    def _captures(self, capture: bool | None) -> bool:
+    def _captures(self, capture: bool) -> bool:
         """Returns whether search steps are recorded. The log states the reason if they cannot
         be."""
-        if capture is None:
-            capture = self.device.type == "cuda"
         obstacle = next(filter(None, (model.capture_obstacle for model in self.models)), "")
         if capture and obstacle:
             log.info("translation.capture: no CUDA graphs, because of a model: %s", obstacle)

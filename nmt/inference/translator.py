@@ -72,7 +72,7 @@ class Translator:
     averaging: quantity of the ensemble members that is averaged: probability or log_probability
     shares: weight of each ensemble member, normalised to sum 1; None for equal weights
     capture: whether search steps are recorded for few batch shapes and replayed, as CUDA graphs on
-        a GPU; None records on GPUs where possible. On a CPU, recordings serve tests
+        a GPU. On a CPU, recordings serve tests
     languages: names of the source and target languages, quoted in messages
     typical_words: typical words of the sides "source" and "target" of the training text, with which
         input in the target language is detected; None disables the detection
@@ -95,7 +95,7 @@ class Translator:
         precision: GenerationPrecision = "float32",
         averaging: Averaging = "probability",
         shares: Sequence[float] | None = None,
-        capture: bool | None = None,
+        capture: bool = False,
         languages: tuple[str, str] = ("source", "target"),
         typical_words: Mapping[str, Sequence[str]] | None = None,
     ) -> None:

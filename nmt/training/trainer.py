@@ -107,10 +107,10 @@ class Trainer:
     shard: bool = False
     """Whether the optimizer's state and the moving average are divided among the ranks to save
     memory."""
-    capture: bool | None = None
+    capture: bool = False
     """Whether the computation of the gradient is recorded for each of few batch shapes and
-    replayed, as a CUDA graph on a GPU. Batches are padded to these shapes. None records on GPUs
-    where possible. On a CPU, recordings are slower, and serve tests."""
+    replayed, as a CUDA graph on a GPU. Batches are padded to these shapes. CUDA graphs have not
+    been tried on a GPU yet. On a CPU, recordings are slower, and serve tests."""
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
@@ -253,8 +253,6 @@ class TrainingLoop:
         """Returns whether the computation of gradients is recorded. The log states the reason if
         it cannot be."""
         capture = self.trainer.capture
-        if capture is None:
-            capture = self.device.type == "cuda"
         obstacle = self.task.capture_obstacle
         if self.ranks.several:
             obstacle = "several processes exchange gradients"

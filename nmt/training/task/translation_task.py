@@ -284,7 +284,8 @@ class TranslationTask(Task):
 
     def _translator(self, search: Search) -> Translator:
         # Recordings pay off only for more text than a validation set.
-        return Translator(self.network, self.data.tokenizer, search, capture=False, **self.options)
+        options = {**self.options, "capture": False}
+        return Translator(self.network, self.data.tokenizer, search, **options)
 
     @property
     def _last_part(self) -> tuple[str, Pairs]:
