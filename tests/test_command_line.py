@@ -434,7 +434,7 @@ def test_a_resumed_run_may_have_another_metric(corpus, tmp_path):
         "optimizer.lr=1e-9",
     )
     assert more.returncode == 0, more.stderr.decode()
-    assert b"metric changed" in more.stderr
+    assert b"metric has changed" in more.stderr
     records = [
         json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()
     ]

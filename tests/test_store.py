@@ -24,7 +24,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import ALONE
 from nmt.pipeline.assembly import loaded
 from nmt.storage import checkpoint as ckpt
-from nmt.storage import files as lock
+from nmt.storage import lock
 from nmt.tokenizer import SentencePiece
 
 CHUNK = 600
