@@ -266,8 +266,8 @@ def test_a_task_with_an_obstacle_trains_without_recordings(caplog):
     assert "trainer.capture: updates run without CUDA graphs" in caplog.text
 
 
-def test_the_default_depends_on_the_device():
-    """Recordings on the device, and none on the CPU."""
+def test_one_graph_is_recorded_for_each_bucket_of_shapes():
+    """With capture=true, and no graph by default."""
     made = []
     original = CUDAGraph.__init__
 
@@ -278,6 +278,8 @@ def test_the_default_depends_on_the_device():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CUDAGraph, "__init__", counted)
         fitted(tiny("luong"), "cuda", max_epochs=3)
+        assert not made
+        fitted(tiny("luong"), "cuda", max_epochs=3, capture=True)
     assert len(made) == len({bucket_shape(data) for data in BATCHES})
 
 
