@@ -9,9 +9,8 @@ import shutil
 from collections import Counter
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # Tests run side by side: one thread each, for the processes that they start too.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# One thread for each test and for the processes that it starts: tests run side by side, and a fork has no other threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from jaxtyping import install_import_hook
 

@@ -1,6 +1,7 @@
 """Commands in a fork of the test's process, which has imported torch and nmt already: a new process costs three seconds."""
 
 import contextlib
+import faulthandler
 import functools
 import importlib
 import io
@@ -81,6 +82,13 @@ class Forked:
     def kill(self):
         self._process.kill()
 
+    def end_with_stacks(self):
+        """Ends the process after it has printed what each of its threads does."""
+        if self.poll() is None:
+            self.send_signal(signal.SIGUSR1)
+            self._process.join(2)
+            self.kill()
+
 
 def _run(words, output, environment):
     """Runs a module as `python -m` would: only the environment reaches it."""
@@ -88,6 +96,7 @@ def _run(words, output, environment):
     for stream in (1, 2):
         os.dup2(output, stream)
     sys.stdout = sys.stderr = io.TextIOWrapper(os.fdopen(1, "wb", 0), write_through=True)
+    faulthandler.register(signal.SIGUSR1, file=1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ.clear()

@@ -51,6 +51,7 @@ def forks(module, *arguments, second=None):
     """Two ranks, which are forks with torchrun's variables: their exit statuses, and what they print.
 
     second: arguments of rank 1 (None: the same)"""
+    assert torch.get_num_threads() == 1, "otherwise the ranks are no forks"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -67,7 +68,13 @@ def forks(module, *arguments, second=None):
                 env={**os.environ, "PYTHONPATH": PATH, **variables},
             )
             ranks.append(process)
-        statuses = [rank.wait(400) for rank in ranks]
+        try:
+            statuses = [rank.wait(400) for rank in ranks]
+        except subprocess.TimeoutExpired:
+            for rank in ranks:
+                rank.end_with_stacks()
+            output.seek(0)
+            raise AssertionError(f"ranks did not end:\n{output.read()}") from None
         output.seek(0)
         return statuses, output.read()
 

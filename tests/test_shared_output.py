@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+import time
 
 import pytest
 from commands import failed, run, small_disk
@@ -34,6 +35,15 @@ def text(tmp_path):
     file = tmp_path / "in.txt"
     file.write_text("".join(f"{line}\n" for line in lines))
     return file
+
+
+def wait_for(file):
+    """Waits until another rank has written a file."""
+    for _ in range(1000):
+        if file.exists():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{file} is not written")
 
 
 def work(small_run, file, output, *more):
@@ -279,8 +289,11 @@ def test_a_kill_in_each_quarter(small_run, text, tmp_path, monkeypatch, quarter)
     count = itertools.count()
 
     def killed(path, data):
+        if os.environ.get("RANK") == "0" and path.name.startswith("part-"):
+            wait_for(tmp_path / "killed")  # otherwise, a fast rank 0 writes all parts
         original(path, data)
         if os.environ.get("RANK") == "1" and next(count) >= quarter:
+            (tmp_path / "killed").touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
     words = work(small_run, text, tmp_path / "two")
@@ -306,7 +319,12 @@ def test_a_kill_of_the_first_rank(small_run, text, tmp_path, monkeypatch, moment
 
     def killed(original):
         def call(*arguments):
+            if "part-" not in str(arguments):
+                return original(*arguments)
+            if os.environ.get("RANK") == "1":
+                wait_for(tmp_path / "killed")
             if os.environ.get("RANK") == "0" and next(count) == 3:
+                (tmp_path / "killed").touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             return original(*arguments)
 
@@ -322,6 +340,7 @@ def test_a_kill_of_the_first_rank(small_run, text, tmp_path, monkeypatch, moment
         patch.setattr(target, name, killed(getattr(target, name)))
         statuses, printed = forks("nmt.translate", *words)
     assert statuses[0] == -signal.SIGKILL, printed
+    (tmp_path / "killed").unlink()
     assert (tmp_path / "two.parts").exists()
     statuses, printed = forks("nmt.translate", *words)
     assert statuses == [0, 0], printed
