@@ -158,7 +158,7 @@ def filled(template: str, entries: dict[str, dict[str, Any]]) -> str:
         order = [f"{c['change']} ({c['date']})" for c in changes()]
         noun = "a later change" if len(outdated) == 1 else "later changes"
         texts = " and ".join(sorted(outdated, key=order.index))
-        lines += ["", f"† Measured before {noun} of nmt: {texts}."]
+        lines += ["", f"† marks figures measured before {noun} of nmt: {texts}."]
     return "\n".join(lines)
 
 
