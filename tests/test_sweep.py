@@ -88,7 +88,10 @@ def test_folders_are_named_by_what_differs_and_failures_are_reported(plain):
 def test_a_tokenizer_is_trained_once(plain):
     folder, _ = plain
     assert len([*(folder / ".sweep/tokenizers").glob("*.model")]) == 1
-    assert "reusing the model of an earlier run" in (folder / "luong-seed2/train.log").read_text()
+    assert (
+        "reusing the SentencePiece model of an earlier run"
+        in (folder / "luong-seed2/train.log").read_text()
+    )
 
 
 @pytest.mark.exhaustive

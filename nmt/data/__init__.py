@@ -29,7 +29,7 @@ GROUPS = {
     "batching": PartGroup("nmt.data.batching.Batching"),
     "synthetic": PartGroup("nmt.data.synthetic.Synthetic"),
 }
-"""Configuration groups of this package."""
+"""Configuration groups of `nmt.data` by name, such as `data` and `filters`."""
 
 Text = Sequence[str]
 """Lines of text, either a list in memory or a sequence that reads lines on demand."""
@@ -95,7 +95,7 @@ class Chain(View):
 class Pairs:
     """Parallel sentences: source[i] and target[i] are translations of each other.
 
-    source: source lines, which may have several columns (nmt/tokenizer/columns.py)
+    source: source lines; several texts, factors or an image name in a line are separated by tabs
     target: target lines
     name: origin of the pairs, for messages
     links: word alignment of each pair, such as 0-0 1-2, with space-separated words counted from 0;
@@ -187,7 +187,7 @@ class Mixture:
 
 
 def tag_of(line: str, tags: Sequence[str]) -> str:
-    """Returns the tag that begins a source line, with the following space; "" without a tag."""
+    """Returns the tag at the beginning of a source line, followed by a space; "" without a tag."""
     return next((f"{tag} " for tag in tags if line.startswith(f"{tag} ")), "")
 
 

@@ -89,9 +89,10 @@ class Batching:
 
 
 def _by_length(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Returns indices sorted by target length, then by source length in alternating direction.
+    """Returns indices sorted by target length, then by source length.
 
-    The alternation keeps adjacent pairs similar where the target length changes.
+    Source lengths ascend for odd target lengths and descend for even ones, so that adjacent pairs
+    stay similar where the target length changes.
     """
     return np.lexsort((np.where(target % 2, source, -source), target))
 
@@ -127,7 +128,8 @@ def collate(corpus: Corpus, rows: Rows, read_pictures: ReadPictures | None = Non
 
 
 def _link_matrices(links: Ragged, targets: int, sources: int) -> torch.Tensor:
-    """Returns alignment links as matrices [B, T, S]; a row sums to 1, or to 0 without links.
+    """Returns alignment links as matrices [B, T, S]; the row of a target token sums to 1, or to 0
+    without links.
 
     links: flat positions s₁ t₁ s₂ t₂ … of each pair
     targets, sources: padded target length T and source length S

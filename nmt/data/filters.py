@@ -55,8 +55,9 @@ class Filters:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the key `max_ratio`, with the reason why it has no effect, if the source is only
-        an image."""
+        """Returns the reason why `filters.max_ratio` has no effect, by key; empty unless the source
+        consists of an image only.
+        """
         return {} if run.sources else {"filters.max_ratio": "an image has no length in tokens"}
 
     def text(self, pairs: Pairs) -> Pairs:
@@ -71,7 +72,7 @@ class Filters:
         return pairs if len(passing) == len(pairs) else pairs.select(passing)
 
     def sift(self, source: Text, target: Text) -> tuple[list[int], dict[str, int]]:
-        """Applies the text filters except duplicate removal.
+        """Applies all text filters except the removal of duplicates.
 
         Returns the indices of the kept pairs, and the number of dropped pairs by reason.
         """
@@ -128,7 +129,7 @@ class Filters:
 
 
 class _LetterTable(dict[int, int | None]):
-    """Translation table that maps letters and combining marks to "a" and deletes spaces."""
+    """Table for `str.translate` that maps letters and combining marks to "a" and deletes spaces."""
 
     def __missing__(self, code: int) -> int | None:
         # Called once per distinct character; later lookups run at C speed in `str.translate`.

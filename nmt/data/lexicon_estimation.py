@@ -1,7 +1,7 @@
 """Estimation of a translation lexicon p_lex(y | x) over the tokens of a model.
 
 A lexicon is a table with one row per source token: the most probable target tokens and their
-probabilities, in descending order. `</s>` is translated by `</s>`. `<unk>` translates nothing.
+probabilities, in descending order. `</s>` is translated by `</s>`. `<unk>` is never a translation.
 """
 
 import re
@@ -18,12 +18,14 @@ from nmt.foundation.interfaces import EOS, PAD, UNK
 from nmt.tokenizer import Tokenizer
 
 ENTRIES = 32
-"""Maximum number of target tokens per source token."""
+"""Maximum number of target tokens per source token in a lexicon."""
 SMALLEST = 0.001
-"""Minimum probability of an entry."""
+"""Minimum probability of a lexicon entry."""
 PAIRS = 100_000
-"""Maximum number of sentence pairs that are aligned together. The aligner needs about 10 kB per
-pair of sentences with 15 tokens, 1 GB for 100,000 pairs."""
+"""Maximum number of sentence pairs that are aligned together.
+
+For pairs of 15 tokens per side, the aligner needs about 10 kB per pair, or 1 GB for 100,000 pairs.
+"""
 CHUNK = 4096
 """Number of sentences that are padded to a common length at a time."""
 ENTRY = re.compile(r"\s*([^\t]*\S)\s*\t\s*([^\t]*\S)\s*(?:\t\s*([0-9.]+(?:e-?[0-9]+)?)\s*)?")
@@ -33,8 +35,8 @@ ENTRY = re.compile(r"\s*([^\t]*\S)\s*\t\s*([^\t]*\S)\s*(?:\t\s*([0-9.]+(?:e-?[0-
 def estimated_lexicon(
     corpus: Corpus, rows: np.ndarray, source_vocabulary: int, method: AlignerName = "hmm"
 ) -> dict[str, Tensor]:
-    """Estimates the lexicon of a training text with a statistical word aligner. Of a large text,
-    the aligner reads PAIRS pairs at equal distances.
+    """Estimates the lexicon of a training text with a statistical word aligner. From a text of more
+    than PAIRS pairs, the aligner reads PAIRS evenly spaced pairs.
 
     corpus: encoded sentence pairs
     rows: indices of the pairs
@@ -57,8 +59,8 @@ def estimated_lexicon(
 def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
     """Reads the lexicon of a model from a file of words.
 
-    If a word has several tokens, each source token of an entry is translated by each target token
-    with the same probability.
+    If a word has several tokens, the entry gives each of its source tokens each of its target
+    tokens as equally probable translations.
 
     path: file with lines of a source word, a tab and its translation; a further tab and the
         probability of the translation are optional, 1 by default

@@ -25,8 +25,10 @@ Item = TypeVar("Item")
 CHUNK = 8192
 """Number of lines, rows or pairs read at a time."""
 LONGEST_LINE = 1 << 24
-"""Maximum number of bytes of a line of stdin or of a pipe, far above any sentence; an endless line
-is an error before it fills the memory or a disk."""
+"""Maximum bytes per line of stdin or a pipe, far more than any sentence has.
+
+An endless line raises an error before it fills the memory or a disk.
+"""
 SHOWN_FILES = 8
 """Maximum number of similar file names listed in a message."""
 LONE_SURROGATE = "half of a surrogate pair (\\ud800 to \\udfff alone), which is invalid Unicode"
@@ -43,7 +45,7 @@ WIDE_ENCODINGS = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 HEAD = 4096
 """Number of bytes at the beginning of a file from which its encoding is recognised."""
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""First bytes of a pointer file, which replaces a large file that Git LFS has not downloaded."""
+"""First bytes of a Git LFS pointer file, the placeholder of a large file that is not downloaded."""
 LFS_ADVICE = "a pointer of Git LFS, not the file itself: run git lfs pull"
 Errors = Literal["strict", "replace"]
 """Treatment of invalid UTF-8: UserError (strict), or the replacement character U+FFFD (replace)."""
@@ -225,7 +227,9 @@ def decoded_chunks(
 
 
 def _check_head(head: bytes, name: str) -> None:
-    """Raises UserError if the first bytes of a file are not lines of UTF-8."""
+    """Raises UserError if the first bytes of a file show UTF-16, UTF-32, a Git LFS pointer or CR
+    line endings.
+    """
     encoding = _wide_encoding(head)
     if encoding:
         raise UserError(

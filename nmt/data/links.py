@@ -1,7 +1,8 @@
 """Word alignments in text files: links of sentence pairs, and gold alignments.
 
-The Pharaoh format (0-0 sure, 0?0 possible) and JSON have one sentence pair per line. The NAACL format
-of the shared tasks of 2003 and 2005 has one link per line. Words are counted from 0 in Pharaoh.
+The Pharaoh format (0-0 sure, 0?0 possible) and JSON have one sentence pair per line. The NAACL
+format of the shared tasks of 2003 and 2005 has one link per line. Words are counted from 0 in
+Pharaoh and JSON, from 1 in NAACL.
 """
 
 import json

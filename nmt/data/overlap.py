@@ -1,4 +1,4 @@
-"""Validation and test pairs that are also training pairs.
+"""Detection of validation and test pairs that are also training pairs.
 
 Scores on such pairs are too high, because the network was trained on their translations.
 """
@@ -20,17 +20,18 @@ MOST_PAIRS = 4_000_000
 Comparing a million pairs takes about one second.
 """
 SERIOUS = 0.01
-"""Fraction of the pairs of a validation or test set that are also training pairs, from which the
-log has a warning."""
+"""Minimum fraction of a validation or test set that is also training data, for a warning."""
 
 
 def held_out_in_training(splits: Splits, *, are_dropped: bool = False) -> dict[str, int]:
-    """Returns the number of training pairs in each validation and test set, and logs it.
+    """Counts and logs the pairs of each validation and test set that are also training pairs.
 
     Pairs are equal if both sides are equal without the spaces around them.
 
-    splits: all sets
-    are_dropped: whether these training pairs are dropped, so that the numbers are 0
+    splits: training, validation and test sets
+    are_dropped: whether these pairs are dropped from the training set, so that the counts are 0
+
+    Returns the count by name of the set.
     """
     held_out = _held_out(splits)
     if are_dropped:
@@ -63,7 +64,9 @@ def not_held_out(splits: Splits) -> np.ndarray:
 
 
 def _held_out(splits: Splits) -> dict[str, list[tuple[str, str]]]:
-    """Returns the pairs of each validation and test set, without the spaces around them."""
+    """Returns the pairs of each validation and test set by name, without leading and trailing
+    spaces.
+    """
     parts = {"validation": splits.validation, **splits.more_validation, "test": splits.test}
     return {
         name: list(_stripped(part.source, part.target))
@@ -77,7 +80,7 @@ def _stripped(source: Text, target: Text) -> Iterator[tuple[str, str]]:
 
 
 def _training_pairs(corpus: Pairs) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of a corpus, or of both of its ends if it has more than MOST_PAIRS."""
+    """Yields the pairs of a corpus; from a larger corpus, the first and last MOST_PAIRS / 2 pairs."""
     source, target = corpus.source, corpus.target
     if corpus.store is not None:
         # Reading all stored lines in order is faster than selecting the lines that are kept.

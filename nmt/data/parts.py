@@ -35,8 +35,8 @@ class PartNames:
     train: training set
     validation: validation sets; the first one selects the best checkpoint
     test: test set; None for no test
-    share: fraction of `train` split off for validation, and again for the test; 0 if these parts
-        are named
+    share: fraction of `train` that is split off for validation, and the same fraction for test; 0
+        if these sets are named
 
     Raises ValueError if the settings contradict each other.
     """
@@ -125,7 +125,7 @@ class Stream(Generic[Item]):
     def map(self, function: Callable[[Item], Mapped], settings: str) -> Stream[Mapped]:
         """Returns a stream with a function applied to every chunk.
 
-        function: function that receives a chunk and returns a new one
+        function: function that converts a chunk into a new chunk
         settings: string that identifies the function in the digest
         """
         return Stream(self.name, lambda: map(function, self.read()), self.files, settings)
@@ -235,7 +235,7 @@ def _split_off(stream: Stream[Pairs], share: float, part: int) -> Stream[Pairs]:
     alignments.
 
     stream: pairs of the training part
-    share: fraction of the pairs for validation, and again for the test
+    share: fraction of the pairs for validation, and the same fraction for test
     part: index into PARTS
     """
 
@@ -255,7 +255,7 @@ def _split_off(stream: Stream[Pairs], share: float, part: int) -> Stream[Pairs]:
 def part_of(share: float, *texts: str) -> int:
     """Returns the index into PARTS for a row, determined by a hash of the row's texts.
 
-    share: fraction of the rows for validation, and again for the test
+    share: fraction of the rows for validation, and the same fraction for test
     texts: texts of the row
     """
     digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).digest()
@@ -269,7 +269,7 @@ def split_labelled(data: Labelled, share: float) -> list[Labelled]:
     """Divides labelled texts into training, validation and test sets.
 
     data: labelled texts
-    share: fraction of the texts for validation, and again for the test
+    share: fraction of the texts for validation, and the same fraction for test
 
     Raises UserError if a set is empty.
     """
@@ -288,7 +288,7 @@ def split_rows(
     rows: rows to divide
     text_of: function that returns the text of a row, whose hash determines the set
     name: name of the data, for the message
-    share: fraction of the rows for validation, and again for the test
+    share: fraction of the rows for validation, and the same fraction for test
 
     Raises UserError if a set is empty.
     """
@@ -301,5 +301,5 @@ def split_rows(
 
 
 def _empty_part(part: int, share: float) -> str:
-    """Returns the error message for a set without rows."""
+    """Returns the error message for an empty set created by `data.split`."""
     return f"data.split={share:g}: the {PARTS[part]} set is empty; choose another fraction"

@@ -244,7 +244,7 @@ def _image(name: str, content: Any) -> np.ndarray:
 
 
 def thumbnail(name: str, longest: int) -> np.ndarray | None:
-    """Returns an image of at most `longest` pixels per side; None if it cannot be read."""
+    """Returns an image of at most `longest` pixels per side; None if the image cannot be read."""
     try:
         return _scaled_down(image_of(name), longest)
     except UserError:  # features cannot be shown; unreadable images were reported earlier

@@ -86,7 +86,7 @@ def _shared_model(folder: Path, key: str, train: Callable[[], bytes]) -> bytes:
     """
     file = folder / f"{key}.model" / "sentencepiece"
     if file.is_file():
-        log.info("tokenizer: reusing the model of an earlier run on the same training data")
+        log.info("tokenizer: reusing the SentencePiece model of an earlier run on the same data")
 
     def build(unfinished: Path) -> dict[str, int]:
         (unfinished / file.name).write_bytes(train())
@@ -106,7 +106,7 @@ def prepare(
     tokenizer: trained tokenizer when resuming, otherwise settings of a tokenizer to train
     ranks: ranks of the distributed training
 
-    Raises UserError if the data cannot be used.
+    Raises UserError if the filters drop all pairs, or if a trained tokenizer expects other columns.
     """
     mixture = splits.mixture
     corpora = {"": splits.train} if mixture is None else mixture.corpora
@@ -147,7 +147,9 @@ def prepare(
 
 
 def _training_rows(splits: Splits, filters: Filters) -> np.ndarray:
-    """Returns the indices of the training pairs, without held-out pairs if these are dropped."""
+    """Returns the indices of the training pairs, without validation and test pairs if
+    `filters.drop_held_out` is true.
+    """
     count = len(splits.train)
     if not filters.drop_held_out:
         return np.arange(count, dtype=np.uint32)
@@ -257,7 +259,10 @@ class EpochBatches:
         return collate(corpus, range(len(corpus)), self.reader)
 
     def modified_pairs(self, pairs: Pairs, i: int) -> Pairs:
-        """Applies a stage's modifiers to batch `i`: a pure function of (seed, epoch, batch)."""
+        """Returns the pairs of batch `i`, changed by the modifiers of the batch's mixture stage.
+
+        The changes are a pure function of (seed, epoch, batch).
+        """
         rng = random.Random(f"{self.key} {i}")
         mixture = self.data.splits.mixture
         assert mixture is not None, "modifiers are supported by data=mix only"
@@ -275,7 +280,7 @@ class EpochBatches:
 
     @property
     def padding(self) -> float:
-        """Fraction of padding among the positions of the first batches."""
+        """Fraction of padding among the token positions of the first MEASURED batches."""
         return padding_share(
             self.indices[:MEASURED], self.data.train.source.lengths, self.data.train.target.lengths
         )

@@ -19,7 +19,7 @@ CHUNK = 4096
 Encoder = Callable[[list[str]], Sequence[Sequence[int]]]
 """Function that encodes lines as token ids."""
 Rows = Sequence[int] | range | np.ndarray
-"""Indices of sequences."""
+"""Indices of selected sequences."""
 
 
 def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -76,7 +76,7 @@ class Ragged:
         """Returns sequences as a padded matrix, with a single gather operation.
 
         rows: indices of the n sequences
-        columns: number of columns beyond the longest length L
+        columns: number of columns to add after the longest sequence, of length L
 
         Returns ids [n, L + columns], with arbitrary ids after the end of a sequence, and lengths
         [n].
@@ -92,7 +92,7 @@ class Ragged:
 
 
 class RaggedChain:
-    """View of several ragged arrays as one, without copying."""
+    """View of several ragged arrays as a single ragged array, without copying."""
 
     def __init__(self, parts: Sequence[Ragged]) -> None:
         self._parts = parts
@@ -110,7 +110,7 @@ class RaggedChain:
         """Returns sequences as a padded matrix, with one gather operation per array.
 
         rows: indices of the n sequences
-        columns: number of columns beyond the longest length L
+        columns: number of columns to add after the longest sequence, of length L
 
         Returns ids [n, L + columns], with arbitrary ids after the end of a sequence, and lengths
         [n].
@@ -147,7 +147,7 @@ class Corpus:
 
 
 def id_type(vocabulary: int) -> type[np.unsignedinteger]:
-    """Returns the smallest unsigned integer type for the ids of a vocabulary."""
+    """Returns uint16 if all ids of a vocabulary of this size fit, otherwise uint32."""
     return np.uint16 if vocabulary <= 2**16 else np.uint32
 
 

@@ -80,7 +80,7 @@ class StoredText(View):
 
 @dataclass(frozen=True)
 class Storing:
-    """Storage of pairs in memory or on disk; implements `nmt.data.parts.Keep`.
+    """Storage of sentence pairs in memory or on disk; the argument `keep` of a data source.
 
     where: auto, memory or disk; auto uses the disk for training files above AUTO bytes
     filters: filters of the training pairs

@@ -22,32 +22,38 @@ MARGIN = 4.0
 With margin 0, noisy pairs in one language would count.
 """
 SHARE = 0.01
-"""Fraction of exchanged training pairs above which a warning is logged."""
+"""Fraction of exchanged pairs in the training set above which a warning is logged."""
 HELD_OUT_SHARE = 0.5
 """Fraction of exchanged pairs of a validation or test set above which a warning is logged."""
 TYPICAL_WORDS = 100
 """Maximum number of typical words of each side that a checkpoint contains."""
 LEAST_ODDS = 20.0
-"""Minimum odds that a word belongs to one side (source or target), from which the word is typical
-of this side."""
+"""Minimum odds that a word belongs to one side (source or target), not to the opposite side, for
+the word to be typical of its side.
+"""
 LEAST_COUNT = 3
 """Minimum number of sampled lines in which a typical word must occur."""
 INPUT_SAMPLE = 300
-"""Maximum number of input lines of a translation that are checked."""
+"""Maximum number of input lines that are checked for words of the target language."""
 LEAST_MATCHES = 5
-"""Minimum number of words in the input that are typical of the target, for a warning."""
+"""Minimum number of input words typical of the target language, for a warning."""
 LEAST_RATIO = 10
-"""Minimum ratio of words that are typical of the target to words that are typical of the source."""
+"""Minimum ratio of input words typical of the target language to words typical of the source
+language, for a warning.
+"""
 LEAST_COVERAGE = 0.15
-"""Minimum fraction of the input's words that are typical of the target. A third language shares
-fewer words with the target language."""
+"""Minimum fraction of input words that are typical of the target language, for a warning.
+
+Input in a third language shares fewer words with the target language.
+"""
 PUNCTUATION = ".,!?;:\"'()"
 """Characters that are removed from both ends of a word."""
 
 
 @dataclass(frozen=True)
 class SideCounts:
-    """Numbers of sampled source and target lines with each word, of the training text.
+    """For each word, the number of sampled source lines and target lines of the training text that
+    contain the word.
 
     The log-odds of a word are log (s + ½) / (t + ½), where s and t are the numbers of source and
     target lines with the word. The sum of the log-odds over the words of a line is positive in the
@@ -81,8 +87,11 @@ class SideCounts:
         ]
 
     def typical(self) -> dict[str, list[str]]:
-        """Returns the most frequent words that occur almost only in the source or in the target
-        lines, by the name of the side."""
+        """Returns the typical words of the sides `source` and `target`, the most frequent words
+        first.
+
+        A typical word occurs almost only in the lines of one side.
+        """
         sides = {"source": (self.source, self.target), "target": (self.target, self.source)}
         return {name: _typical(*counts) for name, counts in sides.items()}
 
@@ -133,7 +142,7 @@ def warn_of_swapped_sides(splits: Splits, counts: SideCounts) -> None:
     """Logs a warning if source and target seem to be exchanged in some training pairs, or in most
     pairs of a validation or test set in comparison with the training pairs.
 
-    counts: counts of the training pairs
+    splits: training, validation and test sets
     """
     pairs = splits.train
     rows = sampled(pairs, SAMPLE)

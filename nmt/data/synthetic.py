@@ -20,7 +20,7 @@ class Synthetic:
     search: sample, greedy or beam
     width: beam width in hypotheses, used with search=beam only
     keep: fraction of the translations to keep, best log-probability per word first
-    tag: string prepended to back-translated sources; None for none
+    tag: string prepended to back-translated sources; None for no tag
     real: passes over the real pairs per pass over the synthetic pairs; 0 uses only synthetic pairs
     """
 

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 AlignerName = Literal["ibm1", "hmm"]
-"""Alignment model: IBM model 1, or a hidden Markov model initialised by it."""
+"""Alignment model: IBM model 1, or a hidden Markov model initialised by IBM model 1."""
 ITERATIONS = 5
 """Number of EM iterations of each model, as in GIZA++."""
 NULL_SHARE = 0.2
@@ -43,8 +43,8 @@ PADDING = -1
 class Group:
     """Sentence pairs with the same source length S.
 
-    rows: indices of the pairs in the batch
-    entries: table index of each target word with NULL and with each source word
+    rows: indices of the pairs in the batch entries: index into the probability table for each
+    target word, paired with NULL and with each source word
     """
 
     rows: Int[np.ndarray, " N"]
@@ -182,7 +182,7 @@ def _numbered(words: Iterable[Hashable], numbers: dict[Hashable, int]) -> Int[np
 def _grouped(
     sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], target_vocabulary: int
 ) -> tuple[list[Group], Int[np.ndarray, " K"]]:
-    """Groups the non-empty pairs by source length, and returns the key of each table entry.
+    """Returns the non-empty pairs, grouped by source length, and the key of each table entry.
 
     A key is x · target_vocabulary + y, where x and y are the indices of the source and target word.
     """

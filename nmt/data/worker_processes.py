@@ -21,7 +21,7 @@ QUEUED = 3
 """Maximum number of queued items per worker process."""
 PR_SET_PDEATHSIG = 1  # value from linux/prctl.h
 _work: Any = None
-"""Function that a worker process applies to its items, set once per process."""
+"""Function that this worker process applies to its items, set once per process."""
 
 
 def ordered_map(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

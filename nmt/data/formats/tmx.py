@@ -24,7 +24,7 @@ Unit = Mapping[str, str | None]
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
     """Yields the translation units that contain all requested languages.
 
-    Raises UserError if no unit contains all of them.
+    Raises UserError if no unit contains all requested languages.
     """
     languages = set[str]()
     num_units = 0

@@ -1,9 +1,9 @@
 """Image captions (Xu et al. 2015), optionally with a source text to translate (Specia et al. 2016).
 
-A part is a table (.csv, .tsv, .jsonl, .parquet), or a folder with a table called metadata, as in
-the imagefolder format of `datasets`. A cell of the image column is a file name relative to the
-table, or FILE#KEY for .npz and .safetensors. In .parquet, a cell may contain the image or nested
-lists of features.
+A training, validation or test set is a table (.csv, .tsv, .jsonl, .parquet), or a folder with a
+table called metadata, as in the imagefolder format of `datasets`. A cell of the image column is a
+file name relative to the table, or FILE#KEY for .npz and .safetensors. In .parquet, a cell may
+contain the image or nested lists of features.
 """
 
 import itertools
@@ -61,8 +61,8 @@ class Captions:
     train: training table, as FILE or FILE@START:STOP
     validation: validation table; None with `split`
     test: test table; None without a test set
-    split: fraction of the images for validation, and again for the test
-    image: column of image names, by name, or by number without a header
+    split: fraction of the images for validation, and the same fraction for test
+    image: column of image names: a column name, or a column number if the table has no header
     caption: column of captions, with a text or a list of texts per cell, or several columns
     source: column of source texts; None without source texts
     language: language of the captions, for metrics
@@ -97,7 +97,9 @@ class Captions:
         self.bad = bad
 
     def load(self) -> Splits:
-        """Reads the tables and checks all images. Raises UserError if a table cannot be used."""
+        """Reads the tables and checks all images. Raises UserError if a table is missing or
+        invalid.
+        """
         rows_by_part = [self._rows(part) for part in self.parts.named]
         names = self.parts.named
         if self.parts.share:

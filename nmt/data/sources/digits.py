@@ -200,12 +200,13 @@ def number_words(number: int, language: str) -> str:
 def digit_words(number: int, text: str, language: str) -> tuple[tuple[int, int, int], ...]:
     """Returns the words of `text` that name exactly one digit of `number`, as (begin, end, digit).
 
-    A word names a digit if it occurs in the digit's value (four in 402, from four hundred), but not
-    in the values of other digits at the same position (hundred). If a word names several digits
-    (two hundred and two), its occurrences are assigned in order.
+    A word names a digit if it occurs in the words of the digit's value, such as "four" in "four
+    hundred" for the 4 of 402. Words of other digits at the same position, such as "hundred", name
+    no digit. If a word names several digits ("two hundred and two"), its occurrences are assigned
+    in order.
 
-    The results are the first character, the character after the last one, and the index of the
-    digit.
+    begin is the index of the word's first character, end the index after its last character, and
+    digit the index of the digit in the number.
     """
     digits_of = _digits_by_word(str(number), language)
     spans = list(re.finditer(r"\w+", text))
@@ -256,7 +257,7 @@ def page(name: str) -> np.ndarray:
             region = pixels[top : top + SIDE, left : left + SIDE]
             if i >= len(images):
                 raise UserError(
-                    f"{name}: no digit image has the number {i}; it must be below {len(images):,}"
+                    f"{name}: digit scan {i} not found; the index must be below {len(images):,}"
                 )
             if region.shape != (SIDE, SIDE):
                 raise UserError(f"{name}: a digit lies outside of the image")

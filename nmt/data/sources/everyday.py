@@ -48,7 +48,9 @@ CURRENCIES = ("EUR", "USD", "GBP", "CHF", "JPY")
 TRIES = 50
 """Maximum draws per sentence pair before the requested number of pairs is rejected."""
 BASIC_NUMBERS = 1000
-"""Smallest number outside the training set; its words are formed from smaller numbers."""
+"""Smallest number that may be in validation and test sets; number words are formed from smaller
+numbers.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Meaning:
 
 
 Kind = Callable[[random.Random], Meaning]
-"""Function that draws a random meaning of one kind."""
+"""Function that draws a random meaning of one kind, such as a date or an amount of money."""
 
 
 class Everyday:
@@ -113,8 +115,10 @@ class Everyday:
             return self._sample(self._kinds(), step)
 
     def _kinds(self) -> list[Kind]:
-        """Returns the kinds of meanings that both languages can write; common kinds are
-        repeated."""
+        """Returns the kinds of meanings that Babel and num2words can write in both languages.
+
+        Common kinds occur several times in the list, so that they are drawn more often.
+        """
         kinds: list[Kind] = [_time, _amount]
         if all(map(_has_dates, self.languages)):
             kinds = [_date, _date, *kinds]
@@ -236,7 +240,10 @@ def _number_word(rng: random.Random) -> Meaning:
 
 
 def _has_unit(unit: str, locale: str) -> bool:
-    """Returns whether Babel has patterns for a unit, without which Babel writes an identifier."""
+    """Returns whether Babel can write a unit in all plural forms of a locale.
+
+    Without a pattern for a plural form, Babel writes the unit's identifier.
+    """
     # Babel has no public function that lists unit patterns.
     patterns = Locale.parse(locale)._data["unit_patterns"].get(unit, {}).get("long", {})
     return _plural_forms(locale) <= set(patterns)
@@ -251,7 +258,7 @@ def _plural_forms(locale: str) -> set[str]:
 
 
 def _has_dates(locale: str) -> bool:
-    """Returns whether Babel has month names, without which Babel writes M01."""
+    """Returns whether Babel has the month names of a locale; without them, Babel writes M01."""
     days = [datetime.date(2021, month, 1) for month in range(1, 13)]
     styles = ("full", "long", "short", "MMMMd", "yMMMM")
     try:

@@ -24,7 +24,8 @@ class HubData(Table):
     name: configuration name of the data set
     revision: commit hash, which fixes the version of the data
 
-    All further arguments are those of `Table`; parts are splits of the data set.
+    The arguments train, validation and test name splits of the data set. All further arguments are
+    those of the base class `Table`.
     """
 
     def __init__(

@@ -122,7 +122,9 @@ class Mix:
         )
 
     def _stream(self, path: str, aligned: bool = False) -> Stream[Pairs]:
-        """Returns sentence pairs of two text files, or of one file with tab-separated pairs."""
+        """Returns the stream of sentence pairs in two text files, or in one file of tab-separated
+        pairs.
+        """
         source, target = self.languages
         if any(Path(f"{path}.{source}{ending}").is_file() for ending in ("", *OPENERS)):
             # Only `stream` is used; `validation` is set because TextFiles requires it.

@@ -36,7 +36,7 @@ class Table:
     train: training set, as NAME or NAME@START:STOP
     validation: validation sets; the first one selects the best checkpoint
     test: test set; None for no test
-    split: fraction of the training set for validation, and again for the test
+    split: fraction of the training set for validation, and the same fraction for test
     source, target: columns to translate, or languages in a `translation` column
     factors: columns with one value per source word
     alignment: column with word alignments of each training pair
@@ -124,7 +124,7 @@ class Table:
         return load_splits(columns, self.parts, read, keep)
 
     def training_stream(self) -> Stream[Rows] | None:
-        """Returns the rows of the training set; None if the data set is not on this machine.
+        """Returns the rows of the training set; None if the data set is not stored locally.
 
         Raises UserError if the data set cannot be read.
         """
@@ -161,7 +161,8 @@ class TableFiles(Table):
     header: whether csv and tsv files start with column names; otherwise columns are named 1, 2, 3 …
     quotes: whether quotation marks around the cells of tsv files are removed, as in csv
 
-    All further arguments are those of `Table`; in tmx and archive, columns are languages.
+    All further arguments are those of the base class `Table`. In the formats tmx and archive,
+    columns are language codes.
     """
 
     def __init__(

@@ -16,15 +16,15 @@ from nmt.foundation.ranges import Share
 class TextFiles:
     """Data source of aligned text files `{train,validation,test}.{source,target}`.
 
-    A part is a path prefix, and a language is a suffix. If `{prefix}.{suffix}` does not exist, the
-    same name with .gz, .xz, .bz2 or .zst is read.
+    A training, validation or test set is named by a path prefix, a language by a suffix. If
+    `{prefix}.{suffix}` does not exist, the same name with .gz, .xz, .bz2 or .zst is read.
 
     train: prefix, {prefix}@START:STOP for some of the lines, or a list of files (sources, factors,
         target, alignment)
     validation: one or more validation sets; the first one selects the best checkpoint
     test: test set; None for no test
-    split: fraction of the training set for validation, and again for the test, instead of named
-        parts
+    split: fraction of the training set for validation, and the same fraction for test, if these
+        sets are not named
     source: source suffixes, one or more
     target: target suffix
     factors: suffixes of files with one value per source word
