@@ -1,10 +1,10 @@
-"""Tests of attention code for the laws of attention, properties that correct attention has.
+"""Tests of attention code for properties of correct attention, called laws.
 
     import nmt.analysis.attention_laws as laws
     print(laws.check_attention(my_attention).text)
 
-Each law is a function that calls the code on tiny examples. It returns an explanation with numbers
-if the law is broken, otherwise None.
+Each law is a function that calls the code on tiny examples. The function returns an explanation
+with numbers if the law is broken, otherwise None.
 """
 
 import importlib.util
@@ -74,13 +74,13 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
         name = str(getattr(target, "__name__", type(target).__name__))
     if isinstance(target, type) and issubclass(target, Decoder):
         score = " and attention=general" if target.attends else ""
-        called = f"It was built with small sizes{score}."
+        called = f"The code was built with small sizes{score}."
         return Verdict(name, called, check_decoder(target), len(decoder_laws.LAWS))
     probe = probe_of(target, name)
     problems = {law: check(probe) for law, check in LAWS.items()}
     broken = {law: problem for law, problem in problems.items() if problem is not None}
     layouts = [f"{parameter} {probe.layouts[role]}" for parameter, role in probe.roles.items()]
-    return Verdict(name, f"It was called with {', '.join(layouts)}.", broken, len(LAWS))
+    return Verdict(name, f"The code was called with {', '.join(layouts)}.", broken, len(LAWS))
 
 
 def print_verdicts(functions: Sequence[str]) -> None:
@@ -135,7 +135,9 @@ def _weights(probe: Probe, example: AttentionExample) -> Tensor | None:
 
 
 def _output(answer: Answer) -> Tensor:
-    """Returns the attention weights of an answer, or the context if there are no weights."""
+    """Returns the attention weights that the checked code returned, or the context if there are no
+    weights.
+    """
     output = answer.context if answer.weights is None else answer.weights
     assert output is not None
     return output
@@ -151,7 +153,7 @@ def _row(weights: Tensor) -> str:
 
 
 def sums_to_one(probe: Probe) -> str | None:
-    """Returns an explanation unless the weights of a query are ≥ 0 and sum to 1, else None."""
+    """Returns None if the weights of each query are ≥ 0 and sum to 1, otherwise an explanation."""
     example = probe.example()
     weights = _weights(probe, example)  # [B, S]
     if weights is None:
@@ -193,7 +195,9 @@ def sums_to_one(probe: Probe) -> str | None:
 
 
 def ignores_padding(probe: Probe) -> str | None:
-    """Returns an explanation unless the checked code gives padding weight 0 exactly, else None."""
+    """Returns None if the checked code gives padding a weight of exactly 0, otherwise an
+    explanation.
+    """
     example = probe.example()
     weights = _weights(probe, example)
     if weights is None or len(example.mask) == 1:
@@ -220,7 +224,9 @@ def ignores_padding(probe: Probe) -> str | None:
 
 
 def content_of_padding(probe: Probe) -> str | None:
-    """Returns an explanation if the content of padding affects the result, else None."""
+    """Returns None if the content of padding does not affect the result, otherwise an
+    explanation.
+    """
     example = probe.example()
     # Large values in the padding reveal incomplete masking.
     before, after = _outputs(
@@ -243,7 +249,7 @@ def content_of_padding(probe: Probe) -> str | None:
 
 
 def depends_on_query(probe: Probe) -> str | None:
-    """Returns an explanation unless the attention weights depend on the query, else None."""
+    """Returns None if the attention weights depend on the query, otherwise an explanation."""
     example = probe.example()
     before, after = _outputs(probe, example, replace(example, query=example.query.flip(1) + 1))
     if (after - before).abs().max() > TOLERANCE:
@@ -256,7 +262,7 @@ def depends_on_query(probe: Probe) -> str | None:
 
 
 def depends_on_memory(probe: Probe) -> str | None:
-    """Returns an explanation unless permuting the source words permutes the weights, else None."""
+    """Returns None if permuting the source words permutes the weights, otherwise an explanation."""
     example = probe.example()
     if not all_sizes_work(probe):
         example = _part(
@@ -279,13 +285,15 @@ def depends_on_memory(probe: Probe) -> str | None:
     if torch.allclose(after, before):
         return text + "The weights depend only on positions, not on the words."
     return (
-        text + "The score depends on positions, for example by a layer with an output for each or "
-        "a convolution over the weights of the previous step."
+        text + "The score depends on positions, for example by a layer with one output per "
+        "position, or a convolution over the weights of the previous step."
     )
 
 
 def all_sizes_work(probe: Probe) -> str | None:
-    """Returns an explanation unless one sentence and one-word sentences are accepted, else None."""
+    """Returns None if the code accepts a single sentence and one-word sentences, else an
+    explanation.
+    """
     if len(probe.lengths) == 1:
         return "the code works only for a batch of one sentence."
     example = probe.example()
@@ -305,8 +313,9 @@ def all_sizes_work(probe: Probe) -> str | None:
 
 
 def sentences_are_independent(probe: Probe) -> str | None:
-    """Returns an explanation unless a sentence has equal weights alone and in a batch, else
-    None."""
+    """Returns None if a sentence has equal weights alone and in a batch, otherwise an
+    explanation.
+    """
     if all_sizes_work(probe):
         return None
     example = probe.example()
@@ -330,7 +339,9 @@ def _part(example: AttentionExample, sentences: int, positions: int) -> Attentio
 
 
 def can_choose_one_word(probe: Probe) -> str | None:
-    """Returns an explanation unless large parameters make the weights nearly one-hot, else None."""
+    """Returns None if large parameters make the weights nearly one-hot, otherwise an
+    explanation.
+    """
     example = probe.example()
     largest = 0.0
     # A large query alone saturates the tanh of an additive score at all positions, and so do
@@ -377,7 +388,7 @@ def _weights_of_scaled(probe: Probe, example: AttentionExample) -> Tensor | None
 
 
 def gradients_arrive(probe: Probe) -> str | None:
-    """Returns an explanation unless gradients reach the query and the memory, else None."""
+    """Returns None if gradients reach the query and the memory, otherwise an explanation."""
     example = probe.example()
     query = example.query.clone().requires_grad_()
     memory = example.memory.clone().requires_grad_()
@@ -392,8 +403,8 @@ def gradients_arrive(probe: Probe) -> str | None:
     for tensor, name in zip(gradients, ("query", "memory"), strict=True):
         if tensor is None or not tensor.any():
             return (
-                f"no gradient of the weights reaches the {name}: either they do not depend on it, "
-                "or detach(), .data or argmax cut the gradient."
+                f"no gradient of the weights reaches the {name}: either the weights do not depend "
+                f"on the {name}, or detach(), .data or argmax cut the gradient."
             )
         if not tensor.isfinite().all():
             return (
@@ -404,7 +415,8 @@ def gradients_arrive(probe: Probe) -> str | None:
 
 
 def context_is_weighted_sum(probe: Probe) -> str | None:
-    """Returns an explanation unless the context is the attention-weighted memory sum, else None.
+    """Returns None if the context is the memory sum weighted by attention, otherwise an
+    explanation.
 
     The test applies to functions only, because a module may project the memory.
     """

@@ -111,7 +111,7 @@ LAYOUTS: Mapping[str, Mapping[str, Callable[[Tensor], Tensor | None]]] = {
         "[1, B]": lambda mask: torch.ones(1, len(mask), dtype=torch.long),
     },
 }
-"""Tensor layouts that are tried for each role of a parameter, in order."""
+"""Tensor layouts that are tried, in order, for a parameter of each role, such as query or mask."""
 
 
 class Probe:

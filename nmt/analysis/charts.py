@@ -28,9 +28,9 @@ PALETTE = CHART_COLOURS[:-1]
 GREY = CHART_COLOURS[-1]
 """Colour of configurations that are neither among the best nor the worst one."""
 BEST = CHART_COLOURS[0]
-"""Colour of the scores of the best configuration and of those that may be as good."""
+"""Colour of the scores of the best configuration and of configurations not significantly worse."""
 WORSE = CHART_COLOURS[-2]
-"""Colour of the scores of all other configurations."""
+"""Colour of the scores of configurations that are significantly worse or not tested."""
 STYLES = ("-", "--", "-.", ":")
 """Line styles of the configurations, so that lines differ without colours."""
 MARKERS = "osD^vP*X"
@@ -199,8 +199,8 @@ def _line(
 ) -> None:
     """Draws a line with markers that show their values on hover.
 
-    points: values by their place on the horizontal axis
-    place: format string of a place in the texts of the markers
+    points: values by position on the horizontal axis
+    place: format string of a position, for the texts of the markers
     """
     label = configuration.label
     gid = values_of(f"{label}, {place.format(x)}: {y:.2f}" for x, y in points.items())
@@ -238,7 +238,9 @@ def _label_ends(ax: Any) -> None:
 
 
 def _spread(heights: Sequence[float]) -> list[float]:
-    """Returns ascending heights of labels with a distance of at least LABEL_SPACE, up to 1."""
+    """Returns label heights, in ascending order up to 1, moved apart to distances of at least
+    LABEL_SPACE.
+    """
     steps = LABEL_SPACE * np.arange(len(heights))
     raised = np.maximum.accumulate(np.array(heights) - steps) + steps
     return list(np.minimum(raised, 1.0 - steps[::-1]).tolist())
@@ -274,7 +276,7 @@ def _millions(run: RunResult) -> float:
 def _costs(ax: Any, ranking: Ranking, cost: Callable[[RunResult], float], unit: str) -> None:
     """Draws the scores of all runs against a cost.
 
-    cost: returns the cost of a run
+    cost: function that returns the cost of a run
     unit: unit of the cost, as a plural
     """
     for _, configuration, look in _looks(ranking.rows):

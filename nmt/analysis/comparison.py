@@ -45,12 +45,15 @@ LONGEST = 4
 ROWS = 12
 """Maximum number of rows in a table of words or n-grams."""
 FEWEST = 3
-"""Minimum number of occurrences of a source word in the table of source words."""
+"""Minimum number of occurrences of a word that has a row in the table of source words."""
 FEWEST_SENTENCES = 5
-"""Minimum number of sentences in a length group."""
+"""Minimum number of sentences in a length group; smaller groups are merged with a neighbour."""
 COPY_SHARE = 0.8
-"""Minimum agreement of a copied output with the source: twice the number of words that both have in
-the same order, divided by the number of words of both."""
+"""Minimum similarity of source and output for an output to count as copied.
+
+The similarity is twice the number of words that occur in both sentences in the same order, divided
+by the number of words of both sentences.
+"""
 CHRF_BORDERS = (0, 20, 40, 60, 80, 101)
 """Boundaries of the chrF intervals in the table of sentences by score, in per cent."""
 
@@ -327,18 +330,18 @@ class Comparison:
         return ReportTable(title, [*head, *self.outputs], rows, note=note)
 
     def _with_best(self, table: ReportTable, *, lower: bool = False) -> ReportTable:
-        """Returns a table of `_table` in which the best system of each row is bold."""
+        """Returns a comparison table in which the best system of each row is bold."""
         width = len(table.head)
         columns = range(width - len(self.outputs), width)
         rows = [[(row, column) for column in columns] for row in range(len(table.rows))]
         return with_best(table, rows, lower=lower)
 
     def by_ngram(self) -> list[ReportTable]:
-        """Returns one table per further system, with the n-grams that only one of two systems has
-        right.
+        """Returns one table for each system after the first, with the n-grams that only one system
+        has right.
 
-        The n-grams occur in the reference and in the output of either the first or the other
-        system.
+        These n-grams occur in the reference and in the output of one of the two systems, but not in
+        the output of the opposite system.
         """
         first, *others = self.outputs
         note = (
@@ -366,9 +369,10 @@ class Comparison:
 
 
 def copied(source: Sequence[str], output: Sequence[str]) -> bool:
-    """Returns whether an output of three words or more is the source sentence, or nearly so.
+    """Returns whether an output of three words or more is a copy, or nearly a copy, of the source
+    sentence.
 
-    Words count only in the order of the source.
+    Only words in the order of the source sentence match.
     """
     # autojunk would ignore frequent words
     matcher = difflib.SequenceMatcher(None, source, output, autojunk=False)

@@ -18,11 +18,11 @@ from nmt.model.attention.general import General
 from nmt.model.decoder import Decoder
 
 LENGTHS = (5, 3, 4)
-"""Source lengths of the example sentences, in positions."""
+"""Lengths of the example's source sentences, in positions."""
 STEPS = 4
 """Number of target tokens T per example sentence."""
 READOUT = 7
-"""D, features of a readout."""
+"""Size D of a readout vector."""
 TOLERANCE = 1e-9
 """Maximum absolute difference between float64 values that count as equal."""
 

@@ -27,7 +27,7 @@ def evaluate_file(
 
     Returns the score of `metric`.
 
-    load: returns the translator
+    load: function that returns the translator
     metric: metric of the returned score, and options of all metrics
     source: file of source sentences
     references: files with one reference per sentence

@@ -30,7 +30,7 @@ from nmt.metric import TITLES, Metric
 
 log = logging.getLogger(__name__)
 COSTS = ("parameters", "tokens/s", "minutes", "MB")
-"""Columns that the paper table has only if they are selected."""
+"""Columns of costs, which the narrow table for papers contains only if they are selected."""
 HEADS = {
     **TITLES,
     "exact": "exact match (%)",
@@ -42,20 +42,22 @@ HEADS = {
     "minutes": "training (minutes)",
     "MB": "peak memory (MB)",
 }
-"""Maps columns to their headings, if these differ."""
+"""Maps columns of the ranking table to headings, where the heading differs from the column's
+name.
+"""
 NAMES = {head: name for name, head in HEADS.items()}
-"""Maps headings to columns."""
+"""Maps headings of the ranking table to the names of its columns."""
 SEEDS = (
     "p (seeds) is the p-value over seeds: Tukey's range test against the best configuration with "
     "several seeds, corrected for all pairs."
 )
-"""Note of the column `p seeds`."""
+"""Note below a table with the column `p seeds`."""
 NO_SEEDS = "The significance test over seeds needs SciPy: pip install '.[sweep]'."
-"""Note of a table without the column `p seeds`."""
+"""Note below a table that lacks the column `p seeds`, because SciPy is not installed."""
 NO_SENTENCES = (
     "The tests over test sentences support only BLEU (metric=bleu) and chrF (metric=chrf)."
 )
-"""Note on a table that is sorted by another metric."""
+"""Note below a table that is ranked by a metric without significance tests over sentences."""
 TESTED = ("bleu", "chrf")
 """Names of the metrics that sacreBLEU's significance tests support."""
 
@@ -141,11 +143,11 @@ class Ranking:
     def _table(
         self, title: str, names: Sequence[str] | None, p_values: Callable[..., str]
     ) -> ReportTable:
-        """Returns a table without notes.
+        """Returns the ranking table without notes.
 
         title: title of the table
-        names: columns of the table, in this order (None: all columns)
-        p_values: converts the p-values over sentences to text
+        names: columns of the table, in this order; None for all columns
+        p_values: function that converts the p-values over sentences to text
         """
         keys = list(self.rows[0].values)
         strong = [i for i, row in enumerate(self.rows) if self.may_be_best(row)]
@@ -166,10 +168,10 @@ class Ranking:
     def _columns(
         self, keys: Sequence[str], p_values: Callable[..., str]
     ) -> list[ReportColumn[Configuration]]:
-        """Returns the columns of the table with all columns.
+        """Returns all columns of the ranking table.
 
-        keys: settings that differ
-        p_values: converts the p-values over sentences to text
+        keys: settings that differ between configurations
+        p_values: function that converts the p-values over sentences to text
         """
         metrics = [
             name
@@ -219,7 +221,7 @@ class Ranking:
         return any(row.chances for row in self.rows)
 
     def _notes(self, columns: Collection[str]) -> list[str]:
-        """Returns a note below the table that explains its columns."""
+        """Returns the notes below the ranking table, which explain its columns."""
         is_compared = len(self.rows) > 1 and self.metric in columns
         has_seeds = "p seeds" in columns
         bold = (
@@ -242,7 +244,9 @@ class Ranking:
         ]
 
     def _repeats(self) -> list[str]:
-        """Returns a sentence about repeated runs, if there are any."""
+        """Returns a sentence that lists repeated runs (same configuration and seed); empty without
+        repeats.
+        """
         folders = [str(run.folder) for row in self.rows for run in row.repeats]
         repeats = "Repeats are left out, because another run has the same configuration and seed"
         return [f"{repeats}: {', '.join(folders)}."] if folders else []
@@ -280,7 +284,7 @@ class Ranking:
         ]
 
     def _leaks(self) -> list[str]:
-        """Returns a sentence about test pairs in the training text, if there are any."""
+        """Returns a sentence about test pairs in the training text; empty without such pairs."""
         counts = {run.leaked for run in self.runs if run.answers is None}
         if not any(counts):
             return []
@@ -292,8 +296,9 @@ class Ranking:
         ]
 
     def _seeds(self, columns: Collection[str]) -> list[str]:
-        """Returns sentences that explain the scores, with the number of seeds if no column n
-        exists."""
+        """Returns sentences that explain the scores, with the number of seeds if the table has no
+        column `n`.
+        """
         counts = sorted({len(row.runs) for row in self.rows})
         extremes = dict.fromkeys([counts[0], counts[-1]])
         number = "the" if "n" in columns else " to ".join(map(str, extremes))

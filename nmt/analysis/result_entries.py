@@ -69,7 +69,7 @@ def _entry(row: Configuration, ranking: Ranking) -> dict[str, Any]:
 
 
 def _command(record: Mapping[str, Any], *, is_single: bool) -> str | None:
-    """Returns the command that started a run, without its folder; None if unknown.
+    """Returns the command that started a run, without the run folder; None if unknown.
 
     record: content of run.json
     is_single: whether the command keeps the seed; commands of several seeds omit the seed
@@ -133,7 +133,8 @@ def _over_sentences(row: Configuration, name: str, ranking: Ranking) -> dict[str
 
     row: configuration with a single run
     name: metric of the score
-    ranking: ranking that contains the configuration; bootstrap intervals exist for its metric only
+    ranking: ranking that contains the configuration; bootstrap intervals exist for the ranking's
+        metric only
     """
     run = row.runs[0]
     lines, references = run.lines(), run.lines(".reference")

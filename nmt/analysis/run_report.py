@@ -65,7 +65,7 @@ class Report:
         runs: results of finished runs
         swept: finished and unfinished runs of sweeps
         metric: metric of the ranking; None for the metric that selected the checkpoints, or the
-            first one with a final score
+            first metric with a final score
         samples: number of bootstrap samples of the tests over sentences
         trials: number of randomisation trials; 0 disables the test
         """

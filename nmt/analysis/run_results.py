@@ -27,7 +27,9 @@ FIRST_COLUMNS = ("system", "decoder", "attention", "window", "normalizer")
 NULL = "null"
 """Text of the value None. In groups of runs, a missing key counts as None."""
 NAMES = {"nmt.model.attention.window.Window": "global"}
-"""Maps classes to names in tables, if the configuration file is not named after the module."""
+"""Maps class paths to names in tables, for classes whose YAML file is not named after their
+module.
+"""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class RunResult:
 class Configuration:
     """Group of runs that differ only in their seeds.
 
-    values: settings that distinguish the configuration from others
+    values: settings that distinguish the configuration in its ranking
     runs: results of the runs, one per seed
     over_sentences: paired test against the best configuration over test sentences; None if untested
     over_seeds: p-value of the test against the best configuration over seeds; None if untested
@@ -122,7 +124,10 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        """Values of the settings, in which those of options follow their name: `luong, lr=0.1`."""
+        """Name of the configuration: the values of its settings, such as `luong, lr=0.1`.
+
+        The values of options follow the names of the options.
+        """
         values = [
             value
             if value != NULL and ("." not in key or key.endswith("._target_"))
@@ -199,9 +204,10 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
 
 
 def _with_choices(results: Sequence[RunResult]) -> list[RunResult]:
-    """Returns results whose settings name classes outside nmt by their choice, such as `mine`.
+    """Returns results in which classes outside nmt have the name used on the command line, such as
+    `mine`.
 
-    A class has the name of its choice if all command lines with the class have the same choice.
+    A class has such a name if all command lines that select the class use the same name.
     """
     choices: dict[str, set[str]] = {}
     for result in results:
@@ -225,7 +231,9 @@ def _with_choices(results: Sequence[RunResult]) -> list[RunResult]:
 
 
 def _class_of(result: RunResult, key: str) -> str:
-    """Returns the class path that a configuration group selects; "nmt." for any other key."""
+    """Returns the class path that a configuration group selects; "nmt." if the key is not a
+    group.
+    """
     return result.settings.get(f"{key}._target_", "nmt.")
 
 

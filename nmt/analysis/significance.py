@@ -98,7 +98,7 @@ def _paired_tests(
     kind: str,
     samples: int,
 ) -> tuple[list[Any], str]:
-    """Returns the results of sacreBLEU's paired test, and its signature.
+    """Returns the results of sacreBLEU's paired test, and the signature of the test.
 
     systems: names and translations; the first system is the baseline
     references: reference translation of each sentence
@@ -115,8 +115,9 @@ def _paired_tests(
 
 
 def _chances(results: Sequence[Any]) -> list[float | None]:
-    """Returns corrected p-values of the differences from the first system; None for the first
-    system.
+    """Returns p-values of the differences from the first system, corrected by Holm's method.
+
+    The value of the first system is None.
     """
     first, *others = results
     # For equal scores, sacreBLEU returns the p-value 1 / (samples + 1) instead of 1.
@@ -173,18 +174,18 @@ def as_spread(values: Sequence[float], digits: int = 2) -> str:
 
 
 def as_chances(*chances: float | None) -> str:
-    """Returns p-values as text; "–" if there are none."""
+    """Returns p-values as text; "–" if all are None."""
     texts = ["< 0.001" if p < 0.001 else f"{p:.3f}" for p in chances if p is not None]
     return " · ".join(texts) or "–"
 
 
 def as_largest(*chances: float) -> str:
-    """Returns the largest p-value as text, or – without p-values."""
+    """Returns the largest p-value as text; "–" without p-values."""
     return as_chances(*sorted(chances)[-1:])
 
 
 def names_of_tests(results: Sequence[SignificanceResult]) -> str:
-    """Returns the names of the tests over sentences, for the caption of the largest p-values."""
+    """Returns the names of the significance tests over sentences, for the caption of a table."""
     tests = "paired bootstrap"
     if any(result.randomization is not None for result in results):
         tests += " and approximate randomisation, the larger p-value"

@@ -29,8 +29,11 @@ from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 TOKENISED_LINES = 100
-"""Number of lines ending in a separate full stop from which a text counts as tokenised, as in
-sacreBLEU."""
+"""Minimum number of lines with a separate full stop at the end, from which a text counts as
+tokenised.
+
+The number is that of sacreBLEU.
+"""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def compare_systems(
 ) -> None:
     """Prints the comparison tables, and writes OUTPUT.md, OUTPUT.json, OUTPUT.tex and OUTPUT.html.
 
-    load: returns the translator for a path
+    load: function that returns the translator of a run folder or checkpoint
     metric: metric options, such as `lowercase`
     systems: run folders and checkpoints, which translate, or files of translations
     reference: file with one reference per sentence
@@ -111,7 +114,7 @@ def _systems(
     source: source sentences; None if unknown
     reference: path of the reference file
     count: number of lines of the reference
-    load: returns the translator of a run folder or checkpoint
+    load: function that returns the translator of a run folder or checkpoint
 
     Raises UserError if a path is neither a model nor a file as long as the reference.
     """

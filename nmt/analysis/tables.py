@@ -1,4 +1,4 @@
-"""Tables with text cells, for the terminal and in Markdown, LaTeX and HTML."""
+"""Tables with text cells, printed on a terminal or written as Markdown, LaTeX or HTML."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = TypeVar("Row")
 TERMINAL_WIDTH = 160
 """Width in characters of a printed table if stdout is not a terminal."""
 BOLD = "Bold marks"
-"""Beginning of the sentence in a note that explains bold scores; a terminal shows a star."""
+"""First words of the note that explains bold scores; on a terminal, the note explains stars."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ReportTable:
     rows: cells of each row
     keys: number of leftmost columns that identify a row
     strong: indices of the rows whose scores are bold
-    scores: indices of the columns whose cells are bold in these rows
+    scores: indices of the columns whose cells are bold in the rows `strong`
     note: explanation below the table
     paper: narrower form for LaTeX, whose note is the caption (None: the table itself)
     bold: further bold cells, as pairs (row, column)
@@ -65,7 +65,7 @@ class ReportColumn(Generic[Row]):
     """Column of a table with text cells.
 
     name: name of the column
-    cell: returns the text of the cell for a row
+    cell: function that returns the text of the cell for a row
     is_shown: whether the table contains the column
     is_score: whether the best cells of the column are bold
     """
@@ -85,7 +85,7 @@ def table_of(
     strong: Collection[int] = (),
     note: str = "",
 ) -> ReportTable:
-    """Returns a table of those columns for which `is_shown` is true.
+    """Returns a table of the columns whose `is_shown` is true.
 
     title: title above the table
     columns: columns, which compute their cells from a row
@@ -123,7 +123,7 @@ def with_columns(table: ReportTable, names: Sequence[str]) -> ReportTable:
 
 
 def number_in(cell: str) -> float | None:
-    """Returns the first number in a cell, such as 31.5 for `31.50 ± 0.72`; None without one."""
+    """Returns the first number in a cell, such as 31.5 for `31.50 ± 0.72`; None for other cells."""
     digits = re.search(r"-?\d+(\.\d+)?", cell.replace(",", "").replace("−", "-"))
     return float(digits[0]) if digits else None
 
@@ -133,7 +133,7 @@ def with_best(
 ) -> ReportTable:
     """Returns a table in which the best cell of each group is bold, and cells have bars.
 
-    The cells of a group without differences stay as they are.
+    Cells of a group whose numbers are all equal do not change.
 
     table: table with numbers
     groups: groups of comparable cells, each as (row, column)
@@ -153,7 +153,9 @@ def with_best(
 
 
 def terminal_lines(text: str) -> str:
-    """Returns a sentence for stdout: on a terminal, divided into lines of its width."""
+    """Returns a sentence for stdout, broken into lines of the terminal's width if stdout is a
+    terminal.
+    """
     width = shutil.get_terminal_size().columns
     return textwrap.fill(text, width) if sys.stdout.isatty() else text
 
@@ -199,7 +201,7 @@ def _rows(table: ReportTable, escape: Callable[[str], str], bold: str) -> Iterat
     """Yields the escaped cells of each row, with the best scores in bold.
 
     table: table to convert
-    escape: escapes the text of a cell
+    escape: function that escapes the text of a cell
     bold: format string of bold cells
     """
     for number, row in enumerate(table.rows):

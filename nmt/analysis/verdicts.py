@@ -10,16 +10,19 @@ from nmt.analysis.tables import ReportTable, number_in
 from nmt.metric import LOWER_IS_BETTER, TITLES
 
 LOSSES = 3
-"""Maximum number of groups in the sentence about the losses of the better system."""
+"""Maximum number of groups in the sentence about groups in which the better system is worse."""
 MARGIN = 1.0
-"""Minimum difference of a loss: percentage points of F1 or BLEU, or a number of outputs."""
+"""Minimum difference for naming a group in which the better system is worse.
+
+The unit is percentage points of F1 or BLEU, or a number of outputs.
+"""
 GROUPS: Mapping[str, str] = {
     SUSPICIOUS: "outputs that are {}",
     BY_FREQUENCY: "F1 of words that occur {} times",
     BY_CASE: "F1 of words of the class “{}”",
     BY_LENGTH: "BLEU of sentences of {}",
 }
-"""Maps the title of a table to the description of one of its rows."""
+"""Maps the title of a table to the description of a row of this table."""
 
 
 def of_ranking(ranking: Ranking) -> str:
@@ -44,7 +47,9 @@ def of_ranking(ranking: Ranking) -> str:
 
 
 def _p_values(best: Configuration, worst: Configuration) -> str:
-    """Returns the p-values of the difference of two configurations, each with its units."""
+    """Returns the p-values of the difference of two configurations, over seeds and over
+    sentences.
+    """
     texts = []
     # The test over seeds has another baseline if the best configuration has a single run.
     if worst.over_seeds is not None and len(best.runs) > 1:
@@ -57,9 +62,9 @@ def _p_values(best: Configuration, worst: Configuration) -> str:
 
 
 def of_comparison(comparison: Comparison, tables: Sequence[ReportTable]) -> list[str]:
-    """Returns sentences about the difference of each system from the first one.
+    """Returns sentences about the difference of each system from the first system.
 
-    For two systems, a further sentence names what the better one loses.
+    For two systems, a further sentence names the groups in which the better system is worse.
 
     comparison: systems and significance tests
     tables: tables of the comparison
@@ -95,7 +100,9 @@ def _difference(comparison: Comparison, first: str, other: str) -> str:
 
 
 def _losses(comparison: Comparison, tables: Sequence[ReportTable]) -> str:
-    """Returns a sentence about the groups of words and sentences that the better system loses."""
+    """Returns a sentence about the groups of words and sentences in which the better system is
+    worse.
+    """
     tests = comparison.tests["bleu"]
     better, worse = sorted(tests, key=lambda name: -tests[name].score)
     losses = []

@@ -70,7 +70,7 @@ def length_groups(lines: Sequence[str], fewest: int = 1) -> list[LengthGroup]:
 FREQUENCIES = ("0", "1", "2–4", "5–9", "10–99", "100–999", "1,000 or more")
 """Names of the word frequency classes, which are ranges of the number of occurrences."""
 BORDERS = (1, 2, 5, 10, 100, 1000)
-"""Minimum number of occurrences of the words in each frequency class, from the second class on."""
+"""Minimum number of occurrences of the words in each frequency class except the first class."""
 CASES = ("lower case", "Capitalised", "UPPER CASE", "miXed", "with digits", "marks")
 """Names of the word classes by upper and lower case."""
 
@@ -125,7 +125,7 @@ def word_accuracy(
 
     outputs: words of each output
     references: words of each reference
-    group: returns the group of a word
+    group: function that returns the group of a word
     """
     right: Counter[str] = Counter()
     for output, reference in zip(outputs, references, strict=True):

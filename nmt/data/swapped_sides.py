@@ -143,6 +143,7 @@ def warn_of_swapped_sides(splits: Splits, counts: SideCounts) -> None:
     pairs of a validation or test set in comparison with the training pairs.
 
     splits: training, validation and test sets
+    counts: word counts of the training pairs
     """
     pairs = splits.train
     rows = sampled(pairs, SAMPLE)

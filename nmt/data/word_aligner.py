@@ -43,8 +43,9 @@ PADDING = -1
 class Group:
     """Sentence pairs with the same source length S.
 
-    rows: indices of the pairs in the batch entries: index into the probability table for each
-    target word, paired with NULL and with each source word
+    rows: indices of the pairs in the batch
+    entries: index into the probability table for each target word, paired with NULL and with each
+        source word
     """
 
     rows: Int[np.ndarray, " N"]

@@ -44,7 +44,8 @@ class AttentionMap:
     title: text above an image of a single map ("" for none)
     probabilities: probability of each target word, [target], by name as in `weights`
     languages: codes of the source and target language ("" if unknown)
-    author: name of the model that produced the translation; others were forced to produce it
+    author: name of the model that produced the translation; all other models were forced to produce
+        the same translation
     """
 
     source: list[str]
@@ -215,7 +216,9 @@ def _pictures(attention_map: AttentionMap) -> list[dict[str, Any]]:
 
 
 def _picture_label(word: str, weights: np.ndarray) -> str:
-    """Describes one word's attention weights over the grid cells [rows, columns] as text."""
+    """Returns a text about a word's attention weights over the grid cells [rows, columns] of an
+    image.
+    """
     # The description counts rows and columns from 1.
     row, column = np.unravel_index(int(weights.argmax()), weights.shape)
     label = f"{word}: maximum {weights.max():.2f} at row {row + 1}, column {column + 1}"

@@ -1,4 +1,4 @@
-"""Images overlaid with attention weights."""
+"""Images overlaid with attention weights, for HTML pages."""
 
 import base64
 import io

@@ -46,14 +46,15 @@ CHART_COLOURS = (
     "#0072b2", "#b84a00", "#00795a", "#a64d79", "#8a6500", "#2f73b8", "#6f6400", "#6b6b6b",
     "#a0a0a0",
 )  # fmt: skip
-"""Colours of charts, which templates/style.css replaces by lighter ones in dark mode.
+"""Colours of charts, which templates/style.css replaces by lighter colours in dark mode.
 
-The colours are dark variants of those of Okabe and Ito, which colour-blind readers can distinguish.
+The colours are dark variants of the palette of Okabe and Ito, which colour-blind readers can
+distinguish.
 """
 PERCENTAGES = ("bleu", "chrf", "exact", "macro_f1", "accuracy")
 """Metrics from 0 to 100."""
 VALUES = "values:"
-"""Beginning of the gid of a line whose markers have texts."""
+"""Prefix of the matplotlib `gid` of a line whose markers show texts on hover."""
 SHADE = (0.12, 0.38, 0.63)
 """RGB colour behind highlighted words, from 0 to 1; the opacity grows with the importance."""
 LONGEST = 28
@@ -63,7 +64,9 @@ CELL = 0.24
 SCALE = 2.2
 """Maximum height of the colour bar of heat maps, in inches."""
 MIN_TITLE = 24
-"""Minimum number of characters in a line above a heat map."""
+"""Minimum number of characters per line in the title of a heat map, even if the heat map is
+narrower.
+"""
 TEXT_WIDTH = 9.0
 """Width of a figure of highlighted texts, in inches."""
 MARGIN = 0.2
@@ -130,7 +133,9 @@ def row_of_axes(count: int, width: float, height: float) -> tuple[Figure, Sequen
 
 
 def values_of(texts: Iterable[str]) -> str:
-    """Returns the gid of a line whose markers show the given texts on hover in an HTML page."""
+    """Returns the matplotlib `gid` of a line whose markers show the given texts on hover in an HTML
+    page.
+    """
     return VALUES + "\n".join(texts)
 
 
@@ -202,7 +207,7 @@ def _label_inches(words: Iterable[str]) -> float:
 def _draw_heat_map(axes: Any, panel: Panel, size: tuple[int, int]) -> Any:
     """Draws a heat map and returns its matplotlib mesh, which the colour bar needs.
 
-    size: rows and columns of the axes, of which the heat map covers the upper left corner
+    size: rows and columns of the axes, in cells; the heat map is in the upper left corner
     """
     source = [_short(word) for word in panel.source]
     target = [_short(word) for word in panel.target]
@@ -357,7 +362,8 @@ def svg(figure: Figure) -> str:
 
 
 def _with_values(values: str, text: str) -> str:
-    """Returns SVG text in which the first <use> elements have the attribute data-value.
+    """Returns SVG text in which the first <use> elements have the attribute data-value, a text on
+    hover.
 
     values: escaped texts, one per line
     """

@@ -92,7 +92,7 @@ def write_explanations(
         extension writes an HTML page of the texts with word importances
     gold: correct labels of each text, shown on an HTML page; None if unknown
     effects: change of the predicted label's probability when each word is hidden, [words], for the
-        first texts; an empty list if unknown
+        first texts; empty if unknown
     lead: sentences at the top of an HTML page
     """
     if path.suffix == ".json":
