@@ -11,4 +11,4 @@ GROUPS = {
         ("precision", "averaging", "shares", "languages", "lexicon"),
     ),
 }
-"""Configuration groups of this package."""
+"""Configuration groups of `nmt.inference` by name."""

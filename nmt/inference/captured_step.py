@@ -1,4 +1,4 @@
-"""Search steps that are recorded and replayed (nmt/foundation/capture.py).
+"""Search steps that are recorded once and then replayed, as CUDA graphs on a GPU.
 
 A recorded step has fixed shapes: B sentences, W rows per sentence, S source positions. Each beam
 slot has one row, even if the slot is empty or its sentence is finished; the search reads only the
@@ -32,7 +32,7 @@ from nmt.model.seq2seq import Seq2Seq
 
 @dataclass(frozen=True)
 class StepInputs:
-    """Inputs of a recorded step.
+    """Inputs of a recorded search step.
 
     tokens: previous token of each row
     state: decoder state of each row
@@ -59,9 +59,9 @@ class StepRecordings:
         self._by_count: dict[int, Recordings[StepInputs, AnyPrediction]] = {}
 
     def get(self, inputs: StepInputs, count: int) -> AnyRecording | None:
-        """Returns the recording for the shapes of the inputs; None if the step cannot be recorded.
+        """Returns the recording of a search step; None if the step cannot be recorded.
 
-        inputs: inputs of the step
+        inputs: inputs of the step, whose shapes select the recording
         count: number of tokens that the step ranks; 0 for the log-probabilities of all tokens
         """
         if count not in self._by_count:
@@ -85,9 +85,9 @@ class CapturedStep:
 
     recordings: recordings of the model
     memory: encoder memory of B sentences, some of them padding
-    places: rows of `memory` of the sentences that are still searched, ascending, on the CPU
-    current: recordings that contain `memory`, by beam slots per sentence and ranked tokens; None
-        for no recordings
+    places: indices into `memory` of the unfinished sentences, ascending, on the CPU
+    current: recordings that contain `memory`, by (beam slots per sentence, number of ranked
+        tokens); None for no recordings
     """
 
     def __init__(
@@ -116,8 +116,14 @@ class CapturedStep:
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
     ) -> RankedPrediction:
-        """Returns the `count` most probable next tokens of each row. All other arguments are those
-        of `Step.__call__`."""
+        """Returns the `count` most probable next tokens of each search row.
+
+        tokens: last token of each search row
+        state: decoder state of each search row
+        layout: beam slot of each search row; None if all sentences have equally many consecutive
+            rows
+        count: number of tokens to return, at most the vocabulary size
+        """
         prediction = self._compute(tokens, state, layout, count)
         assert isinstance(prediction, RankedPrediction)
         return prediction
@@ -150,8 +156,12 @@ class CapturedStep:
         return map_tensors(recording.replay(), lambda tensor: tensor.index_select(0, rows))
 
     def _recording(self, state: State, width: int, count: int) -> AnyRecording | None:
-        """Returns the recording for this memory. Its first rows are those of `state`, so that no
-        row has invalid values."""
+        """Returns the recording that contains the encoder memory; None if the step cannot be
+        recorded.
+
+        The first rows of the recorded state are copies of `state`, so that no row has invalid
+        values.
+        """
         if (width, count) not in self.current:
             rows = len(self.memory.mask) * width
             tokens = torch.full((rows,), BOS, device=self.device)

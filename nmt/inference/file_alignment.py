@@ -65,8 +65,8 @@ class Aligner:
     forward: attention function from source to target
     backward: attention function of the opposite direction; None aligns in one direction only
     symmetrization: combination of the links of both directions
-    needs_all: setting whose attention functions need all sentence pairs at once, such as
-        method=hmm; None if the pairs can be aligned in chunks
+    needs_all: setting, such as method=hmm, whose attention function needs all sentence pairs at
+        once; None if the pairs can be aligned in chunks
     """
 
     forward: Attend
@@ -110,12 +110,14 @@ def align_files(
     format: Literal["pharaoh", "json"],
     attention_map: str | None,
 ) -> float | None:
-    """Writes the alignment links of each sentence pair. Returns the alignment error rate, 0 to 1;
-    None without a gold standard.
+    """Writes the alignment links of each sentence pair.
+
+    Returns the alignment error rate, 0 to 1; None without a gold standard.
 
     aligner: aligner of the sentence pairs
     ranks: processes (ranks) that share the work
-    source, target, gold: two files of aligned sentences; file of gold links or None
+    source, target: files of source and target sentences, one per line
+    gold: file of gold links; None without a gold standard
     output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
     format: `pharaoh` (source-target pairs) or `json`
@@ -159,7 +161,8 @@ def _line(pair: AlignedPair, links: Links, format: Literal["pharaoh", "json"]) -
 def _error_rate(sums: Sequence[float], pairs: int, gold: str | None) -> float:
     """Logs the alignment scores, and returns the alignment error rate.
 
-    sums: number of gold links beyond the end of their line, and the counts of `count_links`
+    sums: number of gold links beyond the end of their line, and the four counts of links that
+        `alignment_scores` reads
     pairs: number of sentence pairs
     gold: file of gold links
     """
@@ -178,7 +181,8 @@ def _error_rate(sums: Sequence[float], pairs: int, gold: str | None) -> float:
 def compare_files(links: str, gold: str, source: str) -> float:
     """Returns the alignment error rate of links from another tool, 0 to 1.
 
-    links, gold: files of links, in any format of a gold standard
+    links: file of predicted links in Pharaoh, NAACL or JSON format
+    gold: file of gold links in Pharaoh, NAACL or JSON format
     source: file with the source sentences
 
     Raises UserError if the files differ in their number of lines.

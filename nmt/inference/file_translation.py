@@ -47,15 +47,15 @@ def translate_file(
 ) -> None:
     """Translates all input lines and writes the result.
 
-    load: function that returns the translator for a path in `compare`, or the main one for None
+    load: function from a path in `compare`, or None for the main translator, to the translator
     source: input lines
-    ranks, job: processes (ranks) that share the work; share of the blocks of unconnected processes
+    ranks, job: processes (ranks) that share the work; without ranks, share of this process
     output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
     resume: whether to continue an interrupted output file
-    format, units: format of the output lines (output_formats.py), and units of word alignments
+    format, units: format of the output lines; units of word alignments, words or subwords
     model, compare: paths of the translating models, and of models whose attention is compared
-    attention_map, style: file for a drawing of the attention weights, and its size; None: no file
+    attention_map, style: file for a drawing of the attention weights, or None; size of the drawing
 
     Raises UserError if the models do not support the settings.
     """
@@ -226,6 +226,9 @@ def _check_models(
 
 
 def _layout(columns: Columns) -> tuple[int, bool, tuple[str, ...]]:
-    """Returns the source columns of a translator. Models that read the same lines must have equal
-    columns."""
+    """Returns the number of texts per source line, whether a line names an image, and the factor
+    names.
+
+    Models that read the same lines must agree in these values.
+    """
     return columns.sources, columns.picture, tuple(columns.names[1:])

@@ -26,7 +26,7 @@ READ_BYTES = 1 << 16
 """Maximum number of bytes per read of stdin."""
 
 LineCheck = Callable[[str], object]
-"""Type of functions that raise UserError for an input line that the model cannot read."""
+"""Type of functions that raise UserError for an input line that a model cannot read."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class InputChunk:
 class InputLines:
     """Input lines of a file, or of stdin as they arrive.
 
-    name: file, folder or address, as in `find_input`; None or "-" reads stdin
-    errors: handling of bytes that are not UTF-8, as in `bytes.decode`
+    name: file, folder or fsspec address; None or "-" reads stdin
+    errors: treatment of bytes that are not UTF-8: `strict` or `replace`
     prefix: file with the required beginning of each line's translation; None for no prefixes
     constraints: JSONL file with the constraints on each line's translation; None for no constraints
 

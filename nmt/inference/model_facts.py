@@ -18,7 +18,7 @@ from nmt.tokenizer.words import words
 PARTS = ("encoder", "decoder", "attention", "pooling")
 """Names of the configuration groups that describe a network."""
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "macro_f1": "macro-F1"}
-"""Maps the names of the metrics on the page to their spelling."""
+"""Maps the names of the metrics on the page to their usual spelling."""
 EASY = 40
 """Preferred length of the easy example, in characters."""
 LONG = 150
@@ -29,7 +29,7 @@ time."""
 
 
 def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns facts about a model as JSON values, without those that the run does not record.
+    """Returns facts about a model as JSON values, without facts that the run does not record.
 
     path: run folder, checkpoint file or name on the hub
     tokenizer: tokenizer of the model

@@ -1,5 +1,6 @@
-"""Next-token prediction of one network or an ensemble, in the form of the `Step` that searches
-call."""
+"""Next-token prediction of one network or an ensemble, with the interface `Step` that searches
+call.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ class ModelStep:
 
     model: translation network
     memory: encoder memory of the source sentences
-    places: memory rows of the sentences that are still searched, ascending; None for all rows
+    places: indices into `memory` of the unfinished sentences, ascending; None for all sentences
     """
 
     def __init__(
@@ -104,11 +105,17 @@ class ModelStep:
         n_best: int,
         penalty: Penalty,
     ) -> list[list[Hypothesis]] | None:
-        """Runs a whole beam search in the C++ extension. The result is that of
-        `breadth_first_search`.
+        """Runs a complete beam search in the C++ extension, with the same result as the search in
+        Python.
 
         Returns None if the extension does not support the network; the caller then searches in
         Python.
+
+        state: decoder state before the first token
+        requests: search request of each sentence
+        width: number of hypotheses per beam
+        n_best: number of hypotheses to return for each sentence
+        penalty: length penalty of the scores
         """
         if requests and isinstance(state, State) and computes(self.model, self.memory):
             return whole_search(self.model, self.memory, state, requests, width, n_best, penalty)
@@ -126,8 +133,8 @@ class ModelStep:
         return self.model.decode(inputs, state, self.memory, layout)
 
     def _in_memory(self, layout: Layout | None, rows: int) -> Layout | None:
-        """Returns the layout on the device of the model, with beam slots numbered by memory row.
-        The argument numbers the slots by the sentences that are still searched.
+        """Returns the layout on the device of the model, with beam slots numbered by memory row. In
+        the argument, slots are numbered by unfinished sentence.
         """
         if not self.reads_rows:
             return layout if layout is None else to_device(layout, self.device)

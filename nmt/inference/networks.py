@@ -49,8 +49,7 @@ class Networks:
     precision: number format of the weights: float32, bfloat16 or int8
     averaging: quantity of the members that is averaged: probability or log_probability
     shares: weight of each member, normalised to sum 1; None for equal weights
-    capture: whether search steps are recorded and replayed (captured_step.py)
-        where possible
+    capture: whether search steps are recorded and replayed where possible, as CUDA graphs on a GPU
 
     Raises UserError if `shares` does not contain one positive number per model.
     """
@@ -85,8 +84,9 @@ class Networks:
         return {**vars(self), "packed_weights": weights, "_recordings": {}}
 
     def _captures(self, capture: bool) -> bool:
-        """Returns whether search steps are recorded. The log states the reason if they cannot
-        be."""
+        """Returns whether search steps are recorded, and logs the reason if recording is
+        impossible.
+        """
         obstacle = next(filter(None, (model.capture_obstacle for model in self.models)), "")
         if capture and obstacle:
             log.info("translation.capture: no CUDA graphs, because of a model: %s", obstacle)
@@ -108,7 +108,7 @@ class Networks:
         """Encodes a batch of source token ids. Returns the encoder memory of each model.
 
         sources: token ids of each source
-        captured: whether sources are padded to one of few shapes, and further rows are added
+        captured: whether sources are padded to one of few shapes, as recorded search steps need
 
         Raises ValueError if a model is in training mode.
         """
@@ -218,9 +218,10 @@ class Networks:
         log_probs: np.ndarray,
         weights: np.ndarray,
     ) -> list[ForcedDecoding]:
-        """Returns forced decodings in which attention to source tokens and attention to image cells
-        are separate. In the given decodings, the weights of the cells follow the weights of the
-        tokens.
+        """Returns forced decodings in which attention to source tokens and to image cells is
+        separate.
+
+        In `weights`, the columns of the image cells follow the columns of the source tokens.
         """
         assert memory.encoded.grids is not None
         is_real = memory.mask.cpu().numpy()  # [B, S]

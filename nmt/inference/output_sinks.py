@@ -55,7 +55,7 @@ class StreamSink:
     finished_lines = 0
     """Number of input lines whose output was already written by an earlier, interrupted run."""
     sums: Sequence[float] = ()
-    """Sums of the values passed to `add`, one sum for each of its arguments."""
+    """Sums of the values passed to `add`, one sum per argument."""
 
     def __init__(self, path: Path | None) -> None:
         self.name = f"output={path or 'stdout'}"

@@ -61,7 +61,7 @@ class JobShare:
 
 
 WHOLE = JobShare()
-"""Share of the work of a single process: all of it."""
+"""Share of the work of a single process: all blocks."""
 
 
 def parse_job(text: str) -> JobShare | None:
@@ -99,11 +99,12 @@ def sink_of(
     line_count: number of input lines
     work: names and hashes of everything that the output depends on
     resume: whether to continue an interrupted output file
-    on_failure: treatment of an incomplete output file, as in `open_sink`
+    on_failure: treatment of an incomplete output file if the work fails: `delete`, `keep` or
+        `resume`
     job: share of the blocks that this process writes, without ranks
 
-    Raises the UserErrors of `open_sink`, and UserError if the ranks have different work or share
-    stdout as output.
+    Raises UserError if the output cannot be written or continued, or if the ranks have different
+    work or share stdout as output.
     """
     if not in_parts(ranks, output):
         return open_sink(output, work=work, resume=resume, on_failure=on_failure)
@@ -153,7 +154,7 @@ class PartsSink(StreamSink):
         self._lines += lines
 
     def finish(self, keeps_parts: bool) -> None:
-        """Sums up the figures of all parts, and marks their folder as complete.
+        """Adds up the sums of all part files, and marks the folder as complete.
 
         A job leaves the folder incomplete until all other jobs have written their parts.
 

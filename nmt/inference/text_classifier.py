@@ -26,7 +26,7 @@ BATCH_TOKENS = 8000
 class Reading:
     """Output of the classifier for a list of texts.
 
-    probabilities: [texts, labels]
+    probabilities: label probabilities [texts, labels]
     row_weights: attention weights of the tokens in each encoder row, averaged over the hops; None
         without attention. A row is a text or, with hierarchical pooling, a sentence
     """

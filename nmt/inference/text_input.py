@@ -1,7 +1,7 @@
 """Text inputs of commands: files, folders of files and columns of Parquet files, on local disks or
 in object stores.
 
-Files in object stores are read through fsspec, which `datasets` installs, as streams.
+Files in object stores are read as streams through fsspec, which is installed with `datasets`.
 """
 
 import hashlib
@@ -173,7 +173,7 @@ def _remote_files(url: str) -> list[RemoteFile]:
 def _readable(folder: str, paths: Sequence[str]) -> list[str]:
     """Returns the paths of the text files of a folder in the order of their names.
 
-    Hidden files, files whose names begin with _, and JSON files are no text.
+    Hidden files, files whose names begin with _, and JSON files are not text files.
 
     Raises UserError if there is no text file, or if nmt has not finished the output in the folder.
     """

@@ -137,8 +137,8 @@ class Translation:
     source: source token ids
     hypotheses: hypotheses, best first; empty for a line without words
     texts: text of each hypothesis
-    details: token probabilities and attention weights of the best hypotheses, as many as the
-        argument `details_of` of `Translator.translations` requests
+    details: token probabilities and attention weights of the best hypotheses; their number is the
+        argument `details_of` of `Translator.translations`
     """
 
     source: Sequence[int]

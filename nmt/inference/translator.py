@@ -195,7 +195,7 @@ class Translator:
         words.
 
         lines: list of lines, or a single string; lines are not split into sentences
-        progress: called after each batch with the number of lines in the batch
+        progress: callback after each batch, which receives the number of lines in the batch
         """
         if isinstance(lines, str):
             return self.translations(lines).text
@@ -244,7 +244,7 @@ class Translator:
         constraints: one constraint per line; None for no constraints
         details_of: number of best hypotheses of each line for which token probabilities and
             attention weights are computed
-        progress: called after each batch with the number of lines in the batch
+        progress: callback after each batch, which receives the number of lines in the batch
 
         Raises UserError if a constraint contradicts itself or the vocabulary cannot spell it.
         """
@@ -461,7 +461,7 @@ class Translator:
         self, source: Sequence[int], piece_words: Sequence[range], source_words: Sequence[str]
     ) -> dict[str, str]:
         """Returns the translations that a model's lexicon has for the words of a source sentence.
-        Words of several tokens have no translation in it.
+        Words of several tokens have no entry in the lexicon.
 
         source: source token ids
         piece_words: range of source words (from 0) to which each source token belongs
@@ -490,7 +490,7 @@ class Translator:
 
         sources, targets: token ids of each sentence pair; an empty source or target is read as </s>
         attention: whether to return attention weights
-        progress: called after each batch with the number of lines in the batch
+        progress: callback after each batch, which receives the number of lines in the batch
         """
 
         @torch.inference_mode()
@@ -591,7 +591,7 @@ class Translator:
         lines: source lines
         texts: translation of each line
         units: units of the maps: words or subwords
-        progress: called after each batch with the number of lines in the batch
+        progress: callback after each batch, which receives the number of lines in the batch
         name: name of the model, shown in the maps
         """
         sources = self.encode(lines)

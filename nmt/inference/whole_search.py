@@ -1,8 +1,9 @@
-"""Whole beam search in C++ (model/native/beam_search.cpp), for the networks that it supports.
+"""Complete beam search in C++ (model/native/beam_search.cpp), for the networks that the code
+supports.
 
-The result is equal to that of `breadth_first_search` with a `ModelStep`. No Python code runs
-between two decoder steps; for single sentences, Python code would take most of the time and delay
-other threads.
+The result is equal to the result of the beam search in Python. No Python code runs between two
+decoder steps; for single sentences, Python code would take most of the time and delay other
+threads.
 """
 
 from collections.abc import Sequence
@@ -60,8 +61,11 @@ def whole_search(
     n_best: int,
     penalty: Penalty,
 ) -> list[list[Hypothesis]]:
-    """Runs a beam search in C++. Returns the `n_best` hypotheses of each sentence, best first, like
-    `breadth_first_search`."""
+    """Runs a beam search in C++ and returns the `n_best` hypotheses of each sentence, best first.
+
+    width: number of hypotheses per beam
+    n_best: number of hypotheses to return for each sentence
+    """
     decoder: Any = model.decoder
     layer = decoder.layers.layers[0]
     limits = torch.tensor([request.max_length for request in requests])  # [B]

@@ -85,14 +85,19 @@ def merge(
     target_words: Sequence[range],
     sizes: tuple[int, int],
 ) -> WordAlignment:
-    """Returns the word alignment computed by `by_word`, with the weights of </s> in separate
-    fields."""
+    """Returns the word alignment of token weights, with the weights of `</s>` in separate fields.
+
+    weights: attention weights between tokens, [target tokens + </s>, source tokens + </s>]
+    source_words, target_words: range of words (from 0) to which each token belongs
+    sizes: number of source words and number of target words
+    """
     table = by_word(weights, source_words, target_words, sizes)
     return WordAlignment(weights=table[:-1, :-1], to_end=table[:-1, -1], at_end=table[-1, :-1])
 
 
 def symmetrize(forward: Links, backward: Links, how: Symmetrization) -> Links:
-    """Combines the word alignments of both translation directions into one (Och & Ney 2003).
+    """Combines the word alignments of both translation directions into one alignment (Och & Ney
+    2003).
 
     forward, backward: links of both directions, as pairs (source word, target word)
     how: `intersection`, `union`, `forward` or `backward` alone, or `grow_diag`. The method
@@ -257,8 +262,9 @@ def _probabilities(log_probs: np.ndarray, of_target: Sequence[range], words: int
 
 
 def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]:
-    """Returns the attention weights by name of the head; by name of the model if the model has one
-    head."""
+    """Returns the attention weights by name of the head, or by name of a model that has a single
+    head.
+    """
     if decoding.heads is None:
         assert decoding.weights is not None
         return {name: decoding.weights}

@@ -334,7 +334,9 @@ def _use_lexicon(
 
 
 def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:
-    """Freezes the configured components, and logs a warning for others with the same weights."""
+    """Freezes the configured components, and logs a warning for components that share the frozen
+    weights.
+    """
     frozen = settings.freeze or []
     freeze(network, frozen)
     for shared in shared_tables(network, frozen):

@@ -228,7 +228,7 @@ def _check_text(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
 
 
 def _check_number(pairs: int, key: str, settings: BacktranslateSettings) -> None:
-    """Raises UserError if there are fewer pairs than one batch needs."""
+    """Raises UserError if there are fewer synthetic pairs than one batch needs."""
     batch = settings.batching.get("sentences") or 1
     if pairs < batch:
         raise UserError(
@@ -280,8 +280,9 @@ class Backtranslation:
         return self._train_final()
 
     def _exists(self, file: Path) -> bool:
-        """Returns whether a file exists, after the first rank, which writes the file, has reached
-        this call."""
+        """Waits until the first rank, which writes the file, reaches this call; returns whether the
+        file exists.
+        """
         return self.ranks.of_first(file.exists())
 
     # Step 2: reverse model
@@ -317,7 +318,9 @@ class Backtranslation:
 
     @property
     def _training_values(self) -> dict[str, Any]:
-        """Settings for nmt.train: all settings of this command except the group `synthetic`."""
+        """Settings for nmt.train: all settings of nmt.backtranslate except the group
+        `synthetic`.
+        """
         return {key: value for key, value in self.settings.values.items() if key != "synthetic"}
 
     @property
@@ -358,8 +361,9 @@ class Backtranslation:
         return self.synthetic.text or str(real)
 
     def _translate(self, model: str | list[str]) -> None:
-        """Translates the text into a file, and resumes after the last line of an earlier
-        attempt."""
+        """Translates the monolingual text into a file, continuing after the last line of an earlier
+        attempt.
+        """
         output = self.folder / "translations"
         synthetic = self.synthetic
         log.info("back-translation, step 3: writing translations to %s", output)

@@ -16,8 +16,9 @@ VOCABULARY = (
 def take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
     """Copies the weights of a trained model into a network.
 
-    The network's vocabulary may have additional subwords at its end. Their embeddings keep their
-    initial values, and their output bias is that of the least probable trained subword.
+    The network's vocabulary may have additional subwords at its end. The embeddings of additional
+    subwords keep their initial values. The output bias of additional subwords is that of the least
+    probable trained subword.
 
     Raises UserError if the shape of any other parameter differs.
     """

@@ -14,7 +14,7 @@ from nmt.storage.checkpoint import find_checkpoint
 MODELS = ("model", "reverse", "compare")
 """Names of the settings whose values are paths of models."""
 FREE = ("output", "resume", "device", "threads", "log", "job", "jobs", "launcher")
-"""Names of the settings that do not affect the output."""
+"""Names of the settings that do not affect the content of the output."""
 
 
 def fingerprint(settings: Settings) -> dict[str, str]:

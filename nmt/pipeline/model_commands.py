@@ -1,5 +1,6 @@
-"""Implements the commands that use trained models: each passes its settings to the responsible
-package."""
+"""Implements the commands that use trained models: each command passes its settings to a
+package.
+"""
 
 import contextlib
 from collections.abc import Iterator

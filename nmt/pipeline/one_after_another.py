@@ -20,7 +20,7 @@ def run_all(
     """Runs a command with every combination of the values on its command line.
 
     command: name of the command, such as translate
-    run: function of the settings
+    run: function that runs the command with the given settings
     overrides: command-line overrides, with several values for some keys
     dry: whether --dry-run is given, which is an error
 
@@ -50,8 +50,8 @@ def first_valid(command: str, combinations: Sequence[Sequence[str]]) -> Settings
     command: name of the command, such as translate
     combinations: overrides of each combination
 
-    Raises ConfigErrors if no combination is valid, with the errors common to all, or else with all
-    errors.
+    Raises ConfigErrors if no combination is valid, with the errors common to all combinations, or
+    otherwise with all errors.
     """
     errors: list[Sequence[ConfigError]] = []
     for combination in combinations:

@@ -20,8 +20,8 @@ def start_ray() -> None:
     """Connects to the Ray cluster of the environment variable RAY_ADDRESS, or starts Ray on this
     machine, unless this process is connected already.
 
-    Ray started here runs its workers with the usual priority. Ray's default, the niceness 15, hardly
-    lets them run beside other programs.
+    If this function starts Ray, Ray's workers have the usual priority. With Ray's default, the
+    niceness 15, the workers would hardly run beside other programs.
 
     Raises UserError if Ray is not installed.
     """
@@ -68,7 +68,7 @@ def run_jobs(translate: Translate, settings: TranslateSettings) -> None:
 def _run_job(translate: Translate, settings: TranslateSettings, folder: str) -> None:
     """Translates the blocks of one job; runs in a Ray worker.
 
-    translate: function of the settings
+    translate: function that translates with the given settings
     settings: settings of nmt.translate
     folder: working directory, to which relative paths refer
     """

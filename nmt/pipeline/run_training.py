@@ -70,7 +70,7 @@ def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Tra
     """Trains and tests a model, from the beginning or from the last checkpoint.
 
     settings: validated settings of the training command
-    callbacks: trainer callbacks in addition to the configured one
+    callbacks: trainer callbacks in addition to the configured callback
 
     Raises UserError if the data cannot be used, and Stopped after an interruption.
     """
@@ -88,7 +88,9 @@ def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Tra
 
 
 def _saved_folder(settings: TrainingSettings, ranks: Ranks) -> str | None:
-    """Returns the folder of a run that torchrun has restarted; None if it has no checkpoint."""
+    """Returns the folder of a run that torchrun has restarted; None if the run has no
+    checkpoint.
+    """
     folder = settings.run_dir or (noted_folder() if ranks.first else None)
     return folder if folder and (Path(folder) / ckpt.LAST).exists() else None
 
@@ -123,7 +125,7 @@ def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback
 
 
 def _give_up(folder: Path, lock: Lock) -> None:
-    """Removes the folder of a run that ended before its first update."""
+    """Removes the folder of a run that ended before its first update, and releases its lock."""
     set_up_logging()
     clear(folder)
     lock.release()
@@ -299,7 +301,7 @@ def _run(
     settings: validated settings of the training command
     folder: run folder
     ranks: all processes of the training, started by torchrun
-    callbacks: trainer callbacks in addition to the configured one
+    callbacks: trainer callbacks in addition to the configured callback
     saved: checkpoint to resume from; None for a new run
 
     Raises UserError if the data has changed or disk space is insufficient.
@@ -401,8 +403,10 @@ def _parts(
 
 
 def _tests(settings: TrainingSettings) -> bool:
-    """Returns whether the best checkpoint is evaluated on the test set; by default, short trial
-    runs are not."""
+    """Returns whether the best checkpoint is evaluated on the test set.
+
+    With final_test=auto, runs limited to fewer than TRIAL_UPDATES updates are not evaluated.
+    """
     if settings.final_test != "auto":
         return settings.final_test
     return not 0 < settings.trainer["max_updates"] < TRIAL_UPDATES

@@ -56,7 +56,7 @@ def worker_application(settings: ServeSettings, permitted: Sequence[str]) -> ASG
 
     permitted: names of the packages that `--plugins` permits
 
-    An error for the user ends this process, and with it the server.
+    A UserError ends this process, and thereby the server.
     """
     choose_format(settings.log == "json")
     set_up_logging()
@@ -71,7 +71,10 @@ def worker_application(settings: ServeSettings, permitted: Sequence[str]) -> ASG
 
 
 def application(settings: ServeSettings) -> ASGIApp:
-    """Returns the ASGI application with its models. Raises UserError as `server_of` does."""
+    """Returns the ASGI application with its models.
+
+    Raises UserError if a model, the index or the client keys cannot be read.
+    """
     for handler in logging.getLogger("nmt").handlers:
         if type(handler) is logging.StreamHandler and chosen_formatter() is None:
             handler.setFormatter(ZONED)

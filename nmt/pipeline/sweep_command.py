@@ -46,9 +46,9 @@ OF_THE_SWEEP = re.compile(r"[+~]*(run_dir|sweep(\..*)?)(=|$)")
 FINGERPRINTED = ("train", "validation", "config")
 """Data keys naming files whose content, instead of the path, is part of the data fingerprint."""
 WITH_FILES = {"init", "vectors", "objective", "tokenizer"}
-"""Keys and groups that may name files or runs."""
+"""Configuration keys and groups whose values may be paths of files or run folders."""
 END_SECONDS = 60
-"""Seconds that the runs of a killed sweep have to save their state and stop (sweep/child.py)."""
+"""Seconds within which the runs of a killed sweep must save their state and stop."""
 
 
 def sweep(
@@ -236,8 +236,9 @@ class TrainingJob:
                 launchers.launch(self.folder, ready, epochs, self.of_hydra)
 
     def _can_begin(self, run: Run) -> bool:
-        """Returns whether the configuration of a run is valid; otherwise records its errors as a
-        failure."""
+        """Returns whether the configuration of a run is valid; records the errors of an invalid
+        configuration.
+        """
         try:
             configure(self.command, run.overrides)
         except ConfigErrors as error:

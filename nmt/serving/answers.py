@@ -46,6 +46,7 @@ class Passage:
         """Returns the translation of the part, from the hypotheses with the given rank.
 
         rank: position in the n-best list, from 0; a sentence with fewer hypotheses uses its last
+            hypothesis
         """
         if self.is_html:
             numbers = range(len(self.translations))
@@ -70,7 +71,7 @@ class Passage:
 
 
 Document = Sequence[str | Passage]
-"""Translated text: passages, and the HTML between them as strings."""
+"""Translated text: passages and, as strings, the HTML between the passages."""
 
 
 async def translated(models: Models, fields: Fields) -> dict[str, Any]:

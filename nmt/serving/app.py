@@ -325,9 +325,10 @@ def _key_in_header(request: Request) -> str:
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
-    """Returns the result of a coroutine. Cancels it and raises `GONE` if the client disconnects.
+    """Returns the result of a coroutine. If the client disconnects, cancels the coroutine and
+    raises `GONE`.
 
-    request: request whose body has been read
+    request: request of the client, whose body has been read
     """
     task = asyncio.create_task(work)
     # After the body, the next message is the end of the connection.

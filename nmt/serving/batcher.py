@@ -19,7 +19,7 @@ MAX_COST = 1_000_000
 The computation time grows with the cost. Other callers wait for the end of a batch.
 """
 SMOOTHING = 0.2
-"""Share of the newest batch in the moving average of the computation time."""
+"""Weight of the newest batch in the moving average of the computation time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +33,14 @@ class _Waiting(Generic[Item]):
 class Batcher(Generic[Item, Result]):
     """Queue that computes the items of many callers in batches of items with similar sizes.
 
-    work: computes the results of a list of items
+    work: function that computes the results of a list of items
     pool: executor with the thread that computes
     wait: seconds that the first item waits for further items
     most: maximum number of items in a batch
-    size: returns the size of an item; in a batch, no item is much longer than twice the first
-    on_queue: called with the number of waiting items after each change
-    on_batch: called with the number of items of each batch
+    size: function that returns the size of an item; in a batch, no item is much longer than twice
+        the first item
+    on_queue: callback after each change of the queue; receives the number of waiting items
+    on_batch: callback for each batch; receives the number of items
 
     If a batch fails, each item is computed alone, so that only its caller gets the error. Callers
     take turns, so that a caller with many items does not delay a caller with few items.

@@ -25,13 +25,15 @@ BACKLOG = 128
 SHUTDOWN_SECONDS = 60
 """Seconds that the server has to answer open requests after SIGTERM or Ctrl-C."""
 START_SECONDS = 120
-"""Seconds that a server process has to import its packages and to answer its supervisor."""
+"""Seconds within which a server process must import its packages and answer its supervisor."""
 ONCE = 10**9
 """Seconds between two calls of uvicorn's `callback_notify`; the first call follows the start."""
 
 
 class Supervisor(Multiprocess):
-    """Supervisor of server processes: starts them, replaces dead ones, and passes on SIGTERM."""
+    """Supervisor of server processes: starts the processes, replaces ended ones, and passes on
+    SIGTERM.
+    """
 
     def terminate_all(self) -> None:
         # An open socket without a server process would accept connections and never answer them.
@@ -50,7 +52,7 @@ def run_server(
 ) -> None:
     """Serves HTTP requests until SIGTERM or Ctrl-C.
 
-    make_app: returns the ASGI application; every process calls it once
+    make_app: function that returns the ASGI application; every process calls the function once
     host: IPv4 or IPv6 address to listen on
     port: port number; 0 chooses a free port
     workers: number of processes; with several, `make_app` must be picklable and must not raise
@@ -92,7 +94,9 @@ def run_server(
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Returns a socket that is bound to an address. uvicorn starts to listen when it is ready."""
+    """Returns a socket that is bound to an address. uvicorn starts to listen on the socket when the
+    application is ready.
+    """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -118,7 +122,7 @@ def stopping(seconds: float, begin: Callable[[], None]) -> Iterator[None]:
     delay.
 
     seconds: seconds between SIGTERM and the closing of the listening socket
-    begin: called at SIGTERM, before the delay
+    begin: callback at SIGTERM, before the delay
 
     Has no effect outside of the main thread, which receives no signals.
     """
@@ -143,7 +147,7 @@ def stopping(seconds: float, begin: Callable[[], None]) -> Iterator[None]:
 
 
 async def _readable(file: int) -> None:
-    """Waits until a file descriptor can be read or is closed by the other side."""
+    """Waits until a file descriptor can be read or its peer closes the connection."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     loop.add_reader(file, ready.set_result, None)

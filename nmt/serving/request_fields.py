@@ -1,7 +1,7 @@
 """Request fields: the fields of LibreTranslate, and additional fields in the same style; and the
 OpenAPI document of the server.
 
-A JSON schema declares each field; it checks requests and is part of /openapi.json.
+Each field has a JSON schema, which is used to check requests and is part of /openapi.json.
 """
 
 import json
@@ -205,7 +205,7 @@ def parse_body(body: bytes, content_type: str) -> Fields:
 
 
 def constraint_of(fields: Fields, sentence: str, *, is_first: bool) -> Constraint | None:
-    """Returns the search constraint for the translation of a sentence; None if there is none.
+    """Returns the search constraint for the translation of a sentence; None without a constraint.
 
     The glossary adds the translations of the words of the sentence to the required words. The
     prefix applies only to the first sentence of a text.

@@ -45,8 +45,8 @@ class ServedModel(Generic[Model]):
     """A served model, with its name and its request queue.
 
     name: name of the model in requests
-    path: run folder, checkpoint or Hugging Face name, as `load` expects
-    load: returns the model at a path
+    path: run folder, checkpoint or Hugging Face name of the model
+    load: function that returns the model at a path
     pool: executor with the thread that computes
     wait: seconds that a batch waits for further sentences
     most: maximum number of sentences in a batch
@@ -203,8 +203,9 @@ class Models:
         return candidates[0]
 
     def classifier(self, name: str) -> ServedModel[TextClassifier]:
-        """Returns the first classifier, or the one with the given name. Raises Refused if none
-        matches.
+        """Returns the classifier with the given name; for the name "", the first classifier.
+
+        Raises Refused if no classifier matches.
         """
         for served in self.classifiers:
             if name in ("", served.name):

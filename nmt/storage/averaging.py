@@ -65,7 +65,7 @@ def _are_independent(first: Checkpoint, other: Checkpoint) -> bool:
     """Returns whether two models come from independent trainings.
 
     The weights of independent models may be similar for other reasons, such as a common bias of the
-    output or a common seed. The run folder alone is not sufficient, since a folder may be renamed.
+    output or a common seed. Equal run folders are not required, since a folder may be renamed.
     """
     similarity = _similarity(first.weights, other.weights)
     if first.config.get("init") or other.config.get("init"):

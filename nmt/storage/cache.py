@@ -34,7 +34,8 @@ def build_once(folder: Path, what: str, build: Callable[[Path], Counts]) -> Coun
 
     folder: path whose name identifies the content
     what: noun for the content, for messages
-    build: writes all files into a given folder and returns counts, which are stored with the files
+    build: function that writes all files into a given folder and returns counts, which are stored
+        with the files
 
     Raises UserError if the folder cannot be written or is damaged.
     """

@@ -65,12 +65,14 @@ class Checkpoint:
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """Weights of the model by parameter name, or their moving average if there is one."""
+        """Weights of the model by parameter name; their moving average if the checkpoint contains
+        one.
+        """
         return self.part("ema") or self.part("model")
 
     @property
     def config(self) -> dict[str, Any]:
-        """Training configuration. Raises UserError if the checkpoint has none."""
+        """Training configuration. Raises UserError if the checkpoint contains no configuration."""
         if not isinstance(self.meta.get("config"), dict):
             raise UserError(f"{self.path}: damaged checkpoint (no configuration)")
         return self.meta["config"]
@@ -143,10 +145,11 @@ def read_model(
 ) -> Checkpoint:
     """Finds and reads the checkpoint of a model.
 
-    model: run folder, checkpoint file or name on the hub, as in `find_checkpoint`
+    model: run folder (best checkpoint, otherwise the last), checkpoint file, or
+        hf:USER/NAME[@REVISION] on the Hugging Face hub
     key: key of the setting that contains the model, for messages
     command: command that must have trained the model, `train` or `classify`; None for any command
-    mapped: whether to map the file into memory, as in `read`
+    mapped: whether to map the file into memory, so that several processes share its pages
 
     Raises UserError if the checkpoint is missing or invalid, or another command has trained it.
     """

@@ -10,7 +10,7 @@ from typing import Any
 from nmt.foundation.errors import UserError
 
 WRITING = ".writing"
-"""File name suffix of incomplete files, which are renamed when complete."""
+"""File name suffix of incomplete files, which are renamed when their content is complete."""
 _numbers = itertools.count()
 
 

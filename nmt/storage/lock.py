@@ -132,7 +132,13 @@ def _is_named(opened: IO[str], file: Path) -> bool:
 
 
 def wait_for_lock(file: Path, what: str) -> Lock:
-    """Waits until no other process holds a lock, and takes it. Raises UserError as `Lock` does."""
+    """Waits until no other process holds a lock, and takes the lock.
+
+    file: path of the lock file
+    what: noun for the thing to write, for messages
+
+    Raises UserError if the lock file cannot be written.
+    """
     attempts = 0
     while True:
         try:

@@ -13,12 +13,12 @@ from nmt.foundation.part_limits import PartGroup
 from nmt.sweep.run_status import Run
 
 GROUPS = {"sweep": PartGroup("nmt.sweep")}
-"""Configuration groups of this package."""
+"""Configuration groups of `nmt.sweep` by name."""
 
 
 @runtime_checkable
 class Job(Protocol):
-    """Interface of a sweep, as a `Sweeper` uses it: plans, trains and scores runs.
+    """Interface between a sweep and a `Sweeper`: plans, trains and scores runs.
 
     folder: folder of the sweep, which contains the folders of its runs
     """

@@ -15,7 +15,7 @@ import time
 from nmt.foundation.processes import is_running
 
 GRACE_SECONDS = 60
-"""Seconds from SIGTERM to the end of the process, in which a training saves its state."""
+"""Seconds from SIGTERM to the forced end of the process, in which a training saves its state."""
 
 
 def _watch(sweeper: int, parent: int) -> None:

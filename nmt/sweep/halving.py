@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 class Halving(Sweeper):
     """Sweeper for successive halving of the number of configurations.
 
-    Rung i = 0, 1, … ends after epochs · factorⁱ epochs. The best 1/factor of its runs continue, but
-    at least one. The remaining runs are trained to the end when a single run is left or the next
+    Rung i = 0, 1, … ends after epochs · factorⁱ epochs. The best 1/factor of its runs continue, at
+    least one run. The remaining runs are trained to the end when a single run is left or the next
     rung would exceed the training.
 
     epochs: length of the first rung in epochs

@@ -75,7 +75,7 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
 def _wait(process: subprocess.Popen[bytes]) -> int:
     """Waits for the training process of a run, and returns its exit status.
 
-    After Ctrl-C, interrupts the process and gives it time to save its state.
+    After Ctrl-C, interrupts the process, which has SAVE_SECONDS to save its state.
     """
     try:
         return process.wait()
@@ -137,7 +137,7 @@ def parallel_jobs(launcher: Mapping[str, Any]) -> int:
 
 
 def threads_of(launcher: Mapping[str, Any]) -> int | None:
-    """Returns the number of threads of each job, or None if the launcher does not set it."""
+    """Returns the number of threads of each job; None if the launcher does not set the number."""
     if isinstance(launcher.get("n_jobs"), int):
         return max(1, available_cores() // parallel_jobs(launcher))
     remote = (launcher.get("ray") or {}).get("remote", {})

@@ -22,7 +22,7 @@ LOG = "train.log"
 WARNING = re.compile(r"^\S+ \S+ WARNING (.*)", re.MULTILINE)
 """Pattern of the first line of a warning in a log file."""
 LOCK = ".lock"
-"""Name of the lock file in a run folder, the same as in training/run_directory.py."""
+"""Name of the lock file in a run folder, which the training process locks."""
 
 
 class RunState(Enum):
@@ -107,7 +107,7 @@ class Run:
         write_atomically(self.folder / RECORD, text.encode())
 
     def holder(self) -> int | None:
-        """Returns the id of the process that trains the run, or None if no process does.
+        """Returns the id of the process that trains the run; None if no process trains the run.
 
         The id is 0 for a process on another machine.
         """

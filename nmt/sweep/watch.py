@@ -31,8 +31,8 @@ def watching(runs: Sequence[Run], metric: str) -> Iterator[None]:
 
 
 class SweepProgress:
-    """Progress display of a sweep: log messages for started and ended runs, lines for running ones.
-    A warning that several runs have is shown once.
+    """Progress display of a sweep: log messages for started and ended runs, a line per running run.
+    A warning that occurs in several runs is shown once.
 
     runs: runs of the sweep
     metric: name of the validation score to show

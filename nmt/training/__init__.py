@@ -14,4 +14,4 @@ GROUPS = {
     "callback": PartGroup("nmt.training.callback"),
     "trainer": PartGroup("nmt.training.trainer.Trainer"),
 }
-"""Configuration groups of this package."""
+"""Configuration groups of `nmt.training` by name, such as `optimizer` and `schedule`."""

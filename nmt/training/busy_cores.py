@@ -18,7 +18,7 @@ SECONDS = 0.15
 PAUSE = 30.0
 """Minimum number of seconds between two measurements after progress reports."""
 SLOW = 0.7
-"""Share of the highest training speed below which the speed is measured again."""
+"""Fraction of the highest training speed below which the computing speed is measured again."""
 GAIN = 1.1
 """Minimum speed-up, measured with fewer threads, for which the number of threads is reduced. On
 idle machines, the speed-up is about 0.6."""

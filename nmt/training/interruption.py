@@ -10,15 +10,17 @@ from typing import Any
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 """Names of the handled signals; a system may lack some of the signals."""
 REPEAT = 1.0
-"""Seconds after the first signal during which further signals are ignored. The reason is that
-process supervisors may send a signal both to a process and to its group."""
+"""Seconds after the first signal during which further signals are ignored.
+
+Process supervisors may send a signal both to a process and to its process group.
+"""
 
 
 class Interruption:
     """Record of received signals. A further Ctrl-C, more than REPEAT seconds after the first
     signal, raises KeyboardInterrupt. All other further signals are ignored.
 
-    at_once: whether also the first signal raises KeyboardInterrupt
+    at_once: whether the first signal already raises KeyboardInterrupt
     requested: whether a signal has arrived
     """
 

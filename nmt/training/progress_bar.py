@@ -28,8 +28,8 @@ BEST_MARK = "★"
 
 
 class ProgressBar(Callback):
-    """Progress bar of a training, which displays training loss, speed and remaining time. It is a
-    callback and a context manager.
+    """Progress bar of a training, which displays training loss, speed and remaining time. The
+    object is a callback and a context manager.
 
     unit: unit of the speed, such as "target tokens"
     """
@@ -102,9 +102,9 @@ class ProgressBar(Callback):
     def _table_row(
         self, update: int, epoch: float, validation: Validation, best: bool
     ) -> dict[str, Any]:
-        """Returns the row of a validation for a terminal, as the attributes of a log record, and
-        prints the head of the table before the first row. The result is empty elsewhere.
+        """Returns the row of a validation in the terminal's table, as attributes of a log record.
 
+        Before the first row, prints the head of the table. Without a terminal, the result is empty.
         The row has as many columns as the terminal is wide; train.log contains all metrics.
         """
         from nmt.foundation.terminal import Text, console

@@ -5,7 +5,7 @@ run.json             versions, commands, hashes of the data
 train.log            log messages
 metrics.jsonl        training and validation metrics, one JSON object per line
 events.out.tfevents  metrics for TensorBoard
-best.safetensors     best weights (see checkpoint.py)
+best.safetensors     weights of the best validation
 last.safetensors     training state, to resume from
 results.json         final scores with signatures
 test.txt             translations of the test set
@@ -173,8 +173,9 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
 
 
 def clear(path: Path) -> None:
-    """Removes a run's files from its directory; called if the run ended before its first
-    checkpoint."""
+    """Removes all files of a run from the run folder, after a run that ended before its first
+    checkpoint.
+    """
     remove_unfinished(path)
     patterns = (*BEGINNING, *CHECKPOINTS, "validation-*.txt", "events.out.tfevents.*")
     for pattern in patterns:

@@ -32,8 +32,12 @@ class Schedule:
         return warm * self.decay(step, total, epoch)
 
     def decay(self, step: int, total: int, epoch: float) -> float:
-        """Returns the factor of the learning rate without the warm-up. The arguments are those of
-        `factor`."""
+        """Returns the factor of the learning rate without the warm-up.
+
+        step: update number, from 0
+        total: maximum number of updates in the training
+        epoch: number of epochs done, as a fraction
+        """
         return 1.0
 
     def observe(self, improved: bool) -> None:
@@ -59,8 +63,10 @@ class Constant(Schedule):
 
 @dataclass(kw_only=True)
 class LinearDecay(Schedule):
-    """Linear decay: the factor of the learning rate falls from 1 to `final`, which it would reach
-    one update after the last."""
+    """Linear decay: the factor of the learning rate falls from 1 to `final`.
+
+    The factor would be equal to `final` one update after the last update.
+    """
 
     final: Ratio = 0.0
 

@@ -175,8 +175,11 @@ class TrainingState:
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Context manager at whose end the accumulated gradient and the network's estimates have
-        their values of the beginning. The gradient of a parameter without one becomes 0."""
+        """Context manager that restores the accumulated gradient and the network's estimates at its
+        end.
+
+        The gradient of a parameter without a gradient becomes 0.
+        """
         estimates = self.network.estimates()  # type: ignore[operator]
         saved_estimates = [estimate.clone() for estimate in estimates]
         saved = [None if p.grad is None else p.grad.clone() for p in self.parameters]

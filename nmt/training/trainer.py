@@ -31,7 +31,9 @@ from nmt.training.task import Task, Validation, ValidationStopped
 
 log = logging.getLogger(__name__)
 OnNaN = Literal["stop", "skip", "rollback"]
-"""Reaction to a NaN or infinite loss or gradient; `Trainer.on_nan` describes the choices."""
+"""Reaction to a NaN or infinite loss or gradient: stop the training, skip the update, or roll back
+to the last saved state.
+"""
 REMEDY = "lower optimizer.lr or trainer.clip_norm, or use trainer.precision=float32"
 """Advice for a NaN or infinite loss, part of error messages."""
 PATIENCE = 10
@@ -102,7 +104,7 @@ class Trainer:
     rollback: restore the last saved state and halve the learning rate
 
     On GPUs, loss and gradient are read only before a report, a validation or a save, because each
-    reading waits for the GPU. The choice `skip` reads them at every update.
+    reading waits for the GPU. With `skip`, loss and gradient are read at every update.
     """
     shard: bool = False
     """Whether the optimizer's state and the moving average are divided among the ranks to save
@@ -250,8 +252,9 @@ class TrainingLoop:
         self._reset_figures()
 
     def _captures(self) -> bool:
-        """Returns whether the computation of gradients is recorded. The log states the reason if
-        it cannot be."""
+        """Returns whether the computation of gradients is recorded, and logs the reason if this is
+        impossible.
+        """
         capture = self.trainer.capture
         obstacle = self.task.capture_obstacle
         if self.ranks.several:
@@ -418,15 +421,20 @@ class TrainingLoop:
         return True
 
     def _settle(self) -> bool:
-        """Reads the figures of all updates. Returns False if one of them failed and the state was
-        rolled back."""
+        """Reads the loss and the gradient norm of all updates since the last call.
+
+        Returns False if an update had a NaN or infinite value and the state was rolled back.
+        """
         failed = self._failed_update()
         return not failed or self._without_update(failed)
 
     def _failed_update(self) -> int:
-        """Reads the figures of the updates since the last call, and adds them to the totals of the
-        next report. Returns the number of the first update with a NaN or infinite loss or gradient;
-        0 if there is none."""
+        """Reads loss and gradient norm of the updates since the last call, and adds them to the
+        next report.
+
+        Returns the number of the first update with a NaN or infinite loss or gradient; 0 without
+        such an update.
+        """
         if not self._unread:
             return 0
         unread, self._unread = self._unread, []
@@ -465,8 +473,9 @@ class TrainingLoop:
         return recording.replay()
 
     def _add_gradient(self, work: GradientWork) -> Tensor:
-        """Computes the loss and adds its gradient to the accumulated gradient. Returns the loss,
-        summed over tokens."""
+        """Computes the loss, adds its gradient to the accumulated gradient, and returns the loss
+        summed over tokens.
+        """
         precision = AUTOCAST[self.trainer.precision]
         with torch.autocast(self.device.type, precision, enabled=precision is not None):
             loss = self.network(self.task.objective, work.batch, work.update, work.total)
@@ -518,8 +527,11 @@ class TrainingLoop:
         self._reset_figures()
 
     def _validation_of(self, weights: dict[str, Tensor]) -> Validation:
-        """Validates the given weights. If interrupted, saves the state and raises Stopped; the
-        resumed run repeats the validation."""
+        """Validates the given weights.
+
+        If the validation is interrupted, saves the state and raises Stopped; the resumed run
+        repeats the validation.
+        """
         try:
             with self.state.using(weights):
                 return self.task.validate(lambda: self.interruption.requested)
@@ -575,8 +587,10 @@ class TrainingLoop:
             self.store.save_snapshot(self.progress.update, weights, updates)
 
     def _keep_best(self, validation: Validation, weights: dict[str, Tensor], **facts: Any) -> None:
-        """Saves the current weights as the best so far; the checkpoint's header includes
-        `facts`."""
+        """Saves the current weights as the best weights so far.
+
+        facts: further entries for the header of the checkpoint
+        """
         self.progress.best = validation.metrics[self.task.metric]
         self.progress.best_update = self.progress.update
         if self.ranks.first:

@@ -107,7 +107,7 @@ class TrainingRun:
     def _log_stop(self, state: str) -> None:
         """Draws the learning curve so far, and logs the command that resumes the stopped run.
 
-        state: state of the run, and what the command does
+        state: text with the state of the run and the effect of the command
         """
         if self.task.ranks.first:
             self._draw_curve()

@@ -67,7 +67,7 @@ class Index:
 
 
 def make_index(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> Index:
-    """Returns the index of aligned sentence pairs, except pairs with an empty source sentence.
+    """Returns a similarity index of aligned sentence pairs without empty source sentences.
 
     Raises UserError if all source sentences are empty.
     """

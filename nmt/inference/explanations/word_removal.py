@@ -88,7 +88,7 @@ def write_effects(
 
     classifier: classifier of the texts, with attention
     answers: classified texts, whose units are words
-    path: output file, see `write_explanations`
+    path: output file; .json, .png, .pdf and .svg files do not show the effects
     gold: correct labels of each text; None if unknown
     """
     if path.suffix in (".json", *FIGURES):

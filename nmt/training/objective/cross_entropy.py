@@ -14,7 +14,9 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.reinforce import likelihood_loss
 
 SMALLEST = 1e-6
-"""Lower bound of attention weights in logarithms, because an attention window can give weight 0."""
+"""Lower bound of attention weights before the logarithm, because an attention window can give
+weight 0.
+"""
 
 
 @dataclass(kw_only=True)
@@ -43,7 +45,9 @@ class CrossEntropy:
     guided_alignment: NonNegative = 0.0
 
     can_be_recorded: ClassVar[bool] = True
-    """Whether the loss depends on network and batch alone, and not on the number of updates."""
+    """Whether updates can be recorded as CUDA graphs: the loss depends only on network and
+    batch.
+    """
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:

@@ -43,7 +43,9 @@ class Distillation:
     teachers: Sequence[Seq2Seq] = ()
 
     can_be_recorded: ClassVar[bool] = True
-    """Whether the loss depends on network and batch alone, and not on the number of updates."""
+    """Whether updates can be recorded as CUDA graphs: the loss depends only on network and
+    batch.
+    """
 
     def __post_init__(self) -> None:
         if not self.teacher:

@@ -45,7 +45,8 @@ class MinimumRisk:
     """Minimum risk training: (1 − λ) times the mean risk per sentence, plus λ times the mean
     cross-entropy per token.
 
-    The initial network should be a trained one (`init=RUN_DIR`). Validation uses teacher forcing.
+    The initial network should be a trained network (`init=RUN_DIR`). Validation uses teacher
+    forcing.
 
     candidates: number of translations per sentence, generated without dropout; duplicates are
         removed

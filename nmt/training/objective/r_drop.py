@@ -35,7 +35,9 @@ class RDrop:
     label_smoothing: Fraction = 0.0
 
     can_be_recorded: ClassVar[bool] = True
-    """Whether the loss depends on network and batch alone, and not on the number of updates."""
+    """Whether updates can be recorded as CUDA graphs: the loss depends only on network and
+    batch.
+    """
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:

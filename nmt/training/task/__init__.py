@@ -32,7 +32,7 @@ class Validation:
 
     metrics: metrics by name, among them `loss` and the metric of the task
     answers: outputs of the network (translations or labels), one line each
-    example: an input and its output on one line, for the terminal; empty if there is none
+    example: an input and its output on one line, for the terminal; empty without an example
     samples: a few inputs with their outputs, as Markdown; empty if samples are disabled
     attention: attention map of one input; None if attention maps are disabled
     """
@@ -75,8 +75,8 @@ class Task(ABC):
     title: title of the learning curve
     fingerprints: hash of each data set (training, validation, …), by name
     test_fingerprints: hash of the test set, under its name; empty without a test set
-    capture_obstacle: reason why the computation of gradients cannot be recorded for padded batches
-        (nmt/foundation/capture.py); empty if it can be
+    capture_obstacle: reason why the computation of gradients cannot be recorded for padded batches,
+        as a CUDA graph on a GPU; empty if recording is possible
     meta, tensors: header entries and tensors that checkpoints contain besides the weights
     """
 
@@ -96,7 +96,7 @@ class Task(ABC):
 
     @abstractmethod
     def introduction(self) -> tuple[str, str]:
-        """Returns two lines for the log: a description of the data and one of the network."""
+        """Returns two lines for the log: the first describes the data, the second the network."""
 
     @abstractmethod
     def objective(self, network: Any, batch: Any, update: int, total: int) -> Loss:
@@ -110,7 +110,8 @@ class Task(ABC):
     def validate(self, interrupted: Callable[[], bool] = never) -> Validation:
         """Evaluates the network, which must be in evaluation mode, on the validation data.
 
-        interrupted: function called between batches; the validation stops if it returns True
+        interrupted: function called between batches; the validation stops if the function returns
+            True
 
         Raises ValidationStopped on all ranks if any rank was interrupted.
         """

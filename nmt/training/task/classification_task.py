@@ -145,8 +145,8 @@ class ClassificationTask(Task):
         """Returns the metrics of the network on a set of labelled texts, and the predicted labels
         as a Boolean table [texts, labels].
 
-        Labels that do not occur in training count as errors; the loss (nats per text) excludes
-        them.
+        Labels that do not occur in training count as errors in the metrics. The loss (nats per
+        text) is computed without these labels.
         """
         texts = self.ranks.share(part.texts)
         share: Any = self.reader.probabilities(texts) if len(texts) else []

@@ -124,7 +124,7 @@ class TranslationTask(Task):
         self.meta |= {"typical_words": typical_words} if typical_words else {}
 
     def _check_case(self) -> None:
-        """Logs a warning if lower-case translations are compared with references that are not."""
+        """Logs a warning if lower-case translations are compared with references in mixed case."""
         if self.data.tokenizer.lowercase and not self.judge.lowercase:
             log.warning(
                 "tokenizer.lowercase=true: translations are in lower case, but the references "
@@ -155,7 +155,9 @@ class TranslationTask(Task):
 
     @property
     def capture_obstacle(self) -> str:  # type: ignore[override]
-        """Reason why the computation of gradients cannot be recorded; empty if it can be."""
+        """Reason why the computation of gradients cannot be recorded; empty if recording is
+        possible.
+        """
         if not getattr(self._objective, "can_be_recorded", False):
             name = type(self._objective).__name__
             return f"objective {name} depends on the update or computes on the host"
@@ -240,8 +242,10 @@ class TranslationTask(Task):
     def _share_translated(
         self, search: Search, lines: Sequence[str], interrupted: Callable[[], bool] = never
     ) -> list[str]:
-        """Translates this rank's share of source lines, and returns one line for each. The result
-        is empty if the validation was interrupted."""
+        """Translates this rank's share of source lines, and returns one translation per line.
+
+        The result is empty if the validation was interrupted.
+        """
 
         def check(_: int) -> None:
             if interrupted():

@@ -1,5 +1,7 @@
-"""Experiment trackers: TensorBoard, MLflow, Trackio, Weights & Biases; and the callback that sends
-training metrics, validation metrics, samples and attention maps to them.
+"""Experiment trackers: TensorBoard, MLflow, Trackio, and Weights & Biases.
+
+The callback `Tracking` sends training metrics, validation metrics, samples and attention maps to
+trackers.
 
 Reading order: this file, tensorboard, the rest in any order.
 """
@@ -92,7 +94,7 @@ def remember(folder: Path, name: str) -> str:
 
 
 FIGURES = ("loss", "rate", "gradient_norm", "speed")
-"""Names of the training metrics that are sent to trackers, attributes of `Update`."""
+"""Names of the training metrics that are sent to trackers; attributes of `Update`."""
 
 
 class Tracking(Callback):

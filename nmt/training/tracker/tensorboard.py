@@ -8,8 +8,11 @@ from nmt.training.tracker import Tracker
 
 
 class TensorBoard(Tracker):
-    """TensorBoard tracker, which records metrics, texts and figures. At the end of the run, it
-    records the configuration as hyperparameters, with the final scores."""
+    """TensorBoard tracker, which records metrics, texts and figures.
+
+    At the end of the run, the tracker records the configuration as hyperparameters, with the final
+    scores.
+    """
 
     package = "tensorboard"
 
