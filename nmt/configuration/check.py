@@ -35,7 +35,8 @@ def locate(target: str, package: str, key: str, base: type | None = None) -> Cal
     package: package that must define the class; permitted plugins may define it too, but no other
         module, since configurations of downloaded checkpoints are not trusted
     key: configuration group, for messages
-    base: required base class; None: the package's BASE if it has one, otherwise any class
+    base: required base class; None requires the package's BASE, or accepts any class if the package
+        has no BASE
 
     Raises ConfigErrors if neither the package nor a permitted plugin defines the class.
     """
@@ -135,8 +136,12 @@ def signature(
 
 
 def _called(target: Callable[..., Any]) -> Iterator[Any]:
-    """Yields the functions that receive keyword arguments: a function itself, or the constructor of
-    a class, and the constructors of its base classes as long as each has a parameter **settings."""
+    """Yields the functions that receive keyword arguments: a function itself, or constructors of a
+    class.
+
+    The constructors are those of the class and of its base classes, up to the first constructor
+    without a parameter **settings.
+    """
     if not inspect.isclass(target):
         yield target
         return
@@ -152,7 +157,7 @@ def _called(target: Callable[..., Any]) -> Iterator[Any]:
 
 
 def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
-    """Describes why a value is invalid for an annotated parameter; returns None if it is valid.
+    """Returns the reason why a value is invalid for an annotated parameter; None for a valid value.
 
     value: value to check
     hint: annotation of the parameter

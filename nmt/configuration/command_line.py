@@ -60,7 +60,7 @@ def command(
         parameters
     sweep: `module:function` that runs all combinations of several values (-m); None if -m is not
         supported
-    instead: keys of another command, each with the command that is then called
+    instead: command to call instead, by key; the keys belong to the other command
     python: `module:function` called when the command's module is called in Python, as in
         nmt.train(…)
 
@@ -144,7 +144,7 @@ def _run_all(
     """Runs a command with all combinations of several values (-m).
 
     command: name of the command, such as train
-    run: function of the settings
+    run: function that runs the command with the given settings
     sweep: `module:function` that executes the runs; None if the command does not support -m
     overrides: command-line overrides, such as decoder=luong
     dry: whether the runs are only listed
@@ -184,7 +184,9 @@ def _no_such_flag(flag: str) -> UserError:
 
 
 def with_key(command: str, overrides: Sequence[str]) -> list[str]:
-    """Converts positional arguments into the command's list key (see `POSITIONAL`)."""
+    """Converts positional arguments into the list key of a command, such as folders=[…] of
+    nmt.report.
+    """
     alone = [text for text in overrides if "=" not in text and not text.startswith("~")]
     if command not in POSITIONAL or not alone:
         return list(overrides)
@@ -227,7 +229,7 @@ def _run(
     """Runs a command once.
 
     command: name of the command, such as train
-    run: function of the settings
+    run: function that runs the command with the given settings
     overrides: command-line overrides, such as decoder=luong
     again: config.yaml of the run to repeat (--from); None composes a new configuration
 

@@ -274,7 +274,7 @@ def groups_of(command: str) -> Mapping[str, Any]:
 
 
 def _by_precedence(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """Composes a configuration with the precedence described in the module docstring.
+    """Composes a configuration; choices on the command line override those of the experiment.
 
     command: name of the command, such as train
     chosen: choices on the command line, by group name

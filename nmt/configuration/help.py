@@ -98,8 +98,11 @@ def _read(command: str) -> tuple[str, str, str]:
 
 
 def _choices(match: re.Match[str]) -> str:
-    """Formats a group with its choices: those named in its comment and those in additional folders,
-    or all."""
+    """Formats a group with the choices that its comment names and the choices of additional
+    folders.
+
+    If the comment names no choices, all choices are listed.
+    """
     group = match["group"]
     comment = match["comment"] or ""
     choices = options(group)

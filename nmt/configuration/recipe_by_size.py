@@ -19,7 +19,7 @@ def recipe_for(num_pairs: int) -> str:
 
 
 def recipe_of_data(data: Mapping[str, Any], *, is_used: bool = True) -> str | None:
-    """Returns the name of the experiment recommended for some training data, and logs it.
+    """Returns and logs the name of the experiment recommended for some training data.
 
     data: settings of the data
     is_used: whether the training uses the recommended experiment, for the log
@@ -48,9 +48,9 @@ def recipe_of_data(data: Mapping[str, Any], *, is_used: bool = True) -> str | No
 
 @functools.cache
 def log_recipe(num_pairs: str, recipe: str, *, is_used: bool) -> None:
-    """Logs once whether the recommended recipe is used, and how to change that.
+    """Logs once whether the recommended recipe is used, and how to change this choice.
 
-    Before logging is set up, Python prints only warnings, without their level.
+    Before logging is set up, the message is a warning, because Python then prints only warnings.
     """
     log.log(
         logging.INFO if log.hasHandlers() else logging.WARNING,

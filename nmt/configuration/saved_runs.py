@@ -21,7 +21,7 @@ from nmt.storage.upgrade import with_renamed_targets
 FIXED = ("trainer.ema", "optimizer._target_", "objective._target_", "search._target_")
 """Keys that must not change on resume, although other keys of their groups may change."""
 CHOSEN_ANEW = ("search", "metric")
-"""Groups whose choice may change on resume, because training does not depend on them."""
+"""Groups whose choice may change on resume, because training does not depend on these groups."""
 CHANGEABLE = (
     "trainer", "optimizer", "objective", "search", "metric", "choose_by", "translation", "device",
     "max_validation", "threads", "final_test",

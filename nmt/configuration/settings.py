@@ -1,8 +1,8 @@
 """Typed settings of commands.
 
 Each top-level YAML file in conf/ has a settings class in training_settings.py or model_settings.py.
-Its fields are the keys, with types as annotations. The keys of a field of type `Group` configure an
-object (build.py).
+The fields of the class are the keys, with types as annotations. The keys of a field of type `Group`
+configure an object (build.py).
 """
 
 import dataclasses

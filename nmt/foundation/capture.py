@@ -25,8 +25,10 @@ Outputs = TypeVar("Outputs")
 LIMIT = 64
 """Maximum number of recordings of one function, which bounds their memory."""
 WARM_UPS = 2
-"""Calls before a recording, in which libraries allocate their workspaces and choose their
-algorithms. CUDA graphs cannot record either."""
+"""Number of calls before a recording, in which libraries allocate workspaces and choose algorithms.
+
+CUDA graphs can record neither the allocations nor the choices.
+"""
 
 
 def bucket(size: int) -> int:
@@ -120,11 +122,10 @@ class Recordings(Generic[Inputs, Outputs]):
         self.has_failed = False
 
     def get(self, inputs: Inputs) -> Recording[Inputs, Outputs] | None:
-        """Returns the recording for the shapes of the inputs, and makes it if there is none. The
-        caller copies the inputs.
+        """Returns the recording for the shapes of the inputs, which is created on the first call.
 
-        Returns None, after one line in the log, beyond LIMIT shapes or if the function cannot be
-        recorded.
+        The caller copies the inputs into the recording. Beyond LIMIT shapes, or if the function
+        cannot be recorded, returns None and logs one message.
         """
         key = shapes_of(inputs)
         if key in self.recordings:

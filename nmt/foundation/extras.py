@@ -1,5 +1,9 @@
-"""Imports that may fail or take long: optional packages with the commands that install them, and
-functions that are imported on their first call, so that commands start soon."""
+"""Imports that may fail or take long: optional packages, and functions imported on their first
+call.
+
+For a missing optional package, errors name the command that installs the package. Late imports let
+commands start quickly.
+"""
 
 import gc
 import inspect

@@ -104,7 +104,7 @@ def padded_sources(
 
     source: source token ids
     lengths: number of tokens of each source, including EOS
-    size: function from a size to a size at least as large
+    size: function that rounds a size up
     """
     rows, words = source.shape
     source = pad(source, (0, size(words) - words, 0, size(rows) - rows), value=PAD)
@@ -141,7 +141,7 @@ class Batch:
         """Returns the batch with B, S and T rounded up. Additional rows have EOS as source, and no
         target.
 
-        size: function from a size to a size at least as large
+        size: function that rounds a size up
         """
         rows, words = self.source.shape
         steps = self.targets.size(1)
@@ -260,7 +260,7 @@ def scatter_rows(
 ) -> Shaped[Tensor, "B n X"]:
     """Groups search rows by sentence, with zeros in empty slots; n = T · (rows per sentence).
 
-    rows: rows ordered by sentence; without a layout, every sentence has the same number
+    rows: rows ordered by sentence; without a layout, every sentence has the same number of rows
     sentences: number of sentences B
     layout: slots of the rows
     """
@@ -325,7 +325,7 @@ class Prepared:
         recurrent, otherwise `values`
     decoder_init: input of the bridge, which computes the initial decoder state
     source_words: source tokens, set by `Seq2Seq.encode`; None if the output layer does not read
-        them
+        source tokens
     """
 
     encoded: Encoded
@@ -522,8 +522,8 @@ class RankedPrediction:
 class Step(Protocol):
     """Interface through which a search calls a model: one decoder step for N rows, by sentence.
 
-    Searches keep tokens, slots and numbers of rows on the CPU. Steps copy them to their device, and
-    return predictions there.
+    Searches keep tokens, slots and numbers of rows on the CPU. A step copies these tensors to its
+    device, and returns predictions on its device.
 
     device: device of the tensors
     mask: True for real source positions of each sentence; None for no attention
@@ -546,7 +546,9 @@ class Step(Protocol):
         ...
 
     def keep(self, sentences: Int[Tensor, " b"]) -> Step:
-        """Returns the step for a subset of the sentences; later states contain only its rows."""
+        """Returns the step for a subset of the sentences; later states contain only rows of the
+        subset.
+        """
         ...
 
 

@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 _formatter: list[logging.Formatter] = []
-"""The formatter of this process's log lines; empty for plain text."""
+"""Formatter of this process's log lines; empty for plain text."""
 
 
 class JsonFormatter(logging.Formatter):

@@ -36,7 +36,7 @@ class PartGroup:
 
     @property
     def is_class(self) -> bool:
-        """Whether the group has a class of its own, which `_target_` need not name."""
+        """Whether the group has a default class, so that `_target_` is optional."""
         return self.by.rpartition(".")[2][0].isupper()
 
     @property
@@ -49,11 +49,11 @@ class PartGroup:
 class ConfigError:
     """One error of a configuration.
 
-    key: wrong key or group; "" if the problem names it
+    key: wrong key or group; "" if `problem` names the key
     problem: description of the problem, with the remedy
     value: value of the key in command-line syntax; None if the value does not matter
     choices: all valid values or keys
-    nearest: valid keys or choices similar to the wrong one
+    nearest: valid keys or choices similar to the wrong key or choice
     """
 
     key: str

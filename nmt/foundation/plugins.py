@@ -1,6 +1,6 @@
 """Plugins: packages outside nmt whose classes a configuration may name in `_target_`.
 
-A plugin must be permitted by the user; a model file cannot permit it. There are three ways:
+A plugin must be permitted by the user; a model file cannot permit plugins. There are three ways:
 
 - install a package with an entry point in the group `nmt.plugins`;
 - name the package on the command line: --plugins PACKAGE[,…];
@@ -73,7 +73,7 @@ def _existing(packages: Iterable[str]) -> list[str]:
 
 
 def folders() -> tuple[str, ...]:
-    """Returns the folder PACKAGE/conf of each permitted plugin that has one."""
+    """Returns the folder PACKAGE/conf of each permitted plugin in which this folder exists."""
     return tuple(folder for package in permitted() if (folder := conf_folder(package)))
 
 
@@ -85,7 +85,9 @@ def conf_folder(package: str) -> str | None:
 
 
 def home_of(module: str) -> str | None:
-    """Returns the permitted plugin that contains a module; None if no plugin does."""
+    """Returns the permitted plugin that contains a module; None if no permitted plugin contains the
+    module.
+    """
     package = module.partition(".")[0]
     return package if package in permitted() else None
 

@@ -137,8 +137,8 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Context manager that shows the progress of a task; call it with the number of newly finished
-    items.
+    """Context manager that shows the progress of a task. Each call receives the number of newly
+    finished items.
 
     what: name of the task in the -ing form, such as "training a vocabulary"
     total: number of items; None if unknown

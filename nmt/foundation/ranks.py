@@ -159,7 +159,11 @@ class Ranks:
         return items[self.number :: self.count]
 
     def whole(self, part: Iterable[Item]) -> list[Item]:
-        """Gathers the results of all ranks, in the order of the items before `share`."""
+        """Gathers the results for items that `share` distributed, in the original order of the
+        items.
+
+        part: results for this rank's share of the items
+        """
         parts = self.gather(list(part))
         items: list[Any] = [None] * sum(map(len, parts))
         for number, its_items in enumerate(parts):

@@ -19,7 +19,8 @@ class TerminalHandler(logging.Handler):
     """Log handler for a terminal, which prints the time, the level of warnings and errors, and the
     message.
 
-    If a record has the attribute `screen`, a rich renderable, it is printed instead of the message.
+    If a record has the attribute `screen`, a rich renderable, this attribute is printed instead of
+    the message.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -39,7 +40,7 @@ def hush() -> None:
 
 
 def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
-    """Sends log messages to stderr, and also to a file if one is given."""
+    """Sends log messages to stderr and, if a file is given, also to the file."""
     plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
     if console.is_terminal:
         screen: logging.Handler = TerminalHandler()

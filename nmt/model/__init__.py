@@ -27,7 +27,7 @@ GROUPS = {
     ),
     "pooling": PartGroup("nmt.model.pooling", ("memory_size",)),
 }
-"""Configuration groups of this package."""
+"""Configuration groups of `nmt.model` by name, such as `encoder` and `decoder`."""
 
 Objective = Callable[[Any, Any, int, int], Loss]
 """Type of training objectives: functions (network, batch, number of updates done so far, total
@@ -50,8 +50,12 @@ class Network(nn.Module):
 
     @property
     def capture_obstacle(self) -> str:
-        """Reason why computations of the network cannot be recorded for padded batches; empty if
-        they can be. A module names its reason in its attribute `unrecordable`."""
+        """Reason why the computations of a network cannot be recorded for padded batches, as CUDA
+        graphs.
+
+        The reason is empty if recording is possible. A module names its reason in its attribute
+        `unrecordable`.
+        """
         reasons = [getattr(module, "unrecordable", "") for module in self.modules()]
         return next(filter(None, reasons), "")
 

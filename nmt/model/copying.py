@@ -46,8 +46,10 @@ class Copying(nn.Module):
     def pointed(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None
     ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B n S"]]:
-        """Returns the tokens that can be copied, the source tokens, and their attention weights in
-        the sentence's n = rows · steps.
+        """Returns the source token ids, which can be copied, and the attention weights of source
+        tokens.
+
+        n is the number of decoder steps of all rows of a sentence.
 
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with source token ids

@@ -12,8 +12,9 @@ The lexicon changes the distribution of the next token in one of two ways:
 
 The lexicon is estimated before training (nmt/data/lexicon_estimation.py) and has no gradient. Each
 source token has at most k entries. Therefore only the candidates of a sentence, the C target tokens
-with an entry for one of its source tokens, have p_lex,t > 0. In the bias, log ε is the same for all
-other tokens, so log(p_lex,t / ε + 1) for the candidates gives the same distribution.
+with an entry for one of its source tokens, have p_lex,t > 0. A constant bias of all tokens does not
+change the distribution. The bias is therefore computed without log ε, as log(p_lex,t / ε + 1), and
+is 0 for all tokens except the candidates.
 """
 
 from collections.abc import Mapping
@@ -69,11 +70,15 @@ class Lexicon(nn.Module):
         self.probabilities = nn.functional.pad(table["probabilities"], more)
 
     def table(self) -> dict[str, Tensor]:
-        """Returns the lexicon table in the form that `fill` reads."""
+        """Returns the lexicon table as a mapping with the tensors `tokens` and `probabilities`,
+        both [U, k].
+        """
         return {"tokens": self.tokens.int(), "probabilities": self.probabilities}
 
     def best(self, source_token: int) -> int | None:
-        """Returns the most probable translation of a source token; None if it has no entries."""
+        """Returns the most probable translation of a source token; None for a token without
+        entries.
+        """
         is_known = float(self.probabilities[source_token, 0]) > 0
         return int(self.tokens[source_token, 0]) if is_known else None
 
@@ -121,7 +126,8 @@ class Lexicon(nn.Module):
 def candidate_probabilities(
     output: DecoderOutput, memory: Prepared, layout: Layout | None = None
 ) -> Float[Tensor, "B n C"]:
-    """Returns p_lex,t of the candidates of each sentence, for the sentence's n = rows · steps.
+    """Returns p_lex,t of the candidates of each sentence. n is the number of decoder steps of all
+    rows of a sentence.
 
     output: output of the decoder, with attention weights
     memory: prepared encoder memory, with the candidates of the lexicon

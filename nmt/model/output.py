@@ -36,9 +36,10 @@ class OutputLayer:
     as submodules.
 
     linear: linear layer that maps features to logits
-    lexical: lexical model; None for a network without one
-    copying: copy mechanism, or mixture with a lexicon; None for a network without either
-    lexicon: lexicon whose bias is added to the logits; None for a network without one
+    lexical: lexical model; None for a network without lexical model
+    copying: copy mechanism, or mixture with a lexicon; None for a network without copying and
+        mixture
+    lexicon: lexicon whose bias is added to the logits; None for a network without such a bias
     """
 
     linear: PackableLinear
@@ -136,8 +137,8 @@ class OutputLayer:
         targets: reference tokens, padded with PAD
         smoothing: label smoothing, 0 to 1
         weights: factor of each token's smoothed loss; tokens of weight 0 count in neither loss
-        agreement: weight of the divergence between rows 2i and 2i + 1, two passes over one sentence
-            (fused_cross_entropy.py); 0 if every row is a separate sentence
+        agreement: weight of the divergence between rows 2i and 2i + 1, two passes over one
+            sentence; 0 if every row is a separate sentence
 
         Returns the smoothed loss, which has a gradient, and the plain loss, summed, in nats.
         """

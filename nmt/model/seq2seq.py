@@ -31,8 +31,11 @@ from nmt.model.lexicon import Lexicon, LexiconMixture, LexiconUse
 from nmt.model.output import OutputLayer
 
 Tying = Literal["none", "output", "all"]
-"""Choice of the layers that share one weight matrix. "none" shares nothing, "output" the matrix of
-target embedding and output layer, and "all" also that of the source embedding."""
+"""Choice of the layers that share one weight matrix.
+
+With "none", no layers share a matrix. With "output", target embedding and output layer share a
+matrix. With "all", source embedding, target embedding and output layer share a matrix.
+"""
 
 
 class Seq2Seq(Network):
@@ -50,10 +53,12 @@ class Seq2Seq(Network):
     variational_dropout: whether all positions of a sentence share one dropout mask
     word_dropout: probability of dropping a whole embedding vector
     readout_dropout: dropout probability of readout features
-    copy: whether target tokens may be copied from the source (copying.py)
-    lexical: whether the attended source embeddings also predict target tokens (lexical.py)
-    lexicon: translation lexicon of the training text (lexicon.py): auto, or a file; None for none
-    lexicon_use: use of the lexicon: bias of the logits, or mixture with their distribution
+    copy: whether target tokens may be copied from the source
+    lexical: whether the attended source embeddings also predict target tokens
+    lexicon: translation lexicon: auto (estimated from the training text) or a file; None for no
+        lexicon
+    lexicon_use: use of the lexicon: as a bias of the logits, or in a mixture with the network's
+        distribution
     lexicon_epsilon: ε of the bias
     factor_size: length of each factor's embedding, which is concatenated to the subword's
         embedding

@@ -168,7 +168,7 @@ class Attention(nn.Module):
     gate_size: features of a decoder state, the input of the gate β of the context; None for no gate
 
     Raises ValueError if a window is combined with several heads, or a normaliser with a window that
-    does not use one.
+    uses no normaliser.
     """
 
     def __init__(

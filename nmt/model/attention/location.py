@@ -20,6 +20,7 @@ class Location(Score):
     """Location-based attention score, computed from the decoder state alone.
 
     longest: number of positions with separate parameters; later positions get the score of the last
+        of these positions
     """
 
     def __init__(self, *, query_size: int, memory_size: int, longest: Width) -> None:

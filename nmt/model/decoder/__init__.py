@@ -41,15 +41,16 @@ class Decoder(nn.Module):
     cell: name of the recurrent cell: gru, lstm, norm_gru or norm_lstm
     transition_depth: number of consecutive cells in each time step
     residual: whether each layer except the first adds its input to its output
-    bridge: computation of the initial state, see bridge.py
+    bridge: equation of the initial state: tanh, linear, mean, last or none
     dropout: dropout probability between layers
     variational_dropout: whether all time steps of a sentence share one dropout mask
     recurrent_dropout: probability of recurrent dropout, 0 to 1
     recurrent_dropout_of: target of recurrent dropout: state or update
     layer_norm: whether layer normalisation is applied to the readout
-    context_gate: whether a gate scales the context (nmt/model/attention)
+    context_gate: whether a gate computed from the decoder state scales the context
 
-    Raises ValueError if the decoder needs attention and has none, or has attention and uses none.
+    Raises ValueError if `attention` is missing for a decoder that attends, or set for a decoder
+    that does not attend.
     """
 
     attends: ClassVar[bool] = True

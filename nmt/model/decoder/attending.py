@@ -23,7 +23,7 @@ state, attention state) → (new layer state, attention result)."""
 class AttendingDecoder(Decoder):
     """Base class of decoders whose lowest layer attends within its recurrence.
 
-    upper: recurrent layers above the lowest one, without attention
+    upper: recurrent layers above the lowest layer, without attention
     readout: layer that maps [state of the top layer; embedding; context] to the readout
     """
 

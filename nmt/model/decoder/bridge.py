@@ -22,14 +22,13 @@ from nmt.model.layers.packed import linear
 from nmt.model.layers.recurrence import CellState
 
 BridgeName = Literal["tanh", "linear", "mean", "last", "none"]
-"""Name of the equation for the initial decoder state: tanh, linear, mean, last or none
-(bridge.py)."""
+"""Name of the equation for the initial decoder state: tanh, linear, mean, last or none."""
 
 
 class Bridge(nn.Module):
     """Layer that computes the initial states of the decoder's layers from the encoder output.
 
-    kind: name of the equation for the initial state (bridge.py)
+    kind: equation for the initial state: tanh, linear, mean, last or none
     memory_size: M, features of an annotation
     hidden_size: Q, units of each decoder layer
     num_layers: number of decoder layers

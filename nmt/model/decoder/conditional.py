@@ -1,5 +1,5 @@
-"""Conditional GRU of Nematus (Sennrich et al. 2017, section 2): updates its state, attends with
-the new state, then updates it with the context.
+"""Conditional GRU of Nematus (Sennrich et al. 2017, section 2): updates its state, attends with the
+new state, then updates the state with the context.
 
     s'_t = GRU_1(E y_{t-1}, s_{t-1})        c_t = attend(s'_t)        s_t = GRU_2(c_t, s'_t)
     readout_t = tanh(U s_t + V E y_{t-1} + C c_t)

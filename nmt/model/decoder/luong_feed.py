@@ -13,7 +13,7 @@ computed outside of the loop over time. Inside the loop remain:
     h_t      by the right half of W_c   readout
     h_t      by W_query                 attention query
 
-`project_top` fuses the last three into one multiplication.
+`project_top` fuses the last three multiplications into one.
 """
 
 from collections.abc import Callable

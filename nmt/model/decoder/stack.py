@@ -35,7 +35,7 @@ class Stack(nn.Module):
 
         x: inputs of the lowest layer
         cells: initial state of each layer
-        masks: dropout masks by name, from `Decoder.masks`
+        masks: dropout masks by name: "between i" and "inside i" for layer i
         """
         final_cells = []
         for i, (layer, cell) in enumerate(zip(self.layers, cells, strict=True), self.first):

@@ -5,10 +5,10 @@ recognition.
     h_p = W x_p + b + position(row, column)        final state = mean_p h_p
 
 x_p are the features of position p and h_p is its annotation. The decoder's first state is computed
-from the mean annotation, as in section 3.1.2. The paper uses no position encoding; with one, the
-decoder can learn a reading order. `sinusoidal` is the encoding of Vaswani et al. 2017, section
-3.5, with half of the features for the row and half for the column. `learnt` is a vector for each
-row and each column.
+from the mean annotation, as in section 3.1.2. The paper uses no position encoding. With a position
+encoding, the decoder can learn a reading order. `sinusoidal` is the encoding of Vaswani et al.
+2017, section 3.5, with half of the features for the row and half for the column. `learnt` is a
+vector for each row and each column.
 """
 
 import math

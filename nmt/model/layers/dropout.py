@@ -33,9 +33,9 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Dropout layer, which zeroes features in training and scales the remaining ones by 1/(1-p).
-    Callers that process one time step at a time first draw a mask per sentence with the method
-    `mask`, then pass the mask to every call.
+    """Dropout layer, which zeroes features in training and scales the remaining features by
+    1/(1-p). Callers that process one time step at a time first draw a mask per sentence with the
+    method `mask`, then pass the mask to every call.
 
     p: dropout probability
     variational: whether the same features are zeroed at all time steps of a sentence
@@ -67,8 +67,9 @@ class Dropout(nn.Module):
 
 
 class WordDropout(nn.Module):
-    """Dropout layer that zeroes whole embedding vectors in training and scales the remaining ones
-    by 1/(1-p).
+    """Dropout layer that zeroes whole embedding vectors in training.
+
+    The remaining vectors are scaled by 1/(1-p).
 
     p: dropout probability
     """

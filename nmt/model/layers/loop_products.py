@@ -13,9 +13,9 @@ multiplications, of which T can be joined into one. With d_t = ∂L/∂y_t for t
     ∂L/∂W   = Σ_t x_tᵀ d_t      not needed inside the loop
 
 With the x_t and the d_t stacked over time, ∂L/∂W is one large multiplication, [x_1; …; x_T]ᵀ [d_1;
-…; d_T], instead of T small ones that each read and write all of ∂L/∂W. `LoopProduct` implements
-this for any loop, in plain PyTorch. W is a weight matrix [K, M] shared by all rows, or a memory [B,
-S, M] with one matrix per sentence; for a memory, x_t are attention weights.
+…; d_T], instead of T small multiplications that each read and write all of ∂L/∂W. `LoopProduct`
+implements this method for any loop, in plain PyTorch. W is a weight matrix [K, M] shared by all
+rows, or a memory [B, S, M] with one matrix per sentence; for a memory, x_t are attention weights.
 """
 
 from collections.abc import Callable

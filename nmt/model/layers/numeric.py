@@ -17,16 +17,20 @@ def to_float(x: Tensor) -> Tensor:
 
 
 def tanh(x: Tensor) -> Tensor:
-    """Returns the hyperbolic tangent. On CPUs, it is computed as 2σ(2x) − 1, because PyTorch's
-    sigmoid is four times as fast as its tanh."""
+    """Returns the hyperbolic tangent.
+
+    On CPUs, the function computes 2σ(2x) − 1, because PyTorch's sigmoid is four times as fast as
+    its tanh.
+    """
     if native(x):
         return native_decoding.tanh(x)
     return torch.tanh(x) if x.is_cuda else torch.sigmoid(2 * x).mul(2).sub(1)
 
 
 def sampled(probabilities: Tensor) -> Tensor:
-    """Samples an index along the last dimension from each row of probabilities. The result is that
-    of torch.multinomial, which makes the host wait for a GPU to check the probabilities.
+    """Samples an index along the last dimension from each row of probabilities. The distribution of
+    the samples is that of torch.multinomial. On a GPU, torch.multinomial would make the host wait,
+    because it checks the probabilities.
 
     probabilities: non-negative weights [… V]
     """
@@ -49,8 +53,10 @@ def exclude(log_probs: Tensor, *tokens: int) -> None:
 
 
 def xavier(layer: Layer) -> Layer:
-    """Initialises a linear layer in place with Xavier-uniform weights and zero biases, and returns
-    it."""
+    """Initialises a linear layer in place with Xavier-uniform weights and zero biases.
+
+    Returns the layer.
+    """
     nn.init.xavier_uniform_(layer.weight)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)

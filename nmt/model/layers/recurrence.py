@@ -102,7 +102,7 @@ class Recurrent(nn.Module):
     input_size: features of the input
     hidden_size: Q, units per direction
     directions: number of directions, 1 or 2
-    depth: number of consecutive cells in each time step; only the first reads the input (deep
+    depth: number of consecutive cells in each time step; only the first cell reads the input (deep
         transition, Pascanu et al. 2014; Miceli Barone et al. 2017)
     dropout: probability of recurrent dropout; all time steps of a sentence share one mask
     dropout_of: target of recurrent dropout, state (Gal & Ghahramani 2016) or update (Semeniuta et
@@ -255,7 +255,7 @@ class Recurrent(nn.Module):
         state: initial state; None for zeros
         lengths: number of tokens of each sentence, at least 1; None if there is no padding, for
             one direction only
-        mask: mask of recurrent dropout; None to draw a new one if the layer has dropout
+        mask: mask of recurrent dropout; None to draw a new mask if the layer has dropout
 
         Returns the outputs [B, T, directions·Q], and the state after the last token of each
         sentence as tensors [B, directions·Q].

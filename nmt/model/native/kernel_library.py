@@ -113,5 +113,6 @@ def _openmp() -> list[str]:
 
 def _output(*command: str) -> str:
     """Runs a command and returns its output (stdout). Raises OSError if the command cannot be
-    started, or SubprocessError with its error output (stderr) if it fails."""
+    started, or SubprocessError with the error output (stderr) if the command fails.
+    """
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout

@@ -109,8 +109,8 @@ def matrix_product(precision: str) -> int | None:
     """Returns the address of a fast matrix multiplication function in PyTorch's library; None if
     the library exports none.
 
-    precision: float32, bfloat16 or int8; int8 uses the bfloat16 function, because no 8-bit one is
-        exported
+    precision: float32, bfloat16 or int8; int8 uses the bfloat16 function, because no 8-bit function
+        is exported
     """
     if precision != "float32" and not torch.cpu.get_capabilities().get("amx_bf16"):
         return None
@@ -130,7 +130,8 @@ def read_both_directions(
 ) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B H"]]:
     """Runs a bidirectional layer of gated recurrent units (GRU); outputs are 0 at padding.
 
-    precision: precision of the matrix multiplications; weights are bfloat16 unless it is float32
+    precision: precision of the matrix multiplications; weights are bfloat16 unless the precision is
+        float32
     x: input vectors
     lengths: number of tokens of each sentence
     weights: weight and bias of the input gates, then of the state gates, first for the forward and

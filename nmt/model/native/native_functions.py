@@ -2,7 +2,7 @@
 
 A decoder that attends within its recurrence reads the same memory at each of T steps. The backward
 pass of each step adds its contribution to the gradient of the keys in place. The gradient of the
-values is one matrix multiplication for all steps, as in layers/loop_products.py.
+values is computed by one matrix multiplication for all steps.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ PARTS = 16
 """Number of chunks into which rows of logits are divided among threads. The number is constant, so
 that rounding does not depend on the number of threads."""
 LARGEST_KEY = 34.0
-"""Maximum absolute value of a key of additive scores whose power the extension can use."""
+"""Maximum absolute value of the keys of additive scores; for larger keys, exp would overflow."""
 LOGITS = 2**25
 """Maximum number of logits stored for the backward pass; 64 MB in bfloat16."""
 

@@ -30,7 +30,7 @@ class Window(nn.Module):
     query_size: features of a query
     query_layer: linear layer from the query to an input of the window; None if the window does not
         depend on the query
-    recurs: whether the weights of a decoder step depend on those of the previous step
+    recurs: whether the weights of a decoder step depend on the weights of the previous step
     normalizes: whether the window calls the normaliser
     needs_reward: whether the window samples positions and learns from a reward (`reinforce_loss`)
     all_positive: whether all weights inside the window are above 0, so that their logarithms exist

@@ -1,7 +1,7 @@
 """Hard attention (Xu et al. 2015, section 4.1): one source position per decoder step.
 
-The position is sampled from the attention weights in training; generation takes the most probable
-one. Sampling has no gradient, so an estimator replaces it:
+In training, the position is sampled from the attention weights. In generation, the most probable
+position is chosen. Sampling has no gradient, so an estimator replaces it:
 
 straight_through    the backward pass treats the sampled one-hot vector as the weights it was
                     sampled from (Bengio et al. 2013): low variance, small bias

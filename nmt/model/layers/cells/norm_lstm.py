@@ -6,7 +6,7 @@ new state c' is normalised before its tanh:
 
     h' = o ∘ tanh(norm(c'))
 
-o is the output gate; lstm.py has the other equations.
+o is the output gate. All other equations are those of the LSTM without normalisation.
 """
 
 from typing import Any
