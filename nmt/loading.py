@@ -94,9 +94,9 @@ def translator(
     path: run folder or checkpoint file; a list forms an ensemble
     device: `auto`, `cpu` or `cuda`
     mapped: whether the weights stay pages of the checkpoint file, which several processes share
-    options: options of the translator, as in `load`
+    options: options of the translator, such as search, precision and batch_tokens
 
-    Raises UserError as `load` does.
+    Raises UserError for a missing checkpoint or an invalid option.
     """
     checkpoints = [ckpt.read_model(model, mapped=mapped) for model in as_list(path)]
     return _translator(checkpoints, device, **options)
@@ -108,7 +108,7 @@ def text_classifier(path: str, device: str = "auto") -> TextClassifier:
     path: run folder or checkpoint file of the model
     device: `auto`, `cpu` or `cuda`
 
-    Raises UserError as `load` does.
+    Raises UserError for a missing or damaged checkpoint.
     """
     return _text_classifier(ckpt.read_model(path), device)
 
@@ -235,7 +235,7 @@ def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
 def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
     """Returns a network with the weights of a checkpoint.
 
-    make: builds the network
+    make: function that builds the network
     saved: checkpoint with the weights
     """
     # On the meta device, wrong weights are detected before memory is allocated.
@@ -256,7 +256,9 @@ def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
 
 
 def _checked(saved: Checkpoint, command: str) -> Config:
-    """Returns a checkpoint's configuration, validated like one from the command line."""
+    """Returns the configuration of a checkpoint, validated like a configuration from the command
+    line.
+    """
     ckpt.check_kind(saved, command)
     refuse_missing(saved.meta, saved.path)
     try:

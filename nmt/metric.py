@@ -15,7 +15,7 @@ from nmt.foundation.part_limits import PartGroup
 from nmt.foundation.ranges import Depth
 
 GROUPS = {"metric": PartGroup("nmt.metric.Metric")}
-"""Configuration groups of this package."""
+"""Mapping of the group name `metric` to the configuration group of this module."""
 
 log = logging.getLogger(__name__)
 MetricName = Literal["bleu", "chrf", "ter", "exact", "loss"]
@@ -138,7 +138,7 @@ class Metric:
         others: Sequence[Sequence[str]] = (),
         orders: bool = False,
     ) -> dict[str, Result]:
-        """Returns the scores of translations by metric name: bleu, chrf, exact and optional ones.
+        """Returns the scores of translations by metric name: bleu, chrf, exact, optionally more.
 
         hypotheses: translations
         references: reference of each line; an empty line means that the reference is missing

@@ -44,8 +44,8 @@ def only_model(translator: Translator, form: str) -> Seq2Seq:
 def exported_beam(search: Search, form: str, penalties: Sequence[str]) -> Beam:
     """Returns the search with which an exported model translates.
 
-    The result is the given search if the export supports it. Otherwise it is a beam search that
-    ranks hypotheses by mean log-probability, with a warning.
+    The result is the given search if the export supports it. Otherwise, the result is a beam search
+    that ranks hypotheses by mean log-probability, and a warning is logged.
 
     search: search with which the translator decodes
     form: export format, for messages

@@ -28,7 +28,7 @@ def export_model(
 ) -> None:
     """Exports a model to a new folder, or to a single file for `html`.
 
-    load: returns the translator
+    load: function that returns the translator
     model: run folder or checkpoint
     format: `onnx` (ONNX graphs), `card` (folder for the Hugging Face hub) or `html` (web page
         that translates)

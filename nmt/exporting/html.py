@@ -64,7 +64,8 @@ def write_html(
     translator: translator whose model is exported
     name: name of the model on the page
     file: path of the HTML file
-    facts: facts about the model for the first screen, as from `model_facts`; None for none
+    facts: facts about the model for the first screen, such as training text and test scores; None
+        for no facts
 
     Raises UserError if the model cannot be exported.
     """
@@ -205,9 +206,9 @@ def _name(part: object) -> str:
 
 
 def _exportable(translator: Translator) -> Seq2Seq:
-    """Returns a translator's network if the JavaScript code supports the network and the tokenizer.
+    """Returns the network of a translator for the export to HTML.
 
-    Raises UserError otherwise.
+    Raises UserError if the JavaScript code does not support the network or the tokenizer.
     """
     model = only_model(translator, "html")
     window = _name(model.decoder.attention.window) if model.decoder.attends else "window"

@@ -42,7 +42,7 @@ class _Graph(nn.Module):
     """Module that wraps a function of tensors, for the ONNX exporter.
 
     model: network whose weights the function uses
-    function: returns the output tensors for the input tensors
+    function: function from the input tensors to the output tensors
     """
 
     def __init__(self, model: Seq2Seq, function: Callable[..., Iterable[Tensor]]) -> None:
@@ -101,7 +101,7 @@ def write_graphs(model: Seq2Seq, folder: Path) -> None:
 
 
 def _step(model: Seq2Seq, words: Tensor, state: State, memory: Prepared) -> list[Tensor]:
-    """Returns the log-probabilities [N, V], the attention weights [N, S] if any, and the next
+    """Returns the log-probabilities [N, V], the attention weights [N, S] (if any), and the next
     state.
     """
     output = model.decode(words.unsqueeze(1), state, memory)  # words: [N, 1]
@@ -160,7 +160,9 @@ def _named(memory: Prepared) -> dict[str, Tensor]:
 
 
 def _filled(memory: Prepared, tensors: Sequence[Tensor]) -> Prepared:
-    """Returns a memory with its tensors replaced by the given ones, in the order of `_named`."""
+    """Returns a memory whose tensors are replaced by the given tensors, in the order of
+    `_named`.
+    """
     replaced = {id(old): new for old, new in zip(_named(memory).values(), tensors, strict=True)}
     return map_tensors(memory, lambda tensor: replaced.get(id(tensor), tensor))
 

@@ -95,7 +95,9 @@ class Model:
 
 
 def run(graph, values):
-    """Runs a graph and returns its outputs by name. Values that are not inputs are ignored."""
+    """Runs an ONNX graph and returns its outputs by name; values that are not inputs are
+    ignored.
+    """
     inputs = {value.name for value in graph.get_inputs()}
     names = [value.name for value in graph.get_outputs()]
     used = {name: value for name, value in values.items() if name in inputs}

@@ -11,4 +11,4 @@ GROUPS = {
         ("precision", "averaging", "shares", "languages", "lexicon"),
     ),
 }
-"""Configuration groups of `nmt.inference` by name."""
+"""Mapping of the group name `translation` to the configuration group of this package."""

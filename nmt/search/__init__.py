@@ -9,4 +9,4 @@ Reading order: greedy, breadth_first, beam, penalty, sample, the rest in any ord
 from nmt.foundation.part_limits import PartGroup
 
 GROUPS = {"search": PartGroup("nmt.search")}
-"""Configuration groups of this package."""
+"""Mapping of the group name `search` to the configuration group of this package."""

@@ -22,8 +22,9 @@ class Beam:
 
     width: beam width, the number of hypotheses per sentence
     n_best: number of hypotheses to return per sentence, at most `width`
-    length_penalty, alpha, coverage: settings for the score of finished hypotheses
-        (nmt/search/penalty.py)
+    length_penalty: name of the length penalty: none, average, power, wu or reward
+    alpha: exponent or reward of the length penalty
+    coverage: weight of the coverage penalty; 0 disables the penalty
 
     Raises ValueError if `n_best` is larger than `width`.
     """

@@ -1,7 +1,7 @@
 """Breadth-first search: extends several hypotheses per sentence by one token at every step.
 
-Beam search and sampling differ only in the choice of extensions; this file contains the common
-loop. Each step computes only unfinished hypotheses. A sentence leaves the batch as soon as none of
+Beam search and sampling differ only in the choice of extensions, and share the loop over decoder
+steps. Each step computes only unfinished hypotheses. A sentence leaves the batch as soon as none of
 its unfinished hypotheses can enter its n-best list. Because `Penalty.bound` is an upper bound of
 their scores, early stopping does not change the result.
 
@@ -56,7 +56,7 @@ class Extension:
 class HostExtension:
     """Copy of an `Extension` as NumPy arrays on the CPU, from which the search selects hypotheses.
 
-    costs: coverage penalty of each row before the extension [n]; None without one
+    costs: coverage penalty of each row before the extension [n]; None without coverage penalty
     ended: True for beam slots whose hypothesis is finished
     open_totals: log-probability of the unfinished hypothesis in each beam slot; -inf for all other
         slots
@@ -125,8 +125,9 @@ class BeamState:
 
     @property
     def at_limit(self) -> Int[Tensor, " m"] | None:
-        """Search rows of the hypotheses that have reached their length limit; None if no hypothesis
-        has."""
+        """Search rows of the hypotheses that have reached their length limit; None without such
+        hypotheses.
+        """
         length = self.prefixes.shape[1] - 1  # without BOS
         if length not in self.limits:
             return None
@@ -171,7 +172,8 @@ class BeamState:
         return to_device(torch.from_numpy(array), self.totals.device)
 
     def costs(self, penalty: Penalty, mask: Bool[Tensor, "b S"] | None) -> Tensor | None:
-        """Returns the coverage penalty of each search row [n]; None without one.
+        """Returns the coverage penalty of each search row [n]; None if the score has no coverage
+        penalty.
 
         mask: True for source positions that are not padding
         """
@@ -214,8 +216,8 @@ class BeamState:
     def advance(
         self, extension: HostExtension, rows: np.ndarray, kept: list[int]
     ) -> tuple[BeamState, Int[Tensor, " m"]]:
-        """Returns the beam state of the next step, and for each of its rows the current row that it
-        extends.
+        """Returns the beam state of the next step, and for each row of this state the current row
+        that the row extends.
 
         extension: new content of the beam slots
         rows: row that each beam slot extends [b, W]

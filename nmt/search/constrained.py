@@ -1,5 +1,5 @@
-"""Wrapper of a search step that enforces the prefix and the forbidden sequences of each request. It
-works with every search.
+"""Wrapper of a search step that enforces the prefix and the forbidden sequences of each request.
+The wrapper works with every search.
 
 Probabilities are not renormalised, so a hypothesis has the same score as without constraints.
 """

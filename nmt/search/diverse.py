@@ -29,8 +29,9 @@ class Diverse:
     diversity: penalty on the log-probability of a token for each earlier group that has chosen the
         token at the same step
     n_best: number of distinct hypotheses to return per sentence
-    length_penalty, alpha, coverage: settings for the score of finished hypotheses
-        (nmt/search/penalty.py)
+    length_penalty: name of the length penalty: none, average, power, wu or reward
+    alpha: exponent or reward of the length penalty
+    coverage: weight of the coverage penalty; 0 disables the penalty
 
     Raises ValueError if `groups` does not divide `width`, or if `n_best` is larger than `width`.
     """

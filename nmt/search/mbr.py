@@ -28,7 +28,7 @@ class MBR:
     """Minimum Bayes risk decoding. The score of a hypothesis is its expected utility, 0 to 100.
 
     candidates: number of candidate hypotheses per sentence
-    source: origin of the candidates: "sample" (nmt/search/sample.py), or "beam" for a beam of width
+    source: origin of the candidates: "sample" (ancestral sampling), or "beam" for a beam of width
         `candidates`
     utility: sentence-level metric that compares two strings: chrf or bleu
     n_best: number of distinct hypotheses to return per sentence

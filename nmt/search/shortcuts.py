@@ -29,8 +29,13 @@ class RankingStep(Protocol):
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
     ) -> RankedPrediction:
-        """Returns the `count` most probable next tokens of each search row. All other arguments are
-        those of `Step.__call__`."""
+        """Returns the `count` most probable next tokens of each search row.
+
+        tokens: last token of each search row
+        state: decoder state of each search row
+        layout: beam slot of each search row; None if all sentences have equally many rows
+        count: number of tokens to return
+        """
         ...
 
 
@@ -46,8 +51,14 @@ class SearchingStep(Protocol):
         n_best: int,
         penalty: Penalty,
     ) -> list[list[Hypothesis]] | None:
-        """Runs a whole beam search. Returns the result of `breadth_first_search` for equal
-        arguments; None if the step does not support the network."""
+        """Runs a complete beam search; returns None if the step does not support the network.
+
+        state: decoder state before the first token
+        requests: search request of each sentence
+        width: number of hypotheses per beam
+        n_best: maximum number of hypotheses to return for each sentence
+        penalty: score of finished hypotheses
+        """
         ...
 
 
@@ -77,8 +88,10 @@ def whole_search(
     n_best: int,
     penalty: Penalty,
 ) -> list[list[Hypothesis]] | None:
-    """Returns the result of a beam search that the step runs by itself (`SearchingStep`); None if
-    the step does not support the search."""
+    """Returns the result of a beam search that the step runs by itself.
+
+    Returns None if the step has no method `search`, or does not support the network or the penalty.
+    """
     if penalty.coverage or not isinstance(step, SearchingStep):
         return None
     return step.search(state, requests, width, n_best, penalty)

@@ -13,7 +13,7 @@ from nmt.foundation.part_limits import PartGroup
 from nmt.sweep.run_status import Run
 
 GROUPS = {"sweep": PartGroup("nmt.sweep")}
-"""Configuration groups of `nmt.sweep` by name."""
+"""Mapping of the group name `sweep` to the configuration group of this package."""
 
 
 @runtime_checkable

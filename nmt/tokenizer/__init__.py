@@ -26,7 +26,7 @@ from nmt.tokenizer.sentencepiece_models import kind, with_our_ids
 from nmt.tokenizer.tokenizer import Tokenizer, prepared
 
 GROUPS = {"tokenizer": PartGroup("nmt.tokenizer")}
-"""Configuration groups of this package."""
+"""Mapping of the group name `tokenizer` to the configuration group of this package."""
 
 __all__ = ["SentencePiece", "SentencePieceFile", "Tokenizer", "Untrained"]
 log = logging.getLogger(__name__)
@@ -93,8 +93,9 @@ class SentencePiece:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the key `split_digits`, with the reason why it has no effect, if every character
-        is a token."""
+        """Returns the reason why `split_digits` has no effect, by key; empty unless every character
+        is a token.
+        """
         if run.value("tokenizer.split_digits") and run.value("tokenizer.model") == "char":
             return {
                 "tokenizer.split_digits": "with tokenizer=char, every character is already a token"
@@ -217,7 +218,7 @@ class SentencePieceFile:
     lowercase: whether text is lowercased before encoding
     sampling: strength of random segmentation in each epoch, 0 to 1; 0 disables it
 
-    The ids of the special symbols are changed to those in nmt/foundation/interfaces.py.
+    The ids of the special symbols are changed to PAD = 0, UNK = 1, BOS = 2 and EOS = 3.
     """
 
     def __init__(
@@ -234,14 +235,15 @@ class SentencePieceFile:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the key `sizes.vocabulary`, with the reason why it has no effect: the files
-        define the vocabulary."""
+        """Returns the key `sizes.vocabulary`, which has no effect because the files define the
+        vocabulary.
+        """
         return {"sizes.vocabulary": "the file tokenizer.model determines the vocabulary"}
 
     def train(
         self, source: Sequence[str], target: Sequence[str], shared: Shared | None = None
     ) -> Tokenizer:
-        """Trains nothing: loads the existing model files, and ignores the arguments.
+        """Loads the model files; no tokenizer is trained, and all arguments are ignored.
 
         Raises UserError if a file cannot be used.
         """

@@ -180,7 +180,8 @@ class Sampler:
         scores.
 
         word: word with its leading space symbol
-        draw: returns the next random number; a merge is skipped if the number is below α
+        draw: function that returns the next random number; a merge is skipped if the number is
+            below α
         """
         # A merged symbol is stored at its first position, and "" at the later positions.
         symbols = list(word)

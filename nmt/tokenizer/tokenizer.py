@@ -20,7 +20,7 @@ from nmt.tokenizer.words import SPACE, SPLITS, Split, Units, covered, spaceless,
 
 log = logging.getLogger(__name__)
 BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
-"""Translation table from control characters to spaces."""
+"""Table for `str.translate` that maps control characters to spaces."""
 _BLANK = re.compile(f"[{''.join(map(chr, BLANKS))}]")
 
 
@@ -327,7 +327,7 @@ class Tokenizer:
         For a text without letters or digits, all subwords that contain the text follow.
 
         text: target text
-        most: maximum number of segmentations; the shortest ones are kept
+        most: maximum number of segmentations; the shortest segmentations are kept
         """
         [usual] = self.encode_target([text])
         ids_by_piece = {self._target.id_to_piece(i): i for i in range(EOS + 1, self.target_size)}

@@ -38,7 +38,7 @@ def _alone(character: str) -> bool:
 
 
 def words(text: str) -> list[str]:
-    """Splits a text into words; their concatenation is the text without spaces."""
+    """Splits a text into words; the concatenation of the words is the text without spaces."""
     return [word for chunk in text.split() for word in _within(chunk)]
 
 

@@ -21,7 +21,10 @@ PARTS = 16
 """Number of chunks into which rows of logits are divided among threads. The number is constant, so
 that rounding does not depend on the number of threads."""
 LARGEST_KEY = 34.0
-"""Maximum absolute value of the keys of additive scores; for larger keys, exp would overflow."""
+"""Maximum absolute value of the keys of additive scores for which the extension is used.
+
+The extension multiplies powers of keys and queries, which could overflow or lose precision.
+"""
 LOGITS = 2**25
 """Maximum number of logits stored for the backward pass; 64 MB in bfloat16."""
 
