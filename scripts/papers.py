@@ -1,17 +1,20 @@
 """Tables and figures of a paper beside the results of its sweep, sweep=bahdanau2015 or sweep=luong2015.
 
-    python scripts/papers.py bahdanau2015 SWEEP_FOLDER
-    python scripts/papers.py luong2015 SWEEP_FOLDER
+    python scripts/papers.py bahdanau2015 SWEEP_FOLDER [--page PAGE]
+    python scripts/papers.py luong2015 SWEEP_FOLDER [--page PAGE]
 
 The script uses the finished runs, so it may run while the sweep runs. It writes to SWEEP_FOLDER/paper: tables.md, length.png
 (BLEU by source length), curves.png (validation perplexity by updates) and, for bahdanau2015, alignments.png. Intervals are
 95 % intervals of the paired bootstrap over test sentences, with the mean over seeds as the score of a model.
+
+--page: page whose tables are replaced; each is between the comments <!-- paper: NAME --> and <!-- /paper -->
 """
 
 import argparse
 import json
 import math
 import random
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +57,11 @@ COLOURS = (
     "#a02040",
     "#40a020",
 )
+
+
+Sections = dict[str, list[str]]
+"""Lines of Markdown by the name of the table."""
+MARKED = re.compile(r"(<!-- paper: ([\w ]+) -->\n).*?(\n<!-- /paper -->)", re.DOTALL)
 
 
 @dataclass
@@ -340,7 +348,7 @@ def quoted_difference(results: Results, better: str, worse: str, column: str) ->
     return float(results.models[better].paper[column]) - float(results.models[worse].paper[column])
 
 
-def bahdanau(results: Results) -> list[str]:
+def bahdanau(results: Results) -> Sections:
     """Returns the tables for Bahdanau et al. 2015, and draws the alignments of figure 3."""
     every = {name: results.score(results.outputs(name)) for name in results.models}
     known = {name: results.score(results.outputs(name), results.known) for name in results.models}
@@ -355,12 +363,9 @@ def bahdanau(results: Results) -> list[str]:
             known[name].text(),
         ]
         lines.append(row(name, paper["name"], *cells, f"{perplexity(model):.1f}", len(model.runs)))
-    lines += [
-        "",
-        f"No UNK: {len(results.known)} of {len(results.source)} test sentences.",
-        "",
-        *CLAIMS,
-    ]
+    known_count = f"{len(results.known)} of {len(results.source):,} test sentences"
+    lines += ["", f"The columns *no UNK* are for the {known_count} without unknown words."]
+    claims = [*CLAIMS]
     verdicts = []
     for better, worse in BAHDANAU_CLAIMS:
         if not {better, worse} <= results.models.keys():
@@ -369,15 +374,18 @@ def bahdanau(results: Results) -> list[str]:
             expected = quoted_difference(results, better, worse, column)
             verdicts.append(results.difference(scores[better], scores[worse], expected))
             claim = f"{better} > {worse} ({title})"
-            lines.append(verdicts[-1].row(claim, results.seeds(better, worse)))
-    lines += ["", *counted(verdicts), "", *by_length(results)]
+            claims.append(verdicts[-1].row(claim, results.seeds(better, worse)))
     best = results.models.get("RNNsearch-22★") or results.models.get("RNNsearch-22")
     if best:
         draw_alignments(results, best)
-    return lines
+    return {
+        "table 1": lines,
+        "claims of table 1": [*claims, "", *counted(verdicts)],
+        **by_length(results),
+    }
 
 
-def by_length(results: Results) -> list[str]:
+def by_length(results: Results) -> Sections:
     """Returns tables of BLEU on short and long sentences, for figure 2 of Bahdanau et al. 2015."""
     words = [len(line.split()) for line in results.source]
     short = [i for i, count in enumerate(words) if count <= LIMIT]
@@ -389,11 +397,11 @@ def by_length(results: Results) -> list[str]:
         of_long, of_short = (results.score(results.outputs(name), part) for part in (long, short))
         change = results.difference(of_long, of_short, -1.0)
         changes[name] = Sampled([change.ours], of_long.samples - of_short.samples)
-        kept = np.percentile(of_long.samples / of_short.samples, [2.5, 97.5])
+        kept = 100 * np.percentile(of_long.samples / of_short.samples, [2.5, 97.5])
         cells = [f"{of_short.mean:.2f}", f"{of_long.mean:.2f}", f"{change.ours:+.2f}"]
-        cells += [f"{change.low:+.2f} to {change.high:+.2f}", f"{of_long.mean / of_short.mean:.0%}"]
-        lines.append(row(name, *cells, f"{kept[0]:.0%} to {kept[1]:.0%}"))
-    lines += ["", *CLAIMS]
+        cells += [f"{change.low:+.2f} to {change.high:+.2f}", f"{100 * of_long.mean / of_short.mean:.0f} %"]
+        lines.append(row(name, *cells, f"{kept[0]:.0f} % to {kept[1]:.0f} %"))
+    claims = [*CLAIMS]
     verdicts = []
     for better, worse in LENGTH_CLAIMS:
         if {better, worse} <= results.models.keys():
@@ -402,8 +410,8 @@ def by_length(results: Results) -> list[str]:
             interval = f"{verdict.low:+.2f} to {verdict.high:+.2f}"
             claim = f"{better} loses less on longer sentences than {worse}"
             seeds = results.seeds(better, worse)
-            lines.append(row(claim, "> 0", f"{verdict.ours:+.2f}", interval, seeds, verdict.text))
-    return [*lines, "", *counted(verdicts)]
+            claims.append(row(claim, "> 0", f"{verdict.ours:+.2f}", interval, seeds, verdict.text))
+    return {"lengths": lines, "claims of the lengths": [*claims, "", *counted(verdicts)]}
 
 
 def draw_alignments(results: Results, model: Model) -> None:
@@ -424,7 +432,7 @@ def counted(verdicts: Sequence[Verdict]) -> list[str]:
     return [f"{count}; {against} disagree significantly."]
 
 
-def luong(results: Results) -> list[str]:
+def luong(results: Results) -> Sections:
     """Returns the tables for Luong et al. 2015."""
     scores = {name: results.score(results.outputs(name)) for name in results.models}
     with_attention = [name for name in results.models if name not in list(LADDER)[:3]]
@@ -460,13 +468,13 @@ def luong(results: Results) -> list[str]:
             seeds = results.seeds(name, before_name)
             lines.append(row(title, *cells, *verdicts[-1].cells, seeds, verdicts[-1].text))
         before = name, score, bleu_of_paper
-    lines += ["", *counted(verdicts), "", *table_4(results, scores, copies)]
-    return [*lines, "", *table_6(results)]
+    tables = {"table 1": [*lines, "", *counted(verdicts)]}
+    return {**tables, **table_4(results, scores, copies), **table_6(results)}
 
 
 def table_4(
     results: Results, scores: Mapping[str, Sampled], copies: Mapping[str, Sampled]
-) -> list[str]:
+) -> Sections:
     columns = (
         "ours",
         "paper: BLEU",
@@ -490,14 +498,15 @@ def table_4(
         gain = f"{change.ours:+.2f} ({change.low:+.2f} to {change.high:+.2f})"
         cells = [before, scores[name].text(), after, copies[name].text(), gain, len(model.runs)]
         lines.append(row(name, ppl, f"{perplexity(model):.1f}", *cells))
-    lines += ["", *CLAIMS]
+    claims = [*CLAIMS]
     for better, worse in LUONG_CLAIMS:
         if {better, worse} <= results.models.keys():
             expected = quoted_difference(results, better, worse, "bleu")
             verdicts.append(results.difference(scores[better], scores[worse], expected))
-            lines.append(verdicts[-1].row(f"{better} > {worse}", results.seeds(better, worse)))
-    lines += ["", *counted(verdicts), "", "Replacement of unknown words:", *counted(replacements)]
-    return lines
+            claims.append(verdicts[-1].row(f"{better} > {worse}", results.seeds(better, worse)))
+    claims += ["", *counted(verdicts)]
+    claims += ["", "Replacement of unknown words:", *counted(replacements)]
+    return {"table 4": lines, "claims of table 4": claims}
 
 
 # Table 6: alignment error rate
@@ -531,7 +540,7 @@ def links_of(rows: Sequence[Sequence[int]]) -> Links:
     return frozenset((s, t) for s, t in rows)
 
 
-def table_6(results: Results) -> list[str]:
+def table_6(results: Results) -> Sections:
     """Returns the alignment error rates of the attention in forced decoding, with a table of claims."""
     gold = reference_links(results)
     rates = {}
@@ -546,7 +555,7 @@ def table_6(results: Results) -> list[str]:
     for name, rate in rates.items():
         paper = results.models[name].paper.get("aer", "–")
         lines.append(row(name, paper, rate.text(3), len(rate.values)))
-    lines += ["", *CLAIMS]
+    claims = [*CLAIMS]
     verdicts = []
     for worse, better, expected in (
         ("global, location", "local-p, general", 0.03),
@@ -555,10 +564,10 @@ def table_6(results: Results) -> list[str]:
     ):
         if {worse, better} <= rates.keys():
             verdicts.append(results.difference(rates[worse], rates[better], expected))
-            lines.append(
+            claims.append(
                 verdicts[-1].row(f"AER: {worse} > {better}", results.seeds(worse, better), 3)
             )
-    return [*lines, "", *counted(verdicts)]
+    return {"table 6": lines, "claims of table 6": [*claims, "", *counted(verdicts)]}
 
 
 def error_counts(results: Results, run: RunResult, gold: Sequence[GoldLinks]) -> np.ndarray:
@@ -583,15 +592,23 @@ def main() -> None:
     )
     parser.add_argument("paper", choices=("bahdanau2015", "luong2015"))
     parser.add_argument("folder", type=Path, help="folder of the sweep")
+    parser.add_argument("--page", type=Path, help="page whose tables are replaced")
     arguments = parser.parse_args()
     is_bahdanau = arguments.paper == "bahdanau2015"
     results = Results(arguments.folder, BAHDANAU_MODELS if is_bahdanau else LUONG_MODELS)
-    lines = bahdanau(results) if is_bahdanau else luong(results)
+    sections = bahdanau(results) if is_bahdanau else luong(results)
     if results.waiting:
-        lines += ["", f"Models without a finished run: {', '.join(results.waiting)}."]
+        sections["waiting"] = [f"Models without a finished run: {', '.join(results.waiting)}."]
     results.draw()
-    (results.out / "tables.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
+    minus = re.compile(r"(?<=[ (])-(?=\d)")
+    texts = {name: minus.sub("−", "\n".join(lines)) for name, lines in sections.items()}
+    tables = "\n\n".join(texts.values())
+    (results.out / "tables.md").write_text(f"{tables}\n", encoding="utf-8")
+    print(tables)
+    if arguments.page:
+        page = arguments.page.read_text(encoding="utf-8")
+        page = MARKED.sub(lambda match: match[1] + texts[match[2]] + match[3], page)
+        arguments.page.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -106,8 +106,11 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
         needed = key if override.type is OverrideType.CHANGE else group
         if needed and needed not in keys and needed not in _left_out(plain, group):
             errors.append(_unknown(key, keys | _left_out(plain, group), groups))
+        elif keys.get(group) is False:
+            errors.append(ConfigError(key, f"no such key; {group} is a single value"))
         elif override.type is OverrideType.DEL:
-            (OmegaConf.select(config, group) if group else config).pop(key.rpartition(".")[2], None)
+            parent = OmegaConf.select(config, group) if group else config
+            parent.pop(key.rpartition(".")[2], None)
         else:
             # With merge=False, a mapping on the command line replaces the whole group.
             OmegaConf.update(config, key, override.value(), merge=False, force_add=True)
