@@ -24,7 +24,7 @@ from nmt.foundation.interfaces import Encoded
 from nmt.model.attention import Attention, Score, check_score
 
 LENGTHS = (6, 4, 1)
-"""Source lengths of the example sentences, which are padded to the longest one."""
+"""Lengths of the example's source sentences, in positions; shorter sentences are padded."""
 SIZE = 8
 """Size P of the query vectors in the example."""
 MEMORY_SIZES = ((SIZE, SIZE), (SIZE, 2 * SIZE), (2 * SIZE, 2 * SIZE))

@@ -26,7 +26,7 @@ from nmt.metric import LOWER_IS_BETTER, TITLES, Metric
 PALETTE = CHART_COLOURS[:-1]
 """Colours for the best configurations and, as the last colour, for the worst configuration."""
 GREY = CHART_COLOURS[-1]
-"""Colour of configurations that are neither among the best nor the worst one."""
+"""Colour of all configurations between the best configurations and the worst configuration."""
 BEST = CHART_COLOURS[0]
 """Colour of the scores of the best configuration and of configurations not significantly worse."""
 WORSE = CHART_COLOURS[-2]
@@ -317,7 +317,7 @@ def _by_length(ax: Any, ranking: Ranking) -> None:
 def _scores_by_length(run: RunResult, judging_metric: Metric) -> list[tuple[float, float]]:
     """Returns the mean source length in words, with one decimal, and BLEU of each length group.
 
-    Returns an empty list if a file is missing or incomplete.
+    Returns an empty list if a text file of the run is missing or incomplete.
     """
     source = run.lines(".source") or []
     answers = run.lines() or []

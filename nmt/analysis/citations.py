@@ -61,8 +61,8 @@ SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
 """Maps the BibTeX key of each paper to alternatives of settings; a model uses the paper if all keys
 and values of one alternative match.
 
-In keys and values, * matches any characters. Other papers are cited if a component's docstring
-names them.
+In keys and values, * matches any characters. Papers that are not listed are cited if a component's
+docstring names the paper.
 """
 
 

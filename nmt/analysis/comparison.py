@@ -1,6 +1,6 @@
-"""Comparison of several systems' translations of the same text, in tables as in compare-mt.
+"""Comparison of several systems' translations of the same text, in tables.
 
-compare-mt is described by Neubig et al. (2019).
+The tables are those of the tool compare-mt (Neubig et al. 2019).
 """
 
 import difflib
@@ -340,8 +340,8 @@ class Comparison:
         """Returns one table for each system after the first, with the n-grams that only one system
         has right.
 
-        These n-grams occur in the reference and in the output of one of the two systems, but not in
-        the output of the opposite system.
+        An n-gram is right if the reference contains the n-gram, too. The count of an n-gram is the
+        difference of the numbers of its occurrences in the outputs of both systems.
         """
         first, *others = self.outputs
         note = (

@@ -74,7 +74,7 @@ class DecoderExample:
 
 
 def has_readouts(example: DecoderExample) -> str | None:
-    """Returns an observation if the readouts have another shape than [B, T, D], else None."""
+    """Returns None if the readouts have the shape [B, T, D], otherwise an observation."""
     shape = list(example.decode().readout.shape)
     expected = [len(LENGTHS), STEPS, READOUT]
     if shape == expected:
@@ -86,7 +86,9 @@ def has_readouts(example: DecoderExample) -> str | None:
 
 
 def agrees_step_by_step(example: DecoderExample) -> str | None:
-    """Returns an observation if single steps give other readouts than one call, else None."""
+    """Returns None if single decoder steps give the readouts of one call, otherwise an
+    observation.
+    """
     whole = example.decode().readout  # [B, T, D]
     memory = example.memory
     state = example.decoder.initial(memory)
@@ -104,7 +106,9 @@ def agrees_step_by_step(example: DecoderExample) -> str | None:
 
 
 def ignores_later_tokens(example: DecoderExample) -> str | None:
-    """Returns an observation if the last target token changes earlier readouts, else None."""
+    """Returns None if the last target token changes no earlier readout, otherwise an
+    observation.
+    """
     changed = example.embedded.clone()
     changed[:, -1] += 1.0
     readout = replace(example, embedded=changed).decode().readout
@@ -118,7 +122,9 @@ def ignores_later_tokens(example: DecoderExample) -> str | None:
 
 
 def ignores_padding(example: DecoderExample) -> str | None:
-    """Returns an observation if the content of padding changes the readouts, else None."""
+    """Returns None if the content of padding does not change the readouts, otherwise an
+    observation.
+    """
     padding = ~example.encoded.mask.unsqueeze(-1)  # [B, S, 1]
     changed = replace(example.encoded, values=example.encoded.values.masked_fill(padding, 100.0))
     readout = replace(example, encoded=changed).decode().readout
@@ -129,7 +135,9 @@ def ignores_padding(example: DecoderExample) -> str | None:
 
 
 def separates_sentences(example: DecoderExample) -> str | None:
-    """Returns an observation if a sentence has other readouts alone than in a batch, else None."""
+    """Returns None if a sentence has equal readouts alone and in a batch, otherwise an
+    observation.
+    """
     encoded = example.encoded
     alone = Encoded(
         values=encoded.values[:1], mask=encoded.mask[:1], final_state=encoded.final_state[:1]
@@ -142,7 +150,7 @@ def separates_sentences(example: DecoderExample) -> str | None:
 
 
 def depends_on_source(example: DecoderExample) -> str | None:
-    """Returns an observation if another source gives the same readouts, else None."""
+    """Returns None if another source gives other readouts, otherwise an observation."""
     encoded = example.encoded
     changed = replace(encoded, values=-encoded.values, final_state=-encoded.final_state)
     readout = replace(example, encoded=changed).decode().readout

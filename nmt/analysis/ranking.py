@@ -1,4 +1,6 @@
-"""Ranking of configurations by final scores, with significance tests against the best one."""
+"""Ranking of configurations by final scores, with significance tests against the best
+configuration.
+"""
 
 import logging
 import statistics

@@ -112,7 +112,7 @@ def _metrics(row: Configuration, ranking: Ranking) -> dict[str, dict[str, Any]]:
 
 
 def _summary(values: Sequence[float], unit: str) -> dict[str, Any]:
-    """Returns the mean of values, with the values and a confidence interval if there are several.
+    """Returns the mean of values; of several values, also the values and a confidence interval.
 
     values: value of each seed
     unit: unit of the values

@@ -1,8 +1,8 @@
 """Significance tests for score differences between systems and between configurations.
 
-Tests over test sentences are sacreBLEU's paired tests (Koehn 2004; Riezler & Maxwell 2005). They
-estimate whether a difference would hold for other sentences. The test over seeds is Tukey's range
-test. It estimates whether a difference would hold for other seeds.
+Tests over test sentences are sacreBLEU's paired tests (Koehn 2004; Riezler & Maxwell 2005). These
+tests estimate whether a difference would hold for other sentences. The test over seeds is Tukey's
+range test. The test over seeds estimates whether a difference would hold for other seeds.
 """
 
 import math
@@ -166,7 +166,7 @@ def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
 
 
 def as_spread(values: Sequence[float], digits: int = 2) -> str:
-    """Returns values as text, mean ± sample standard deviation; "–" if there are no values."""
+    """Returns values as text, mean ± sample standard deviation; "–" without values."""
     if not values:
         return "–"
     deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""

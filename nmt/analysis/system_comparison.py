@@ -29,10 +29,9 @@ from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 TOKENISED_LINES = 100
-"""Minimum number of lines with a separate full stop at the end, from which a text counts as
-tokenised.
+"""Minimum number of lines with a separate full stop at the end for a text to count as tokenised.
 
-The number is that of sacreBLEU.
+sacreBLEU warns of tokenised text from the same number of lines on.
 """
 
 
@@ -156,7 +155,7 @@ def _links(
 ) -> list[list[str]] | None:
     """Returns, for each reference word, the source word with the greatest attention weight.
 
-    The result has one list per sentence. It is None for a model without attention.
+    The result has one list per sentence. Returns None for a model without attention.
 
     model: translator, which is forced to produce the reference
     source: source sentences

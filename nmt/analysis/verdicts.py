@@ -26,7 +26,9 @@ GROUPS: Mapping[str, str] = {
 
 
 def of_ranking(ranking: Ranking) -> str:
-    """Returns a sentence about the best configuration and the difference from the worst one."""
+    """Returns a sentence about the best configuration, and its difference from the worst
+    configuration.
+    """
     best, *others = ranking.rows
     unit = TITLES.get(ranking.metric, ranking.metric)
     score = f"{as_spread(best.scores(ranking.metric), 1)} {unit} on the {ranking.part} set"

@@ -115,7 +115,7 @@ def faults_of_building(group: str, node: Group, **supplied: Any) -> list[ConfigE
     class.
 
     group: name of the configuration group, such as decoder
-    node: keys and values of the group; if one is invalid, the object is not built
+    node: keys and values of the group; if a key or value is invalid, the object is not built
     supplied: constructor arguments that are not configuration keys
     """
     return [] if faults_of(group, node) else _raised(make, {group: node}, group, **supplied)

@@ -30,7 +30,7 @@ class ConfigErrors(UserError):
 
 
 def refuse(errors: Iterable[ConfigError]) -> None:
-    """Raises ConfigErrors if there is at least one error."""
+    """Raises ConfigErrors if `errors` is not empty."""
     errors = tuple(errors)
     if errors:
         raise ConfigErrors(errors)

@@ -91,8 +91,8 @@ class Batching:
 def _by_length(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Returns indices sorted by target length, then by source length.
 
-    Source lengths ascend for odd target lengths and descend for even ones, so that adjacent pairs
-    stay similar where the target length changes.
+    Source lengths ascend for odd target lengths and descend for even target lengths, so that
+    adjacent pairs stay similar where the target length changes.
     """
     return np.lexsort((np.where(target % 2, source, -source), target))
 

@@ -135,7 +135,7 @@ def prefix(
 def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
     """Adds random typos to the source, at most one of each kind.
 
-    probabilities: probability of each kind in MISTAKES; if none is given, 0.1 for every kind
+    probabilities: probability of each kind in MISTAKES; without any probability, 0.1 for every kind
     """
     if not all(0 <= probability <= 1 for probability in probabilities.values()):
         raise ValueError("all probabilities must be from 0 to 1")

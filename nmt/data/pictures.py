@@ -8,7 +8,7 @@
     digits:…                generated image of handwritten digits (nmt/data/sources/digits.py)
 
 Features without rows and columns form a square if their number of positions is a square number,
-such as 14 x 14 for 196. Otherwise they form one row.
+such as 14 x 14 for 196. Otherwise, the features form one row.
 """
 
 import functools

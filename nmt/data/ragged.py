@@ -47,7 +47,7 @@ class Ragged:
 
     @classmethod
     def concatenated(cls, parts: Sequence[Ragged]) -> Ragged:
-        """Concatenates several ragged arrays into a new one."""
+        """Concatenates ragged arrays into a new ragged array."""
         ids = np.concatenate([part.ids for part in parts])
         return cls(ids, offsets_of(np.concatenate([part.lengths for part in parts])))
 

@@ -89,7 +89,7 @@ class AttentionMap:
     def plot(self) -> Figure:
         """Returns a matplotlib figure with one heat map per model or head.
 
-        The size of the figure fits the words. `figure.set_size_inches` changes it.
+        The size of the figure fits the words. `figure.set_size_inches` changes the size.
         """
         return _figure([self.shortened])
 

@@ -402,7 +402,7 @@ def fonts_for(words: Iterable[str]) -> Any:
     """Returns a context manager that adds fallback fonts for characters missing in the default
     font.
 
-    Logs one warning for all scripts that no installed font has.
+    Logs a single warning for all scripts that no installed font contains.
     """
     usual_font = font_manager.findfont(font_manager.FontProperties())
     missing = {c for c in "".join(words) if unicodedata.category(c)[0] not in "CZ"}

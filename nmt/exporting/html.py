@@ -100,7 +100,9 @@ def write_html(
 
 
 def rounded(model: Seq2Seq) -> Seq2Seq:
-    """Returns a copy of a network with its matrices rounded to int8, as in the HTML file."""
+    """Returns a copy of a network whose matrices are rounded to int8 and scaled back, as in the
+    HTML file.
+    """
     model = copy.deepcopy(model)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

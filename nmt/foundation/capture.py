@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 Inputs = TypeVar("Inputs")
 Outputs = TypeVar("Outputs")
 LIMIT = 64
-"""Maximum number of recordings of one function, which bounds their memory."""
+"""Maximum number of recordings of one function, which limits the memory of the recordings."""
 WARM_UPS = 2
 """Number of calls before a recording, in which libraries allocate workspaces and choose algorithms.
 
@@ -65,7 +65,7 @@ def copy_into(targets: Any, values: Any) -> None:
 class Recording(Generic[Inputs, Outputs]):
     """Recording of a function for inputs of one shape.
 
-    function: function of nested tensors; it must not read tensors on the host
+    function: function of nested tensors, which must not read tensors on the host
     inputs: nested tensors, copied to the memory that replays read
     pool: memory pool of the CUDA graphs, whose replays follow each other; None on a CPU
     """
@@ -103,7 +103,7 @@ class Recording(Generic[Inputs, Outputs]):
 class Recordings(Generic[Inputs, Outputs]):
     """Recordings of one function, one for each shape of its inputs.
 
-    function: function of nested tensors; it must not read tensors on the host
+    function: function of nested tensors, which must not read tensors on the host
     device: device of the computation
     unchanged: context manager in which a call of the function has no lasting effect
     """

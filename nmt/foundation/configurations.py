@@ -46,7 +46,7 @@ def class_label(target: str, group: str) -> str:
     """Returns a short name of a class for tables.
 
     A class of nmt is named after its module, unless all classes of the group share the module. Any
-    other class is named by its class name in snake case.
+    other class has its class name in snake case as short name.
 
     target: path of the class
     group: group of the configuration that chooses the class

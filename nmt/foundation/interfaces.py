@@ -426,7 +426,7 @@ class Request:
     """Search constraints for one sentence, in target token ids.
 
     max_length: maximum number of tokens, excluding EOS
-    seed: random seed for sampling; it does not depend on the sentence's position in the batch
+    seed: random seed for sampling, independent of the sentence's position in the batch
     prefix: token ids that the output must begin with
     required: token sequences that the output must contain, not followed by tokens in `continuing`
     forbidden: token sequences that the output must not contain

@@ -294,7 +294,9 @@ def note_folder(folder: str) -> None:
 
 
 def noted_folder() -> str | None:
-    """Returns the run folder stored by this or an earlier process; None if none is stored."""
+    """Returns the run folder stored by this process or an earlier process; None if no folder is
+    stored.
+    """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     store = _store_of_torchrun()

@@ -211,8 +211,8 @@ class EnsembleStep:
 def mean_attention(weights: Sequence[Tensor | None]) -> Tensor | None:
     """Returns the mean attention weights of the ensemble members; None if no member has attention.
 
-    Members whose weights differ in shape from those of the first member, e.g. because of another
-    image grid, are left out.
+    Members whose weights differ in shape from the weights of the first member, e.g. because of
+    another image grid, are left out.
     """
     present = [member for member in weights if member is not None]
     alike = [member for member in present if member.shape == present[0].shape]

@@ -2,7 +2,7 @@
 
 On a CPU, two threads with separate batches finish sooner than two threads on the same batch.
 Threads that share a batch divide small matrix multiplications, and wait for each other after each
-one.
+multiplication.
 """
 
 import threading

@@ -72,7 +72,8 @@ class TextClassifier:
     ) -> Classified | list[Classified]:
         """Returns the labels, probabilities and word importances of each text.
 
-        lines: list of texts, or one string for one result; an empty text is read as a single EOS
+        lines: list of texts, or a single string for a single result; an empty text is read as a
+            single EOS
         units: units of the importances: words or subwords
         """
         if isinstance(lines, str):

@@ -191,7 +191,7 @@ class Translator:
     def translate(
         self, lines: str | Sequence[str], progress: ProgressCallback = no_progress
     ) -> str | list[str]:
-        """Translates lines. Returns one translation per line, an empty string for a line without
+        """Translates lines. Returns one translation per line, or an empty string for a line without
         words.
 
         lines: list of lines, or a single string; lines are not split into sentences
@@ -387,8 +387,9 @@ class Translator:
         return self._without_repetition(translations)
 
     def _without_repetition(self, translations: list[Translation]) -> list[Translation]:
-        """Removes hypotheses whose text is equal to that of a better hypothesis, but split into
-        other subwords."""
+        """Removes hypotheses whose text equals the text of a better hypothesis with other
+        subwords.
+        """
         if getattr(self.search, "repeats", False):
             return translations  # the search draws samples, in which duplicates are kept
         return [_distinct(translation) for translation in translations]
@@ -630,7 +631,7 @@ def _reranked(translation: Translation, search: Reranker) -> Translation:
 
 
 def _distinct(translation: Translation) -> Translation:
-    """Returns the translation without hypotheses whose text repeats that of a better hypothesis."""
+    """Returns the translation without hypotheses that have the same text as a better hypothesis."""
     first_ranks: dict[str, int] = {}
     for rank, text in enumerate(translation.texts):
         first_ranks.setdefault(text, rank)

@@ -22,8 +22,8 @@ MARK = "⁇"
 def read_lexicon(path: str) -> dict[str, str]:
     """Reads a lexicon file, whose lines consist of a source word, a tab and a translation.
 
-    If a source word has several lines, the first one is used. Raises UserError with the line number
-    for a malformed line.
+    If a source word has several lines, the first line is used. Raises UserError with the line
+    number for a malformed line.
     """
     file = find_file(path)
     lexicon: dict[str, str] = {}

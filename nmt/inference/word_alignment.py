@@ -40,7 +40,7 @@ class WordAlignment:
         """Returns one pair (source word, target word) for each target word, with words numbered
         from 0.
 
-        The source word of a pair is the one with the greatest weight.
+        The source word of a pair is the word with the greatest weight.
         """
         if not self.weights.size:
             return []

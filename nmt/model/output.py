@@ -54,7 +54,7 @@ class OutputLayer:
 
     @property
     def weight(self) -> Float[Tensor, "V F"]:
-        """Weight matrix of all features, those of the lexical model included."""
+        """Weight matrix of all features, including the features of the lexical model."""
         if self.lexical is None:
             return self.linear.weight
         return torch.cat([self.linear.weight, self.lexical.output.weight], 1)  # [V, D + E]

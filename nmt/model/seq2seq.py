@@ -195,8 +195,8 @@ class Seq2Seq(Network):
         """Returns the encoder memory of B sources, prepared for the decoder. The memory includes
         the source tokens if a copying or lexical model or a lexicon needs them.
 
-        source: token ids padded with PAD; with factors, an id encodes a subword and its factors
-            (nmt/tokenizer/columns.py)
+        source: token ids padded with PAD; with factors, an id encodes a subword and its factor
+            values
         lengths: number of tokens of each source, EOS included
         pictures: images of the sources, if the encoder reads images
         """

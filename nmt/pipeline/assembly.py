@@ -308,8 +308,10 @@ def _use_lexicon(
     data: PreparedData,
     ranks: Ranks,
 ) -> None:
-    """Fills the translation lexicon of a network that has one: with the lexicon of a checkpoint, or
-    for a new network with a lexicon from a file or from the training text."""
+    """Fills the translation lexicon of a network that has a lexicon.
+
+    The lexicon comes from a checkpoint or, for a new network, from a file or the training text.
+    """
     if network.lexicon is None:
         return
     if not isinstance(beginning, Fresh):

@@ -46,7 +46,8 @@ def take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
 
 
 def _fits(name: str, shape: torch.Size, saved: torch.Size) -> bool:
-    """Returns whether a saved parameter has the same shape as in the network, or fewer vocabulary
-    rows."""
+    """Returns whether a saved parameter has the shape of the network's parameter, or fewer
+    vocabulary rows.
+    """
     has_more_pieces = name in VOCABULARY and shape[1:] == saved[1:] and shape[0] >= saved[0]
     return shape == saved or has_more_pieces

@@ -146,7 +146,7 @@ def resume(
 ) -> Trained:
     """Resumes the run in the folder `path`.
 
-    The result is bit-identical to that of an uninterrupted run.
+    The result is bit-identical to the result of an uninterrupted run.
     """
     folder = Path(path)
     with Lock(folder / LOCK, f"resume={path}") if ranks.first else contextlib.nullcontext():

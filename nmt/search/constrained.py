@@ -90,7 +90,7 @@ class Constrained:
 
 
 def _keep_only(tokens: list[int], log_probs: Tensor, among: Any) -> None:
-    """Sets log-probabilities [V] to -inf in place, except those of a few tokens.
+    """Sets log-probabilities [V] to -inf in place, except the log-probabilities of a few tokens.
 
     tokens: tokens whose log-probabilities stay unchanged
     among: index of the log-probabilities that are changed

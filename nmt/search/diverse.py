@@ -22,7 +22,7 @@ from nmt.search.penalty import ALPHA, Penalty, PenaltyName
 
 
 class Diverse:
-    """Diverse beam search. With one group, the result is that of beam search.
+    """Diverse beam search. With one group, the result is equal to the result of beam search.
 
     width: total number of hypotheses per sentence, over all groups
     groups: number of groups (beams) of equal size

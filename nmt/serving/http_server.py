@@ -31,7 +31,7 @@ ONCE = 10**9
 
 
 class Supervisor(Multiprocess):
-    """Supervisor of server processes: starts the processes, replaces ended ones, and passes on
+    """Supervisor of server processes: starts processes, replaces processes that end, passes on
     SIGTERM.
     """
 

@@ -84,7 +84,9 @@ class ServedModel(Generic[Model]):
         )
 
     def translate_batch(self, requests: list[SentenceRequest]) -> list[Translation]:
-        """Translates sentences with one checkpoint; sentences with equal options share a batch."""
+        """Translates sentences with a single checkpoint; sentences with equal options share a
+        batch.
+        """
         # A newer checkpoint may replace self.model during the batch.
         translator = self.model
         assert isinstance(translator, Translator)
@@ -106,7 +108,9 @@ class ServedModel(Generic[Model]):
         return [translations[request] for request in requests]
 
     def is_outdated(self) -> bool:
-        """Returns whether the model's path has a newer checkpoint than the one in use."""
+        """Returns whether the path of the model has a newer checkpoint than the loaded
+        checkpoint.
+        """
         return not self.path.startswith(HUB) and _stamp(self.path) not in (self._stamp, None)
 
     def reload(self) -> None:

@@ -15,7 +15,9 @@ log = logging.getLogger(__name__)
 PARTS = ("encoder", "decoder", "attention", "window", "normalizer", "pooling")
 """Names of the configuration groups whose choices must be equal in all averaged models."""
 DROPPED = ("format", "training", "metrics", "update")
-"""Checkpoint header entries that an averaged checkpoint omits, since they describe one training."""
+"""Checkpoint header entries that an averaged checkpoint omits, because the entries describe one
+training.
+"""
 LEAST_SIMILARITY = 0.3
 """Minimum cosine between the weight matrices of models that can be averaged.
 

@@ -30,7 +30,7 @@ NESTED = {
         "nmt.model.encoder.convolution.Convolution"
     ),
 }
-"""Maps class paths of former multi-modal encoders to those of the current image encoders.
+"""Maps class paths of former multi-modal encoders to class paths of the current image encoders.
 
 The former encoders had the keys of their text encoder and image encoder in one list.
 """

@@ -1,7 +1,7 @@
 """Tokenizers that map text to token ids and back, based on SentencePiece (Kudo & Richardson 2018).
 
-A tokenizer is trained once on the training data and stored in the checkpoint. SentencePiece encodes
-spaces as well, so it needs no pre-tokenisation and its output needs no detokenisation.
+A tokenizer is trained once on the training data and stored in the checkpoint. SentencePiece also
+encodes spaces, so that neither pre-tokenisation nor detokenisation is needed.
 
 Reading order: this file, tokenizer, words, columns, sentencepiece_models, sampling.
 """

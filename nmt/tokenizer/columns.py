@@ -144,7 +144,7 @@ class Columns:
     def size(self, pieces: int) -> int:
         """Returns the number of distinct ids, given the number of subwords in the vocabulary.
 
-        Raises UserError if there are too many ids.
+        Raises UserError if the ids do not fit into 32-bit integers.
         """
         ids = pieces * math.prod(self.radices)
         if ids > LARGEST:

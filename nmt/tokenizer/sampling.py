@@ -121,8 +121,10 @@ class Sampler:
         return arcs
 
     def _all_cuts(self, word: str) -> tuple[list[float], list[list[int]]] | None:
-        """Returns cumulative weights and token ids of all segmentations of a word; None if there
-        are too many."""
+        """Returns cumulative weights and token ids of all segmentations of a word.
+
+        Returns None for more than MAX_CUTS segmentations.
+        """
         # segmentations of each prefix of the word
         ways: list[list[tuple[float, list[int]]]] = [[(0.0, [])]]
         for end in range(1, len(word) + 1):

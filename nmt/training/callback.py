@@ -19,7 +19,7 @@ class Update:
 
     update: update number, from 1
     total: maximum number of updates in the training
-    epoch: number of epochs done, as a fraction
+    epoch: number of epochs so far, as a fraction
     loss: mean training loss since the last report, in nats per token, with label smoothing and
         dropout
     rate: learning rate
@@ -54,8 +54,8 @@ class Callback:
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
         """Called after a validation, before the checkpoint is saved.
 
-        update: number of updates done
-        epoch: number of epochs done, as a fraction
+        update: number of updates so far
+        epoch: number of epochs so far, as a fraction
         validation: metrics by name, and the outputs (translations or labels) as `answers`
         best: whether the validation has the best score so far
         """
@@ -63,7 +63,7 @@ class Callback:
     def on_epoch(self, epoch: int) -> None:
         """Called at the end of an epoch, after its validation.
 
-        epoch: number of epochs done
+        epoch: number of finished epochs
         """
 
     def on_end(self, results: Mapping[str, float] | None) -> None:

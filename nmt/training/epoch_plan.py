@@ -64,7 +64,7 @@ class EpochPlan:
     def updates_from(self, first_batch: int) -> list[range]:
         """Returns the batch indices of each remaining update, over all ranks.
 
-        first_batch: number of batches of the epoch that are already done
+        first_batch: number of finished batches of the epoch
         """
         update = self.updates_before + math.ceil(first_batch / self.batches_per_update)
         starts = range(first_batch, self.batches, self.batches_per_update)
@@ -88,17 +88,17 @@ class EpochPlan:
         return batches + [PlannedBatch(update[0], 0)] * dummies
 
     def position(self, batch: int) -> float:
-        """Returns the number of epochs done so far, as a fraction.
+        """Returns the number of epochs so far, as a fraction.
 
-        batch: number of batches of this epoch that are done
+        batch: number of finished batches of the epoch
         """
         return self.epoch + batch / self.batches
 
     def is_validation_due(self, update: int, batch: int, every: float, every_updates: int) -> bool:
         """Returns whether a validation follows an update.
 
-        update: number of updates done
-        batch: number of batches of the epoch that are done
+        update: number of updates so far
+        batch: number of finished batches of the epoch
         every: number of epochs between two validations, possibly fractional
         every_updates: number of updates between two validations; 0 uses `every`
         """

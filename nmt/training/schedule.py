@@ -26,7 +26,7 @@ class Schedule:
 
         step: update number, from 0
         total: maximum number of updates in the training
-        epoch: number of epochs done, as a fraction
+        epoch: number of epochs so far, as a fraction
         """
         warm = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
         return warm * self.decay(step, total, epoch)
@@ -36,7 +36,7 @@ class Schedule:
 
         step: update number, from 0
         total: maximum number of updates in the training
-        epoch: number of epochs done, as a fraction
+        epoch: number of epochs so far, as a fraction
         """
         return 1.0
 

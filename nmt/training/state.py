@@ -23,8 +23,8 @@ from nmt.training.schedule import Schedule
 class TrainingProgress:
     """Progress of a training: the training state without tensors and optimizer.
 
-    update: number of updates done
-    epoch: number of epochs done
+    update: number of updates so far
+    epoch: number of finished epochs
     best: best validation score so far; None before the first validation
     best_loss: loss of the validation with the best score
     best_update: number of updates before the validation with the best score
@@ -35,7 +35,7 @@ class TrainingProgress:
     update: int = 0
     epoch: int = 0
     batch: int = 0
-    """Number of batches of the current epoch that are done."""
+    """Number of finished batches of the current epoch."""
     best: float | None = None
     best_loss: float = math.inf
     best_update: int = 0
@@ -130,7 +130,7 @@ class TrainingState:
         """Sets the learning rate of each parameter group for the next update.
 
         total: maximum number of updates in the training
-        epoch: number of epochs done, as a fraction
+        epoch: number of epochs so far, as a fraction
         """
         factor = self.schedule.factor(self.progress.update, total, epoch)
         factor *= 0.5**self.progress.halvings  # factor 1/2 for each rollback

@@ -1,7 +1,7 @@
 """Training loop: forward and backward pass, optimizer step, logging, validation, checkpoints.
 
 The loop is independent of the model. A task provides the network, the objective, the batches and
-the validation. The state (state.py) can be saved after any update, and resumed training gives
+the validation. The training state can be saved after any update, and resumed training gives
 bit-identical results.
 """
 
@@ -202,8 +202,8 @@ class GradientWork:
 
     batch: batch on the device
     tokens: number of tokens of the update, over all ranks
-    weight: 1, or 0 for a dummy batch
-    update: number of updates done
+    weight: factor of the batch's loss: 1, or 0 for a dummy batch
+    update: number of updates so far
     total: number of updates in the training
     """
 

@@ -1,7 +1,7 @@
 """Table file formats; `data.format` names the module of a format.
 
-A format is a function `read(file, columns)` that yields `Rows` in chunks; it may skip columns that
-are not requested. Further parameters, such as `header`, become keys of `data`.
+A format is a function `read(file, columns)` that yields `Rows` in chunks; the function may skip
+columns that are not requested. Further parameters, such as `header`, become keys of `data`.
 
 Reading order: this file, csv, tsv, the rest in any order.
 """

@@ -168,7 +168,9 @@ class Digits:
         return f"{PREFIX}{self.rows}x{self.columns}/{'/'.join(groups)}"
 
     def _caption(self, page: Sequence[PlacedNumber]) -> tuple[str, list[Region]]:
-        """Returns the caption of an image, and the region of each word that names one digit."""
+        """Returns the caption of an image, and the region of each word that names exactly one
+        digit.
+        """
         separator = f", {BELOW[self.language]} " if self.language in BELOW else ", "
         text = ""
         regions: list[Region] = []

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, except those that need a loading script."""
+"""Data sets of the Hugging Face Hub, except data sets that need a loading script."""
 
 import os
 import socket

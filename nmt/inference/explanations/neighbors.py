@@ -38,8 +38,8 @@ class Index:
     model: str
 
     def nearest(self, vector: np.ndarray, count: int) -> list[tuple[int, float]]:
-        """Returns the indexed sentences most similar to an encoder state. Of equal sentences, only
-        one is returned.
+        """Returns the indexed sentences most similar to an encoder state. Equal sentences are
+        returned once.
 
         vector: [M] final state of the encoder, normalised to length 1
         count: maximum number of sentences to return

@@ -117,8 +117,8 @@ def word_effects(classifier: TextClassifier, answer: Classified) -> list[float]:
 def removal(
     classifier: TextClassifier, lines: Sequence[str], count: int = 3, draws: int = 5, seed: int = 0
 ) -> Removal:
-    """Compares the effect of removing the most important words of each text with that of removing
-    random words.
+    """Compares the removal of the most important words of each text with the removal of random
+    words.
 
     classifier: classifier with attention
     lines: texts; texts with fewer than 2 · `count` words are left out

@@ -29,7 +29,7 @@ class Factored(nn.Module):
     """Embedding of subwords with factors (Sennrich & Haddow 2016, eq. 3): the concatenated
     embeddings of the subword and of each factor.
 
-    An id encodes a subword and its factors as the digits of one number (nmt/tokenizer/columns.py).
+    An id encodes a subword and its factors as the digits of one number.
 
     table: embedding of the subwords
     radices: number of values of each factor

@@ -157,7 +157,7 @@ class NativeMemory:
 @dataclass
 class _Steps:
     """Constants shared by all decoder steps, and gradient sums over the steps whose backward pass
-    is done.
+    is finished.
 
     form: equation of the attention score
     mask: True for source positions that are not padding

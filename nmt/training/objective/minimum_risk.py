@@ -74,8 +74,10 @@ class MinimumRisk:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error for hard attention with REINFORCE, whose samples and reward conflict with
-        those of minimum risk training."""
+        """Yields an error for hard attention with REINFORCE.
+
+        REINFORCE has samples and rewards of its own, which conflict with minimum risk training.
+        """
         if run.value("window.estimator") == "reinforce":
             yield run.error(
                 "window.estimator",

@@ -1,7 +1,7 @@
 """REINFORCE (Williams 1992) for attention windows that sample positions.
 
-The reward is the log-likelihood of the target tokens given the sampled positions. The window
-computes the REINFORCE loss from the reward (nmt/model/attention/window/hard.py).
+The reward is the log-likelihood of the target tokens given the sampled positions. The attention
+window computes the REINFORCE loss from the reward.
 """
 
 import torch

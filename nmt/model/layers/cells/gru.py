@@ -93,8 +93,8 @@ class GRU(Recurrent):
 
 
 def gru(a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None) -> CellState:
-    """Returns the state of a gated recurrent unit after one time step. The C++ extension computes
-    it for supported devices and dtypes.
+    """Returns the state of a gated recurrent unit after one time step. For supported devices and
+    dtypes, the C++ extension computes the state.
 
     a: input gates [… 3Q]
     u: state gates [… 3Q]
