@@ -223,7 +223,7 @@ def translator_for(
 
 
 def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
-    """Returns the model, tokenizer and configuration of a checkpoint."""
+    """Returns the translation network, the tokenizer and the configuration of a checkpoint."""
     config = _checked(saved, "train")
     tokenizer = ckpt.tokenizer_from(saved)
     sizes = tokenizer.source_size, tokenizer.target_size

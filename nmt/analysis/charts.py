@@ -28,13 +28,13 @@ PALETTE = CHART_COLOURS[:-1]
 GREY = CHART_COLOURS[-1]
 """Colour of all configurations between the best configurations and the worst configuration."""
 BEST = CHART_COLOURS[0]
-"""Colour of the scores of the best configuration and of configurations not significantly worse."""
+"""Colour of the scores of all configurations that are not significantly worse than the best."""
 WORSE = CHART_COLOURS[-2]
-"""Colour of the scores of configurations that are significantly worse or not tested."""
+"""Colour of the scores of configurations that are significantly worse than the best."""
 STYLES = ("-", "--", "-.", ":")
 """Line styles of the configurations, so that lines differ without colours."""
 MARKERS = "osD^vP*X"
-"""Markers of the configurations."""
+"""Markers of the configurations in line charts, one per configuration."""
 FEWEST = 10
 """Minimum number of sentences per point in the curve of BLEU by source length."""
 LABEL_SPACE = 0.065
@@ -124,7 +124,7 @@ def learning_curves(ranking: Ranking) -> Figure:
 
 
 def _height(ranking: Ranking) -> float:
-    """Returns the height of the chart of scores in inches."""
+    """Returns the height in inches of the chart of scores, which has one row per configuration."""
     return 0.9 + 0.3 * len(ranking.rows)
 
 

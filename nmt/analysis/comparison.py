@@ -94,7 +94,9 @@ class Comparison:
 
     @cached_property
     def sentence_scores(self) -> dict[str, list[float]]:
-        """Sentence-level chrF of each system's translations."""
+        """Sentence-level chrF of the translations, by name of the system; one score per
+        sentence.
+        """
         from sacrebleu.metrics import CHRF
 
         chrf = CHRF(lowercase=self.metric.lowercase)
@@ -107,7 +109,7 @@ class Comparison:
         }
 
     def tables(self) -> list[ReportTable]:
-        """Returns all comparison tables that have rows."""
+        """Returns all comparison tables that have at least one row."""
         groups = frequency_class(self.counts)
         note = f"F1 score (%) of words, by their frequency in {self.counted}."
         tables = [
@@ -123,7 +125,7 @@ class Comparison:
         return [table for table in tables if table.rows]
 
     def scores(self) -> ReportTable:
-        """Returns a table of all metrics, with confidence intervals and significance."""
+        """Returns a table of the scores of all systems, with confidence intervals and p-values."""
         first = next(iter(self.outputs))
         are_several = len(self.outputs) > 1
         scores = {

@@ -42,7 +42,7 @@ class DecoderExample:
 
     @classmethod
     def of(cls, kind: type[Decoder]) -> "DecoderExample":
-        """Builds the decoder and random sentences.
+        """Builds a decoder with random weights, and random example sentences.
 
         kind: class of the decoder
         """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 EXAMPLES = "Sentences that differ most"
-"""Heading of the example sentences."""
+"""Heading of the example sentences in a comparison of systems."""
 
 
 @dataclass(frozen=True)

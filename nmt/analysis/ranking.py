@@ -61,7 +61,7 @@ NO_SENTENCES = (
 )
 """Note below a table that is ranked by a metric without significance tests over sentences."""
 TESTED = ("bleu", "chrf")
-"""Names of the metrics that sacreBLEU's significance tests support."""
+"""Names of the metrics for which sacreBLEU's significance tests are run."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class Ranking:
         ]
 
     def _caption(self, columns: Collection[str]) -> list[str]:
-        """Returns the short explanations of the columns of the paper table."""
+        """Returns short explanations of the columns, for the caption of the paper table."""
         is_compared = len(self.rows) > 1 and self.metric in columns
         tested = (
             "and scores that no test separates from it (5 %)" if self._is_tested else "untested"
@@ -309,7 +309,7 @@ class Ranking:
         return ["Scores are of one seed."] if "n" not in columns else []
 
     def _signatures(self, columns: Collection[str]) -> list[str]:
-        """Returns the signature of each score in the table."""
+        """Returns a sentence with the sacreBLEU signature of each score in the ranking table."""
         signatures = self.runs[0].signatures
         texts = [
             f"{TITLES.get(name, name)} {signatures[name]}"

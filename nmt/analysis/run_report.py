@@ -91,7 +91,7 @@ class Report:
 
     @property
     def lead(self) -> list[str]:
-        """Sentence with the main result of each ranking."""
+        """Sentences with the main result of each ranking."""
         return [of_ranking(ranking) for ranking in self.rankings]
 
     @property

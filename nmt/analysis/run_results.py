@@ -23,7 +23,7 @@ from nmt.sweep.run_status import RECORD, Run, find
 DEPTH = 3
 """Number of folder levels below a given folder that are searched for runs."""
 FIRST_COLUMNS = ("system", "decoder", "attention", "window", "normalizer")
-"""Settings whose columns come first in a table."""
+"""Configuration keys whose columns come first in the ranking table."""
 NULL = "null"
 """Text of the value None. In groups of runs, a missing key counts as None."""
 NAMES = {"nmt.model.attention.window.Window": "global"}
@@ -142,7 +142,7 @@ class Configuration:
         return [run.scores[metric] for run in self.runs if metric in run.scores]
 
     def best_by_validation(self) -> RunResult:
-        """Returns the run with the best validation score."""
+        """Returns the run of the configuration that has the best validation score."""
         metric = self.runs[0].metric
         # Runs without a validation come last.
         sign = -1 if metric in LOWER_IS_BETTER else 1

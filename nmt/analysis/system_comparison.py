@@ -208,7 +208,7 @@ def _example(systems: Sequence[System], number: int, comparison: Comparison) -> 
 
 
 def _examples(comparison: Comparison, systems: Sequence[System], count: int) -> list[Example]:
-    """Returns the sentences in which the systems differ most."""
+    """Returns examples of the sentences in which the systems' translations differ most."""
     numbers = most_different(comparison, count)
     examples = []
     with Progress("explaining sentences", len(numbers), "sentences") as step:
@@ -219,7 +219,7 @@ def _examples(comparison: Comparison, systems: Sequence[System], count: int) -> 
 
 
 def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> None:
-    """Writes the output files and prints the tables."""
+    """Writes the comparison as .md, .json, .tex and .html files, and prints the tables."""
     tables = comparison.tables()
     lead = of_comparison(comparison, tables)
     markdown_texts = [*map("{}\n".format, lead), *map(markdown, tables)]

@@ -56,7 +56,7 @@ class ReportTable:
     links: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def is_strong(self, row: int, column: int) -> bool:
-        """Returns whether a cell is bold."""
+        """Returns whether the cell in a row and column of the table is bold."""
         return (row in self.strong and column in self.scores) or (row, column) in self.bold
 
 
@@ -213,7 +213,7 @@ def _rows(table: ReportTable, escape: Callable[[str], str], bold: str) -> Iterat
 
 
 def markdown(table: ReportTable) -> str:
-    """Returns a heading and a pipe table in Markdown."""
+    """Returns a table in Markdown: a heading, the table with pipes, and the note."""
     head = [_escaped(name) for name in table.head]
     alignment = ["---" if i < table.keys else "---:" for i in range(len(head))]
     rows = [head, alignment, *_rows(table, _escaped, "**{}**")]
@@ -232,11 +232,11 @@ TEX = str.maketrans({
     "~": r"\char`\~{}", "^": r"\char`\^{}",
     **{character: "\\" + character for character in "&%$#_{}"},
 })  # fmt: skip
-"""LaTeX command of each special character."""
+"""Maps special characters to LaTeX commands."""
 
 
 def latex(table: ReportTable) -> str:
-    """Returns a LaTeX table for the package booktabs."""
+    """Returns a table in LaTeX, which needs the LaTeX package booktabs."""
     label = re.sub(r"\W+", "-", table.title.lower())  # LaTeX labels contain no spaces
     table = table.paper or table
     columns = "".join("l" if i < table.keys else "r" for i in range(len(table.head)))

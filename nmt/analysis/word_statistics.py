@@ -72,7 +72,7 @@ FREQUENCIES = ("0", "1", "2–4", "5–9", "10–99", "100–999", "1,000 or mor
 BORDERS = (1, 2, 5, 10, 100, 1000)
 """Minimum number of occurrences of the words in each frequency class except the first class."""
 CASES = ("lower case", "Capitalised", "UPPER CASE", "miXed", "with digits", "marks")
-"""Names of the word classes by upper and lower case."""
+"""Names of the classes of words by their upper-case and lower-case letters."""
 
 
 def frequency_class(counts: Mapping[str, int]) -> Callable[[str], str]:
@@ -141,7 +141,7 @@ def word_accuracy(
 
 
 def ngrams(sentence: Sequence[str], longest: int) -> Counter[tuple[str, ...]]:
-    """Returns the counts of all n-grams of one to `longest` words."""
+    """Returns the counts of all n-grams of a sentence, from 1 to `longest` words."""
     return Counter(
         tuple(sentence[i : i + n])
         for n in range(1, longest + 1)

@@ -25,7 +25,7 @@ from nmt.tokenizer.columns import Columns
 
 Config = Mapping[str, Any]
 Group = Mapping[str, Any]
-"""Keys and values of one configuration group."""
+"""Type of configuration groups: keys and values, as a mapping."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ GROUPS: dict[str, PartGroup] = {"sizes": PartGroup(f"{__name__}.{Sizes.__qualnam
 for package in PACKAGES:
     GROUPS |= importlib.import_module(package).GROUPS
 NETWORK = ("cell", *MODEL_GROUPS)
-"""Configuration groups and keys that determine the network."""
+"""Configuration groups and keys that determine the architecture of the network."""
 
 
 def class_of(group: str, node: Group) -> Callable[..., Any]:
@@ -82,7 +82,7 @@ def make(config: Config, group: str, **supplied: Any) -> Any:
 
 
 def faults_of(group: str, node: Group) -> list[ConfigError]:
-    """Returns the errors in the keys and values of one group."""
+    """Returns the errors in the keys and values of one configuration group."""
     if group == "attention" and "_target_" not in node:  # attention=none has no class
         return [unknown(f"attention.{key}", []) for key in node]
     if group == "translation":  # null selects the trained model's value
@@ -106,7 +106,7 @@ def completed(config: Config) -> dict[str, Any]:
 
 
 def parameters(group: str, node: Group) -> dict[str, Any]:
-    """Returns the allowed keys of a group with their defaults."""
+    """Returns the allowed keys of a configuration group, with their default values."""
     return signature(class_of(group, node), GROUPS[group].given)[1]
 
 

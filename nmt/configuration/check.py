@@ -25,7 +25,7 @@ WORDS: Mapping[Any, str] = {
     str: "text",
     type(None): "null",
 }
-"""Names of Python types in messages."""
+"""Maps Python types to their names in error messages."""
 
 
 def locate(target: str, package: str, key: str, base: type | None = None) -> Callable[..., Any]:

@@ -28,7 +28,7 @@ SHELLS = ("bash", "zsh", "fish")
 TOGETHER = ("train", "classify", "translate", "score", "align", "backtranslate")
 """Commands that can run in several processes under torchrun."""
 POSITIONAL = {"report": "folders", "compare": "systems", "check_attention": "functions"}
-"""List key that receives positional arguments, by command."""
+"""Name of the list key that receives positional arguments, by command."""
 SWITCH = {"action": "store_true"}
 VALUE = {"nargs": "?", "const": ""}
 FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Maps each command to its settings class."""
+"""Settings class of each command."""
 
 from nmt.configuration.model_settings import (
     AlignSettings,

@@ -353,7 +353,7 @@ def _options(group: str, folders: tuple[str, ...]) -> list[str]:
 
 
 added_folders: list[str] = []
-"""Folders given with --config-dir."""
+"""Folders given with --config-dir, which contain additional YAML choices."""
 
 
 def search_beside(folder: str) -> None:

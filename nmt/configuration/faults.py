@@ -18,7 +18,7 @@ MOST = 3
 class ConfigErrors(UserError):
     """Exception that contains all errors of a configuration.
 
-    faults: the errors
+    faults: errors of the configuration
     """
 
     exit_status = 2

@@ -12,9 +12,9 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import RunView
 
 COLUMN = 34
-"""Column at which comments begin, in characters."""
+"""Column at which comments begin in the --help text, in characters."""
 WIDTH = 125
-"""Maximum line width of a list of choices, in characters."""
+"""Maximum width in characters of the lines that list the choices of a group in the --help text."""
 EXAMPLES = "Commands to begin with:"
 """Heading of the examples in the usage of a command, which the help text prints at its end."""
 _LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):.*?(?:\s# (?P<comment>.*))?")
@@ -24,7 +24,7 @@ TRAINING_FLAGS = """\
   -m KEY=A,B … --dry-run          a list of these runs, their states, and the remaining time
   --from RUN/config.yaml          trains a run again
 """
-"""Help for flags of the commands nmt.train and nmt.classify."""
+"""Part of the --help text about flags of the commands nmt.train and nmt.classify."""
 FLAGS = """\
   --help GROUP=CHOICE             this help for another choice
   --help WORD                     the groups and keys whose name or comment contains a word

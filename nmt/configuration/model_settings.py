@@ -168,7 +168,9 @@ class TranslateSettings(EnsembleSettings):
         ]
 
     def _job_conflicts(self) -> Iterable[ConfigError]:
-        """Returns errors for settings of jobs that share the work."""
+        """Returns errors for the settings job, jobs and launcher, which divide the work among
+        processes.
+        """
         return broken(
             (
                 self.job and not parse_job(self.job),

@@ -30,7 +30,7 @@ CHANGEABLE = (
 OF_MODEL = (*NETWORK, "sizes", "tokenizer")
 """Keys and groups that a run with init= takes from the initial model."""
 SHAPING = ("model.copy", "model.lexical", "model.lexicon", "model.lexicon_use")
-"""Keys that add or remove network parameters."""
+"""Keys of the model that add or remove network parameters, and cannot change with init=."""
 
 
 def saved_run(path: str, command: str) -> Checkpoint:

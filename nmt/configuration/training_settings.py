@@ -24,7 +24,7 @@ Seed = Annotated[int, Range(0, 2**32 - 1)]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings(Settings):
-    """Settings of every training command."""
+    """Base class of the settings of training commands."""
 
     trains: ClassVar[bool] = True
 

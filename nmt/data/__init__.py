@@ -43,11 +43,11 @@ class View(Text):
     """Base class for sequences of lazily read lines; subclasses define `__len__` and `line`."""
 
     def line(self, i: int) -> str:
-        """Returns line `i`, counted from 0."""
+        """Returns the line with index `i`, counted from 0."""
         raise NotImplementedError
 
     def lines(self, rows: range) -> list[str]:
-        """Returns the lines in a range of indices."""
+        """Returns the lines whose indices are in a range."""
         return [self.line(i) for i in rows]
 
     def __getitem__(self, i: Any, /) -> Any:

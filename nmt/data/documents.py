@@ -42,7 +42,7 @@ class Documents:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of each text."""
+        """Number of tokens of each text, summed over the rows of the text."""
         return np.diff(self.rows.offsets[self.offsets])
 
 

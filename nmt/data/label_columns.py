@@ -41,7 +41,7 @@ class LabelColumns:
 
     @property
     def names(self) -> list[str]:
-        """Names of all columns."""
+        """Names of all columns to read: the column of texts and the columns of labels."""
         return [self.text, *as_list(self.label)]
 
     def read(self, stream: Stream[Rows]) -> Labelled:

@@ -23,7 +23,7 @@ from nmt.foundation.progress import Progress
 BOM = codecs.BOM_UTF8
 Item = TypeVar("Item")
 CHUNK = 8192
-"""Number of lines, rows or pairs read at a time."""
+"""Number of lines, table rows or sentence pairs that are read at a time."""
 LONGEST_LINE = 1 << 24
 """Maximum bytes per line of stdin or a pipe, far more than any sentence has.
 
@@ -39,7 +39,7 @@ WIDE_BOMS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-"""Maps byte order marks to the names of the encodings."""
+"""Maps byte order marks to the names of UTF-16 and UTF-32."""
 WIDE_ENCODINGS = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 """Encodings that are also recognised without a byte order mark."""
 HEAD = 4096
@@ -69,7 +69,7 @@ OPENERS: dict[str, Callable[..., Any]] = {
     ".bz2": bz2.open,
     ".zst": _open_zst,
 }
-"""Decompression functions by file extension."""
+"""Functions that open compressed files for reading, by file extension."""
 
 
 def find_file(path: str) -> Path:
@@ -173,7 +173,7 @@ def open_file(file: Path) -> Iterator[Any]:
 
 
 def batched(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Yields lists of CHUNK items; the last list may be shorter."""
+    """Yields the items in lists of CHUNK items; the last list may be shorter."""
     iterator = iter(items)
     while chunk := list(itertools.islice(iterator, CHUNK)):
         yield chunk

@@ -35,7 +35,7 @@ def parse_links(line: str) -> tuple[Links, Links]:
 
 
 def write_links(links: Links) -> str:
-    """Returns links in the Pharaoh format, sorted by source word."""
+    """Returns alignment links as a line in the Pharaoh format (0-0 1-2), sorted by source word."""
     return " ".join(f"{s}-{t}" for s, t in sorted(links))
 
 

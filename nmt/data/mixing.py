@@ -71,7 +71,7 @@ class Mixing:
 
     @property
     def epochs(self) -> float:
-        """Number of epochs until the last stage ends."""
+        """Number of epochs until the last stage of the mixture ends; infinite without an end."""
         return sum(map(self.length, self.mixture.stages)) / self.size
 
     def epoch(self, number: int) -> list[tuple[Stage, np.ndarray]]:

@@ -15,7 +15,7 @@ from typing import Any
 from nmt.foundation.errors import UserError
 
 Pair = tuple[str, str]
-"""Source and target sentence."""
+"""Type of sentence pairs: source sentence and target sentence."""
 Modify = Callable[[Pair, random.Random], list[Pair]]
 """Function that returns the sentence pairs by which a given pair is replaced."""
 Change = Callable[[str, random.Random], str]
@@ -25,11 +25,11 @@ UNSUPPORTED = {
     "Retokenize": "needs word alignments",
     "Merge": "changes the lengths of lines, on which the order of batches depends",
 }
-"""OpusTrainer modifiers that are not supported, each with the reason."""
+"""Maps OpusTrainer modifiers that are not supported to the reason."""
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 """Letter rows of a QWERTY keyboard, for typos on neighbouring keys."""
 SIMILAR = dict(zip("o0l1ieasbgzuc", "0o1líéá5692üç", strict=True))
-"""Maps characters to visually similar characters."""
+"""Maps characters to visually similar characters, for typos."""
 END_MARKS = (".。．།۔։", "!！՜", "?？؟;՞", ",，、،", ":：", ";；؛")
 """Groups of equivalent punctuation marks in several scripts."""
 SCRIPTS = (0x61, 0x3B1, 0x430, 0x5D0, 0x905, 0x3041, 0x4E00, 0xAC00)
@@ -148,7 +148,7 @@ def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
 
 
 def _change_one(pattern: str, change: Change, text: str, rng: random.Random) -> str:
-    """Applies a change to one random match of a pattern."""
+    """Applies a change to a randomly chosen match of a pattern in a text."""
     matches = list(re.finditer(pattern, text))
     if not matches:
         return text
@@ -157,7 +157,7 @@ def _change_one(pattern: str, change: Change, text: str, rng: random.Random) -> 
 
 
 def _nearby_key(letter: str, rng: random.Random) -> str:
-    """Returns a letter adjacent to the given letter on a keyboard."""
+    """Returns a random letter next to the given letter on the keyboard."""
     lower = letter.lower()
     for row, keys in enumerate(KEYBOARD):
         column = keys.find(lower)
@@ -180,7 +180,7 @@ MISTAKES: Mapping[str, Change] = {
     "repeated_char": partial(_change_one, r"\w", lambda one, _: one + one),
     "unichar": partial(_change_one, r"(\w)\1", lambda two, _: two[0]),
 }
-"""Typo functions by name."""
+"""Functions that make one typo in a text, by name of the kind of typo."""
 MODIFIERS: Mapping[str, Callable[..., list[Pair]]] = {
     "UpperCase": lambda pair, _: [(pair[0].upper(), pair[1].upper())],
     "TitleCase": title_case,

@@ -51,7 +51,7 @@ class PairColumns:
 
     @property
     def names(self) -> list[str]:
-        """Names of all columns, in reading order."""
+        """Names of all columns to read, in reading order: sources, factors, target, alignment."""
         return [*self.sources, *self.factors, self.target, *as_list(self.alignment)]
 
     @property

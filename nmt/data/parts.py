@@ -103,7 +103,7 @@ class Stream(Generic[Item]):
 
     @property
     def size(self) -> int:
-        """Total size of the files in bytes."""
+        """Total size of the files of the stream in bytes."""
         return sum(file.stat().st_size for file in self.files)
 
     def count(self, most: int) -> int:
@@ -116,7 +116,9 @@ class Stream(Generic[Item]):
         return count
 
     def digest(self) -> str:
-        """Returns a digest of the files and settings."""
+        """Returns a digest of the content of the files and of the settings for reading the
+        files.
+        """
         with ThreadPoolExecutor() as pool:
             # Files are hashed in parallel.
             hashes: list[str] = list(pool.map(_hash, self.files))

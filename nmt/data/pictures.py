@@ -37,7 +37,7 @@ CACHE_BYTES = 2**29
 ARCHIVES = (".npz", ".safetensors")
 """File extensions of archives whose arrays are addressed by key."""
 FEATURES = (np.ndarray, list)
-"""Python types of stored features."""
+"""Python types of image features after reading: arrays, or nested lists from Parquet tables."""
 _CELL = re.compile(r"(.+\.parquet)#(.+)@(\d+)", re.DOTALL)
 _LUMA = np.array([299, 587, 114])
 """Weights of red, green and blue in a grey value, in thousandths (ITU-R BT.601)."""

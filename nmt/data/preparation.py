@@ -164,7 +164,7 @@ def _names(splits: Splits) -> tuple[str, ...]:
 
 
 def _trained(tokenizer: Untrained, splits: Splits, ranks: Ranks) -> Tokenizer:
-    """Trains a tokenizer on the training pairs."""
+    """Trains a tokenizer on the training pairs, and returns the tokenizer."""
     train = splits.train
     columns = Columns.of(
         train.source,

@@ -17,9 +17,9 @@ from nmt.tokenizer import Tokenizer
 CHUNK = 4096
 """Number of lines encoded at a time."""
 Encoder = Callable[[list[str]], Sequence[Sequence[int]]]
-"""Function that encodes lines as token ids."""
+"""Type of functions that encode a list of lines as token ids."""
 Rows = Sequence[int] | range | np.ndarray
-"""Indices of selected sequences."""
+"""Type of indices that select sequences: a list, a range or an array."""
 
 
 def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -59,7 +59,7 @@ class Ragged:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Length of each sequence."""
+        """Number of ids in each sequence."""
         return np.diff(self.offsets)
 
     def select(self, rows: Rows) -> Ragged:
@@ -103,7 +103,7 @@ class RaggedChain:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Length of each sequence."""
+        """Number of ids in each sequence."""
         return np.concatenate([part.lengths for part in self._parts])
 
     def padded(self, rows: Rows, columns: int) -> tuple[np.ndarray, np.ndarray]:

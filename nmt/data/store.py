@@ -222,14 +222,14 @@ def _text_chunk(filters: Filters, pairs: Pairs) -> Chunk:
 
 
 def _ids_chunk(pairs: Pairs, tokenizer: Tokenizer, rows: slice) -> Chunk:
-    """Returns the token ids of some pairs."""
+    """Returns the token ids of the sentence pairs in a slice."""
     texts: dict[str, Any] = {name: text[rows] for name, text in pairs.columns.items()}
     corpus = encode(Pairs(**texts, name=pairs.name), tokenizer)
     return Chunk({name: getattr(corpus, name) for name in texts})
 
 
 def chunk_of(pairs: Pairs, indices: np.ndarray) -> Pairs:
-    """Returns the pairs with the given indices, read into lists."""
+    """Returns the sentence pairs with the given indices as lists in memory."""
     chunk = pairs.select(indices.tolist())  # indexing with Python integers is faster
     return replace(chunk, source=list(chunk.source), target=list(chunk.target))
 

@@ -65,7 +65,7 @@ class SideCounts:
 
     @classmethod
     def of(cls, pairs: Pairs) -> "SideCounts":
-        """Counts the words of a sample of training pairs."""
+        """Counts the words on both sides of a sample of training pairs."""
         rows = sampled(pairs, SAMPLE)
         counts = [
             Counter(chain.from_iterable(_distinct(text[row]) for row in rows))

@@ -102,7 +102,9 @@ class WordAligner:
         return weights
 
     def _iterate(self) -> None:
-        """Runs one EM iteration."""
+        """Runs one EM iteration: computes expected counts, and updates the probabilities from the
+        counts.
+        """
         counts = np.zeros(len(self.probabilities) + 1)
         jumps = np.ones(2 * self._longest + 1)
         for group in self._groups:

@@ -18,7 +18,7 @@ from nmt.foundation.processes import available_cores
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 QUEUED = 3
-"""Maximum number of queued items per worker process."""
+"""Maximum number of items per worker process that wait for computation."""
 PR_SET_PDEATHSIG = 1  # value from linux/prctl.h
 _work: Any = None
 """Function that this worker process applies to its items, set once per process."""

@@ -52,7 +52,7 @@ The colours are dark variants of the palette of Okabe and Ito, which colour-blin
 distinguish.
 """
 PERCENTAGES = ("bleu", "chrf", "exact", "macro_f1", "accuracy")
-"""Metrics from 0 to 100."""
+"""Names of the metrics whose values are between 0 and 100."""
 VALUES = "values:"
 """Prefix of the matplotlib `gid` of a line whose markers show texts on hover."""
 SHADE = (0.12, 0.38, 0.63)

@@ -57,12 +57,12 @@ class Classified:
 
     @property
     def prediction(self) -> str:
-        """Predicted labels as one line of text."""
+        """Predicted labels, separated by commas; "no label" without labels."""
         return ", ".join(self.labels) or "no label"
 
     @property
     def likeliest(self) -> str:
-        """Label with the largest probability."""
+        """Label with the largest probability, even if the label is not predicted."""
         return max(self.probabilities, key=self.probabilities.__getitem__)
 
     @property

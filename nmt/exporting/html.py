@@ -53,7 +53,7 @@ PAGE_SCRIPTS = (
 IMPORT = re.compile(r'^import [^"]* from "\./\w+\.js"\n|^export ', re.MULTILINE)
 """Imports and the keyword `export` of a module of the web page."""
 TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "defined", 5: "unused", 6: "byte"}
-"""Maps the numbers of SentencePiece's token types to their names."""
+"""Maps SentencePiece's numbers of token types to names."""
 
 
 def write_html(

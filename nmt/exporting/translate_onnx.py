@@ -15,7 +15,7 @@ import onnxruntime
 import sentencepiece
 
 BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
-"""Translation table from control characters to spaces."""
+"""Table for `str.translate` that maps control characters to spaces."""
 
 
 class Model:

@@ -52,7 +52,7 @@ def tensors_of(value: Any) -> list[Tensor]:
 
 
 def shapes_of(value: Any) -> tuple[Any, ...]:
-    """Returns the shape and dtype of every tensor in nested values."""
+    """Returns the shape and dtype of every tensor in nested tuples, mappings and dataclasses."""
     return tuple((tensor.shape, tensor.dtype) for tensor in tensors_of(value))
 
 

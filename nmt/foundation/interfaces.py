@@ -236,7 +236,7 @@ class Layout:
 
     @cached_property
     def sentences(self) -> Int[Tensor, " N"]:
-        """Sentence index of each row."""
+        """Index of the sentence to which each search row belongs."""
         return self.slots if self.width == 1 else self.slots // self.width
 
 
@@ -462,7 +462,7 @@ class Candidate:
 
 @runtime_checkable
 class Critic(Protocol):
-    """Interface that generates and scores whole translations for sequence-level objectives."""
+    """Interface of functions that generate and score translations for sequence-level objectives."""
 
     def __call__(
         self,

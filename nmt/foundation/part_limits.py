@@ -41,7 +41,7 @@ class PartGroup:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """All constructor arguments that are not configuration keys."""
+        """All constructor arguments of the class that are not configuration keys."""
         return self.supplied + self.optional
 
 
@@ -73,7 +73,7 @@ class ConfigError:
 
 
 def shown(value: Any) -> str:
-    """Returns a value in command-line syntax."""
+    """Returns a value as written on the command line, such as [a,b], null or true."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(shown, value))}]"
     if value is None:

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 PATIENCE = 2.0
 """Seconds before the first progress display; shorter tasks show none."""
 QUIET_SECONDS = 15.0
-"""Seconds between two log lines of the same task."""
+"""Seconds between two log lines about the progress of the same task."""
 DRAW_SECONDS = 0.2
 """Seconds between two redraws of a progress display."""
 BAR_WIDTH = 30
@@ -88,7 +88,7 @@ class ProgressLines:
             self._live.update(_drawing([text], 1.0, seconds, None), refresh=True)
 
     def postpone(self) -> None:
-        """Delays the next log entry by the full interval."""
+        """Delays the next log entry until `log_seconds` seconds from now."""
         self._shown_at = time.monotonic()
 
     def close(self) -> None:

@@ -73,9 +73,9 @@ Size = Annotated[int, Range(1, 2**31 - 1)]
 Width = Annotated[int, Range(1, 65_536)]
 """Layer width in units, or beam width in hypotheses; memory use is proportional to the value."""
 Depth = Annotated[int, Range(1, 100)]
-"""Number of stacked layers."""
+"""Number of stacked layers, or of elements such as numbers in an image: 1 to 100."""
 Length = Annotated[int, Range(1, 100_000)]
-"""Number of tokens of a sentence."""
+"""Number of tokens of a sentence: 1 to 100,000."""
 Count = Annotated[int, Range(0)]
 Positive = Annotated[float, Range(0, open_low=True)]
 NonNegative = Annotated[float, Range(0)]

@@ -99,7 +99,7 @@ class Ranks:
         return totals.tolist()
 
     def any(self, flag: bool) -> bool:
-        """Returns whether the flag is true on at least one rank."""
+        """Returns whether a flag is true on at least one rank."""
         return self.sums(flag) != [0]
 
     def wait(self) -> None:
@@ -116,7 +116,7 @@ class Ranks:
         return values
 
     def of_first(self, value: Item) -> Item:
-        """Broadcasts the first rank's value, and returns it on every rank."""
+        """Broadcasts a value of the first rank, and returns that value on every rank."""
         if not self.several:
             return value
         values = [value]

@@ -26,7 +26,7 @@ from nmt.tokenizer.columns import Columns
 from nmt.tokenizer.words import Units
 
 Translated = list[tuple[str, Translation]]
-"""Input lines with their translations."""
+"""Type of translated input: a list of input lines, each with its translation."""
 
 
 def translate_file(

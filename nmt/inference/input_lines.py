@@ -23,7 +23,7 @@ CHUNK = 2000
 """Number of lines per chunk: enough for batches of similar lengths, few enough for frequent
 output."""
 READ_BYTES = 1 << 16
-"""Maximum number of bytes per read of stdin."""
+"""Maximum number of bytes that one call reads from stdin."""
 
 LineCheck = Callable[[str], object]
 """Type of functions that raise UserError for an input line that a model cannot read."""

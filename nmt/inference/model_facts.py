@@ -20,9 +20,9 @@ PARTS = ("encoder", "decoder", "attention", "pooling")
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "macro_f1": "macro-F1"}
 """Maps the names of the metrics on the page to their usual spelling."""
 EASY = 40
-"""Preferred length of the easy example, in characters."""
+"""Preferred length in characters of the easy example sentence on the web page."""
 LONG = 150
-"""Preferred length of the long example, in characters."""
+"""Preferred length in characters of the long example sentence on the web page."""
 MOST_LINES = 1000
 """Number of test sentences from which the examples are chosen, so that choosing takes little
 time."""

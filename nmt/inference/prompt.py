@@ -117,7 +117,7 @@ class Prompt:
 
 
 def _shade(weight: float) -> str:
-    """Returns the character that draws an attention weight."""
+    """Returns the character that represents an attention weight, from light to dark."""
     return SHADES[min(int(4 * weight), 3)]
 
 

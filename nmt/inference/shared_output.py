@@ -244,7 +244,7 @@ def _shared(
 
 
 def _remove(folder: Path) -> None:
-    """Removes the part files, which have been joined, and their folder."""
+    """Removes the part files of an output, and their folder if no other files are left."""
     # Killed processes leave hidden files: locks and unfinished parts. The manifest is deleted last,
     # because parts without a manifest are of unknown origin.
     files = (*folder.glob(".*"), *folder.glob("part-*"), folder / FINISHED, folder / MANIFEST)

@@ -49,7 +49,7 @@ FORCED_TOKENS = 4000
 
 
 def no_progress(lines: int) -> None:
-    """Default progress callback, which does nothing."""
+    """Default progress callback, which ignores the number of finished lines."""
 
 
 class Translator:

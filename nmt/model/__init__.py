@@ -35,7 +35,7 @@ number of updates) → loss. Each objective is one file in nmt/training/objectiv
 
 
 class Network(nn.Module):
-    """Base class of trainable networks."""
+    """Base class of trainable networks, whose `forward` computes the training loss."""
 
     def forward(self, objective: Objective, batch: Any, update: int, total: int = 0) -> Loss:
         """Computes the training loss of a batch. The objective runs inside `forward`, because

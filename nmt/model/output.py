@@ -49,7 +49,9 @@ class OutputLayer:
 
     @property
     def is_linear(self) -> bool:
-        """Whether the method `logits` alone determines the distribution."""
+        """Whether logits alone determine the distribution, without copying and without a
+        lexicon.
+        """
         return self.copying is None and self.lexicon is None
 
     @property

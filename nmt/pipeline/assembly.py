@@ -55,7 +55,7 @@ SAMPLES = 5
 
 @dataclass(frozen=True)
 class Fresh:
-    """Beginning of a training that starts with random weights."""
+    """Beginning of a new training with random initial weights."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ def _arguments(config: Config) -> Mapping[str, Any]:
 
 
 def _network(settings: TrainSettings, beginning: Beginning, tokenizer: Tokenizer) -> Seq2Seq:
-    """Builds the network with its initial weights."""
+    """Builds the translation network with random or loaded initial weights."""
     sizes = tokenizer.source_size, tokenizer.target_size
     network = build.network(settings.values, *sizes, tokenizer.columns)
     if isinstance(beginning, FromCheckpoint):

@@ -85,7 +85,9 @@ def backtranslate(settings: BacktranslateSettings) -> float:
 
 
 def _claimed(folder: Path) -> Lock:
-    """Creates the folder of all results, and returns its lock."""
+    """Creates the folder of all results of a back-translation, and returns the lock of the
+    folder.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

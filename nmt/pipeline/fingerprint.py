@@ -12,7 +12,7 @@ from nmt.inference.text_input import find_input
 from nmt.storage.checkpoint import find_checkpoint
 
 MODELS = ("model", "reverse", "compare")
-"""Names of the settings whose values are paths of models."""
+"""Names of the settings whose values are paths of trained models."""
 FREE = ("output", "resume", "device", "threads", "log", "job", "jobs", "launcher")
 """Names of the settings that do not affect the content of the output."""
 

@@ -26,7 +26,7 @@ from nmt.sweep.run_status import Run, find
 NOTES = ".sweep"
 """Name of the subfolder of a sweep for locks, shared tokenizers and launcher files."""
 PACKAGES = {"workers": "joblib", "slurm": "submitit", "slurm_here": "submitit", "ray_here": "ray"}
-"""Python package required by each launcher in conf/hydra/launcher."""
+"""Maps each launcher in conf/hydra/launcher to the Python package that the launcher requires."""
 EXTRAS = {"joblib": "sweep", "submitit": "sweep", "ray": "ray"}
 """Maps a package to the extra of nmt that installs its Hydra launcher plugin."""
 CHOICE = "hydra/launcher="
@@ -35,7 +35,7 @@ ACCEPTED = (
     f"not supported; a sweep accepts {CHOICE}NAME and {SETTING}KEY=VALUE. Set the folder by "
     "run_dir=DIR and the kind of sweep by sweep=grid, halving or optuna"
 )
-"""Remedy for Hydra settings that a sweep does not accept."""
+"""Problem and remedy in the error message for Hydra settings that a sweep does not accept."""
 
 
 def check(overrides: Sequence[str], choices: Sequence[str]) -> None:

@@ -57,7 +57,7 @@ def _ranks(settings: Placed) -> Iterator[tuple[Ranks, Placed]]:
 
 
 def translate(settings: TranslateSettings) -> None:
-    """Translates a file or stdin."""
+    """Translates the lines of a file or of stdin (nmt.translate)."""
     if settings.launcher == "ray":
         from nmt.pipeline.ray_jobs import run_jobs  # imports Ray
 
@@ -179,7 +179,7 @@ def index(settings: IndexSettings) -> None:
 
 
 def export(settings: ExportSettings) -> None:
-    """Exports a model to another format."""
+    """Exports a model as ONNX graphs, as an HTML file, or as a folder for the Hugging Face hub."""
     export_model(
         partial(translator, settings.model, device="cpu"),
         model=settings.model,

@@ -264,7 +264,9 @@ def _progress(saved: Checkpoint) -> TrainingProgress:
 
 
 def _threads_are_set(settings: TrainingSettings) -> bool:
-    """Returns whether the user has set the number of threads."""
+    """Returns whether the number of threads is set, by the setting `threads` or by
+    OMP_NUM_THREADS.
+    """
     return settings.threads is not None or "OMP_NUM_THREADS" in os.environ
 
 
@@ -456,7 +458,7 @@ def _files(
 
 
 def _log_parts(parts: Parts, ranks: Ranks, seconds: float) -> None:
-    """Logs data, network, device and missing optional packages."""
+    """Logs the data, the network, the device, and missing optional packages of a training."""
     data, network = parts.task.introduction()
     log.info("data: %s; prepared in %.1f s", data, seconds)
     weights = list(parts.task.network.parameters())

@@ -375,7 +375,7 @@ def _of_a_run(overrides: Sequence[str]) -> list[str]:
 
 
 def _first_value(override: Any) -> str:
-    """Returns an override with only the first of its values."""
+    """Returns an override with only the first of its values, for checks of a single run."""
     value = override.value()
     first = value.start if hasattr(value, "end") else next(iter(override.sweep_string_iterator()))
     return f"{override.get_key_element()}={first}"

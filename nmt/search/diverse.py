@@ -120,7 +120,7 @@ class Diverse:
 
 
 def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """Returns the hypotheses without duplicates, in the same order."""
+    """Returns the hypotheses in the same order, without later hypotheses that have equal tokens."""
     first: dict[tuple[int, ...], Hypothesis] = {}
     for hypothesis in hypotheses:
         first.setdefault(tuple(hypothesis.tokens), hypothesis)

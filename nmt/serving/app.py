@@ -166,7 +166,7 @@ class Server:
         return response
 
     async def _answer(self, path: str, handler: Handler, request: Request) -> Response:
-        """Reads a request, checks the limits and returns the response."""
+        """Reads a POST request, checks the limits, and returns the response."""
         key = _key_in_header(request)
         host = request.client.host if request.client else ""
         # A key in the header is checked before the body is read. A key in the body has precedence.
@@ -252,7 +252,9 @@ class Server:
         return await loop.run_in_executor(served.pool, partial(work, served, fields))
 
     def languages(self) -> list[dict[str, Any]]:
-        """Returns all languages, each with its target languages."""
+        """Returns the source and target languages of all models, each language with its target
+        languages.
+        """
         targets = self.models.languages
         codes = {*targets, *(code for codes in targets.values() for code in codes)}
         return [
@@ -276,14 +278,16 @@ class Server:
         }
 
     def health(self) -> dict[str, Any]:
-        """Returns the status of the server and of each model."""
+        """Returns the status of the server and of each model, the response to /health."""
         return {
             "status": "ok",
             "models": {served.name: served.status for served in self.models.all},
         }
 
     def names(self) -> list[dict[str, Any]]:
-        """Returns the name, languages, capabilities and facts of each model."""
+        """Returns the name, languages, capabilities and facts of each model, the response to
+        /models.
+        """
         models: list[dict[str, Any]] = []
         for served in self.models.translators:
             source, target = served.model.languages
@@ -315,7 +319,7 @@ class Server:
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
-    """Returns the response for an unknown path or an unsupported method."""
+    """Returns the JSON error response for an unknown path or an unsupported HTTP method."""
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 

@@ -35,7 +35,7 @@ _TAG = re.compile(
     r"|<(?P<end>/?)(?P<name>[a-z][^\s/<>]*)(?:[^<>\"']|\"[^\"]*\"|'[^']*')*+>",
     re.DOTALL | re.IGNORECASE,
 )
-"""Pattern of comments, declarations, and tags of elements."""
+"""Pattern of HTML comments, declarations and tags."""
 _NOT_TRANSLATED = re.compile(r"\stranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
 _SIDES = re.compile(r"(\W*)(.*?)(\W*)()", re.DOTALL)
 """Pattern of a word, with groups for leading punctuation, letters, trailing punctuation and end."""

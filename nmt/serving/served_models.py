@@ -146,7 +146,7 @@ def _kind(model: Translator | TextClassifier) -> str:
 
 
 class Models:
-    """Translators and classifiers of the server."""
+    """Collection of the translators and classifiers of the server."""
 
     def __init__(self, models: Sequence[ServedModel[Any]]) -> None:
         self.all = models

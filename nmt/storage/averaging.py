@@ -79,7 +79,7 @@ def _are_independent(first: Checkpoint, other: Checkpoint) -> bool:
 
 
 def _similarity(first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:
-    """Returns the cosine between all weight matrices of two models."""
+    """Returns the cosine between the concatenated weight matrices of two models."""
     names = [name for name, tensor in first.items() if tensor.dim() > 1]
     one_vector = torch.cat([first[name].flatten().double() for name in names])
     other_vector = torch.cat([other[name].flatten().double() for name in names])

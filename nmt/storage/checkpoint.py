@@ -202,7 +202,7 @@ def _place(path: Path, key: str) -> str:
 
 
 def _is_intact(header: str, version: int, tensors: Mapping[str, Tensor]) -> bool:
-    """Returns whether header and tensors match the checksum."""
+    """Returns whether header and tensors of a checkpoint file match the checksum in the header."""
     if version < 2:  # the checksum of version 1 covers tensors only
         checksum = 0
         for name in sorted(tensors):

@@ -1,4 +1,4 @@
-"""Atomic replacement of files."""
+"""Atomic replacement of files: a file has either the old or the new content."""
 
 import contextlib
 import itertools

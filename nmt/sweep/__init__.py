@@ -39,7 +39,7 @@ class Job(Protocol):
         """Returns Optuna's distribution for each key with several values or an interval."""
 
     def fixed(self) -> list[str]:
-        """Returns the overrides that have a single value."""
+        """Returns the overrides of the command line that have a single value."""
 
     def plan(self, combinations: Sequence[Sequence[str]], keys: Sequence[str] = ()) -> list[Run]:
         """Returns a run for each list of overrides; earlier runs are reused.

@@ -10,7 +10,7 @@ FIRST = ("experiment", "data", "encoder", "decoder", "attention", "window", "nor
 GROUPS = {*FIRST, "tokenizer", "optimizer", "schedule", "objective", "search", "metric", "trainer"}
 """Configuration groups whose choices appear in a run name without the group's name."""
 USUAL = ("decoder", "attention", "pooling", "seed")
-"""Keys in a run name if no setting differs between runs."""
+"""Keys whose values form the name of a run if no setting differs between runs."""
 LONGEST = 120
 """Maximum number of characters in a run name."""
 NUMBER = re.compile(r"-?[\d.]+(e[+-]?\d+)?")
@@ -38,7 +38,7 @@ def usual_parts(values: Mapping[str, str], config: Mapping[str, Any]) -> dict[st
 def name_of(parts: Mapping[str, str]) -> str:
     """Returns a run name such as `bahdanau-concat-lr0.001-seed1`.
 
-    parts: values by key
+    parts: values of the settings that distinguish the run, by key
     """
     short_keys = [key.rpartition(".")[2] for key in parts]
     words = []

@@ -74,12 +74,12 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has been trained to the end and tested."""
+        """Whether the run folder has results.json, written at the end of the training."""
         return (self.folder / "results.json").is_file()
 
     @property
     def begun(self) -> bool:
-        """Whether the run has a checkpoint to resume from."""
+        """Whether the run has a checkpoint from which the training can be resumed."""
         return (self.folder / LAST).is_file()
 
     @property

@@ -276,4 +276,4 @@ def _read_model(place: str, file: Path) -> bytes:
 
 
 Untrained = SentencePiece | SentencePieceFile
-"""Settings of a tokenizer that is not trained or loaded yet."""
+"""Type of tokenizer settings, from which a tokenizer is trained or loaded."""

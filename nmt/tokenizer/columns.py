@@ -27,7 +27,7 @@ TAB = "\t"
 PICTURE = 32
 """Number of tokens for which an image counts in length limits and batch sizes."""
 LARGEST = 2**32
-"""Number of ids that fit into unsigned 32-bit integers."""
+"""Number of different ids that unsigned 32-bit integers can represent."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Columns:
 
     @property
     def plain(self) -> bool:
-        """Whether a line is a single text."""
+        """Whether a source line is a single text, without factors and image."""
         return self.number == 1 and not self.picture
 
     @property

@@ -109,7 +109,7 @@ class Sampler:
         return ids[min(bisect.bisect_right(sums, draws() * sums[-1]), len(ids) - 1)]
 
     def _arcs(self, word: str, end: int) -> list[Arc]:
-        """Returns the subwords of a word that end at a position."""
+        """Returns the subwords of a word that end at a given character position."""
         arcs = []
         for begin in range(max(0, end - self._longest), end):
             piece = word[begin:end]

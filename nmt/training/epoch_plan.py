@@ -43,7 +43,7 @@ class EpochPlan:
 
     @property
     def batches_per_update(self) -> int:
-        """Number of batches per update, over all ranks."""
+        """Number of batches that all ranks together process per update."""
         return self.accumulate * self.ranks.count
 
     @property

@@ -140,7 +140,7 @@ class ProgressBar(Callback):
 
 
 def _position(epoch: float, update: int, total: int) -> str:
-    """Returns the position in a training as text."""
+    """Returns the position in a training as text: epoch, update, and maximum number of updates."""
     return f"epoch {epoch:.2f}  update {update:,}/{total:,}"
 
 

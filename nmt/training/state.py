@@ -123,7 +123,7 @@ class TrainingState:
 
     @property
     def rate(self) -> float:
-        """Current learning rate of the first parameter group."""
+        """Current learning rate of the optimizer's first parameter group."""
         return self.optimizer.param_groups[0]["lr"]
 
     def set_rate(self, total: int, epoch: float) -> None:

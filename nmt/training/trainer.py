@@ -95,7 +95,7 @@ class Trainer:
     log_every: Size = 20
     """Number of updates between two progress reports."""
     keep: Size = 1
-    """Number of latest checkpoints to keep."""
+    """Number of latest training checkpoints to keep in the run folder."""
     on_nan: OnNaN = "stop"
     """Reaction to a NaN or infinite loss or gradient. NaN or infinite weights are never saved.
 

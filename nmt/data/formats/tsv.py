@@ -44,7 +44,7 @@ def read(
 
 @functools.cache
 def _warn(file: Path, num_quoted: int, num_cells: int) -> None:
-    """Logs a warning about quoted cells, once per file."""
+    """Logs a warning about table cells in quotation marks, once per file."""
     log.warning(
         "%s: %s of %s cells are in quotation marks, which are read as text. If a spreadsheet "
         "wrote the table, set data.quotes=true",

@@ -121,7 +121,7 @@ class Captions:
         )
 
     def _caption_pairs(self, rows: Sequence[Captioned], name: str) -> Pairs:
-        """Returns one pair per caption."""
+        """Returns one sentence pair for each caption of each image."""
         lines = [self._source_line(row) for row in rows for _ in row.captions]
         captions = [caption for row in rows for caption in row.captions]
         return Pairs(lines, captions, name, content=str([row.info.stamp for row in rows]))

@@ -28,7 +28,7 @@ from nmt.foundation.ranges import Depth, Size
 PREFIX = "digits:"
 """Prefix of the name of a generated image of digits."""
 SIDE = 8
-"""Height and width of a digit in pixels."""
+"""Height and width of the scan of a digit, in pixels."""
 HELD_OUT = {"validation": 250, "test": 400}
 """Number of digit scans reserved for the validation set and the test set."""
 BELOW = {
@@ -192,7 +192,7 @@ class Digits:
 
 @functools.cache
 def number_words(number: int, language: str) -> str:
-    """Returns a number in the words of a language."""
+    """Returns a number written in the words of a language."""
     from num2words import num2words
 
     return " ".join(str(num2words(number, lang=language)).split())

@@ -27,7 +27,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Share
 
 Column = str | int
-"""Column name, or column number in a file without header."""
+"""Type of names of table columns: a name, or a column number in a file without header."""
 
 
 class Table:

@@ -54,7 +54,7 @@ class Decoder(nn.Module):
     """
 
     attends: ClassVar[bool] = True
-    """Whether the decoder uses attention."""
+    """Whether decoders of this class use attention."""
 
     def __init__(
         self,

@@ -114,7 +114,7 @@ class Recurrent(nn.Module):
     state_parts: ClassVar[int] = 1
     """Number of tensors in the state of the recurrent cell: 1 for a GRU, 2 for an LSTM."""
     normalized: ClassVar[bool] = False
-    """Whether the input gates and state gates are normalised."""
+    """Whether the input gates and state gates of the cell are layer-normalised."""
     torch_layer: ClassVar[type[nn.GRU] | type[nn.LSTM] | None] = None
     """PyTorch class of the recurrent layer that owns the parameters; None if PyTorch lacks the
     cell."""

@@ -23,7 +23,7 @@ from nmt.model import Network
 
 
 class ValidationStopped(Exception):
-    """Error: a validation was interrupted, and its results are incomplete."""
+    """Error that ends an interrupted validation, whose results are incomplete."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,13 @@ class Task(ABC):
 
     @abstractmethod
     def objective(self, network: Any, batch: Any, update: int, total: int) -> Loss:
-        """Computes the training loss of a batch."""
+        """Computes the training loss of a batch.
+
+        network: network to train, or a wrapper for distributed training
+        batch: batch of the task
+        update: number of updates so far
+        total: maximum number of updates in the training
+        """
 
     @abstractmethod
     def batches(self, epoch: int) -> Batches:

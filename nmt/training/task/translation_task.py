@@ -209,7 +209,7 @@ class TranslationTask(Task):
     def _validation_of(
         self, corpus: Corpus, part: Pairs, interrupted: Callable[[], bool]
     ) -> Validation:
-        """Returns the metrics and the translations of one validation set."""
+        """Returns the loss, the metrics and the translations of one validation set."""
         # The loss covers all pairs; `max_validation` limits only the translations.
         count = self.max_validation or len(part)
         loss, tokens = self._loss_of(corpus, interrupted)

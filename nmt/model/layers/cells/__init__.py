@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nmt.model.layers.recurrence import Recurrent
 
 NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
-"""Names of all recurrent cells."""
+"""Names of all recurrent cells, which are the names of the modules in this package."""
 
 if TYPE_CHECKING:
     CellName = str
