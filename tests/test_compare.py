@@ -146,7 +146,7 @@ def test_a_comparison_begins_with_its_result():
     difference, losses = of_comparison(result, result.tables())
     assert difference.startswith(f"one is better than two by {gap:.1f} BLEU (100.0 against ")
     assert f"agree with such a difference in {agreement('bleu', gap):.0f} % of cases" in difference
-    assert losses == "one loses 1 point or more in no group of words or sentences below."
+    assert losses == "one is worse by 1 point or more in no group of words or sentences below."
     _, losses = of_comparison(result, compared(two=REFERENCE, one=other).tables())
     assert losses.startswith("one is worse in: ")
     same = compared(one=REFERENCE, two=REFERENCE)

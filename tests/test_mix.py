@@ -218,7 +218,7 @@ FAULTS = {
     "  - clean 0.8": ("  - claen 0.8", "`claen 0.8`: corpus 'claen' not found"),
     "  - until clean 2   # two passes": (
         "  - until dirty 2",
-        "the stage never ends, because it does not read the corpus dirty",
+        "the stage never ends, because the stage does not read the corpus dirty",
     ),
     "until medium 1": ("until medium inf", r"stage mid: never ends \(until medium inf\)"),
     "- UpperCase: 0.05": ("- Upper: 0.05", "modifier Upper: not found"),
@@ -242,7 +242,7 @@ def test_what_is_not_understood_is_refused_by_name(folder, line):
 
 @pytest.mark.parametrize("name", ["Tags", "Merge", "Retokenize"])
 def test_missing_modifiers_of_opustrainer_are_refused_with_the_reason(name):
-    with pytest.raises(UserError, match=f"modifier {name}: not supported, because it "):
+    with pytest.raises(UserError, match=f"modifier {name}: not supported, because the modifier "):
         modifier(name, 0.1, {})
 
 
@@ -251,7 +251,7 @@ def test_faults_are_reported_when_typed(folder):
     result = run("train", *typed(folder, "wrong.yml"))
     assert result.returncode in (1, 2)
     assert (
-        b"`until gone 2`: the stage never ends, because it does not read the corpus gone"
+        b"`until gone 2`: the stage never ends, because the stage does not read the corpus gone"
         in result.stderr
     )
     (folder / "empty.tsv").write_text("\t\n")

@@ -305,7 +305,7 @@ def test_commands_of_one_process_are_refused_under_torchrun(monkeypatch, small_r
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")):
         monkeypatch.setenv(name, value)
     assert (
-        b"runs in a single process; start it without torchrun"
+        b"runs in a single process; start the command without torchrun"
         in command("export", f"model={small_run}", "format=onnx", "output=x").stderr
     )
     assert b"without torchrun" in command("train", "-m", "seed=1,2").stderr

@@ -124,7 +124,8 @@ def check_file(target: str) -> Verdict:
             key for key, f in functions.items() if getattr(f, "__module__", None) == spec.name
         )
         raise UserError(
-            f"functions={target}: {name or 'NAME'} not found in {path}; it has {', '.join(defined)}"
+            f"functions={target}: {name or 'NAME'} not found in {path}; the file "
+            f"defines {', '.join(defined)}"
         )
     return check_attention(getattr(module, name), f"{path}:{name}")
 
@@ -168,7 +169,8 @@ def sums_to_one(probe: Probe) -> str | None:
         # NaN is reported by the test can_choose_one_word.
         vanishing = (
             f"with parameters {SCALE:g} times as large, the weights of a sentence do not sum to 1. "
-            "Masked scores of 0 cause this beside large negative scores: use -inf."
+            "A masked score of 0 has this effect if all other scores are large and negative: "
+            "use -inf."
         )
         return vanishing if errors.nan_to_num(0.0).abs().max() > TOLERANCE else None
     worst = int((sums - 1).abs().argmax())
@@ -219,7 +221,8 @@ def ignores_padding(probe: Probe) -> str | None:
     if on_padding[worst] < 1e-3:
         return text + "The masked scores of padding are not small enough: use -inf."
     return (
-        text + "The mask has no effect on the softmax: set the scores of padding to -inf before it."
+        text + "The mask has no effect on the softmax: set the scores of padding to -inf before "
+        "the softmax."
     )
 
 

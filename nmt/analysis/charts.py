@@ -65,7 +65,7 @@ def sections(ranking: Ranking) -> dict[str, tuple[str, list[Figure]]]:
     figures = {
         f"{ranking.part.capitalize()} scores": (
             f"{metric} of each seed (dots) and mean (line). Blue: the best configuration, and "
-            f"configurations that no test separates from it.{lower}",
+            f"configurations that no test separates from the best one.{lower}",
             [_chart(_scores, ranking, height=_height(ranking))],
         ),
         "Learning curves": (

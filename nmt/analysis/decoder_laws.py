@@ -117,7 +117,7 @@ def ignores_later_tokens(example: DecoderExample) -> str | None:
         return None
     return (
         f"another last token changes earlier readouts by {difference:.2g}, so the decoder sees in "
-        "training what it has to predict."
+        "training the token to predict."
     )
 
 

@@ -230,8 +230,8 @@ class Ranking:
             "the best configuration, and configurations that no test separates from the best at "
             "the 5 % level."
             if self._is_tested
-            else "the best configuration. No significance test was made, so the others may be as "
-            "good."
+            else "the best configuration. No significance test was made, so any other "
+            "configuration may be equally good."
         )
         return [
             *self._seeds(columns),
@@ -269,7 +269,9 @@ class Ranking:
         """Returns short explanations of the columns, for the caption of the paper table."""
         is_compared = len(self.rows) > 1 and self.metric in columns
         tested = (
-            "and scores that no test separates from it (5 %)" if self._is_tested else "untested"
+            "and scores that no test separates from the best (5 %)"
+            if self._is_tested
+            else "untested"
         )
         results = [row.over_sentences for row in self.rows if row.over_sentences]
         return [

@@ -119,5 +119,6 @@ def _losses(comparison: Comparison, tables: Sequence[ReportTable]) -> str:
     return (
         f"{better} is worse in: {'; '.join(largest)}."
         if largest
-        else f"{better} loses {MARGIN:g} point or more in no group of words or sentences below."
+        else f"{better} is worse by {MARGIN:g} point or more in no group of words or sentences "
+        "below."
     )

@@ -133,7 +133,7 @@ def _dispatch(
             raise UserError("--from: repeats a single run and cannot be combined with -m")
         _run_all(name, run, sweep, overrides, flags.dry_run)
     elif flags.dry_run:
-        raise UserError("--dry-run: supported by sweeps only, whose runs it lists; add -m")
+        raise UserError("--dry-run: lists the runs of a sweep, so a sweep is needed; add -m")
     else:
         _run(name, run, overrides, flags.again)
 
@@ -255,7 +255,9 @@ def _run(
         hush()
     settings = configure(command, overrides, again)
     if ranks.several and command not in TOGETHER:
-        raise UserError(f"nmt.{command}: runs in a single process; start it without torchrun")
+        raise UserError(
+            f"nmt.{command}: runs in a single process; start the command without torchrun"
+        )
     sweep = getattr(settings, "sweep", None)
     several = sweep and not make({"sweep": sweep}, "sweep").single
     add = "this sweep has several runs; add -m, or set sweep=grid for a single run"

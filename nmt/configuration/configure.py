@@ -149,7 +149,8 @@ def _effective(settings: Settings, overrides: Sequence[str]) -> Settings:
     refuse(
         ConfigError(
             override.key_or_group,
-            f"has no effect in this configuration ({idle[override.key_or_group]}); leave it out",
+            f"has no effect in this configuration ({idle[override.key_or_group]}); leave this key "
+            "out",
             shown(override.value()),
         )
         for override in parse(overrides)[0]

@@ -79,7 +79,7 @@ class EnsembleSettings(ModelSettings):
                 (
                     lexicon and self.translation.get("unknown") != "copy",
                     "lexicon",
-                    "a lexicon file replaces unknown words, so it needs translation.unknown=copy",
+                    "a lexicon file replaces unknown words, which needs translation.unknown=copy",
                     lexicon,
                 ),
             ),
@@ -243,7 +243,7 @@ class ServeSettings(ModelSettings):
         ]
 
     def conflicts(self) -> Iterable[ConfigError]:
-        per_request = "must be 1, since each request sets the number of alternatives; leave it out"
+        per_request = "must be 1, since requests set the number of alternatives; leave this key out"
         count = len(as_list(self.model))
         names = self._names
         return [
@@ -385,12 +385,12 @@ class AlignSettings(EnsembleSettings):
                     (self.vectors or self._aligner) and self.reverse,
                     "reverse",
                     "cannot be combined with vectors, ibm1 or hmm, which align in both directions; "
-                    "leave it out",
+                    "leave this key out",
                 ),
                 (
                     (self.vectors or self._aligner) and self.units == "piece",
                     "units",
-                    "not supported with vectors, ibm1 or hmm, which align words; leave it out",
+                    "not supported with vectors, ibm1 or hmm, which align words; leave the key out",
                     "piece",
                 ),
             ),
@@ -567,6 +567,9 @@ class CompareSettings(Settings):
                     "name at least one run, model or file, as in nmt.compare … A B",
                     [],
                 ),
-                *((True, "systems", "appears twice; name it once", name) for name in repeated),
+                *(
+                    (True, "systems", "appears twice; name a system once", name)
+                    for name in repeated
+                ),
             ),
         ]

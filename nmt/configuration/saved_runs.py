@@ -46,9 +46,9 @@ def saved_run(path: str, command: str) -> Checkpoint:
     nothing = "the run folder was not found, so the training cannot be resumed"
     if Path(path).is_dir():
         nothing = (
-            f"the folder has no {ckpt.LAST}, so the training cannot be resumed. If it ended "
-            f"before its first save, repeat its first command with run_dir={path} resume=auto, "
-            "or delete the folder"
+            f"the folder has no {ckpt.LAST}, so the training cannot be resumed. If the "
+            f"training ended before its first save, repeat the first command with run_dir={path} "
+            "resume=auto, or delete the folder"
         )
     refuse(broken((not file.is_file(), "resume", nothing, path)))
     saved = ckpt.read_model(str(file), "resume", command)
@@ -143,13 +143,13 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str
     def refusal(key: str, value: Any) -> str | None:
         group = key.partition(".")[0]
         if key == "run_dir":
-            return "cannot change on resume, since resume= names the run folder; leave it out"
+            return "cannot change on resume, since resume= names the run folder; leave this key out"
         if group in CHANGEABLE and key not in FIXED and not isinstance(config.get(key), dict):
             return None
         of_groups = ", ".join(f"{name}={'|'.join(options(name))}" for name in CHOSEN_ANEW)
         return (
             "this setting cannot change on resume, because the saved weights and state depend "
-            f"on it; allowed are {of_groups}, and single keys of {', '.join(CHANGEABLE)}"
+            f"on the setting; allowed are {of_groups}, and single keys of {', '.join(CHANGEABLE)}"
         )
 
     refuse(set_keys(config, [text for text in changes if text not in choices], refusal))

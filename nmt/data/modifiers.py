@@ -201,7 +201,7 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
     Raises UserError if the name is unknown or a setting is invalid.
     """
     if name in UNSUPPORTED:
-        raise UserError(f"modifier {name}: not supported, because it {UNSUPPORTED[name]}")
+        raise UserError(f"modifier {name}: not supported, because the modifier {UNSUPPORTED[name]}")
     if name not in MODIFIERS:
         raise UserError(f"modifier {name}: not found (modifiers: {', '.join(MODIFIERS)})")
     is_number = isinstance(probability, int | float) and not isinstance(probability, bool)

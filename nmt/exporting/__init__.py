@@ -61,7 +61,7 @@ def exported_beam(search: Search, form: str, penalties: Sequence[str]) -> Beam:
         return search
     beam = Beam(width=search.width) if isinstance(search, Beam) else Beam()
     log.warning(
-        "format=%s: the export does not support the search of the model; it uses a beam search of "
+        "format=%s: the export does not support the search of the model, and uses a beam search of "
         "width %s, ranked by mean log-probability",
         form,
         beam.width,

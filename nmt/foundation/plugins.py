@@ -67,7 +67,7 @@ def _existing(packages: Iterable[str]) -> list[str]:
         if not str(package).isidentifier() or importlib.util.find_spec(package) is None:
             raise UserError(
                 f"plugins={package}: package not found; give the name of an installed package, or "
-                "of one in the current folder or on PYTHONPATH"
+                "of a package in the current folder or on PYTHONPATH"
             )
     return packages
 

@@ -129,7 +129,7 @@ class InputLines:
                 (first_file, _), (second_file, _) = self._constraint_files
                 raise UserError(
                     f"{second_file}, line {number:,}: has a prefix, but {first_file} also has "
-                    "a prefix for this line; remove one of the two"
+                    "a prefix for this line; remove one of the prefixes"
                 )
             yield Constraint(
                 prefix="".join(constraint.prefix for constraint in constraints),

@@ -89,7 +89,7 @@ class Networks:
         """
         obstacle = next(filter(None, (model.capture_obstacle for model in self.models)), "")
         if capture and obstacle:
-            log.info("translation.capture: no CUDA graphs, because of a model: %s", obstacle)
+            log.info("translation.capture: steps run without CUDA graphs, because %s", obstacle)
         return capture and not obstacle
 
     @property

@@ -82,7 +82,8 @@ class TextClassifier:
         documents = self._encode(lines)
         if documents.cut:
             log.warning(
-                "%s texts have more than %s tokens: the classifier reads only their beginning",
+                "%s texts have more than %s tokens: the classifier reads only the beginning of "
+                "each text",
                 documents.cut,
                 self.max_tokens,
             )

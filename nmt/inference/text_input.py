@@ -180,7 +180,7 @@ def _readable(folder: str, paths: Sequence[str]) -> list[str]:
     names = {Path(path).name for path in paths}
     if MANIFEST in names and FINISHED not in names:
         raise UserError(
-            f"{folder}: unfinished output of nmt (it has no file {FINISHED}); first repeat the "
+            f"{folder}: unfinished output of nmt (file {FINISHED} not found); first repeat the "
             "command that writes this output"
         )
     texts = [

@@ -425,7 +425,7 @@ class Translator:
                 required = self.tokenizer.decode([list(ids) for ids in request.required])
                 raise UserError(
                     f"constraints: no translation contains all of {', '.join(required)}; "
-                    "remove forbidden words that contradict them"
+                    "remove forbidden words that contradict required words"
                 )
 
     def _with_replaced_unknown_words(
@@ -520,7 +520,9 @@ class Translator:
         Raises UserError if the model has no attention or the text has no words.
         """
         if not self.attends:
-            raise UserError("attention: the model has none (decoder=fixed); load another model")
+            raise UserError(
+                "attention: the model has no attention (decoder=fixed); load another model"
+            )
         if units not in get_args(Units):
             raise UserError(f"units={units}: unknown; choose {' or '.join(get_args(Units))}")
         check_lines([text] if translation is None else [text, translation])

@@ -48,7 +48,7 @@ class Lexicon(nn.Module):
 
     tokens: Int[Tensor, "U k"]
     probabilities: Float[Tensor, "U k"]
-    unrecordable = "its lexicon has another number of candidates in each batch"
+    unrecordable = "the lexicon has another number of candidates in each batch"
 
     def __init__(self, source_vocabulary: int, target_vocabulary: int, epsilon: float) -> None:
         super().__init__()

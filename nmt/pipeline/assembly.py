@@ -343,7 +343,7 @@ def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:
     freeze(network, frozen)
     for shared in shared_tables(network, frozen):
         log.warning(
-            "freeze=[%s]: also freezes %s, because it shares the frozen weights (model.tying=%s)",
+            "freeze=[%s]: also freezes %s, which shares the frozen weights (model.tying=%s)",
             ",".join(frozen),
             shared,
             settings.model["tying"],

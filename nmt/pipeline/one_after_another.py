@@ -29,7 +29,9 @@ def run_all(
     """
     for text in [*overrides, *(["--dry-run"] if dry else [])]:
         if text.startswith(("hydra", "--")):
-            raise UserError(f"{text}: supported by sweeps of training commands only; leave it out")
+            raise UserError(
+                f"{text}: supported by sweeps of training commands only; leave {text} out"
+            )
     combinations = variants(overrides)
     first_valid(command, combinations)
     failed = False

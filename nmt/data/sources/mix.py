@@ -221,7 +221,7 @@ def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
         )
     if not weights.get(end[1]):
         raise UserError(
-            f"`{last}`: the stage never ends, because it does not read the corpus {end[1]}"
+            f"`{last}`: the stage never ends, because the stage does not read the corpus {end[1]}"
         )
     return Stage(
         name=name,

@@ -77,7 +77,7 @@ function explained({ q, sentence = 0, prefix = [], looks = [], translation }) {
     prefix: prefixTokens,
     looks: new Map(looks),
   })
-  if (!hypotheses.length) throw new Error("prefix: the search found no translation with this prefix; shorten it")
+  if (!hypotheses.length) throw new Error("prefix: the search found no translation; shorten the prefix")
   const children = new Map(nodes.map((node, i) => [`${node.parent} ${node.token}`, i]))
   let bestPath = null
   hypotheses.forEach(({ tokens }, k) => {

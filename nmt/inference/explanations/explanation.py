@@ -232,7 +232,7 @@ def explain(
             state = step.initial_state(state)
         [hypotheses] = translator.search(step, state, [request])
     if not hypotheses:
-        raise UserError("prefix: the search found no translation with this prefix; shorten it")
+        raise UserError("prefix: the search found no translation; shorten the prefix")
     if sum(node.parent < 0 for node in recorder.nodes) > 1:
         raise UserError("search: samples have no search tree; choose search=beam")
     path = recorder.finish([hypothesis.tokens for hypothesis in hypotheses])

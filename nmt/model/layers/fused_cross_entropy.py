@@ -295,7 +295,7 @@ def linear_cross_entropy(
     """
     if agreement and generated is not None:
         raise ValueError(
-            "agreement cannot be combined with copying, because it compares distributions "
+            "agreement cannot be combined with copying, because agreement compares distributions "
             "over the vocabulary"
         )
     device = x.device.type
