@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from coverings import product
 from typechecker import unchecked
 
 from nmt.configuration import compose as composition
@@ -121,12 +122,13 @@ def lexicon_table(vocabulary: int) -> dict[str, torch.Tensor]:
     return {"tokens": tokens, "probabilities": probabilities}
 
 
-def pairs_of_choices() -> list[tuple[str, str]]:
-    """Every decoder with every score it can have."""
-    scores = [name for name in choices("attention") if name != "none"]
-    return [(d, a) for d in choices("decoder") if d != "fixed" for a in scores] + [
-        ("fixed", "none")
-    ]
+def pairs_of_choices():
+    """Parameters of a test: every decoder with every score it can have. By default, each occurs once."""
+
+    def allowed(decoder, score):
+        return (decoder == "fixed") == (score == "none")
+
+    return product(choices("decoder"), choices("attention"), allowed=allowed, large=True)
 
 
 def batch(lengths=(5, 3, 4), target_lengths=(4, 6, 2), vocabulary: int = 11) -> Batch:

@@ -43,6 +43,8 @@ OPTIONS = (
 RECORDED = ("cross_entropy", "r_drop", "distillation")
 BATCHES = [batch(), batch((2, 7), (3, 5)), batch((4,), (3,)), batch((9, 3, 5), (2, 10, 4))]
 DEVICES = ("cpu", "cuda")
+ON_THE_DEVICE = pytest.param("cuda", marks=pytest.mark.exhaustive)
+"""For long trainings: the other tests of trainings run on both devices by default."""
 
 
 def test_sizes_are_rounded_to_few():
@@ -184,7 +186,7 @@ def test_every_replay_draws_new_dropout(there):
     same_weights(recorded, plain, 0, 0)
 
 
-@pytest.mark.parametrize("there", DEVICES)
+@pytest.mark.parametrize("there", ["cpu", ON_THE_DEVICE])
 def test_a_resumed_run_is_bit_identical(there):
     """With dropout, accumulation, clipping and a moving average; the interruption is inside an epoch of other shapes."""
     model = network("luong_feed", "concat", *DROPOUT).float()
@@ -197,7 +199,7 @@ def test_a_resumed_run_is_bit_identical(there):
         assert torch.equal(bare(rest.last[1][name]), bare(truth)), name
 
 
-@pytest.mark.parametrize("there", DEVICES)
+@pytest.mark.parametrize("there", ["cpu", ON_THE_DEVICE])
 @pytest.mark.parametrize("policy", ["stop", "skip", "rollback"])
 def test_a_nan_has_the_same_result(policy, there):
     """A batch whose loss is NaN: an infinite alignment."""
@@ -360,8 +362,17 @@ def test_a_search_with_recordings_is_one_without(decoder, search, constraint, op
             assert [h.score for h in a] == pytest.approx([h.score for h in b], abs=1e-4)
 
 
-def test_gpu_check_compares_on_the_cpu(capsys, monkeypatch, tmp_path):
-    """The comparison has no difference on the CPU. Without a GPU, the message has one line."""
+def test_gpu_check_needs_a_gpu(capsys, monkeypatch):
+    import gpu_check
+
+    monkeypatch.setattr("sys.argv", ["gpu_check"])
+    assert gpu_check.main() == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.exhaustive
+def test_gpu_check_compares_on_the_cpu(monkeypatch, tmp_path):
+    """The comparison has no difference on the CPU."""
     import gpu_check
 
     page = tmp_path / "page.md"
@@ -371,10 +382,6 @@ def test_gpu_check_compares_on_the_cpu(capsys, monkeypatch, tmp_path):
     text = page.read_text()
     assert text.count("| equal |") == 2 * (2 * 2 + 5 * 2)
     assert "different" not in text
-    capsys.readouterr()
-    monkeypatch.setattr("sys.argv", ["gpu_check"])
-    assert gpu_check.main() == 1
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_gpu_check_finds_a_difference(monkeypatch):

@@ -181,11 +181,11 @@ def losses(decoder: str, attention: str, steps: int) -> list[float]:
     return result
 
 
-@pytest.mark.parametrize("pair", pairs_of_choices(), ids="-".join)
-def test_losses_over_20_updates(pair, monkeypatch):
-    native = losses(*pair, 20)
+@pytest.mark.parametrize(("decoder", "score"), pairs_of_choices())
+def test_losses_over_20_updates(decoder, score, monkeypatch):
+    native = losses(decoder, score, 20)
     monkeypatch.setattr(kernel_library, "library", lambda: None)
-    assert native == pytest.approx(losses(*pair, 20), abs=1e-5)
+    assert native == pytest.approx(losses(decoder, score, 20), abs=1e-5)
 
 
 def test_nan_and_infinity_stay(monkeypatch):

@@ -371,9 +371,10 @@ def test_a_search_with_an_ensemble():
     assert [[h.tokens for h in hs] for hs in actual] == [[h.tokens for h in hs] for hs in truth]
 
 
-@pytest.mark.parametrize("capture", [False, True])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_batches_of_the_server(small_run, capture, precision):
+@pytest.mark.parametrize(
+    ("precision", "capture"), product(["float32", "bfloat16"], [True, False], large=True)
+)
+def test_batches_of_the_server(small_run, precision, capture):
     """Translations with all details, of requests with and without constraints, by a model loaded on the device."""
     lines = (small_run / "test.source.txt").read_text(encoding="utf-8").splitlines()[:6]
     constraints = [Constraint(prefix=line.split()[0]) for line in lines]

@@ -135,7 +135,9 @@ def test_rows_with_figures_older_than_a_change_are_marked():
     rows = "| a | {speed_nmt.beam_int8_per_s} |\n| b | {native_after.concat_bfloat16_tps} |\n| c | {speed_opennmt.beam_per_s} |"
     first, second, third, _, note = results.filled(rows, ENTRIES).split("\n")
     assert (first, second, third) == ("| a † | 252 |", "| b | 5,202 |", "| c | 64.5 |")
-    assert note == "† marks figures measured before a later change of nmt: C++ extension (2026-11-26)."
+    assert (
+        note == "† marks figures measured before a later change of nmt: C++ extension (2026-11-26)."
+    )
 
 
 def test_an_unknown_figure_is_named():
