@@ -399,7 +399,10 @@ def by_length(results: Results) -> Sections:
         changes[name] = Sampled([change.ours], of_long.samples - of_short.samples)
         kept = 100 * np.percentile(of_long.samples / of_short.samples, [2.5, 97.5])
         cells = [f"{of_short.mean:.2f}", f"{of_long.mean:.2f}", f"{change.ours:+.2f}"]
-        cells += [f"{change.low:+.2f} to {change.high:+.2f}", f"{100 * of_long.mean / of_short.mean:.0f} %"]
+        cells += [
+            f"{change.low:+.2f} to {change.high:+.2f}",
+            f"{100 * of_long.mean / of_short.mean:.0f} %",
+        ]
         lines.append(row(name, *cells, f"{kept[0]:.0f} % to {kept[1]:.0f} %"))
     claims = [*CLAIMS]
     verdicts = []
