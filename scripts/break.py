@@ -3,7 +3,7 @@ r"""Tries to break the guarantees of tests/README.md, and counts the outcomes by
     python scripts/break.py [--kills 1000] [--mutants 5000] [--races 1000] [--deaths 30] [--jobs 200] \
         [--seconds 3600] [--seed 1]
 
-kills: trainings in 22 configurations, with text stored on disk and mixtures with stages. SIGKILL ends each up to four
+kills: training runs in 22 configurations, with text stored on disk and mixtures with stages. SIGKILL ends each up to four
 times at injected moments (before and after writes, renames and updates). Resumed, its weights must be those of an
 uninterrupted run. mutants: checkpoints, tables, word vectors and constraints with bytes changed, cut or added: one
 clean message or a good result, never a traceback, a hang over 10 s, or more than 1 GB. races: processes that start,
@@ -249,7 +249,7 @@ def same(ours: Path, truth: Path) -> str | None:
 def kills(
     number: int, until: float, generator: random.Random, base: Path
 ) -> collections.Counter[str]:
-    """Trainings that are killed up to three times, and resumed."""
+    """Training runs that are killed up to three times, and resumed."""
     results: collections.Counter[str] = collections.Counter()
     done = 0
     truths = {}

@@ -161,7 +161,7 @@ def launches(profiler: Any) -> int:
 def trained(
     model: Seq2Seq, data: Sequence[Batch], precision: str, capture: bool, updates: int
 ) -> Watch:
-    """Reports of a training; the last one is also profiled."""
+    """Reports of a training run; the last one is also profiled."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001, fused=True)
     watch = Watch(updates)
     trainer = Trainer(

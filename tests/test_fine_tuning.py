@@ -324,7 +324,7 @@ def test_a_mean_of_independent_trainings_is_warned_about(base, texts, tmp_path):
     typed = [*texts[0], *SIZES, "decoder=luong", "attention=dot", "cell=lstm", "seed=5"]
     stranger = trained(tmp_path / "stranger", *typed, "trainer.max_epochs=2")
     result = run("average", f"models=[{base},{stranger}]", f"output={tmp_path}/mean.safetensors")
-    assert b"come from independent trainings" in result.stderr
+    assert b"come from independent training runs" in result.stderr
     # Similar weights, as in a sweep over seeds and in one over learning rates with the same seed.
     saved = ckpt.read_model(str(base))
     draw = torch.Generator().manual_seed(1)
@@ -344,7 +344,7 @@ def test_a_mean_of_independent_trainings_is_warned_about(base, texts, tmp_path):
         ckpt.write(tmp_path / "similar.safetensors", meta, tensors)
         models = f"models=[{base},{tmp_path}/similar.safetensors]"
         result = run("average", models, f"output={tmp_path}/mean.safetensors")
-        assert (b"come from independent trainings" in result.stderr) == is_warned, changed
+        assert (b"come from independent training runs" in result.stderr) == is_warned, changed
 
 
 def test_faults_of_averaging_are_reported(base, texts, tmp_path):

@@ -185,9 +185,11 @@ def test_a_long_training_is_announced_with_its_duration(clock, caplog):
             bar.on_update(
                 Update(update=number * 10, total=total, epoch=0.5, loss=3.0, rate=0.1, gradient_norm=1.0, speed=9.0)
             )  # fmt: skip
-        announced = [r.getMessage() for r in caplog.records if "estimated time" in r.getMessage()]
+        announced = [
+            r.getMessage() for r in caplog.records if "estimated training time" in r.getMessage()
+        ]
         assert len(announced) == expected
-    assert "about 4,000 updates, 2 h 13 min;" in announced[0]
+    assert "2 h 13 min (about 4,000 updates);" in announced[0]
 
 
 def test_the_end_of_a_translation_is_logged(small_run, tmp_path):

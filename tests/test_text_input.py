@@ -76,7 +76,7 @@ def test_parquet_columns(store, tmp_path):
     system.pipe_file(f"{path}/two.parquet", (tmp_path / "two.parquet").read_bytes())
     assert list(find_input(f"{store}/:translation.en").lines()) == LINES
     for name, message in (
-        (two, "has the columns translation, number; choose one by"),
+        (two, "has the columns translation, number; choose one with"),
         (f"{two}:number", "row 1: column 'number' contains 1, not text"),
         (f"{two}:text", "column 'text' not found"),
         (f"{two}:translation.fr", "row 1: column 'translation.fr' contains None"),

@@ -138,7 +138,7 @@ class Configuration:
         return ", ".join(values) or "all"
 
     def scores(self, metric: str) -> list[float]:
-        """Returns the final scores of the runs in a metric."""
+        """Returns the final score of each run, for the given metric."""
         return [run.scores[metric] for run in self.runs if metric in run.scores]
 
     def best_by_validation(self) -> RunResult:

@@ -102,7 +102,7 @@ def _continued(command: str, overrides: Sequence[str]) -> Settings:
     if not (Path(str(folder)) / ckpt.LAST).is_file():
         return settings
     refuse_changes(saved_run(str(folder), command), settings.values)
-    return replace(settings, resume=folder)  # type: ignore[call-arg]  # of trainings
+    return replace(settings, resume=folder)  # type: ignore[call-arg]  # of training runs
 
 
 def _path(key: str, value: Any) -> str | None:

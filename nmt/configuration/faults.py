@@ -54,7 +54,7 @@ def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) 
     everywhere: all dotted keys of the configuration, for suggestions from other groups
     """
     if not known and not everywhere:
-        return ConfigError(key, "no such key, since this choice has no settings; leave the key out")
+        return ConfigError(key, "no such key, because the group has no settings; leave the key out")
     nearest = near_matches(key.rpartition(".")[2], known, everywhere)
     return ConfigError(key, "no such key", choices=tuple(sorted(known)), nearest=nearest)
 

@@ -35,7 +35,7 @@ END_MARKS = (".。．།۔։", "!！՜", "?？؟;՞", ",，、،", ":：", ";；
 SCRIPTS = (0x61, 0x3B1, 0x430, 0x5D0, 0x905, 0x3041, 0x4E00, 0xAC00)
 """Code point of the first letter of each script used for random words."""
 SCRIPT_LETTERS = 20
-"""Number of consecutive letters of each script used for random words."""
+"""Size of the alphabet of random words: number of consecutive letters of a script."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class SideCounts:
         return sum(map(math.log, odds))
 
     def exchanged(self, pairs: Pairs, rows: Iterable[int]) -> list[int]:
-        """Returns the indices of the sentence pairs whose source and target seem to be exchanged."""
+        """Returns the indices of the sentence pairs whose source and target seem to be swapped."""
         return [
             row
             for row in rows

@@ -294,7 +294,7 @@ def _draw_picture(axes: Any, row: PictureRow, title: str, weights: np.ndarray | 
 
 @dataclass(frozen=True)
 class MarkedText:
-    """Data of a text whose important words are highlighted.
+    """Text that is drawn with its important words highlighted.
 
     title: title above the text
     words: words of the text

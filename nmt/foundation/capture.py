@@ -142,7 +142,7 @@ class Recordings(Generic[Inputs, Outputs]):
         return self.recordings[key]
 
     def _on_device(self) -> AbstractContextManager[object]:
-        """Returns a context manager in which streams and graphs belong to the device."""
+        """Returns a context manager that makes the device current for CUDA streams and graphs."""
         if self.pool is None:
             return contextlib.nullcontext()
         return torch.cuda.device(self.device)

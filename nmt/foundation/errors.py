@@ -19,7 +19,7 @@ class UserError(ValueError):
 
 
 class Stopped(Exception):
-    """Exception for a training that stops early, after its state is saved.
+    """Exception for a training run that stops early, after its state is saved.
 
     planned: True if `trainer.stop_after` stopped the training, False for a signal
 

@@ -14,7 +14,7 @@ _formatter: list[logging.Formatter] = []
 class JsonFormatter(logging.Formatter):
     """Formatter of log records as JSON objects with the keys time, level and message.
 
-    The attribute `fields` of a record, a dictionary, adds keys such as the update of a training.
+    The attribute `fields` of a record, a dictionary, adds keys such as the update.
     """
 
     def format(self, record: logging.LogRecord) -> str:

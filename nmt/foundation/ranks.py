@@ -332,7 +332,7 @@ def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
     """Context manager that connects the ranks of a command with gloo, and with NCCL for GPUs.
 
     cuda: whether the ranks compute on GPUs
-    remedy: advice in messages about lost ranks; None uses the advice for resuming a training
+    remedy: advice in messages about lost ranks; None uses the advice for resuming a training run
 
     A UserError on one rank ends all ranks and is reported once. If a rank ends unexpectedly, the
     remaining ranks raise UserError with its number within seconds. A nested call uses the

@@ -110,7 +110,8 @@ class TextInput:
             names = table.schema_arrow.names
             if self.column is None and len(names) > 1:
                 raise UserError(
-                    f"{file}: has the columns {', '.join(names)}; choose one by {self.name}:COLUMN"
+                    f"{file}: has the columns {', '.join(names)}; choose one with "
+                    f"{self.name}:COLUMN"
                 )
             column = self.column or names[0]
             # A column such as translation.de is a field of another column.

@@ -424,8 +424,8 @@ class Translator:
             if translation.source and not translation.hypotheses and request.required:
                 required = self.tokenizer.decode([list(ids) for ids in request.required])
                 raise UserError(
-                    f"constraints: no translation contains all of {', '.join(required)}; "
-                    "remove forbidden words that contradict required words"
+                    f"constraints: no translation can contain all of {', '.join(required)}; "
+                    "remove forbidden words that conflict with required words"
                 )
 
     def _with_replaced_unknown_words(

@@ -53,7 +53,8 @@ class Copying(nn.Module):
 
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with source token ids
-        layout: beam slot of each search row; None if all sentences have equally many rows
+        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+            have the same number of rows
         """
         assert output.weights is not None
         assert memory.source_words is not None
@@ -73,7 +74,8 @@ class Copying(nn.Module):
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with source token ids
         words: target token ids whose copy probability is computed
-        layout: beam slot of each search row; None if all sentences have equally many rows
+        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+            have the same number of rows
         """
         source, weights = self.pointed(output, memory, layout)  # [B, S], [B, n, S]
         # [B, n, S]
@@ -95,7 +97,8 @@ class Copying(nn.Module):
         logits: logits of the target vocabulary
         output: output of the decoder, with readout features and attention weights
         memory: prepared encoder memory, with source token ids
-        layout: beam slot of each search row; None if all sentences have equally many rows
+        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+            have the same number of rows
         """
         ids, weights = self.pointed(output, memory, layout)  # [B, S], [B, n, S]
         weights = weights.to(logits.dtype)

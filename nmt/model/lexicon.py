@@ -111,7 +111,8 @@ class Lexicon(nn.Module):
 
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with the candidates of the lexicon
-        layout: beam slot of each search row; None if all sentences have equally many rows
+        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+            have the same number of rows
         """
         assert memory.source_words is not None
         candidates = memory.source_words.candidates  # [B, C]
@@ -131,7 +132,8 @@ def candidate_probabilities(
 
     output: output of the decoder, with attention weights
     memory: prepared encoder memory, with the candidates of the lexicon
-    layout: beam slot of each search row; None if all sentences have equally many rows
+    layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+        have the same number of rows
     """
     assert output.weights is not None
     assert memory.source_words is not None

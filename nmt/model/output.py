@@ -68,7 +68,8 @@ class OutputLayer:
 
         output: output of the decoder, with readout and attention weights
         memory: prepared encoder memory of the sentences
-        layout: beam slot of each search row; None if all sentences have equally many rows
+        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+            have the same number of rows
         """
         if self.lexical is None or output.weights is None:
             return output.readout
@@ -92,7 +93,8 @@ class OutputLayer:
 
         output: decoder output from `Seq2Seq.decode`, with the layer's input as `readout`
         memory: prepared encoder memory of the sentences
-        layout: beam slot of each search row; None if all sentences have equally many rows
+        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+            have the same number of rows
         """
         logits = self.logits(output.readout)  # [N, T, V]
         if self.lexicon is not None:

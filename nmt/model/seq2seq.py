@@ -241,7 +241,8 @@ class Seq2Seq(Network):
         inputs: input token of each decoder step; BOS is the first input of a sentence
         state: decoder state before the first step
         memory: prepared encoder memory of the sentences
-        layout: beam slot of each search row; None if all sentences have equally many rows
+        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+            have the same number of rows
 
         Returns the decoder output: input features of the output layer, attention weights, and the
         state after the last step.

@@ -60,7 +60,7 @@ class Fresh:
 
 @dataclass(frozen=True)
 class FromCheckpoint:
-    """Beginning of a training that starts with the weights and vocabulary of a trained model
+    """Beginning of a training run that starts with the weights and vocabulary of a trained model
     (init=)."""
 
     checkpoint: Checkpoint

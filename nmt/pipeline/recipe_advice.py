@@ -10,7 +10,7 @@ from nmt.training.task.translation_task import TranslationTask
 
 log = logging.getLogger(__name__)
 FEW_UPDATES = 1000
-"""Minimum number of planned updates of a training without a warning."""
+"""Minimum number of planned updates of a training run without a warning."""
 
 
 def advise_recipe(settings: TrainingSettings, parts: Parts, ranks: Ranks) -> None:

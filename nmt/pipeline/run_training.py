@@ -176,7 +176,7 @@ def resume(
 
 
 def _limits_reached(settings: TrainingSettings, progress: TrainingProgress) -> list[str]:
-    """Returns the keys of the limits that ended a training; empty if it can continue."""
+    """Returns the keys of the limits that ended a training run; empty if it can continue."""
     trainer = settings.trainer
     is_reached = {
         "trainer.max_epochs": progress.epoch >= trainer["max_epochs"],
@@ -458,7 +458,7 @@ def _files(
 
 
 def _log_parts(parts: Parts, ranks: Ranks, seconds: float) -> None:
-    """Logs the data, the network, the device, and missing optional packages of a training."""
+    """Logs the data, the network, the device, and missing optional packages of a training run."""
     data, network = parts.task.introduction()
     log.info("data: %s; prepared in %.1f s", data, seconds)
     weights = list(parts.task.network.parameters())

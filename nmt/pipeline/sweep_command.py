@@ -138,9 +138,7 @@ class TrainingJob:
         node = self._config.get("sweep")
         if not node:
             choices = tuple(options("sweep"))
-            raise ConfigErrors(
-                [ConfigError("sweep", "choose the kind of sweep for -m", "null", choices)]
-            )
+            raise ConfigErrors([ConfigError("sweep", "-m needs a kind of sweep", "null", choices)])
         refuse(build.faults_of("sweep", node) or build.faults_of_building("sweep", node))
         return build.make(self._config, "sweep")
 

@@ -33,7 +33,8 @@ class RankingStep(Protocol):
 
         tokens: last token of each search row
         state: decoder state of each search row
-        layout: beam slot of each search row; None if all sentences have equally many rows
+        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+            have the same number of rows
         count: number of tokens to return
         """
         ...

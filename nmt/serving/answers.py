@@ -150,7 +150,7 @@ def _written(document: Document, rank: int) -> str:
 
 
 def _sentences(document: Document, fields: Fields) -> list[dict[str, Any]]:
-    """Returns the sentences of a translated text as JSON values, with details of their hypotheses."""
+    """Returns the sentences of a translated text as JSON values, with their hypotheses."""
     answers = []
     for passage in document:
         if isinstance(passage, str):

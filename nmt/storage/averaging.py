@@ -25,7 +25,7 @@ Models trained with independent seeds have cosines near 0, since their hidden un
 correspond.
 """
 LEAST_SIMILARITY_OF_RUNS = 0.9
-"""Minimum cosine between the weight matrices of two runs that began with the same random weights."""
+"""Minimum cosine between the weight matrices of two runs with the same initial weights."""
 
 
 def average_checkpoints(models: Sequence[str], output: str) -> None:
@@ -44,7 +44,7 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
     for saved in checkpoints[1:]:
         if _are_independent(first, saved):
             log.warning(
-                "models: %s and %s come from independent trainings, so their mean is not a "
+                "models: %s and %s come from independent training runs, so their mean is not a "
                 "useful model; average checkpoints of one run, or of runs that start from the "
                 "same model (init=)",
                 first.path,
@@ -64,7 +64,7 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
 
 
 def _are_independent(first: Checkpoint, other: Checkpoint) -> bool:
-    """Returns whether two models come from independent trainings.
+    """Returns whether two models come from independent training runs.
 
     The weights of independent models may be similar for other reasons, such as a common bias of the
     output or a common seed. Equal run folders are not required, since a folder may be renamed.

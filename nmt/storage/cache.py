@@ -57,7 +57,7 @@ def build_once(folder: Path, what: str, build: Callable[[Path], Counts]) -> Coun
 
 
 def _built(folder: Path, build: Callable[[Path], Counts]) -> Counts:
-    """Builds a folder under a temporary name, renames the complete folder, and returns the counts."""
+    """Builds a folder under a temporary name, renames it when complete, and returns the counts."""
     unfinished = folder.with_name(f".{folder.name}{WRITING}")
     for leftover in (unfinished, folder):
         shutil.rmtree(leftover, ignore_errors=True)  # left by a process that was killed

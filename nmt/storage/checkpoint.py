@@ -169,7 +169,7 @@ def read(path: Path, key: str = "", mapped: bool = False) -> Checkpoint:
 
     Raises UserError if the file is missing, damaged, not a checkpoint, or of a newer version.
     """
-    # The file is opened only once, because a training may replace it meanwhile.
+    # The file is opened only once, because a training run may replace it meanwhile.
     place = _place(path, key)
     try:
         with path.open("rb") as file:

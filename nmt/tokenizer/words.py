@@ -113,7 +113,7 @@ def covered(
 
 
 def _by_characters(pieces: Sequence[str], parts: Sequence[str]) -> list[range]:
-    """Returns the range of words that share a character with each subword.
+    """Returns the range of words that each subword overlaps.
 
     If normalisation has changed the number of characters, positions are scaled proportionally.
 

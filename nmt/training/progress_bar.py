@@ -1,4 +1,4 @@
-"""Progress bar of a training on stderr, and its validations: a table on a terminal, log lines
+"""Progress bar of a training run on stderr, and its validations: a table on a terminal, log lines
 elsewhere.
 
 `train_loss` is the training loss, with label smoothing and dropout. `nll` is the negative
@@ -22,13 +22,13 @@ characters."""
 MEASURED_SECONDS = 30.0
 """Seconds of training from which the total duration is estimated."""
 LONG_SECONDS = 600.0
-"""Estimated duration of a training, in seconds, from which the estimate is logged."""
+"""Estimated duration of a training run, in seconds, from which the estimate is logged."""
 BEST_MARK = "★"
 """Mark of the best validation so far in the table of validations."""
 
 
 class ProgressBar(Callback):
-    """Progress bar of a training, which displays training loss, speed and remaining time. The
+    """Progress bar of a training run, which displays training loss, speed and remaining time. The
     object is a callback and a context manager.
 
     unit: unit of the speed, such as "target tokens"
@@ -82,11 +82,11 @@ class ProgressBar(Callback):
         """Logs the estimated duration of a long training."""
         if seconds > LONG_SECONDS:
             log.info(
-                "estimated time of the training: about %s updates, %s; a smaller "
+                "estimated training time: %s (about %s updates); a smaller "
                 "trainer.max_epochs shortens the training, and trainer.patience may end it "
                 "earlier",
-                f"{updates:,}",
                 duration(seconds),
+                f"{updates:,}",
             )
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
@@ -140,7 +140,7 @@ class ProgressBar(Callback):
 
 
 def _position(epoch: float, update: int, total: int) -> str:
-    """Returns the position in a training as text: epoch, update, and maximum number of updates."""
+    """Returns the position in training as text: epoch, update, and maximum number of updates."""
     return f"epoch {epoch:.2f}  update {update:,}/{total:,}"
 
 

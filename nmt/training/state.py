@@ -21,7 +21,7 @@ from nmt.training.schedule import Schedule
 
 @dataclass
 class TrainingProgress:
-    """Progress of a training: the training state without tensors and optimizer.
+    """Progress of a training run: the training state without tensors and optimizer.
 
     update: number of updates so far
     epoch: number of finished epochs

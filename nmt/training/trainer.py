@@ -170,7 +170,7 @@ class Trainer:
         )
         if resume is not None:
             state.load(*resume)
-            # A training that ended by its limits may continue; one that ended by patience may not.
+            # A run that ended by its limits may continue; a run that ended by patience may not.
             state.progress.finished = 0 < self.patience <= state.progress.worse
         with interruptible() as interruption:
             loop = TrainingLoop(self, task, state, store, callbacks, interruption)

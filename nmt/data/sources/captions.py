@@ -238,7 +238,7 @@ def _picture_name(cell: Any, folder: Path, place: str) -> str:
     """Returns the image name of a cell, as a path that includes the folder of the table."""
     path = cell.get("path") if isinstance(cell, Mapping) else cell
     if not isinstance(path, str):
-        raise UserError(f"{place}: {path!r} is not an image name")
+        raise UserError(f"{place}: {path!r} is not the file name of an image")
     name = path.strip()
     if "\t" in name or "\n" in name:
         raise UserError(f"{place}: image name contains a tab or a line break")

@@ -109,7 +109,7 @@ class HubData(Table):
 
 
 def _offline() -> bool:
-    """Returns whether the address of the hub cannot be resolved."""
+    """Returns whether the host name of the Hugging Face Hub cannot be resolved."""
     if urllib.request.getproxies():  # a proxy may resolve the address instead
         return False
     host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co").hostname

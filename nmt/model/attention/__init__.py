@@ -286,7 +286,8 @@ class Attention(nn.Module):
         query: projected queries
         memory: prepared encoder memory of the sentences
         state: attention state before the first step
-        layout: beam slot of each search row; None if all sentences have equally many rows
+        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+            have the same number of rows
         """
         if not self.recurs or query.size(1) == 1:
             return self._attend(query, memory, state, layout)
@@ -304,7 +305,7 @@ class Attention(nn.Module):
 
         memory: prepared encoder memory of the sentences
         values: vectors to sum, one per source position
-        layout: beam slot of each row in a search; the extension requires None
+        layout: positions of hypotheses in beams; the extension requires None
         """
         form = self.score.native_form
         if form is None or not self.reads_rows:
@@ -334,7 +335,8 @@ class Attention(nn.Module):
         query: projected queries
         memory: prepared encoder memory of the sentences
         state: attention state before the first step
-        layout: beam slot of each search row; None if all sentences have equally many rows
+        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+            have the same number of rows
         """
         native = self.native_memory(memory, memory.values, layout)
         if native is not None:
@@ -437,7 +439,8 @@ def average(
 
     weights: attention weights, computed by `Attention.attend`
     memory: prepared encoder memory of the sentences
-    layout: beam slot of each search row; None if all sentences have equally many rows
+    layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+        have the same number of rows
     """
     return sums(weights, memory.values, memory, layout)
 
@@ -454,7 +457,8 @@ def sums(
     weights: attention weights, computed by `Attention.attend`
     values: one vector per source position, with all heads concatenated
     memory: prepared encoder memory of the sentences
-    layout: beam slot of each search row; None if all sentences have equally many rows
+    layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+        have the same number of rows
     """
     if weights.size(1) == 1 and memory.heads == 1 and native(weights):
         sentences = sentences_of_rows(len(weights), memory, layout)  # [N], sentence of each row

@@ -223,7 +223,8 @@ class Decoder(nn.Module):
         embedded: embeddings of the input tokens, which precede the tokens to predict
         state: decoder state before the first step
         memory: prepared encoder memory of the sentences
-        layout: beam slot of each search row; None if all sentences have equally many rows
+        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+            have the same number of rows
         """
         raise NotImplementedError
 

@@ -35,7 +35,8 @@ class AttentionStep:
 
     attention: attention module
     memory: prepared encoder memory, with projected values
-    layout: beam slot of each search row; None if all sentences have equally many rows
+    layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
+        have the same number of rows
     """
 
     def __init__(self, attention: Attention, memory: Prepared, layout: Layout | None) -> None:

@@ -18,7 +18,7 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Maxout(nn.Module):
-    """Linear layer followed by the element-wise maximum of its two halves.
+    """Maxout layer: element-wise maximum of the two halves of a linear layer's output.
 
     input_size: features of the concatenated inputs
     size: features of the readout

@@ -46,7 +46,7 @@ class Validation:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalResult:
-    """Results of the final evaluation of a training.
+    """Results of the final evaluation of a training run.
 
     part: name of the evaluated data: "test", or "validation" if there is no test set
     results: entries for results.json; `scores` has a `score` for each metric
@@ -64,7 +64,7 @@ def never() -> bool:
 
 
 class Task(ABC):
-    """Base class of tasks: network, data, objective and metrics of a training.
+    """Base class of tasks: network, data, objective and metrics of a training run.
 
     command: name of the command-line program
     unit: unit of the batch size and the training speed, such as "target tokens"

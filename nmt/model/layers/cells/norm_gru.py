@@ -1,8 +1,8 @@
 """Gated recurrent unit with layer normalisation (Ba et al. 2016, eq. 20-22; gate by gate as in
 Chen et al. 2018).
 
-The input gates and state gates are normalised separately, gate by gate, before they are added. The
-equations are those of the GRU without normalisation.
+The products of the input (W x) and of the state (U h) are normalised separately for each gate, and
+then added. The equations are those of the GRU without normalisation.
 """
 
 from nmt.model.layers.cells.gru import GRU
