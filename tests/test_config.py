@@ -25,6 +25,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Candidate
 from nmt.foundation.synonyms import SYNONYMS
 from nmt.model import precision
+from nmt.model.attention.general import General
 from nmt.model.precision import usable_precision
 
 TABLE = ["data.train=a.csv", "data.validation=b.csv"]
@@ -502,3 +503,22 @@ def test_parameters_of_torch_are_checked_as_ours_are(overrides, said):
     with pytest.raises(ConfigErrors) as caught:
         configure("train", overrides)
     assert said in str(caught.value)
+
+
+def test_a_constructor_that_raises_is_an_error_with_its_place(monkeypatch):
+    @functools.wraps(General.__init__)
+    def init(self, *args, **named):
+        raise TypeError("no layer")
+
+    monkeypatch.setattr(General, "__init__", init)
+    expected = "building a component failed: TypeError: no layer ("
+    assert expected in faults("decoder=luong", "attention=general")
+    assert "test_config.py:" in faults("decoder=luong", "attention=general")
+
+
+def test_every_score_is_tried_on_a_tiny_example(monkeypatch):
+    """Also a score of nmt, which a user may have added or changed."""
+    monkeypatch.setattr(General, "forward", lambda self, query, keys: query @ keys)
+    assert "a test of the score function with a tiny example failed" in faults(
+        "decoder=luong", "attention=general"
+    )

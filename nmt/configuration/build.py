@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import pkgutil
+import traceback
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
@@ -148,10 +149,17 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
 
 
 def _raised(action: Callable[..., Any], *arguments: Any, **named: Any) -> list[ConfigError]:
+    """Returns the error of a component that cannot be built; a constructor of a user may raise any
+    exception."""
     try:
         action(*arguments, **named)
     except ValueError as error:
         return [ConfigError("", str(error))]
+    except Exception as error:
+        places = traceback.extract_tb(error.__traceback__)
+        place = next((p for p in reversed(places) if "/torch/" not in p.filename), places[-1])
+        problem = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
+        return [ConfigError("", f"building a component failed: {problem}")]
     return []
 
 

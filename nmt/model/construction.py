@@ -63,8 +63,7 @@ def _attention(make: Make, config: Mapping[str, Any], memory_size: int) -> Atten
         "_target_" in config["attention"]
     ):  # the score is built before the window, which fixes the order of random draws
         score = make("attention", query_size=query_size, memory_size=memory_size)
-        if not type(score).__module__.startswith("nmt."):
-            check_score(score, query_size, memory_size)
+        check_score(score, query_size, memory_size)
     window = make("window", query_size=query_size) if config.get("window") else None
     normalizer = make("normalizer") if config.get("normalizer") else None
     if score is None:

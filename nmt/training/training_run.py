@@ -197,5 +197,6 @@ def _not_tested(best: Checkpoint) -> FinalResult:
         name: {"score": value, "signature": "of the best validation"}
         for name, value in best.meta["metrics"].items()
     }
-    lines = ["validation scores of the best checkpoint (final_test=true also tests it)"]
-    return FinalResult(part="validation", results={"scores": scores}, lines=lines)
+    values = ", ".join(f"{name} {value:.2f}" for name, value in best.meta["metrics"].items())
+    line = f"scores of the best checkpoint: {values} (final_test=true also tests it)"
+    return FinalResult(part="validation", results={"scores": scores}, lines=[line])

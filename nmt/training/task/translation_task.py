@@ -138,7 +138,7 @@ class TranslationTask(Task):
         sizes = [len(part) for part in (splits.validation, *splits.more_validation.values())]
         limit = ""
         if 0 < self.max_validation < max(sizes):
-            limit = f"(max_validation: the first {self.max_validation:,} are translated)"
+            limit = f" (max_validation: the first {self.max_validation:,} are translated)"
         score = type(decoder.attention.score).__name__.lower() if decoder.attends else "none"
         data = (
             f"{len(self.data.kept):,} training pairs, "
