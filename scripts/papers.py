@@ -316,6 +316,8 @@ class Results:
             means = [statistics.fmean(of_run[update] for of_run in points) for update in updates]
             ax.plot(updates, means, "o-", ms=3, lw=1.4, color=colour, label=name)
         ax.set(xlabel="updates", ylabel="validation perplexity", yscale="log")
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter("{x:g}")
         ax.legend(fontsize=7, ncols=2)
         save(figure, self.out / "curves.png")
 

@@ -517,7 +517,7 @@ def test_a_constructor_that_raises_is_an_error_with_its_place(monkeypatch):
 
 
 def test_every_score_is_tried_on_a_tiny_example(monkeypatch):
-    """Also a score of nmt, which a user may have added or changed."""
+    """A score inside the package nmt is tried too: a user may have added or changed it."""
     monkeypatch.setattr(General, "forward", lambda self, query, keys: query @ keys)
     assert "a test of the score function with a tiny example failed" in faults(
         "decoder=luong", "attention=general"
