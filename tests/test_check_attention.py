@@ -1,5 +1,6 @@
 """Checks of attention code: a verdict for each known mistake, none for correct code in other conventions."""
 
+import operator
 import re
 from dataclasses import replace
 
@@ -157,6 +158,15 @@ class Narrow(Luong):
         return replace(output, readout=output.readout[..., :-1])
 
 
+class OneRow(Luong):
+    """Multiplies by the values of the memory, as if each sentence had one row."""
+
+    def forward(self, embedded, state, memory, layout=None):
+        output = super().forward(embedded, state, memory, layout)
+        context = torch.bmm(output.weights, memory.values)  # [B, T, M]
+        return replace(output, readout=output.readout + context.mean(-1, keepdim=True))
+
+
 class OneQuery(Score):
     """Scores the first query only."""
 
@@ -180,7 +190,7 @@ def test_all_verdicts_are_printed_whatever_fails():
 
 @pytest.mark.parametrize(
     ("decoder", "law"),
-    [*zip([Narrow, Forgetful, Seer, Unmasked, Mixed, Deaf], DECODER_LAWS, strict=True)],
+    [*zip([Narrow, Forgetful, Seer, Unmasked, Mixed, Deaf, OneRow], DECODER_LAWS, strict=True)],
 )
 def test_each_mistake_of_a_decoder_is_found(decoder, law):
     verdict = check_attention(decoder)
@@ -193,7 +203,44 @@ def test_decoders_of_this_package_keep_all_laws(name):
     decoder = build.class_of("decoder", compose(f"decoder={name}")["decoder"])
     verdict = check_attention(decoder)
     assert not verdict.broken, verdict.text
-    assert "keeps all 6 laws" in verdict.text
+    assert "keeps all 7 laws" in verdict.text
+
+
+def test_a_decoder_for_one_row_of_each_sentence_breaks_only_the_law_of_searches():
+    [observation] = check_attention(OneRow).broken.values()
+    assert "pass `layout` to `attend`" in observation
+
+
+def masked(masks, value=-torch.inf):
+    """Attention that masks positions by their place and the length of the sentence."""
+
+    def attention(query, memory, lengths):
+        scores = (query.unsqueeze(1) @ memory[..., : query.size(1)].transpose(1, 2)).squeeze(1)
+        places = torch.arange(memory.size(1))
+        return scores.masked_fill(masks(places, lengths.unsqueeze(1)), value).softmax(1)
+
+    return attention
+
+
+@pytest.mark.parametrize(
+    ("attention", "cause"),
+    [
+        (masked(operator.ge, 0.0), "The mask has no effect on the softmax"),
+        (masked(operator.gt), "Only the first padding has a weight: the mask is one position too long"),
+        (masked(operator.lt), "the mask is inverted"),
+    ],
+)  # fmt: skip
+def test_the_cause_of_a_wrong_mask_is_named(attention, cause):
+    assert cause in check_attention(attention, "attention").text
+
+
+def test_a_mask_that_must_be_true_for_padding_is_pointed_out():
+    def attention(query, memory, mask):
+        scores = (query.unsqueeze(1) @ memory[..., : query.size(1)].transpose(1, 2)).squeeze(1)
+        return scores.masked_fill(mask, -torch.inf).softmax(1)
+
+    text = check_attention(attention).text
+    assert "Its mask must be true for padding; the masks of nmt are true for words." in text
 
 
 def test_a_decoder_that_cannot_be_built_is_named():

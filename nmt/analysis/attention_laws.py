@@ -80,7 +80,10 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
     problems = {law: check(probe) for law, check in LAWS.items()}
     broken = {law: problem for law, problem in problems.items() if problem is not None}
     layouts = [f"{parameter} {probe.layouts[role]}" for parameter, role in probe.roles.items()]
-    return Verdict(name, f"The code was called with {', '.join(layouts)}.", broken, len(LAWS))
+    called = f"The code was called with {', '.join(layouts)}."
+    if probe.layouts.get("mask", "").endswith("true for padding"):
+        called += " Its mask must be true for padding; the masks of nmt are true for words."
+    return Verdict(name, called, broken, len(LAWS))
 
 
 def print_verdicts(functions: Sequence[str]) -> None:
@@ -220,6 +223,12 @@ def ignores_padding(probe: Probe) -> str | None:
         )
     if on_padding[worst] < 1e-3:
         return text + "The masked scores of padding are not small enough: use -inf."
+    real = weights[worst].masked_select(example.mask[worst])
+    first_padding = weights[worst, LENGTHS[worst]]
+    if (real == 0).any():
+        return text + "Words have the weight 0: the mask is inverted, or marks other positions."
+    if first_padding == on_padding[worst]:
+        return text + "Only the first padding has a weight: the mask is one position too long."
     return (
         text + "The mask has no effect on the softmax: set the scores of padding to -inf before "
         "the softmax."

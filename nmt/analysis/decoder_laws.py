@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import DecoderOutput, Encoded, Prepared
+from nmt.foundation.interfaces import DecoderOutput, Encoded, Layout, Prepared
 from nmt.model.attention import Attention
 from nmt.model.attention.general import General
 from nmt.model.decoder import Decoder
@@ -23,6 +23,12 @@ STEPS = 4
 """Number of target tokens T per example sentence."""
 READOUT = 7
 """Size D of a readout vector."""
+SEARCH_REMEDY = (
+    "A search has several hypotheses for each sentence, and their number changes. So pass `layout` "
+    "to `attend` and `attend_and_sum`, which find the memory of each hypothesis, instead of "
+    "multiplying by `memory.values`. Keep tensors of earlier steps in `state`, not in `self`."
+)
+"""Remedy for decoders that only work with one row for each sentence."""
 TOLERANCE = 1e-9
 """Maximum absolute difference between float64 values that count as equal."""
 
@@ -159,6 +165,26 @@ def depends_on_source(example: DecoderExample) -> str | None:
     return "another source gives the same readouts, so the decoder does not read the source."
 
 
+def searches(example: DecoderExample) -> str | None:
+    """Returns None if each row of a search has the readouts of its sentence, with equally many rows
+    for each sentence and with different numbers of rows; otherwise an observation.
+    """
+    whole = example.decode().readout  # [B, T, D]
+    memory = example.memory
+    first = example.decoder(example.embedded[:, :1], example.decoder.initial(memory), memory)
+    for layout in (None, Layout(width=2, slots=torch.tensor([0, 2, 3, 4]))):
+        rows = torch.arange(6) // 2 if layout is None else layout.sentences  # [N]
+        state = first.state.select(rows)
+        step = example.decoder(example.embedded[rows, 1:2], state, memory, layout)
+        difference = _difference(step.readout[:, 0], whole[rows, 1])
+        if difference > TOLERANCE:
+            return (
+                f"with {len(rows)} hypotheses for {len(whole)} sentences, readouts differ by "
+                f"{difference:.2g} from those of the sentences. {SEARCH_REMEDY}"
+            )
+    return None
+
+
 def _difference(actual: Tensor, expected: Tensor) -> float:
     if actual.shape != expected.shape:
         return float("inf")
@@ -172,8 +198,18 @@ LAWS: dict[str, Callable[[DecoderExample], str | None]] = {
     "the content of padding has no influence": ignores_padding,
     "sentences do not influence each other": separates_sentences,
     "the source has an influence": depends_on_source,
+    "hypotheses of a search share the memory of their sentence": searches,
 }
 """Maps the name of each law to its test, which returns an observation, or None if the law holds."""
+
+
+def _observation(law: str, example: DecoderExample) -> str | None:
+    """Returns the observation of a law's test; an exception breaks the law too."""
+    try:
+        return LAWS[law](example)
+    except Exception as error:
+        remedy = SEARCH_REMEDY if LAWS[law] is searches else ""
+        return f"the decoder raises {type(error).__name__}: {error}. {remedy}".rstrip()
 
 
 @torch.no_grad()
@@ -190,5 +226,5 @@ def check_decoder(kind: type[Decoder]) -> dict[str, str]:
             example = DecoderExample.of(kind)
     except TypeError as error:
         raise UserError(f"{kind.__name__}: cannot be created: {error}") from error
-    problems = {law: check(example) for law, check in LAWS.items()}
+    problems = {law: _observation(law, example) for law in LAWS}
     return {law: problem for law, problem in problems.items() if problem is not None}
