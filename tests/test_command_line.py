@@ -596,7 +596,9 @@ def test_scripts_name_their_requirements():
     ],
 )
 def test_flags_that_there_are_not(typed, meant):
-    failed(run("train", *typed), f"no such flag. Write keys without dashes, as {meant}")
+    result = run("train", *typed)
+    failed(result, f"no such flag. Write keys without dashes, as {meant}")
+    assert result.returncode == 2
 
 
 def test_what_was_tested_is_kept_beside_the_answers(trained, corpus):

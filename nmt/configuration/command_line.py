@@ -167,18 +167,24 @@ def _run_all(
     run_all(command, run, overrides, dry=dry)
 
 
-def _no_such_flag(flag: str) -> UserError:
+class UnknownFlag(UserError):
+    """Error for an unknown command-line flag."""
+
+    exit_status = 2  # that of an invalid configuration
+
+
+def _no_such_flag(flag: str) -> UnknownFlag:
     """Returns the error for an unknown command-line flag, with a suggested flag or key."""
     name, equals, value = flag.partition("=")
     near = difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7)
     if near:
-        return UserError(f"{name}: no such flag; did you mean {near[0]}?")
+        return UnknownFlag(f"{name}: no such flag; did you mean {near[0]}?")
     if not equals:  # the command line contains --key VALUE
         following = sys.argv[sys.argv.index(flag) + 1 :] if flag in sys.argv else []
         values = [word for word in following[:1] if "=" not in word and not word.startswith("-")]
         value = values[0] if values else "VALUE"
     key = name.lstrip("-").replace("-", "_")
-    return UserError(
+    return UnknownFlag(
         f"{name}: no such flag. Write keys without dashes, as {key}={value}; --help lists all keys"
     )
 
