@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from commands import failed, run
@@ -153,6 +154,18 @@ def test_a_comparison_begins_with_its_result():
     assert of_comparison(same, [])[0] == "one and two have the same score: 100.0 BLEU."
     alone = of_comparison(compared(one=REFERENCE), [])
     assert alone == ["one: 100.0 ± 0.0 BLEU and 100.0 ± 0.0 chrF."]
+
+
+def test_a_metric_that_contradicts_bleu_is_named():
+    """The better system by BLEU is significantly worse by chrF."""
+    other = [line if i % 3 else "etwas ganz anderes" for i, line in enumerate(REFERENCE)]
+    result = compared(one=REFERENCE, two=other)
+    assert "so no system is best" not in of_comparison(result, [])[0]
+    one, two = result.tests["chrf"].values()
+    swapped = {"one": replace(one, score=two.score), "two": replace(two, score=one.score)}
+    result.tests["chrf"].update(swapped)
+    [first, *_] = of_comparison(result, [])
+    assert first.endswith(" In chrF, two is significantly better, so no system is best.")
 
 
 def test_examples_are_those_that_differ_most():

@@ -95,10 +95,22 @@ def _difference(comparison: Comparison, first: str, other: str) -> str:
     p_value = f"p = {as_chances(max(p_values))}".replace("= <", "<")
     if max(p_values) > LEVEL:
         return f"{better} and {worse} do not differ significantly: {scores}, {p_value}."
-    return (
+    result = (
         f"{better} is better than {worse} by {gap:.1f} BLEU ({scores}, {p_value}); human "
         f"judgements agree with such a difference in {agreement('bleu', gap):.0f} % of cases."
     )
+    return result + _contradiction(comparison, better, worse, other)
+
+
+def _contradiction(comparison: Comparison, better: str, worse: str, other: str) -> str:
+    """Returns a sentence if the system with the lower BLEU has a significantly higher chrF,
+    otherwise "".
+    """
+    tests = comparison.tests["chrf"]
+    is_significant = max(tests[other].probabilities) <= LEVEL
+    if tests[worse].score <= tests[better].score or not is_significant:
+        return ""
+    return f" In chrF, {worse} is significantly better, so no system is best."
 
 
 def _losses(comparison: Comparison, tables: Sequence[ReportTable]) -> str:
