@@ -6,6 +6,7 @@ import inspect
 import pkgutil
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from omegaconf import OmegaConf
 
 from nmt.configuration import build
 from nmt.configuration import compose as composition
+from nmt.configuration.check import mismatches
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
@@ -514,6 +516,17 @@ def test_a_constructor_that_raises_is_an_error_with_its_place(monkeypatch):
     expected = "building a component failed: TypeError: no layer ("
     assert expected in faults("decoder=luong", "attention=general")
     assert "test_config.py:" in faults("decoder=luong", "attention=general")
+
+
+def test_parameters_without_annotation_accept_every_value():
+    class Free:
+        def __init__(self, *, weight=1.0, other: Any = None):
+            pass
+
+    assert not mismatches({"weight": "a", "other": [1]}, Free, "objective")
+    assert [error.key for error in mismatches({"heavy": 1}, Free, "objective")] == [
+        "objective.heavy"
+    ]
 
 
 def test_every_score_is_tried_on_a_tiny_example(monkeypatch):

@@ -66,6 +66,21 @@ def test_a_data_set_of_python_is_trained_and_gives_a_run(tmp_path, monkeypatch):
     assert seen.epochs == [1, 2, 3]
 
 
+@pytest.mark.parametrize("parts", [(), ("train", "validation")])
+def test_missing_splits_of_a_data_set_are_no_errors(parts, tmp_path, monkeypatch):
+    """A Dataset needs only data.split, and a DatasetDict may have no test set."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
+    numbers = range(60)
+    rows = {"de": [f"Hund {i}" for i in numbers], "en": [f"dog {i}" for i in numbers]}
+    data = datasets.Dataset.from_dict(rows)
+    split = () if parts else ("data.split=0.2",)
+    if parts:
+        data = datasets.DatasetDict(dict.fromkeys(parts, data))
+    run = nmt.train(*TINY, *split, f"run_dir={tmp_path}/run", data=data)
+    assert run.results["part"] == ("validation" if parts else "test")
+
+
 def test_wrong_settings_are_errors_without_a_run(tmp_path):
     with pytest.raises(UserError, match="did you mean decoder"):
         nmt.train("decodr=luong", f"run_dir={tmp_path}/run")

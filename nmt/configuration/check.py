@@ -125,7 +125,9 @@ def signature(
     hints: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
     for function in _called(target):
-        hints = typing.get_type_hints(function, include_extras=True) | hints
+        annotated = typing.get_type_hints(function, include_extras=True)
+        # A parameter without annotation, in a plugin, accepts any value.
+        hints = dict.fromkeys(inspect.signature(function).parameters, Any) | annotated | hints
         keywords = {
             parameter.name: parameter.default
             for parameter in inspect.signature(function).parameters.values()
@@ -209,7 +211,8 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return isinstance(value, int | float)
     # Other annotations, such as Any, accept every value.
-    return isinstance(value, hint) if isinstance(hint, type) else True
+    is_class = isinstance(hint, type) and hint is not Any  # Any is a class since Python 3.11
+    return isinstance(value, hint) if is_class else True
 
 
 def bound(target: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., Any]:
