@@ -166,8 +166,10 @@ def depends_on_source(example: DecoderExample) -> str | None:
 
 
 def searches(example: DecoderExample) -> str | None:
-    """Returns None if each row of a search has the readouts of its sentence, with equally many rows
-    for each sentence and with different numbers of rows; otherwise an observation.
+    """Returns None if every hypothesis of a search has the readouts of its sentence, otherwise an
+    observation.
+
+    The number of hypotheses is 2 for every sentence, and then 1, 2 and 1.
     """
     whole = example.decode().readout  # [B, T, D]
     memory = example.memory
@@ -204,7 +206,8 @@ LAWS: dict[str, Callable[[DecoderExample], str | None]] = {
 
 
 def _observation(law: str, example: DecoderExample) -> str | None:
-    """Returns the observation of a law's test; an exception breaks the law too."""
+    """Returns the observation of the test of a law; a decoder that raises an exception breaks the
+    law."""
     try:
         return LAWS[law](example)
     except Exception as error:

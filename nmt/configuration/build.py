@@ -149,8 +149,8 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
 
 
 def _raised(action: Callable[..., Any], *arguments: Any, **named: Any) -> list[ConfigError]:
-    """Returns the error of a component that cannot be built; a constructor of a user may raise any
-    exception."""
+    """Calls a function that builds a component, and returns the error if the component cannot be
+    built. A constructor of a user may raise any exception."""
     try:
         action(*arguments, **named)
     except ValueError as error:
