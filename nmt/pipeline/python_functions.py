@@ -79,8 +79,8 @@ def train(
         splits = data.keys() if hasattr(data, "keys") else ()
         absent = [part for part in ("validation", "test") if part not in splits]
         # data=hub also reads folders written by `save_to_disk`. Settings of the caller come last.
-        own_words = ["data=hub", f"data.path={quoted(str(_saved(data)))}"]
-        words = [*own_words, *(f"data.{part}=null" for part in absent), *words]
+        data_words = ["data=hub", f"data.path={quoted(str(_saved(data)))}"]
+        words = [*data_words, *(f"data.{part}=null" for part in absent), *words]
     with permitting(plugins), _process_unchanged():
         settings = configure("train", words)
         assert isinstance(settings, TrainingSettings)

@@ -197,6 +197,7 @@ def _not_tested(best: Checkpoint) -> FinalResult:
         name: {"score": value, "signature": "of the best validation"}
         for name, value in best.meta["metrics"].items()
     }
-    values = ", ".join(f"{name} {value:.2f}" for name, value in best.meta["metrics"].items())
+    metrics = {"nll" if n == "loss" else n: value for n, value in best.meta["metrics"].items()}
+    values = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
     line = f"scores of the best checkpoint: {values} (final_test=true also tests it)"
     return FinalResult(part="validation", results={"scores": scores}, lines=[line])
