@@ -172,7 +172,7 @@ def tokenizer():
 @given(st.lists(LINE, min_size=2, max_size=3))
 @settings(deadline=None)
 def test_texts_come_back_from_ids(tokenizer, texts):
-    read = tokenizer.reading(Columns(sources=len(texts)))
+    read = replace(tokenizer, columns=Columns(sources=len(texts)))
     [ids] = read.encode_source(["\t".join(texts)])
     each = tokenizer.encode_source(texts)
     if not any(each):
@@ -197,7 +197,7 @@ def test_texts_come_back_from_ids(tokenizer, texts):
 )
 @settings(deadline=None)
 def test_every_piece_has_the_factors_of_its_word(tokenizer, rows):
-    read, size = tokenizer.reading(TAGGED), tokenizer.source_size
+    read, size = replace(tokenizer, columns=TAGGED), tokenizer.source_size
     line = "\t".join(" ".join(column) for column in zip(*rows, strict=True))
     [ids] = read.encode_source([line])
     assert [i % size for i in ids] == tokenizer.encode_source([line.split("\t")[0]])[0]
@@ -228,13 +228,13 @@ def test_long_sources_are_cut_evenly():
 )
 def test_lines_that_do_not_fit(tokenizer, columns, line, message):
     with pytest.raises(UserError, match=message):
-        tokenizer.reading(columns).encode_source([line])
+        replace(tokenizer, columns=columns).encode_source([line])
 
 
 def test_too_many_combinations_are_refused(tokenizer):
     many = Columns(factors=(tuple(map(str, range(70_000))),) * 2)
     with pytest.raises(UserError, match=r"data\.factors: .* combinations"):
-        _ = tokenizer.reading(many).source_ids
+        _ = replace(tokenizer, columns=many).source_ids
 
 
 # Alignments
@@ -265,7 +265,9 @@ def test_links_between_pieces_and_their_batch(tokenizer):
 
 def test_links_follow_a_random_segmentation(tokenizer):
     lines = Pairs(["abc dé"] * 3, ["abc dé"] * 3, "here", ["0-0 1-1"] * 3)
-    data = prepare(Splits(lines, lines, None, ("a", "b")), Filters(), tokenizer.sampled(0.1))
+    data = prepare(
+        Splits(lines, lines, None, ("a", "b")), Filters(), replace(tokenizer, sampling=0.1)
+    )
     for epoch in range(4):
         batches = EpochBatches(data, Batching(sentences=3), 1, epoch)
         made = batches[0]

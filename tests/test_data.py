@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from nmt.configuration import build
 from nmt.data import Pairs
 from nmt.data import ragged as corpus
-from nmt.data.batching import Batching, collate, pad, padding_share, prefetched
+from nmt.data.batching import Batching, collate, pad, padding_share
 from nmt.data.filters import Filters
 from nmt.data.lines import decode_line, read_lines
 from nmt.data.ragged import Corpus, Ragged, RaggedChain
 from nmt.data.sources.everyday import Everyday
 from nmt.data.sources.table import TableFiles
 from nmt.data.sources.text import TextFiles
+from nmt.data.worker_processes import ordered_map
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD
 from nmt.tokenizer import SentencePiece
@@ -664,14 +665,11 @@ def test_few_updates_are_warned_about_with_a_recipe(tmp_path):
         assert ("the recipe for 28 pairs, experiment=low_resource_1k" in log) is is_warned
 
 
-class VanishedPicture:
-    """Batches that cannot be made."""
-
-    def __getitem__(self, index):
-        raise UserError("a.png: not found")
+def vanished(index):
+    raise UserError("a.png: not found")
 
 
 @pytest.mark.parametrize("processes", [0, 1])
 def test_an_error_of_a_batch_has_the_same_text_in_another_process(processes):
     with pytest.raises(UserError, match=r"^a\.png: not found$"):
-        list(prefetched(VanishedPicture(), range(3), processes))
+        list(ordered_map(vanished, range(3), processes))

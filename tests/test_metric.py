@@ -138,13 +138,13 @@ def test_exchanged_source_and_target_are_reported(caplog):
 
 def warned_of_sides(train, validation):
     splits = Splits(train=train, validation=validation, test=None, languages=("en", "de"))
-    warn_of_swapped_sides(splits, SideCounts.of(train))
+    warn_of_swapped_sides(splits, SideCounts(train))
 
 
 def test_input_in_the_target_language_is_reported(small_run, caplog):
     english = [f"the number {n} is on the page {n % 7}" for n in range(99)]
     german = [f"die Zahl {n} steht auf der Seite {n % 7}." for n in range(99)]
-    typical = SideCounts.of(Pairs(english, german, "x")).typical()
+    typical = SideCounts(Pairs(english, german, "x")).typical()
     assert sorted(typical["source"]) == ["is", "number", "on", "page", "the"]
     assert sorted(typical["target"]) == ["auf", "der", "die", "seite", "steht", "zahl"]
     assert is_in_target_language(german[:1], typical)

@@ -283,16 +283,15 @@ def killed_at(action, when):
     pid = os.fork()
     if pid == 0:
         calls = [0]
-        original = store.written_chunks
+        original = store.append_columns
 
         def written(*arguments):
-            for chunk in original(*arguments):
-                yield chunk
-                calls[0] += 1
-                if calls[0] == when:
-                    os.kill(os.getpid(), signal.SIGKILL)
+            original(*arguments)
+            calls[0] += 1
+            if calls[0] == when:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-        store.written_chunks = written
+        store.append_columns = written
         try:
             action()
         finally:
@@ -372,7 +371,7 @@ def test_a_full_disk_is_one_message(corpus, cache, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "written_chunks", full)
+    monkeypatch.setattr(store, "append_columns", full)
     with pytest.raises(
         UserError,
         match=r"cannot be written \(No space left on device\). Free some space, or set NMT_CACHE",
@@ -443,7 +442,7 @@ def test_batches_are_planned_by_the_usual_segmentation(corpus):
     config = text(corpus, "tokenizer=bpe", "sizes.vocabulary=80")
     splits = in_memory_splits(config)
     plain = prepare(splits, Filters(), build.make(config, "tokenizer"))
-    drawn = prepare(splits, Filters(), plain.tokenizer.sampled(0.4))
+    drawn = prepare(splits, Filters(), replace(plain.tokenizer, sampling=0.4))
     batching = build.make(config, "batching")
     a, b, c = (EpochBatches(drawn, batching, 1, epoch) for epoch in (0, 0, 1))
     assert all(
@@ -478,3 +477,16 @@ def test_a_damaged_tokenizer_is_named_and_only_one_trains_it(tmp_path):
     file.write_bytes(stored)
     with pytest.raises(UserError, match=r"sentencepiece: damaged.*remove the folder"):
         train_once(untrained, lines, lines, ALONE, tmp_path)
+
+
+def test_a_killed_worker_process_is_one_message(corpus, cache, monkeypatch):
+    parent = os.getpid()
+
+    def dies(self, *_):
+        assert os.getpid() != parent
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(Filters, "sift", dies)
+    with pytest.raises(UserError, match="a worker process was killed, possibly for lack of memory"):
+        loaded(text(corpus, "store=disk"), Filters())
+    assert not [*cache.iterdir()]

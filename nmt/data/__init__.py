@@ -8,8 +8,6 @@ Reading order: this file, lines, links, formats, pair_columns, parts, sources, t
 order.
 """
 
-from __future__ import annotations
-
 import bisect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -127,7 +125,7 @@ class Pairs:
         columns = {"source": self.source, "target": self.target, "links": self.links}
         return {name: text for name, text in columns.items() if text is not None}
 
-    def select(self, indices: Sequence[int] | np.ndarray) -> Pairs:
+    def select(self, indices: Sequence[int] | np.ndarray) -> "Pairs":
         """Returns a view of the pairs with the given indices."""
         return replace(
             self,

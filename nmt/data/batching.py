@@ -4,23 +4,17 @@ Pairs are shuffled, divided into pools of many batches, sorted by length within 
 into batches, which are shuffled. The result has little padding and different batches in each epoch.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-import torch.utils.data
 
 from nmt.data.ragged import Corpus, Ragged, RaggedChain, Rows
-from nmt.data.worker_processes import end_with_parent
-from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Pictures
 from nmt.foundation.ranges import Count, Size
 
 ReadPictures = Callable[[Sequence[str]], Pictures]
 """Function that reads images by name and returns them in the encoder's input format."""
-PREFETCHED = 8
-"""Number of batches that each worker process prepares in advance."""
 
 
 class Batching:
@@ -152,51 +146,13 @@ def pad(
     """
     if not isinstance(sequences, Ragged | RaggedChain):
         sequences = Ragged.of(sequences)
-    ids, lengths = sequences.padded(rows, columns=int(end))  # [n, L], [n]
-    ids[np.arange(ids.shape[1]) >= lengths[:, None]] = PAD
+    selected = sequences.select(rows)
+    lengths = selected.lengths  # [n]
+    ids = np.full((len(lengths), int(lengths.max()) + end), PAD)  # [n, L]
+    ids[np.arange(ids.shape[1]) < lengths[:, None]] = selected.ids
     if end:
         ids[np.arange(len(ids)), lengths] = EOS
     return torch.from_numpy(ids), torch.from_numpy(lengths + end)
-
-
-def prefetched(batches: Any, indices: Sequence[int], processes: int) -> Iterator[Any]:
-    """Yields batches by index, optionally prepared in advance by worker processes.
-
-    batches: sequence that creates a batch when it is indexed
-    indices: indices of the batches to yield
-    processes: number of worker processes; 0 creates batches in this process
-
-    Raises the UserError of a batch unchanged, also from a worker process.
-    """
-    if not processes or len(indices) < 2:
-        return (batches[i] for i in indices)
-
-    def made(index: int) -> Any:
-        try:
-            return batches[index]
-        except UserError as error:
-            # The error is returned, because DataLoader would add a traceback to a raised error's message.
-            return error
-
-    loader: Any = torch.utils.data.DataLoader(
-        indices,  # type: ignore[arg-type]
-        batch_size=None,
-        sampler=range(len(indices)),
-        num_workers=min(processes, len(indices)),
-        prefetch_factor=PREFETCHED,
-        collate_fn=made,  # type: ignore[arg-type]
-        multiprocessing_context="fork",
-        pin_memory=torch.cuda.is_available(),
-        worker_init_fn=end_with_parent,
-    )
-    return map(_raised, loader)
-
-
-def _raised(result: Any) -> Any:
-    """Returns the result of a worker process, a batch; raises the result if it is a UserError."""
-    if isinstance(result, UserError):
-        raise result
-    return result
 
 
 def padding_share(batches: Sequence[np.ndarray], *sides: np.ndarray) -> float:

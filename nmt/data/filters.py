@@ -128,24 +128,14 @@ class Filters:
             )
 
 
-class _LetterTable(dict[int, int | None]):
-    """Table for `str.translate` that maps letters and combining marks to "a" and deletes spaces."""
-
-    def __missing__(self, code: int) -> int | None:
-        # Called once per distinct character; later lookups run at C speed in `str.translate`.
-        category = unicodedata.category(chr(code))
-        is_space = category[0] == "Z" or category == "Cc"
-        letter = ord("a") if category[0] in "LM" else code
-        return self.setdefault(code, None if is_space else letter)
-
-
-_LETTERS = _LetterTable()
-
-
 def symbols(text: str) -> float:
-    """Returns the fraction of symbols (non-letters) among the non-space characters of a text."""
-    letters = text.translate(_LETTERS)
-    return 1 - letters.count("a") / len(letters) if letters else 1.0
+    """Returns the fraction of symbols among the non-space characters of a text. Symbols are all
+    characters except letters and combining marks.
+    """
+    categories = map(unicodedata.category, text)
+    visible = [kind for kind in categories if kind[0] != "Z" and kind != "Cc"]
+    num_symbols = sum(kind[0] not in "LM" for kind in visible)
+    return num_symbols / len(visible) if visible else 1.0
 
 
 def fingerprint(pairs: Pairs) -> str:

@@ -4,8 +4,6 @@ Metrics are computed from Boolean label tables [texts, labels], for single-label
 data alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +26,7 @@ class LabelSet:
     several: bool
 
     @staticmethod
-    def of(rows: Iterable[Sequence[str]], several: bool) -> LabelSet:
+    def of(rows: Iterable[Sequence[str]], several: bool) -> "LabelSet":
         """Collects all labels that occur in the data.
 
         rows: labels of each text

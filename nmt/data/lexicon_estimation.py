@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nmt.data.lines import find_file, stream_lines
 from nmt.data.ragged import Corpus, Ragged, RaggedChain
-from nmt.data.word_aligner import AlignerName, WordAligner
+from nmt.data.word_aligner import WordAligner
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, PAD, UNK
 from nmt.tokenizer import Tokenizer
@@ -26,29 +26,26 @@ PAIRS = 100_000
 
 For pairs of 15 tokens per side, the aligner needs about 10 kB per pair, or 1 GB for 100,000 pairs.
 """
-CHUNK = 4096
-"""Number of sentences that are padded to a common length at a time."""
 ENTRY = re.compile(r"\s*([^\t]*\S)\s*\t\s*([^\t]*\S)\s*(?:\t\s*([0-9.]+(?:e-?[0-9]+)?)\s*)?")
 """Pattern of a line of a lexicon file: word, translation and optional probability."""
 
 
 def estimated_lexicon(
-    corpus: Corpus, rows: np.ndarray, source_vocabulary: int, method: AlignerName = "hmm"
+    corpus: Corpus, rows: np.ndarray, source_vocabulary: int
 ) -> dict[str, Tensor]:
-    """Estimates the lexicon of a training text with a statistical word aligner. From a text of more
+    """Estimates the lexicon of a training text with a hidden Markov model. From a text of more
     than PAIRS pairs, the aligner reads PAIRS evenly spaced pairs.
 
     corpus: encoded sentence pairs
     rows: indices of the pairs
     source_vocabulary: number of source tokens U, without factors
-    method: alignment model
 
     Returns the table: `tokens` [U, k] and `probabilities` [U, k].
     """
     if len(rows) > PAIRS:
         rows = rows[np.linspace(0, len(rows) - 1, PAIRS).astype(np.int64)]
     sources = [ids % source_vocabulary for ids in sequences(corpus.source, rows)]
-    aligner = WordAligner(sources, sequences(corpus.target, rows), method=method)
+    aligner = WordAligner(sources, sequences(corpus.target, rows), method="hmm")
     source_ids = np.array([PAD, *list(aligner.source_words)[1:]])  # the first word is NULL
     target_ids = np.array([*aligner.target_words])
     source = source_ids[aligner.pairs[0]]  # [n]
@@ -69,23 +66,20 @@ def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
     Raises UserError with the line number for a malformed line.
     """
     file = find_file(path)
-    words: list[str] = []
-    translations: list[str] = []
-    weights: list[float] = []
+    lines = []
     for number, line in enumerate(stream_lines(file), 1):
-        entry = ENTRY.fullmatch(line)
-        if entry is None:
+        match = ENTRY.fullmatch(line)
+        if match is None:
             raise UserError(
                 f"{file}, line {number:,}: expected a source word, a tab, its translation, and "
                 "optionally a tab and the probability of the translation"
             )
-        words.append(entry[1])
-        translations.append(entry[2])
-        weights.append(float(entry[3] or 1))
-    tokens = (tokenizer.encode_source(words), tokenizer.encode_target(translations), weights)
+        lines.append(match)
+    source_ids = tokenizer.encode_source([match[1] for match in lines])
+    target_ids = tokenizer.encode_target([match[2] for match in lines])
     entries = [
-        (source, target, weight / len(targets))
-        for sources, targets, weight in zip(*tokens, strict=True)
+        (source, target, float(match[3] or 1) / len(targets))
+        for match, sources, targets in zip(lines, source_ids, target_ids, strict=True)
         for source in sources
         for target in targets
     ]
@@ -131,8 +125,5 @@ def lexicon_table(
 
 def sequences(text: Ragged | RaggedChain, rows: np.ndarray) -> list[np.ndarray]:
     """Returns the token ids of the sentences with the given indices."""
-    sentences: list[np.ndarray] = []
-    for start in range(0, len(rows), CHUNK):
-        ids, lengths = text.padded(rows[start : start + CHUNK], 0)  # [n, L], [n]
-        sentences += [row[:length].copy() for row, length in zip(ids, lengths, strict=True)]
-    return sentences
+    selected = text.select(rows)
+    return np.split(selected.ids.astype(np.int64), selected.offsets[1:-1])

@@ -112,12 +112,9 @@ def _pipe_contents(path: str) -> Path:
     with tempfile.NamedTemporaryFile(prefix="nmt-", delete=False) as file:
         atexit.register(Path(file.name).unlink, missing_ok=True)
         with reading(f"{path}, copied to {file.name}"), open(path, "rb") as pipe:
-            length = 0  # bytes since the last newline
-            while block := pipe.read(LONGEST_LINE):
-                file.write(block)
-                earlier = 0 if b"\n" in block else length
-                length = earlier + len(block) - block.rfind(b"\n") - 1
-                check_line_length(length, path)
+            while line := pipe.readline(LONGEST_LINE + 1):
+                check_line_length(len(line), path)
+                file.write(line)
     return Path(file.name)
 
 
@@ -184,7 +181,7 @@ def read_lines(file: Path) -> list[str]:
     return list(stream_lines(file))
 
 
-def stream_lines(file: Path, errors: Errors = "strict", keep_return: bool = False) -> Iterator[str]:
+def stream_lines(file: Path, errors: Errors = "strict") -> Iterator[str]:
     """Yields the lines of a plain or compressed UTF-8 file.
 
     Only newlines separate lines, not Unicode line separators. A byte order mark and a carriage
@@ -192,37 +189,33 @@ def stream_lines(file: Path, errors: Errors = "strict", keep_return: bool = Fals
 
     file: path of the file
     errors: treatment of bytes that are not UTF-8
-    keep_return: whether a carriage return before a newline is kept
 
     Raises UserError with file and line for invalid UTF-8, or if the compression is damaged.
     """
-    return itertools.chain.from_iterable(stream_chunks(file, errors, keep_return))
+    return itertools.chain.from_iterable(stream_chunks(file, errors))
 
 
-def stream_chunks(
-    file: Path, errors: Errors = "strict", keep_return: bool = False
-) -> Iterator[list[str]]:
+def stream_chunks(file: Path, errors: Errors = "strict") -> Iterator[list[str]]:
     """Yields the lines of a plain or compressed UTF-8 file in lists of CHUNK lines."""
     with reading(file), open_file(file) as opened:
-        yield from decoded_chunks(opened, str(file), errors, keep_return)
+        yield from decoded_chunks(opened, str(file), errors)
 
 
 def decoded_chunks(
-    opened: Iterable[bytes], name: str, errors: Errors = "strict", keep_return: bool = False
+    opened: Iterable[bytes], name: str, errors: Errors = "strict"
 ) -> Iterator[list[str]]:
     """Yields the lines of an open binary file in lists of CHUNK lines.
 
     opened: binary lines
     name: name of the file, for messages
     errors: treatment of bytes that are not UTF-8
-    keep_return: whether a carriage return before a newline is kept
     """
     first = 1
     for chunk in batched(opened):
         if first == 1 and errors == "strict":  # the first bytes reveal the encoding
             _check_head(b"".join(chunk)[:HEAD], name)
             chunk[0] = chunk[0].removeprefix(BOM)
-        yield _decoded(chunk, first, name, errors, keep_return)
+        yield _decoded(chunk, first, name, errors)
         first += len(chunk)
 
 
@@ -265,9 +258,7 @@ def _wide_encoding(head: bytes) -> str | None:
     return next(filter(fits, WIDE_ENCODINGS), None)
 
 
-def _decoded(
-    lines: list[bytes], first: int, name: str, errors: Errors, keep_return: bool
-) -> list[str]:
+def _decoded(lines: list[bytes], first: int, name: str, errors: Errors) -> list[str]:
     """Decodes binary lines and removes their line endings."""
     joined = b"".join(lines)
     # One call for all lines is several times as fast as one call per line.
@@ -275,11 +266,7 @@ def _decoded(
         # For invalid UTF-8, decode_line reports the line.
         with contextlib.suppress(UnicodeDecodeError):
             return joined.decode("utf-8", errors).split("\n")[:-1]
-    texts = [decode_line(line, number, name, errors) for number, line in enumerate(lines, first)]
-    if keep_return:
-        ends = ("\r" if line.endswith(b"\r\n") else "" for line in lines)
-        return [text + end for text, end in zip(texts, ends, strict=True)]
-    return texts
+    return [decode_line(line, number, name, errors) for number, line in enumerate(lines, first)]
 
 
 def decode_line(line: bytes, number: int, name: str, errors: Errors = "strict") -> str:

@@ -6,11 +6,8 @@ weight w. Each pass over a corpus has a new random order and continues across st
 epoch has as many pairs as all corpora together; stages may begin and end within an epoch.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,61 +15,42 @@ from nmt.data import Mixture, Stage
 from nmt.foundation.errors import UserError
 
 
-@dataclass(frozen=True)
 class Mixing:
     """Schedule of a data mixture over the epochs of a run.
 
     mixture: corpora and stages
-    rows: for each corpus, indices into the training pairs that passed the filters
+    kept: indices of all training pairs that passed the filters, in ascending order
     seed: random seed of the run
+    batch: number of pairs per batch, and minimum number of pairs per corpus
+
+    Raises UserError if a corpus is smaller than a batch, which would then repeat pairs.
     """
 
-    mixture: Mixture
-    rows: Mapping[str, np.ndarray]
-    seed: int
-
-    @classmethod
-    def of(cls, mixture: Mixture, kept: np.ndarray, seed: int, batch: int = 1) -> Mixing:
-        """Creates the schedule of a mixture.
-
-        mixture: corpora and stages
-        kept: indices of all training pairs that passed the filters, in ascending order
-        seed: random seed of the run
-        batch: number of pairs per batch, and minimum number of pairs per corpus
-
-        Raises UserError if a corpus is smaller than a batch, which would then repeat pairs.
-        """
-        rows = {}
-        first = 0
+    def __init__(self, mixture: Mixture, kept: np.ndarray, seed: int, batch: int = 1) -> None:
+        self.mixture = mixture
+        self.seed = seed
+        ends = np.cumsum([len(pairs) for pairs in mixture.corpora.values()])
+        parts = np.split(kept, np.searchsorted(kept, ends[:-1]))
+        self.rows = dict(zip(mixture.corpora, parts, strict=True))
+        """Indices of the training pairs of each corpus."""
         used = {name for stage in mixture.stages for name in stage.weights}
-        for name, pairs in mixture.corpora.items():
-            begin, end = np.searchsorted(kept, [first, first + len(pairs)])
-            rows[name] = kept[begin:end]
-            first += len(pairs)
-            if name in used and len(rows[name]) < batch:
+        for name, rows in self.rows.items():
+            if name in used and len(rows) < batch:
                 raise UserError(
-                    f"corpus {name}: {len(rows[name]):,} sentence pairs after filtering, must "
-                    f"be at least {batch:,} (one batch); lower batching.sentences or "
-                    "batching.tokens, relax the filters, or merge the corpus with another "
-                    "corpus"
+                    f"corpus {name}: {len(rows):,} sentence pairs after filtering, must be at "
+                    f"least {batch:,} (one batch); lower batching.sentences or batching.tokens, "
+                    "relax the filters, or merge the corpus with another corpus"
                 )
-        return cls(mixture, rows, seed)
-
-    @property
-    def size(self) -> int:
-        """Number of sentence pairs per epoch of a mixture."""
-        return sum(map(len, self.rows.values()))
+        self.size = len(kept)
+        """Number of sentence pairs per epoch."""
+        self.epochs = sum(map(self.length, mixture.stages)) / self.size
+        """Number of epochs until the last stage ends; infinite without an end."""
 
     def length(self, stage: Stage) -> float:
         """Returns the number of sentence pairs in a stage of the mixture."""
         if stage.passes is None:
             return math.inf
         return math.ceil(stage.passes * len(self.rows[stage.until]) / stage.weights[stage.until])
-
-    @property
-    def epochs(self) -> float:
-        """Number of epochs until the last stage of the mixture ends; infinite without an end."""
-        return sum(map(self.length, self.mixture.stages)) / self.size
 
     def epoch(self, number: int) -> list[tuple[Stage, np.ndarray]]:
         """Returns the training pair indices of an epoch, grouped by stage."""

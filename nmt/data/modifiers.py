@@ -16,8 +16,6 @@ from nmt.foundation.errors import UserError
 
 Pair = tuple[str, str]
 """Type of sentence pairs: source sentence and target sentence."""
-Modify = Callable[[Pair, random.Random], list[Pair]]
-"""Function that returns the sentence pairs by which a given pair is replaced."""
 Change = Callable[[str, random.Random], str]
 """Function that returns a text with one typo."""
 UNSUPPORTED = {
@@ -42,14 +40,12 @@ SCRIPT_LETTERS = 20
 class Modifier:
     """Change applied to a sentence pair with a given probability.
 
-    name: name in OpusTrainer
     probability: probability that a pair is changed, 0 to 1
-    modify: function that changes a pair
+    modify: function that returns the sentence pairs by which a given pair is replaced
     """
 
-    name: str
     probability: float
-    modify: Modify
+    modify: Callable[[Pair, random.Random], list[Pair]]
 
     def __call__(self, pair: Pair, rng: random.Random) -> list[Pair]:
         return self.modify(pair, rng) if rng.random() < self.probability else [pair]
@@ -223,4 +219,4 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
         modify(("a", "b"), random.Random(0))  # a trial call raises an error for invalid settings
     except (TypeError, ValueError, AttributeError) as error:
         raise UserError(f"modifier {name}: {error}") from error
-    return Modifier(name, float(probability), modify)
+    return Modifier(float(probability), modify)

@@ -5,8 +5,6 @@ A part can be sliced as NAME@START:STOP, and `data.split` can divide the trainin
 identical lines are in the same part. Parts are read in chunks and need not fit into memory.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -68,17 +66,8 @@ def parse_part(part: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else (part, "")
 
 
-def _rows_of_slice(slice_: str, count: int) -> range:
-    """Returns the row indices of a slice START:STOP of `count` rows.
-
-    The bounds are Python slice indices, or percentages such as 90%.
-    """
-    start, stop = (_row(bound, count) for bound in slice_.split(":"))
-    # Slicing a range supports negative and out-of-range bounds.
-    return range(count)[start:stop]
-
-
 def _row(bound: str, count: int) -> int | None:
+    """Returns a bound of a slice of `count` rows; a bound is an index or a percentage, as 90%."""
     if not bound:
         return None
     return round(float(bound[:-1]) * count / 100) if bound.endswith("%") else int(bound)
@@ -124,7 +113,7 @@ class Stream(Generic[Item]):
             hashes: list[str] = list(pool.map(_hash, self.files))
         return hashlib.sha256("\0".join([*hashes, self.settings]).encode()).hexdigest()
 
-    def map(self, function: Callable[[Item], Mapped], settings: str) -> Stream[Mapped]:
+    def map(self, function: Callable[[Item], Mapped], settings: str) -> "Stream[Mapped]":
         """Returns a stream with a function applied to every chunk.
 
         function: function that converts a chunk into a new chunk
@@ -132,7 +121,7 @@ class Stream(Generic[Item]):
         """
         return Stream(self.name, lambda: map(function, self.read()), self.files, settings)
 
-    def sliced(self, slice_: str) -> Stream[Item]:
+    def sliced(self, slice_: str) -> "Stream[Item]":
         """Returns a stream of the rows in a slice.
 
         slice_: START:STOP as Python slice indices or percentages; "" for all rows
@@ -144,13 +133,14 @@ class Stream(Generic[Item]):
             # Negative bounds and percentages need a first pass that counts all rows.
             needs_count = any(mark in slice_ for mark in "%-")
             count = sum(map(len, self.read())) if needs_count else 2**62
-            rows = _rows_of_slice(slice_, count)
+            start, stop = (_row(bound, count) for bound in slice_.split(":"))
+            # Slicing a range supports negative and out-of-range bounds.
+            rows = range(count)[start:stop]
             first = 0
             for chunk in self.read():
-                start = max(rows.start - first, 0)
-                stop = min(rows.stop - first, len(chunk))
-                if start < stop:
-                    yield chunk.select(range(start, stop))
+                selected = range(len(chunk))[max(rows.start - first, 0) : max(rows.stop - first, 0)]
+                if selected:
+                    yield chunk.select(selected)
                 first += len(chunk)
                 if first >= rows.stop:
                     return

@@ -41,8 +41,6 @@ FEATURES = (np.ndarray, list)
 _CELL = re.compile(r"(.+\.parquet)#(.+)@(\d+)", re.DOTALL)
 _LUMA = np.array([299, 587, 114])
 """Weights of red, green and blue in a grey value, in thousandths (ITU-R BT.601)."""
-Read = Callable[..., np.ndarray]
-"""Function that reads an image [rows, columns, channels], given its name, channels and settings."""
 
 
 def read_image(name: str, channels: int, longest: int) -> np.ndarray:
@@ -82,12 +80,13 @@ def read_features(name: str, channels: int) -> np.ndarray:
 class Reader:
     """Thread-safe reader that builds a batch of images and caches some images in memory.
 
-    read: function that reads one image
+    read: function that reads an image [rows, columns, channels], given its name, channels and
+        settings
     channels: number of channels of each image
     settings: further arguments of `read`
     """
 
-    def __init__(self, read: Read, channels: int, **settings: int) -> None:
+    def __init__(self, read: Callable[..., np.ndarray], channels: int, **settings: int) -> None:
         self.read = read
         self.channels = channels
         self.settings = settings
@@ -168,13 +167,8 @@ def _content(name: str) -> Any:
     """Returns the stored content of an image name: features, a table cell, or an image path."""
     cell = _CELL.fullmatch(name)
     if cell:
-        values = _column(Path(cell[1]), cell[2])
-        row = int(cell[3])
-        if row >= len(values):
-            raise UserError(
-                f"{cell[1]}: row {row:,} of the table not found; the file has {len(values):,} rows"
-            )
-        return values[row].as_py()
+        with reading(name):
+            return _column(Path(cell[1]), cell[2])[int(cell[3])].as_py()
     file, key = name.partition("#")[::2]
     ending = Path(file).suffix.lower()
     if ending not in (".npy", *ARCHIVES):

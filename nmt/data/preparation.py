@@ -1,9 +1,10 @@
 """Prepares training data: filters and encodes sentence pairs, and builds batches per epoch."""
 
+import hashlib
 import logging
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,19 +13,20 @@ from typing import Any
 import numpy as np
 
 from nmt.data import Pairs, Splits, Stage, Text, chained, tag_of
-from nmt.data.batching import Batching, ReadPictures, collate, padding_share, prefetched
+from nmt.data.batching import Batching, ReadPictures, collate, padding_share
 from nmt.data.filters import Filters
 from nmt.data.mixing import Mixing
 from nmt.data.modifiers import Modifier, applied
 from nmt.data.overlap import not_held_out
 from nmt.data.ragged import Corpus, RaggedChain, encode
-from nmt.data.store import chunk_of, encoded
+from nmt.data.store import encoded
+from nmt.data.worker_processes import ordered_map
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Batch
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.storage.cache import build_once
-from nmt.tokenizer import Tokenizer, Untrained
-from nmt.tokenizer.columns import Columns
+from nmt.tokenizer import Tokenizer, Train, Untrained
+from nmt.tokenizer.columns import TAB, Columns
 
 log = logging.getLogger(__name__)
 SHARED = "NMT_TOKENIZERS"
@@ -63,33 +65,35 @@ def train_once(
     ranks: ranks of the distributed training
     store: folder that also caches SentencePiece models, unless NMT_TOKENIZERS names another folder
     """
-    trained = None
+    trained: Any = None
     if ranks.first:
         folder = os.environ.get(SHARED) or (store and store / "tokenizers")
         shared = partial(_shared_model, Path(folder)) if folder else None
         trained = tokenizer.train(source, target, shared)
-    # Only the trained models are broadcast, not the training data.
-    models = ranks.of_first(None if trained is None else trained.models)
-    assert models is not None
-    return trained or Tokenizer(*models, lowercase=tokenizer.lowercase, sampling=tokenizer.sampling)
+    tokenizer_of_first: Tokenizer = ranks.of_first(trained)
+    return tokenizer_of_first
 
 
-def _shared_model(folder: Path, key: str, train: Callable[[], bytes]) -> bytes:
-    """Returns the SentencePiece model with a cache key; the first run with this key trains the
-    model.
+def _shared_model(folder: Path, settings: object, lines: list[str], train: Train) -> bytes:
+    """Returns the SentencePiece model for settings and lines; the first run with these settings and
+    lines trains the model.
 
     folder: folder in which trained models are cached
-    key: cache key, computed from the tokenizer settings and the lines
-    train: function that trains the model and returns its bytes
+    settings: settings of the model
+    lines: training lines
+    train: function that trains the model
 
     Raises UserError if the model file is damaged.
     """
-    file = folder / f"{key}.model" / "sentencepiece"
+    key = hashlib.sha256(repr(settings).encode())
+    for line in lines:
+        key.update(line.encode("utf-8", "surrogatepass") + b"\n")
+    file = folder / f"{key.hexdigest()}.model" / "sentencepiece"
     if file.is_file():
         log.info("tokenizer: reusing the SentencePiece model of an earlier run on the same data")
 
     def build(unfinished: Path) -> dict[str, int]:
-        (unfinished / file.name).write_bytes(train())
+        (unfinished / file.name).write_bytes(train(lines))
         return {}
 
     build_once(file.parent, "tokenizer", build)
@@ -158,30 +162,31 @@ def _training_rows(splits: Splits, filters: Filters) -> np.ndarray:
     return rows
 
 
-def _names(splits: Splits) -> tuple[str, ...]:
-    """Returns the names of the text and factor columns of a source line."""
-    return (*splits.languages[0].split("+"), *splits.factors)
+def _source_columns(splits: Splits, lines: Text) -> Columns:
+    """Returns the column layout of source lines, with the factor values that occur in `lines`."""
+    names = (*splits.languages[0].split("+"), *splits.factors)
+    values: list[set[str]] = [set() for _ in splits.factors]
+    # The training data may be large, so it is read only if there are factors.
+    for line in lines if values else ():
+        for values_of_factor, column in zip(values, line.split(TAB)[1:], strict=True):
+            values_of_factor.update(column.split())
+    return Columns(splits.sources, tuple(tuple(sorted(v)) for v in values), names, splits.pictures)
 
 
 def _trained(tokenizer: Untrained, splits: Splits, ranks: Ranks) -> Tokenizer:
     """Trains a tokenizer on the training pairs, and returns the tokenizer."""
     train = splits.train
-    columns = Columns.of(
-        train.source,
-        sources=splits.sources,
-        factors=len(splits.factors),
-        names=_names(splits),
-        picture=splits.pictures,
-    )
+    columns = _source_columns(splits, train.source)
     # An image-only source has no words; its vocabulary is a placeholder.
     source = texts(train.source, columns) if columns.sources else train.target
-    return train_once(tokenizer, source, train.target, ranks, train.store).reading(columns)
+    trained = train_once(tokenizer, source, train.target, ranks, train.store)
+    return replace(trained, columns=columns)
 
 
 def _check_columns(columns: Columns, splits: Splits) -> None:
     """Raises UserError if the source lines do not have the columns that the model expects."""
-    names = _names(splits)
-    data_columns = Columns(splits.sources, ((),) * len(splits.factors), names, splits.pictures)
+    data_columns = _source_columns(splits, ())
+    names = data_columns.names
     # Only the numbers of columns are compared, not their names and values.
     if data_columns != replace(columns, factors=((),) * len(columns.factors), names=names):
         raise UserError(
@@ -251,7 +256,7 @@ class EpochBatches:
     def __getitem__(self, i: int, /) -> Batch:
         if self.segmentation_seed is None and not self.modifiers[i]:
             return collate(self.data.train, self.indices[i], self.reader)
-        pairs = chunk_of(self.data.splits.train, self.indices[i])
+        pairs = self.data.splits.train.select(self.indices[i])
         if self.modifiers[i]:
             pairs = self.modified_pairs(pairs, i)
         # Modified or randomly segmented text is encoded for each batch.
@@ -276,7 +281,8 @@ class EpochBatches:
 
     def read(self, indices: Sequence[int]) -> Iterator[Batch]:
         """Yields the batches with the given indices, in order."""
-        return prefetched(self, indices, self.ahead)
+        processes = self.ahead if len(indices) > 1 else 0
+        return ordered_map(self.__getitem__, indices, processes)
 
     @property
     def padding(self) -> float:

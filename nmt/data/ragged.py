@@ -72,24 +72,6 @@ class Ragged:
         positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
         return Ragged(self.ids[positions], offsets)
 
-    def padded(self, rows: Rows, columns: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns sequences as a padded matrix, with a single gather operation.
-
-        rows: indices of the n sequences
-        columns: number of columns to add after the longest sequence, of length L
-
-        Returns ids [n, L + columns], with arbitrary ids after the end of a sequence, and lengths
-        [n].
-        """
-        rows = np.asarray(rows)
-        starts = self.offsets[rows]
-        lengths = self.offsets[rows + 1] - starts
-        width = int(lengths.max()) + columns
-        if not len(self.ids):  # `take` raises an error for an empty array
-            return np.zeros((len(rows), width), np.int64), lengths
-        positions = starts[:, None] + np.arange(width)  # [n, L + columns]
-        return self.ids.take(positions, mode="clip").astype(np.int64), lengths
-
 
 class RaggedChain:
     """View of several ragged arrays as a single ragged array, without copying."""
@@ -106,14 +88,9 @@ class RaggedChain:
         """Number of ids in each sequence."""
         return np.concatenate([part.lengths for part in self._parts])
 
-    def padded(self, rows: Rows, columns: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns sequences as a padded matrix, with one gather operation per array.
-
-        rows: indices of the n sequences
-        columns: number of columns to add after the longest sequence, of length L
-
-        Returns ids [n, L + columns], with arbitrary ids after the end of a sequence, and lengths
-        [n].
+    def select(self, rows: Rows) -> Ragged:
+        """Returns copies of the sequences with the given indices, with one gather operation per
+        array.
         """
         rows = np.asarray(rows)
         part_numbers = np.searchsorted(self._starts, rows, "right") - 1  # [n]
@@ -124,7 +101,7 @@ class RaggedChain:
             ]
         )
         # The double argsort gives each row's position in the order sorted by part.
-        return by_part.padded(np.argsort(np.argsort(part_numbers, kind="stable")), columns)
+        return by_part.select(np.argsort(np.argsort(part_numbers, kind="stable")))
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,13 @@ processes share its files by memory mapping:
 import hashlib
 import logging
 import os
-import time
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,11 +29,13 @@ from nmt.data.parts import Stream, in_memory
 from nmt.data.ragged import Corpus, Ragged, encode, id_type, offsets_of
 from nmt.data.worker_processes import ordered_map
 from nmt.foundation.errors import UserError
+from nmt.foundation.processes import available_cores
 from nmt.foundation.progress import Progress
 from nmt.storage.cache import build_once, cache_folder
 from nmt.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 VERSION = 1
 """Version of the on-disk format of stores; part of the cache key."""
 AUTO = 200_000_000
@@ -49,17 +50,12 @@ class StoredText(View):
     """
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._folder = folder
-        self._name = name
         self._file = os.open(folder / f"{name}.text", os.O_RDONLY)
         weakref.finalize(self, os.close, self._file)
         self._offsets = _mapped(folder / f"{name}.offsets", np.int64)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return StoredText, (self._folder, self._name)  # each process opens its own file
-
     def __len__(self) -> int:
-        return max(0, len(self._offsets) - 1)
+        return len(self._offsets) - 1
 
     def line(self, i: int) -> str:
         return self.lines(range(i, i + 1))[0]
@@ -131,20 +127,6 @@ def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
     )
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Rows of all columns, produced by one worker process.
-
-    columns: bytes or ids of the rows, by column name
-    dropped: number of dropped pairs by reason
-    hashes: 8-byte hash of each pair, if duplicates are dropped
-    """
-
-    columns: Mapping[str, Ragged]
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    hashes: bytes = b""
-
-
 def _write_text(folder: Path, stream: Stream[Pairs], filters: Filters) -> dict[str, int]:
     """Writes the pairs of a stream that pass the filters.
 
@@ -152,57 +134,66 @@ def _write_text(folder: Path, stream: Stream[Pairs], filters: Filters) -> dict[s
     """
     dropped: Counter[str] = Counter()
     hashes = []
-    chunks = ordered_map(partial(_text_chunk, filters), stream.read())
-    for chunk in written_chunks(folder, "text", chunks):
-        dropped.update(chunk.dropped)
-        hashes.append(chunk.hashes)
+    chunks = _computed(partial(_text_chunk, filters), stream.read())
+    for columns, dropped_pairs, pair_hashes in chunks:
+        append_columns(folder, "text", columns)
+        dropped.update(dropped_pairs)
+        hashes.append(pair_hashes)
     if filters.drop_duplicates:
-        pair_hashes = np.frombuffer(b"".join(hashes), np.uint64)
+        all_hashes = np.frombuffer(b"".join(hashes), np.uint64)
         # Pairs with equal 64-bit hashes count as duplicates.
-        first_rows = np.sort(np.unique(pair_hashes, return_index=True)[1]).astype(np.uint32)
+        first_rows = np.sort(np.unique(all_hashes, return_index=True)[1]).astype(np.uint32)
         first_rows.tofile(folder / "kept")
-        dropped["duplicate"] = len(pair_hashes) - len(first_rows)
+        dropped["duplicate"] = len(all_hashes) - len(first_rows)
     return dropped
 
 
 def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, int]:
     """Encodes stored pairs and writes their token ids."""
-    began = time.monotonic()
     ranges = (slice(start, start + CHUNK) for start in range(0, len(pairs), CHUNK))
-    chunks = ordered_map(partial(_ids_chunk, pairs, tokenizer), ranges)
     with Progress("encoding", len(pairs), "pairs") as step:
-        for chunk in written_chunks(folder, "ids", chunks):
-            step(len(chunk.columns["source"]))
-    seconds = time.monotonic() - began
-    log.info(
-        "data: encoded %s sentence pairs in %.0f s (%s pairs per second)",
-        f"{len(pairs):,}",
-        seconds,
-        f"{len(pairs) / seconds:,.0f}",
-    )
+        for columns in _computed(partial(_ids_chunk, pairs, tokenizer), ranges):
+            append_columns(folder, "ids", columns)
+            step(len(columns["source"]))
     return {}
 
 
-def written_chunks(folder: Path, kind: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Appends each chunk to its columns' files NAME.kind and NAME.offsets, and yields the chunk."""
-    ends: dict[str, int] = {}  # total length of the written rows, by column
-    for chunk in chunks:
-        for name, column in chunk.columns.items():
-            # Only the first chunk writes its start offset; later chunks continue from the end.
-            offsets = column.offsets[1:] + ends[name] if name in ends else column.offsets
-            _append(folder / f"{name}.{kind}", column.ids)
-            _append(folder / f"{name}.offsets", offsets)
-            ends[name] = ends.get(name, 0) + int(column.offsets[-1])
-        yield chunk
+def _computed(function: Callable[[Any], Result], items: Iterable[Any]) -> Iterator[Result]:
+    """Yields the results of a function for all items, computed on all cores.
+
+    Raises UserError if a worker process is killed.
+    """
+    try:
+        yield from ordered_map(function, items, available_cores())
+    except RuntimeError as error:
+        # DataLoader has no exception type for a killed worker process.
+        if "DataLoader worker" not in str(error):
+            raise
+        raise UserError(
+            "data preparation: a worker process was killed, possibly for lack of memory; free "
+            "memory or use fewer cores"
+        ) from error
 
 
-def _append(file: Path, numbers: np.ndarray) -> None:
-    with open(file, "ab") as opened:
-        opened.write(numbers.tobytes())
+def append_columns(folder: Path, kind: str, columns: Mapping[str, Ragged]) -> None:
+    """Appends rows to the files NAME.kind and NAME.offsets of each column."""
+    for name, column in columns.items():
+        with (
+            open(folder / f"{name}.{kind}", "ab") as ids,
+            open(folder / f"{name}.offsets", "ab") as offsets,
+        ):
+            # Only the first rows write their start offset; later rows continue from the end.
+            first = 1 if offsets.tell() else 0
+            offsets.write((column.offsets[first:] + ids.tell() // column.ids.itemsize).tobytes())
+            ids.write(column.ids.tobytes())
 
 
-def _text_chunk(filters: Filters, pairs: Pairs) -> Chunk:
-    """Returns the pairs that pass the filters, encoded as bytes."""
+def _text_chunk(
+    filters: Filters, pairs: Pairs
+) -> tuple[dict[str, Ragged], Mapping[str, int], bytes]:
+    """Returns the columns of the pairs that pass the filters as bytes, the number of dropped pairs
+    by reason, and an 8-byte hash of each pair if duplicates are dropped.
+    """
     rows, dropped = filters.sift(pairs.source, pairs.target)
     lines = {
         name: [text[i].encode("utf-8", "surrogatepass") + b"\n" for i in rows]
@@ -213,25 +204,19 @@ def _text_chunk(filters: Filters, pairs: Pairs) -> Chunk:
         for name, column in lines.items()
     }
     if not filters.drop_duplicates:
-        return Chunk(columns, dropped)
+        return columns, dropped, b""
     hashes = [
         hashlib.blake2b(source + target, digest_size=8).digest()
         for source, target in zip(lines["source"], lines["target"], strict=True)
     ]
-    return Chunk(columns, dropped, b"".join(hashes))
+    return columns, dropped, b"".join(hashes)
 
 
-def _ids_chunk(pairs: Pairs, tokenizer: Tokenizer, rows: slice) -> Chunk:
+def _ids_chunk(pairs: Pairs, tokenizer: Tokenizer, rows: slice) -> dict[str, Ragged]:
     """Returns the token ids of the sentence pairs in a slice."""
     texts: dict[str, Any] = {name: text[rows] for name, text in pairs.columns.items()}
     corpus = encode(Pairs(**texts, name=pairs.name), tokenizer)
-    return Chunk({name: getattr(corpus, name) for name in texts})
-
-
-def chunk_of(pairs: Pairs, indices: np.ndarray) -> Pairs:
-    """Returns the sentence pairs with the given indices as lists in memory."""
-    chunk = pairs.select(indices.tolist())  # indexing with Python integers is faster
-    return replace(chunk, source=list(chunk.source), target=list(chunk.target))
+    return {name: getattr(corpus, name) for name in texts}
 
 
 def _mapped(file: Path, dtype: Any) -> np.ndarray:

@@ -5,7 +5,6 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from nmt.data import Pairs, Splits
@@ -50,28 +49,23 @@ PUNCTUATION = ".,!?;:\"'()"
 """Characters that are removed from both ends of a word."""
 
 
-@dataclass(frozen=True)
 class SideCounts:
     """For each word, the number of sampled source lines and target lines of the training text that
     contain the word.
+
+    pairs: training pairs
 
     The log-odds of a word are log (s + ½) / (t + ½), where s and t are the numbers of source and
     target lines with the word. The sum of the log-odds over the words of a line is positive in the
     source language, and negative in the target language.
     """
 
-    source: Counter[str]
-    target: Counter[str]
-
-    @classmethod
-    def of(cls, pairs: Pairs) -> "SideCounts":
-        """Counts the words on both sides of a sample of training pairs."""
+    def __init__(self, pairs: Pairs) -> None:
         rows = sampled(pairs, SAMPLE)
-        counts = [
+        self.source, self.target = (
             Counter(chain.from_iterable(_distinct(text[row]) for row in rows))
             for text in (pairs.source, pairs.target)
-        ]
-        return cls(*counts)
+        )
 
     def log_odds(self, line: str) -> float:
         """Returns the sum of the log-odds of the words of a line."""
@@ -127,15 +121,11 @@ def is_in_target_language(lines: Sequence[str], typical: Mapping[str, Collection
     """
     if not typical:
         return False
-    matches = Counter[str]()
-    count = 0
-    for line in lines[:INPUT_SAMPLE]:
-        distinct = _distinct(line)
-        count += len(distinct)
-        for name, side in typical.items():
-            matches[name] += len(distinct.intersection(side))
-    least = max(LEAST_MATCHES, LEAST_RATIO * matches["source"], LEAST_COVERAGE * count)
-    return matches["target"] >= least
+    counts = Counter(word for line in lines[:INPUT_SAMPLE] for word in _distinct(line))
+    num_source = sum(counts[word] for word in typical["source"])
+    num_target = sum(counts[word] for word in typical["target"])
+    least = max(LEAST_MATCHES, LEAST_RATIO * num_source, LEAST_COVERAGE * counts.total())
+    return num_target >= least
 
 
 def warn_of_swapped_sides(splits: Splits, counts: SideCounts) -> None:

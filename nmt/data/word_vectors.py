@@ -89,8 +89,7 @@ def nearest(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     target: vectors of the target words [T, D]
     """
     scores = target @ source.T / np.sqrt(source.shape[1])  # [T, S]
-    exponentials = np.exp(scores - scores.max(1, keepdims=True))
-    return exponentials / exponentials.sum(1, keepdims=True)
+    return torch.from_numpy(scores).softmax(1).numpy()
 
 
 log = logging.getLogger(__name__)

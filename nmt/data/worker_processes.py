@@ -1,71 +1,75 @@
-"""Parallel map over worker processes, one per core, with results in input order."""
+"""Parallel map over worker processes, with results in input order."""
 
-import collections
 import ctypes
 import gc
-import multiprocessing
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from typing import Any, TypeVar
 
+import torch.utils.data
+
 from nmt.foundation.errors import UserError
-from nmt.foundation.processes import available_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-QUEUED = 3
-"""Maximum number of items per worker process that wait for computation."""
+QUEUED = 8
+"""Maximum number of items per worker process that are computed in advance."""
 PR_SET_PDEATHSIG = 1  # value from linux/prctl.h
-_work: Any = None
-"""Function that this worker process applies to its items, set once per process."""
 
 
-def ordered_map(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yields the results of `work` for all items, in order.
+class _Items(torch.utils.data.Dataset[Any]):
+    """Data set whose element at index x is x, so that a DataLoader passes on its indices."""
 
-    work: function applied in worker processes
+    def __getitem__(self, item: Any) -> Any:
+        return item
+
+
+def ordered_map(
+    function: Callable[[Item], Result], items: Iterable[Item], processes: int
+) -> Iterator[Result]:
+    """Yields the results of a function for all items, in order.
+
+    function: function applied to each item
     items: items, which are read on demand and need not fit into memory
+    processes: number of worker processes; 0 computes in this process
 
-    Raises UserError if a worker process is killed.
+    Raises the UserError of an item unchanged, also from a worker process.
     """
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    results: collections.deque[Future[Result]] = collections.deque()
-    with warnings.catch_warnings():
-        # Python warns about fork in a process with threads; the workers use no threads.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pool = ProcessPoolExecutor(available_cores(), context, _initialize, (work,))
-        try:
-            for item in items:
-                results.append(pool.submit(_call, item))
-                if len(results) > QUEUED * available_cores():
-                    yield results.popleft().result()
-            while results:
-                yield results.popleft().result()
-        except BrokenProcessPool as error:
-            raise UserError(
-                "data preparation: a worker process was killed, possibly for lack of memory; free "
-                "memory or use fewer cores"
-            ) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
+    if not processes:
+        yield from map(function, items)
+        return
+    loader: Any = torch.utils.data.DataLoader(
+        _Items(),
+        batch_size=None,
+        sampler=items,
+        num_workers=processes,
+        prefetch_factor=QUEUED,
+        collate_fn=partial(_result_or_error, function),
+        multiprocessing_context="fork",
+        pin_memory=torch.cuda.is_available(),
+        worker_init_fn=_start,
+        generator=torch.Generator(),  # the global random state stays unchanged
+    )
+    for result in loader:
+        if isinstance(result, UserError):
+            raise result
+        yield result
 
 
-def _initialize(work: Any) -> None:
-    global _work
-    _work = work
-    end_with_parent()
+def _result_or_error(function: Callable[[Item], Result], item: Item) -> Result | UserError:
+    try:
+        return function(item)
+    except UserError as error:
+        # The error is returned, because DataLoader adds a traceback to a raised error's message.
+        return error
+
+
+def _start(_: int) -> None:
+    """Prepares a worker process, which the kernel kills when its parent ends, so that inherited
+    locks are released.
+    """
     gc.disable()  # cycle detection over millions of small lists takes a fifth of the time
-
-
-def end_with_parent(*_: object) -> None:
-    """Makes the kernel kill this process when its parent ends, to release inherited locks."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _call(item: Any) -> Any:
-    return _work(item)

@@ -4,7 +4,7 @@ import inspect
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -187,7 +187,7 @@ def _translation(
     warn_of_equal_sides(splits.validation)
     typical_words = None
     if splits.mixture is None:  # a mixture may have both directions
-        counts = SideCounts.of(splits.train)
+        counts = SideCounts(splits.train)
         warn_of_swapped_sides(splits, counts)
         typical_words = counts.typical()
     tokenizer = _tokenizer(settings, beginning, teachers, filters, splits, ranks)
@@ -246,9 +246,9 @@ def _tokenizer(
                 source = texts(train.source, tokenizer.columns)
                 untrained = build.make(settings.values, "tokenizer")
                 tokenizer = tokenizer.grown(train_once(untrained, source, train.target, ranks))
-            return tokenizer.sampled(sampling)
+            return replace(tokenizer, sampling=sampling)
     if teachers is not None:
-        return teachers.translator.tokenizer.sampled(sampling)
+        return replace(teachers.translator.tokenizer, sampling=sampling)
     return build.make(settings.values, "tokenizer")
 
 

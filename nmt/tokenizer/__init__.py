@@ -6,7 +6,6 @@ encodes spaces, so that neither pre-tokenisation nor detokenisation is needed.
 Reading order: this file, tokenizer, words, columns, sentencepiece_models, sampling.
 """
 
-import hashlib
 import io
 import logging
 import re
@@ -30,8 +29,10 @@ GROUPS = {"tokenizer": PartGroup("nmt.tokenizer")}
 
 __all__ = ["SentencePiece", "SentencePieceFile", "Tokenizer", "Untrained"]
 log = logging.getLogger(__name__)
-Shared = Callable[[str, Callable[[], bytes]], bytes]
-"""Function that returns the model cached for a key; its second argument trains a missing model."""
+Train = Callable[[list[str]], bytes]
+"""Function that trains a SentencePiece model on lines."""
+Shared = Callable[[object, list[str], Train], bytes]
+"""Function that returns the model cached for settings and lines, or trains a missing model."""
 MEASURED = 10_000
 """Number of lines sampled to estimate the mean line length."""
 LONGEST = 10_000
@@ -81,7 +82,7 @@ class SentencePiece:
         self.vocabulary_size = vocabulary_size
         self.joint = joint
         self.lowercase = lowercase
-        # Arguments of SentencePiece's trainer; part of the cache key of shared models.
+        # Arguments of SentencePiece's trainer
         self.options: dict[str, Any] = {
             "normalization_rule_name": normalization,
             "byte_fallback": byte_fallback,
@@ -139,7 +140,9 @@ class SentencePiece:
         texts = [line[:LONGEST] for line in texts]
         size = self.vocabulary_size
         try:
-            model = self._fit(texts, shared)
+            # The model is a function of the settings and the lines.
+            settings = (self.model, size, sorted(self.options.items()))
+            model = shared(settings, texts, self._fitted) if shared else self._fitted(texts)
         except RuntimeError as error:
             least = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
             why = f"at least {int(least[1]):,} symbols are required" if least else str(error)
@@ -158,17 +161,6 @@ class SentencePiece:
                 f"{size:,}",
             )
         return model
-
-    def _fit(self, texts: list[str], shared: Shared | None) -> bytes:
-        """Returns a SentencePiece model for the lines, newly trained or from the cache `shared`."""
-        if shared is None:
-            return self._fitted(texts)
-        # The model is a function of the settings and the lines, which form the cache key.
-        settings = (self.model, self.vocabulary_size, sorted(self.options.items()))
-        key = hashlib.sha256(repr(settings).encode())
-        for text in texts:
-            key.update(text.encode("utf-8", "surrogatepass") + b"\n")
-        return shared(key.hexdigest(), lambda: self._fitted(texts))
 
     def _fitted(self, texts: list[str]) -> bytes:
         writer = io.BytesIO()

@@ -12,11 +12,9 @@ number of values of the first factor. Factor values are numbered from 1; 0 stand
 values that are not in the training data.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -89,30 +87,6 @@ class Columns:
             raise ValueError(
                 "source columns: an image can be combined only with a single text without factors"
             )
-
-    @classmethod
-    def of(
-        cls,
-        lines: Iterable[str],
-        sources: int,
-        factors: int,
-        names: Sequence[str] = (),
-        picture: bool = False,
-    ) -> Columns:
-        """Returns the column layout of the training data, with the factor values that occur there.
-
-        lines: source lines of the training data
-        sources: number of texts per line
-        factors: number of factors per line
-        names: names of all columns, for messages
-        picture: whether the last column is an image name
-        """
-        # The training data may be large, so it is read only if there are factors.
-        values: list[set[str]] = [set() for _ in range(factors)]
-        for line in lines if factors else ():
-            for values_of_factor, column in zip(values, line.split(TAB)[1:], strict=True):
-                values_of_factor.update(column.split())
-        return cls(sources, tuple(tuple(sorted(v)) for v in values), tuple(names), picture)
 
     @property
     def plain(self) -> bool:

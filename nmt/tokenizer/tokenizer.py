@@ -1,12 +1,10 @@
 """Trained tokenizers: encoding, decoding, and alignment of subwords with words."""
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
-import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import chain, islice
 from typing import Any
 
@@ -21,14 +19,13 @@ from nmt.tokenizer.words import SPACE, SPLITS, Split, Units, covered, spaceless,
 log = logging.getLogger(__name__)
 BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
 """Table for `str.translate` that maps control characters to spaces."""
-_BLANK = re.compile(f"[{''.join(map(chr, BLANKS))}]")
 
 
 def prepared(lines: Sequence[str], lowercase: bool) -> list[str]:
     """Returns lines for SentencePiece, with control characters as spaces and blank lines empty."""
     lines = [line if line.strip() else "" for line in lines]
     if not " ".join(lines).isprintable():  # a single test is much faster than one per line
-        lines = [line.translate(BLANKS) if _BLANK.search(line) else line for line in lines]
+        lines = [line.translate(BLANKS) for line in lines]
     return [line.lower() for line in lines] if lowercase else lines
 
 
@@ -49,6 +46,7 @@ def _threads(rows: list[Any]) -> int:
     return 1 if len(rows) < 200 or multiprocessing.parent_process() is not None else -1
 
 
+@dataclass(eq=False, repr=False)
 class Tokenizer:
     """A trained tokenizer. Its ids contain no BOS, and EOS only between several source texts.
 
@@ -57,26 +55,32 @@ class Tokenizer:
         vocabulary
     lowercase: whether text is lowercased before encoding
     sampling: strength of random segmentation; 0 disables it
-    columns: columns of source lines; None for a single text
+    columns: columns of source lines
+
+    Raises UserError if there are too many combinations of subwords and factor values.
     """
 
-    def __init__(
-        self,
-        source_model: bytes,
-        target_model: bytes,
-        *,
-        lowercase: bool,
-        sampling: float = 0.0,
-        columns: Columns | None = None,
-    ) -> None:
-        self.models = (source_model, target_model)
-        self.lowercase = lowercase
-        self.sampling = sampling
-        self.columns = columns or Columns()
-        self._source = sentencepiece.SentencePieceProcessor(model_proto=source_model)
+    source_model: bytes
+    target_model: bytes
+    _: KW_ONLY
+    lowercase: bool
+    sampling: float = 0.0
+    columns: Columns = field(default_factory=Columns)
+
+    def __post_init__(self) -> None:
+        self.models = (self.source_model, self.target_model)
+        self.joint = self.source_model == self.target_model
+        """Whether source and target share one vocabulary."""
+        self._source = sentencepiece.SentencePieceProcessor(model_proto=self.source_model)
         self._target = self._source
         if not self.joint:
-            self._target = sentencepiece.SentencePieceProcessor(model_proto=target_model)
+            self._target = sentencepiece.SentencePieceProcessor(model_proto=self.target_model)
+        self.source_size: int = self._source.get_piece_size()
+        """Number of subwords in the source vocabulary."""
+        self.target_size: int = self._target.get_piece_size()
+        """Number of subwords in the target vocabulary."""
+        self.source_ids = self.columns.size(self.source_size)
+        """Number of source ids, which are all combinations of subwords and factor values."""
         self._samplers: dict[int, Sampler] = {}
         self._warned_values = set[str]()  # factor values about which a warning was logged
         ordinary = self.source_pieces(range(EOS + 1, self.source_size))
@@ -84,41 +88,10 @@ class Tokenizer:
         # therefore encodes word by word.
         self.by_word = all(piece.startswith(SPACE) for piece in ordinary)
 
-    def sampled(self, sampling: float) -> Tokenizer:
-        """Returns a copy of the tokenizer with another strength of random segmentation."""
-        return self._changed(sampling=sampling)
-
-    def reading(self, columns: Columns) -> Tokenizer:
-        """Returns a copy of the tokenizer that reads source lines with the given columns."""
-        return self._changed(columns=columns)
-
-    def grown(self, other: Tokenizer) -> Tokenizer:
+    def grown(self, other: "Tokenizer") -> "Tokenizer":
         """Returns a copy of the tokenizer, extended by the new subwords of another tokenizer."""
-        return self._changed([*map(with_pieces_of, self.models, other.models)])
-
-    def _changed(self, models: Sequence[bytes] | None = None, **changes: Any) -> Tokenizer:
-        settings = {"lowercase": self.lowercase, "sampling": self.sampling, "columns": self.columns}
-        return Tokenizer(*(models or self.models), **{**settings, **changes})
-
-    @property
-    def joint(self) -> bool:
-        """Whether source and target share one vocabulary."""
-        return self.models[0] == self.models[1]
-
-    @property
-    def source_size(self) -> int:
-        """Number of subwords in the source vocabulary."""
-        return self._source.get_piece_size()
-
-    @property
-    def source_ids(self) -> int:
-        """Number of source ids, which are all combinations of subwords and factor values."""
-        return self.columns.size(self.source_size)
-
-    @property
-    def target_size(self) -> int:
-        """Number of subwords in the target vocabulary."""
-        return self._target.get_piece_size()
+        source_model, target_model = map(with_pieces_of, self.models, other.models)
+        return replace(self, source_model=source_model, target_model=target_model)
 
     def encode_source(self, lines: list[str], seed: int | None = None) -> list[Sequence[int]]:
         """Encodes source lines as token ids.

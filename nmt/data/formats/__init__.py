@@ -6,8 +6,6 @@ columns that are not requested. Further parameters, such as `header`, become key
 Reading order: this file, csv, tsv, the rest in any order.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import pkgutil
@@ -47,7 +45,7 @@ class Rows:
     def __len__(self) -> int:
         return len(next(iter(self.values.values()), ()))
 
-    def select(self, indices: range) -> Rows:
+    def select(self, indices: range) -> "Rows":
         """Returns the rows in a range of consecutive indices."""
         rows = slice(indices.start, indices.stop)
         values = {name: column[rows] for name, column in self.values.items()}

@@ -25,6 +25,7 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
     Raises UserError unless exactly one NAME has all requested extensions.
     """
     is_zip = zipfile.is_zipfile(file)
+    texts = []
     with reading(file, " as an archive"):
         if not is_zip and not tarfile.is_tarfile(file):
             raise ValueError("damaged, or neither .zip nor .tar")
@@ -35,7 +36,10 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
             name = _text_name(members, file, columns)
             paths = [f"{name}.{language}" for language in columns]
             # Members are read one after another, since a compressed .tar has no random access.
-            texts = [_lines(opener(path), file, path) for path in paths]
+            for path in paths:
+                with opener(path) as opened:
+                    chunks = decoded_chunks(opened, f"{file}, {path}")
+                    texts.append(list(itertools.chain.from_iterable(chunks)))
     for path, lines in zip(paths, texts, strict=True):
         check_aligned(file / paths[0], len(texts[0]), file / path, len(lines))
     rows = Rows(str(file), columns, dict(zip(columns, texts, strict=True)))
@@ -60,16 +64,3 @@ def _text_name(members: Sequence[str], file: Path, columns: Sequence[str]) -> st
     raise UserError(
         f"{file}: expected one text with the extensions {', '.join(columns)}; {contents}"
     )
-
-
-def _lines(opened: Any, file: Path, member: str) -> list[str]:
-    """Returns the lines of an open archive member.
-
-    opened: binary file; None for a folder or link
-    file: archive, for messages
-    member: name of the member, for messages
-    """
-    if opened is None:
-        raise UserError(f"{file}: member {member} is not a regular file")
-    with opened:
-        return list(itertools.chain.from_iterable(decoded_chunks(opened, f"{file}, {member}")))

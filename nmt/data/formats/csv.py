@@ -17,26 +17,20 @@ from nmt.foundation.errors import UserError
 csv.field_size_limit(2**31 - 1)  # the default limit is 131,072 characters per cell
 
 
-def read(file: Path, columns: Sequence[str], header: bool = True) -> Iterator[Rows]:
+def read(
+    file: Path,
+    columns: Sequence[str],
+    header: bool = True,
+    **dialect: Any,
+) -> Iterator[Rows]:
     """Yields the rows of a table; all rows must have the same width.
 
     file: path of the table
     columns: names of the columns to read
     header: whether the first row contains the column names; otherwise columns are named 1, 2, 3 …
+    dialect: options of `csv.reader`, such as the delimiter, a comma by default
     """
-    return read_rows(file, columns, header, delimiter=",")
-
-
-def read_rows(file: Path, columns: Sequence[str], header: bool, **dialect: Any) -> Iterator[Rows]:
-    """Yields the rows of a table in a dialect of the standard library's `csv`.
-
-    file: path of the table
-    columns: names of the columns to read
-    header: whether the first row contains the column names; otherwise columns are named 1, 2, 3 …
-    dialect: options of `csv.reader`, such as the delimiter
-    """
-    # Carriage returns are kept, so that `csv` reports carriage returns inside cells.
-    lines = (line + "\n" for line in stream_lines(file, keep_return=True))
+    lines = (line + "\n" for line in stream_lines(file))
     parsed = csv.reader(lines, strict=True, **dialect)
     try:
         rows = _same_width(parsed, file, header)

@@ -15,20 +15,16 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
     with reading(file, " as parquet"), pyarrow.parquet.ParquetFile(file) as opened:
         schema = opened.schema_arrow
         requested = present(schema.names, columns)
-        classes = class_names(_features(schema))
+        features = {}
+        if b"huggingface" in (schema.metadata or {}):
+            # `datasets` is imported only for files that it wrote, since the import takes a second
+            import datasets
+
+            features = datasets.Features.from_arrow_schema(schema)
+        classes = class_names(features)
         for batch in opened.iter_batches(CHUNK, columns=requested):
             values = {name: batch.column(name).to_pylist() for name in requested}
             yield Rows(str(file), schema.names, values, class_names=classes)
-
-
-def _features(schema: Any) -> Mapping[str, Any]:
-    if b"huggingface" not in (schema.metadata or {}):
-        return {}
-    # `datasets` is imported only for files that it wrote, since the import takes a second
-    import datasets
-
-    features: Mapping[str, Any] = datasets.Features.from_arrow_schema(schema)
-    return features
 
 
 def class_names(features: Mapping[str, Any]) -> dict[str, Sequence[str]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nmt.data.formats import Rows
-from nmt.data.formats.csv import read_rows
+from nmt.data.formats.csv import read as read_table
 
 log = logging.getLogger(__name__)
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
@@ -30,7 +30,7 @@ def read(
     num_quoted = 0
     num_cells = 0
     has_doubled = False
-    for rows in read_rows(file, columns, header, delimiter="\t", quoting=quoting):
+    for rows in read_table(file, columns, header, delimiter="\t", quoting=quoting):
         cells = list(itertools.chain.from_iterable(rows.values.values()))
         quoted = [cell for cell in cells if cell.startswith('"') and QUOTED.fullmatch(cell)]
         num_cells += len(cells)

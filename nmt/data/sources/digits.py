@@ -105,7 +105,6 @@ class Digits:
 
         Raises UserError if scikit-learn is not installed or the language is unknown.
         """
-        self._check_language()
         labels = _digits()[1]
         # A fixed seed holds out the same scans for every `data.seed`.
         order = np.random.default_rng(0).permutation(len(labels))
@@ -132,17 +131,6 @@ class Digits:
             sources=0,
             pictures=True,
         )
-
-    def _check_language(self) -> None:
-        from num2words import CONVERTER_CLASSES
-
-        try:
-            number_words(402, self.language)
-        except NotImplementedError:
-            raise UserError(
-                f"data.language={self.language}: not supported by num2words (available: "
-                f"{', '.join(sorted(CONVERTER_CLASSES))})"
-            ) from None
 
     def _page(self, rng: random.Random, by_digit: Sequence[Sequence[int]]) -> list[PlacedNumber]:
         """Returns random numbers at random, non-overlapping positions of an image.
@@ -192,10 +180,19 @@ class Digits:
 
 @functools.cache
 def number_words(number: int, language: str) -> str:
-    """Returns a number written in the words of a language."""
-    from num2words import num2words
+    """Returns a number written in the words of a language.
 
-    return " ".join(str(num2words(number, lang=language)).split())
+    Raises UserError if num2words does not support the language.
+    """
+    from num2words import CONVERTER_CLASSES, num2words
+
+    try:
+        return " ".join(str(num2words(number, lang=language)).split())
+    except NotImplementedError:
+        raise UserError(
+            f"data.language={language}: not supported by num2words (available: "
+            f"{', '.join(sorted(CONVERTER_CLASSES))})"
+        ) from None
 
 
 @functools.cache
@@ -257,12 +254,11 @@ def page(name: str) -> np.ndarray:
             top = int(number[2])
             left = int(number[3]) + SIDE * k
             region = pixels[top : top + SIDE, left : left + SIDE]
-            if i >= len(images):
+            if i >= len(images) or region.shape != (SIDE, SIDE):
                 raise UserError(
-                    f"{name}: digit scan {i} not found; the index must be below {len(images):,}"
+                    f"{name}: digit scan {i} not found or outside of the image; the index must be "
+                    f"below {len(images):,}, and a digit has {SIDE} x {SIDE} pixels"
                 )
-            if region.shape != (SIDE, SIDE):
-                raise UserError(f"{name}: a digit lies outside of the image")
             region[:] = np.minimum(region, images[i])  # overlapping digits stay visible
     return pixels
 

@@ -14,7 +14,6 @@ from nmt.data.lines import CHUNK
 from nmt.data.parts import Stream
 from nmt.data.sources.table import Table
 from nmt.foundation.errors import UserError
-from nmt.foundation.ranges import Share
 
 
 class HubData(Table):
@@ -37,28 +36,9 @@ class HubData(Table):
         train: str = "train",
         validation: str | list[str] | None = "validation",
         test: str | None = "test",
-        split: Share = 0.0,
-        source: str | list[str] | None = None,
-        target: str | None = None,
-        factors: list[str] | None = None,
-        alignment: str | None = None,
-        text: str | None = None,
-        label: str | list[str] | None = None,
-        separator: str | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(
-            train=train,
-            validation=validation,
-            test=test,
-            split=split,
-            source=source,
-            target=target,
-            factors=factors,
-            alignment=alignment,
-            text=text,
-            label=label,
-            separator=separator,
-        )
+        super().__init__(train=train, validation=validation, test=test, **settings)
         self.path = path
         self.name = name
         self.revision = revision
@@ -95,11 +75,11 @@ class HubData(Table):
         """Loads a split as a `Dataset` of the `datasets` library."""
         import datasets  # `datasets` reads HF_HUB_OFFLINE when imported
 
-        is_dict = Path(self.path, "dataset_dict.json").is_file()
-        if not is_dict and not Path(self.path, "state.json").is_file():
+        # `save_to_disk` writes one of these files.
+        if not any(Path(self.path, f"{name}.json").is_file() for name in ("dataset_dict", "state")):
             return datasets.load_dataset(self.path, self.name, split=part, revision=self.revision)
-        saved = datasets.load_from_disk(self.path)  # folder written by `save_to_disk`
-        parts = saved if is_dict else {"train": saved}
+        saved = datasets.load_from_disk(self.path)
+        parts = saved if isinstance(saved, datasets.DatasetDict) else {"train": saved}
         if part not in parts:
             raise UserError(
                 f"data set {self.path}: split {part} not found (available: {', '.join(parts)}). "

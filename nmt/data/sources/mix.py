@@ -65,7 +65,9 @@ class Mix:
         self.languages = (source, target)
         self.tags = tags or {}
         key = f"data.config={config}"
-        self.text, content = _read_yaml(self.file, key)
+        with reading(key, " as YAML"):
+            self.text = self.file.read_text(encoding="utf-8")
+            content = yaml.safe_load(self.text)
         try:
             self.files = _corpora(content)
             self.stages = _stages(content, self.files)
@@ -134,16 +136,6 @@ class Mix:
         columns = PairColumns(sources=["1"], target="2", factors=[])
         rows = Stream(path, partial(reader("tsv"), file, columns.names, header=False), [file])
         return rows.map(partial(pairs_of, columns), "tsv")
-
-
-def _read_yaml(file: Path, key: str) -> tuple[str, Any]:
-    """Returns the text and the parsed content of a YAML file.
-
-    Raises UserError if the file cannot be read.
-    """
-    with reading(key, " as YAML"):
-        text = file.read_text(encoding="utf-8")
-        return text, yaml.safe_load(text)
 
 
 def _corpora(content: Any) -> dict[str, list[str]]:

@@ -52,16 +52,16 @@ class Table:
         self,
         *,
         train: str,
-        validation: str | list[str] | None,
-        test: str | None,
-        split: float,
-        source: Column | Sequence[Column] | None,
-        target: Column | None,
-        factors: Sequence[Column] | None,
-        alignment: Column | None,
-        text: Column | None,
-        label: Column | Sequence[Column] | None,
-        separator: str | None,
+        validation: str | list[str] | None = None,
+        test: str | None = None,
+        split: Share = 0.0,
+        source: Column | list[Column] | None = None,
+        target: Column | None = None,
+        factors: list[Column] | None = None,
+        alignment: Column | None = None,
+        text: Column | None = None,
+        label: Column | list[Column] | None = None,
+        separator: str | None = None,
     ) -> None:
         named = [column is not None for column in (source, target, text, label)]
         if named not in ([True, True, False, False], [False, False, True, True]):
@@ -144,10 +144,11 @@ class Table:
                 "data.source, data.target: used by nmt.train only; nmt.classify needs data.text "
                 "and data.label"
             )
-        parts = []
         # in the order train, validation, test
-        for name, slice_ in map(parse_part, self.parts.named):
-            parts.append(columns.read(self.rows(name, columns.names).sliced(slice_)))
+        parts = [
+            columns.read(self.rows(name, columns.names).sliced(slice_))
+            for name, slice_ in map(parse_part, self.parts.named)
+        ]
         if self.parts.share:
             parts = split_labelled(parts[0], self.parts.share)
         train, validation, *test = parts  # the order of `named` and of `split_labelled`
@@ -166,36 +167,9 @@ class TableFiles(Table):
     """
 
     def __init__(
-        self,
-        *,
-        format: str,
-        header: bool = True,
-        quotes: bool = False,
-        train: str,
-        validation: str | list[str] | None = None,
-        test: str | None = None,
-        split: Share = 0.0,
-        source: Column | list[Column] | None = None,
-        target: Column | None = None,
-        factors: list[Column] | None = None,
-        alignment: Column | None = None,
-        text: Column | None = None,
-        label: Column | list[Column] | None = None,
-        separator: str | None = None,
+        self, *, format: str, header: bool = True, quotes: bool = False, **settings: Any
     ) -> None:
-        super().__init__(
-            train=train,
-            validation=validation,
-            test=test,
-            split=split,
-            source=source,
-            target=target,
-            factors=factors,
-            alignment=alignment,
-            text=text,
-            label=label,
-            separator=separator,
-        )
+        super().__init__(**settings)
         # The parameters of a format's reader declare its options.
         parameters = inspect.signature(reader(format)).parameters
         if not header and "header" not in parameters:

@@ -110,7 +110,7 @@ class TranslationTask(Task):
         self.mixing = None
         if splits.mixture is not None:
             usual = batching.usual(data.train.source.lengths, data.train.target.lengths)
-            self.mixing = Mixing.of(splits.mixture, data.kept, seed, usual)
+            self.mixing = Mixing(splits.mixture, data.kept, seed, usual)
             self.epochs = self.mixing.epochs
             for line in self.mixing.described():
                 log.info("mixture: %s", line)
