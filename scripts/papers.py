@@ -382,7 +382,11 @@ def bahdanau(results: Results) -> Sections:
         draw_alignments(results, best)
     return {
         "table 1": lines,
-        "claims of table 1": [*claims, "", *counted(verdicts)],
+        "claims of table 1": [
+            *claims,
+            "",
+            *counted(verdicts, "claims of Bahdanau et al. 2015 on BLEU"),
+        ],
         **by_length(results),
     }
 
@@ -416,7 +420,8 @@ def by_length(results: Results) -> Sections:
             claim = f"{better} loses less on longer sentences than {worse}"
             seeds = results.seeds(better, worse)
             claims.append(row(claim, "> 0", f"{verdict.ours:+.2f}", interval, seeds, verdict.text))
-    return {"lengths": lines, "claims of the lengths": [*claims, "", *counted(verdicts)]}
+    claims += ["", *counted(verdicts, "claims of Bahdanau et al. 2015 on sentence length")]
+    return {"lengths": lines, "claims of the lengths": claims}
 
 
 def draw_alignments(results: Results, model: Model) -> None:
@@ -429,12 +434,14 @@ def draw_alignments(results: Results, model: Model) -> None:
     write_map(maps, results.out / "alignments.png")
 
 
-def counted(verdicts: Sequence[Verdict]) -> list[str]:
+def counted(verdicts: Sequence[Verdict], claims: str) -> list[str]:
     agreeing = [verdict for verdict in verdicts if verdict.agrees]
     sure = sum(verdict.is_significant for verdict in agreeing)
     against = sum(verdict.is_significant and not verdict.agrees for verdict in verdicts)
-    count = f"{len(agreeing)} of {len(verdicts)} directions agree, {sure} of them significantly"
-    return [f"{count}; {against} disagree significantly."]
+    count = f"{len(agreeing)} of {len(verdicts)} {claims}, {sure} of them significantly"
+    return [
+        f"The results agree in direction with {count}, and disagree significantly with {against}."
+    ]
 
 
 def luong(results: Results) -> Sections:
@@ -473,7 +480,7 @@ def luong(results: Results) -> Sections:
             seeds = results.seeds(name, before_name)
             lines.append(row(title, *cells, *verdicts[-1].cells, seeds, verdicts[-1].text))
         before = name, score, bleu_of_paper
-    tables = {"table 1": [*lines, "", *counted(verdicts)]}
+    tables = {"table 1": [*lines, "", *counted(verdicts, "claims of Luong et al. 2015 in table 1")]}
     return {**tables, **table_4(results, scores, copies), **table_6(results)}
 
 
@@ -509,8 +516,9 @@ def table_4(
             expected = quoted_difference(results, better, worse, "bleu")
             verdicts.append(results.difference(scores[better], scores[worse], expected))
             claims.append(verdicts[-1].row(f"{better} > {worse}", results.seeds(better, worse)))
-    claims += ["", *counted(verdicts)]
-    claims += ["", "Replacement of unknown words:", *counted(replacements)]
+    claims += ["", *counted(verdicts, "claims of Luong et al. 2015 in table 4")]
+    gains = "gains of Luong et al. 2015 from the replacement of unknown words"
+    claims += ["", *counted(replacements, gains)]
     return {"table 4": lines, "claims of table 4": claims}
 
 
@@ -572,7 +580,8 @@ def table_6(results: Results) -> Sections:
             claims.append(
                 verdicts[-1].row(f"AER: {worse} > {better}", results.seeds(worse, better), 3)
             )
-    return {"table 6": lines, "claims of table 6": [*claims, "", *counted(verdicts)]}
+    claims += ["", *counted(verdicts, "claims of Luong et al. 2015 on alignment error rates")]
+    return {"table 6": lines, "claims of table 6": claims}
 
 
 def error_counts(results: Results, run: RunResult, gold: Sequence[GoldLinks]) -> np.ndarray:

@@ -143,7 +143,7 @@ def test_tables_of_a_tiny_sweep(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["papers.py", "bahdanau2015", str(tmp_path)])
     papers.main()
     printed = capsys.readouterr().out
-    assert "of 12 directions agree" in printed and "not finished" not in printed
+    assert "of 12 claims of Bahdanau et al. 2015" in printed and "not finished" not in printed
     assert all(
         f"| {model.name} | {model.paper['name']} |" in printed for model in papers.BAHDANAU_MODELS
     )

@@ -136,7 +136,7 @@ def test_rows_with_figures_older_than_a_change_are_marked():
     first, second, third, _, note = results.filled(rows, ENTRIES).split("\n")
     assert (first, second, third) == ("| a † | 252 |", "| b | 5,202 |", "| c | 64.5 |")
     assert (
-        note == "† marks figures measured before a later change of nmt: C++ extension (2026-11-26)."
+        note == "† marks results measured before the C++ extension was added to nmt (2026-11-26)."
     )
 
 
