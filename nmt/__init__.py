@@ -30,7 +30,7 @@ _PLACES = {
     "UserError": "nmt.foundation.errors",
 }
 _COMMANDS = ("check_attention", "evaluate", "train")
-"""Commands whose modules can also be called as functions, such as `nmt.train(…)`."""
+"""Commands of nmt whose modules can also be called as functions, such as `nmt.train(…)`."""
 
 
 def __dir__() -> list[str]:

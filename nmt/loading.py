@@ -47,13 +47,13 @@ def load(
 
     path: run folder, checkpoint file, or hf:USER/NAME; a list forms an ensemble of translators
     device: `auto` (the first GPU, otherwise the CPU), `cpu` or `cuda`
-    key: key of the setting that contains the path, for messages
+    key: configuration key that contains the path, for error messages
     plugins: packages outside nmt that the model needs and whose code may be executed
     options: options of a translator; the defaults are the settings of its training:
         search: search algorithm, as a name (greedy, beam, sample …) or an object
         precision: number format of matrix multiplications: float32, bfloat16, int8, or auto
             (int8 on a CPU, bfloat16 on a GPU)
-        averaging: quantity that an ensemble averages: probability or log_probability
+        averaging: quantity averaged over an ensemble: probability or log_probability
         shares: positive weight of each model in an ensemble
         unknown: treatment of unknown words: mark, drop or copy
         lexicon: translations of source words, for unknown=copy
@@ -79,7 +79,7 @@ def load(
             return _translator(checkpoints, device, **options)
         if options:
             raise UserError(
-                f"{first.path}: a classifier is loaded without options, got {', '.join(options)}"
+                f"{first.path}: a classifier takes no options, got {', '.join(options)}"
             )
         if len(checkpoints) > 1:
             raise UserError(f"{first.path}: a classifier cannot be part of an ensemble")
@@ -93,7 +93,7 @@ def translator(
 
     path: run folder or checkpoint file; a list forms an ensemble
     device: `auto`, `cpu` or `cuda`
-    mapped: whether the weights stay pages of the checkpoint file, which several processes share
+    mapped: whether the weights are memory-mapped from the checkpoint file, shared by processes
     options: options of the translator, such as search, precision and batch_tokens
 
     Raises UserError for a missing checkpoint or an invalid option.
@@ -171,7 +171,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _named(name: str) -> Search:
-    """Returns the search with the given name, with the settings in the search's YAML file.
+    """Returns the search algorithm with the given name and the default settings of its YAML file.
 
     Raises UserError for an unknown name.
     """
@@ -196,11 +196,11 @@ def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
 def translator_for(
     settings: ModelSettings, model: str | list[str] | None = None, *, mapped: bool = False
 ) -> Translator:
-    """Loads the translator that a command's settings describe.
+    """Loads the translator that is described by the settings of a command.
 
     settings: validated settings of the command
     model: path of the model, or paths of an ensemble; None for the model in the settings
-    mapped: whether the weights stay pages of the checkpoint file, which several processes share
+    mapped: whether the weights are memory-mapped from the checkpoint file, shared by processes
     """
     search = getattr(settings, "search", None)
     lexicon = getattr(settings, "lexicon", None)

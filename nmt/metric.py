@@ -15,7 +15,7 @@ from nmt.foundation.part_limits import PartGroup
 from nmt.foundation.ranges import Depth
 
 GROUPS = {"metric": PartGroup("nmt.metric.Metric")}
-"""Mapping of the group name `metric` to the configuration group of this module."""
+"""Configuration groups of `nmt.metric` by name: only the group `metric`."""
 
 log = logging.getLogger(__name__)
 MetricName = Literal["bleu", "chrf", "ter", "exact", "loss"]

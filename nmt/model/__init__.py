@@ -50,18 +50,18 @@ class Network(nn.Module):
 
     @property
     def capture_obstacle(self) -> str:
-        """Reason why the computations of a network cannot be recorded for padded batches, as CUDA
-        graphs.
+        """Reason why CUDA graphs cannot record the computations of the network for padded batches.
 
-        The reason is empty if recording is possible. A module names its reason in its attribute
-        `unrecordable`.
+        The reason is an empty string if recording is possible. A module names its reason in its
+        attribute `unrecordable`.
         """
         reasons = [getattr(module, "unrecordable", "") for module in self.modules()]
         return next(filter(None, reasons), "")
 
     def estimates(self) -> list[Tensor]:
-        """Returns the tensors that modules update during training without gradients, such as
-        running means. A module lists the names of such tensors in its attribute `estimates`."""
+        """Returns the tensors of the network that are updated during training without gradients,
+        such as running means. A module lists the names of such tensors in its attribute
+        `estimates`."""
         return [
             getattr(module, name)
             for module in self.modules()

@@ -127,8 +127,8 @@ class Lexicon(nn.Module):
 def candidate_probabilities(
     output: DecoderOutput, memory: Prepared, layout: Layout | None = None
 ) -> Float[Tensor, "B n C"]:
-    """Returns p_lex,t of the candidates of each sentence. n is the number of decoder steps of all
-    rows of a sentence.
+    """Returns the lexicon probability p_lex,t of the candidates of each sentence at n decoder
+    steps, where n counts the steps of all rows of the sentence.
 
     output: output of the decoder, with attention weights
     memory: prepared encoder memory, with the candidates of the lexicon
@@ -143,7 +143,8 @@ def candidate_probabilities(
 
 
 class LexiconMixture(Copying):
-    """Mixture of the vocabulary distribution and p_lex,t, with the gate g_t of the copy mechanism.
+    """Mixture of the vocabulary distribution and the lexicon probability p_lex,t, with the gate g_t
+    of the copy mechanism.
 
     readout_size: length of the feature vector from which g_t is computed
     """

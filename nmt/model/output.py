@@ -176,14 +176,14 @@ class OutputLayer:
 
 
 def _counted(x: Shaped[Tensor, "N T *X"], mask: Bool[Tensor, "N T"], passes: int) -> Tensor:
-    """Returns the vectors of a tensor at the positions of a mask, as rows [n …]; rows of P passes
-    over a position are adjacent. On a GPU, the result has the vectors of all positions, because
-    the host would wait for their number."""
+    """Returns the vectors of a tensor at the n positions where a mask is True, as rows [n …]. The
+    rows of P passes over the same position are adjacent. On a GPU, the result has the vectors of
+    all positions, because selecting some would make the host wait for their number."""
     rows = _passes_last(x, passes)  # [N / P, T, P, …]
     return rows[_passes_last(mask, passes)] if x.is_cpu else rows.flatten(0, 2)
 
 
 def _passes_last(x: Shaped[Tensor, "N T *X"], passes: int) -> Shaped[Tensor, "n T P *X"]:
-    """Returns a tensor [N/P, T, P, …] in which the P passes over each sentence, rows of a tensor
-    [N, T, …], are adjacent."""
+    """Returns a tensor [N/P, T, P, …] in which the P passes over each sentence are adjacent. In the
+    given tensor [N, T, …], the passes over a sentence are P consecutive rows."""
     return x.unflatten(0, (-1, passes)).transpose(1, 2)

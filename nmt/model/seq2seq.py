@@ -124,7 +124,7 @@ class Seq2Seq(Network):
         self.readout_dropout = Dropout(readout_dropout, variational_dropout)
 
     def _initialize_tables(self, tying: Tying) -> None:
-        """Draws the initial weights of the embeddings and the output layer, or shares them."""
+        """Initialises embeddings and output layer; shares their matrix unless `tying` is "none"."""
         # A shared table is initialised twice, so that the other weights do not depend on tying.
         for embeddings in filter(None, (self.source_embedding, self.target_embedding)):
             draw(embeddings)

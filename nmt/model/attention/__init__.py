@@ -123,8 +123,8 @@ def check_score(score: Score, query_size: int, memory_size: int) -> None:
     """Checks a user-defined attention score with a small example.
 
     score: attention score to check
-    query_size: Q, features of a query
-    memory_size: M, features of an annotation
+    query_size: Q, number of features of a query
+    memory_size: M, number of features of an annotation
 
     Raises ValueError if the call fails or the shape of the result is wrong.
     """
@@ -165,7 +165,8 @@ class Attention(nn.Module):
     score: function that scores memory positions for each query
     window: restriction of the positions that each query may attend to; None for no restriction
     normalizer: function from scores to weights; None for softmax
-    gate_size: features of a decoder state, the input of the gate β of the context; None for no gate
+    gate_size: number of features of a decoder state, from which the gate β of the context is
+        computed; None for no gate
 
     Raises ValueError if a window is combined with several heads, or a normaliser with a window that
     uses no normaliser.

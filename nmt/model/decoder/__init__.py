@@ -34,9 +34,9 @@ class Decoder(nn.Module):
 
     attention: attention over the encoder memory; None for decoders without attention
     embedding_size: E, length of a target embedding
-    memory_size: M, features of an annotation
-    hidden_size: Q, units of each layer
-    readout_size: D, features of the readout
+    memory_size: M, number of features of an annotation
+    hidden_size: Q, number of units of each layer
+    readout_size: D, number of features of the readout
     num_layers: number of stacked layers
     cell: name of the recurrent cell: gru, lstm, norm_gru or norm_lstm
     transition_depth: number of consecutive cells in each time step
@@ -126,7 +126,7 @@ class Decoder(nn.Module):
     def recurrent(self, input_size: int, depth: int | None = None) -> Recurrent:
         """Creates a recurrent layer with the decoder's cell and recurrent dropout.
 
-        input_size: features of the layer's input
+        input_size: number of features of the layer's input
         depth: number of cells in each time step; None uses `transition_depth`
         """
         return recurrent(
@@ -141,7 +141,7 @@ class Decoder(nn.Module):
     def stack(self, input_size: int, first: int = 0) -> Stack:
         """Creates stacked recurrent layers.
 
-        input_size: input features of layer 0 of the decoder
+        input_size: number of input features of layer 0 of the decoder
         first: index of the lowest layer to create; lower layers are left out
         """
         sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)

@@ -16,8 +16,8 @@ from nmt.model.decoder.stack import Stack
 from nmt.model.layers.recurrence import CellState, Recurrent
 
 Update = Callable[[Tensor, CellState, AttentionState], tuple[CellState, Attended]]
-"""Type of functions that compute one decoder step: (input gates from the embedding [N, G], layer
-state, attention state) → (new layer state, attention result)."""
+"""Type of functions that compute one decoder step: (input pre-activations from the embedding
+[N, G], layer state, attention state) → (new layer state, attention result)."""
 
 
 class AttendingDecoder(Decoder):
@@ -31,7 +31,8 @@ class AttendingDecoder(Decoder):
     readout: nn.Module
 
     def embedded_gates(self, embedded: Float[Tensor, "N T E"]) -> Float[Tensor, "N T G"]:
-        """Returns the part of the lowest layer's input gates that depends only on the embeddings.
+        """Returns the part of the lowest layer's input pre-activations that depends only on the
+        embeddings.
 
         embedded: embeddings of the input tokens
         """

@@ -29,8 +29,8 @@ class Bridge(nn.Module):
     """Layer that computes the initial states of the decoder's layers from the encoder output.
 
     kind: equation for the initial state: tanh, linear, mean, last or none
-    memory_size: M, features of an annotation
-    hidden_size: Q, units of each decoder layer
+    memory_size: M, number of features of an annotation
+    hidden_size: Q, number of units of each decoder layer
     num_layers: number of decoder layers
     parts: number of state tensors per layer; 2 for an LSTM
 

@@ -8,8 +8,8 @@ h_t is the decoder state of step t, c_t the context, and E y_{t-1} the embedding
 token; W_c is a parameter. h_t and h̃_t recur. Multiplications of the embeddings and the memory are
 computed outside of the loop over time. Inside the loop remain:
 
-    h̃_{t-1}  by the right part of W_ih  input gates
-    h_t      by W_hh                    state gates at t + 1
+    h̃_{t-1}  by the right part of W_ih  input pre-activations of the gates
+    h_t      by W_hh                    state pre-activations of the gates at t + 1
     h_t      by the right half of W_c   readout
     h_t      by W_query                 attention query
 
@@ -110,8 +110,8 @@ class LuongFeed(Decoder):
         """Returns the loop of the top layer, and a function for the matrix multiplications of one
         decoder step.
 
-        The function maps the state h and the layer output x to the state gates, the readout
-        projection and the attention query. Without residual connections and recurrent dropout, x
+        The function maps the state h and the layer output x to the state pre-activations, the
+        readout projection and the attention query. Without residual connections and recurrent dropout, x
         is h, and the multiplications are fused.
 
         top: top recurrent layer of the decoder

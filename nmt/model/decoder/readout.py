@@ -20,8 +20,8 @@ from nmt.model.layers.packed import PackableLinear
 class Maxout(nn.Module):
     """Maxout layer: element-wise maximum of the two halves of a linear layer's output.
 
-    input_size: features of the concatenated inputs
-    size: features of the readout
+    input_size: number of features of the concatenated inputs
+    size: number of features of the readout
     """
 
     def __init__(self, input_size: int, size: int) -> None:

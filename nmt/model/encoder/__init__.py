@@ -1,8 +1,8 @@
 """Encoders: networks that map a source to the memory that the decoder attends to. Each encoder is
 one file in this folder and one YAML file in conf/encoder.
 
-Reading order: this file, rnn_encoder, bidirectional, unidirectional, reversed, alternating, multi_source,
-grid, convolution, multi_modal.
+Reading order: this file, rnn_encoder, bidirectional, unidirectional, reversed, alternating,
+multi_source, grid, convolution, multi_modal.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class Encoder(nn.Module):
         decoder may share
     reads_pictures: whether the encoder reads images
     reader: loader of the image files; None if the encoder reads no images
-    memory_size: M, features of each memory position
+    memory_size: M, number of features of each memory position
     cell_name: name of the recurrent cell of an encoder that reads text
     input: module that maps a source to vectors [B, S, E]
     """

@@ -24,7 +24,7 @@ class Convolution(Grid):
     """Convolutional encoder of images.
 
     embedding_size: ignored; argument of every encoder
-    hidden_size: M, features of each annotation
+    hidden_size: M, number of features of each annotation
     channels: 1 for grey images, 3 for colour images
     longest: longest side in pixels; larger images are scaled down
     widths: number of output features of each layer

@@ -37,7 +37,7 @@ class Grid(Encoder):
     """Encoder of feature grids of images.
 
     embedding_size: ignored; argument of every encoder
-    hidden_size: M, features of each annotation
+    hidden_size: M, number of features of each annotation
     channels: C, input features of each image position
     positions: position encoding added to each annotation: sinusoidal, learnt or none
     feature_dropout: dropout probability of annotation features
@@ -167,7 +167,7 @@ def waves(count: int, size: int, like: Tensor) -> Float[Tensor, "count size"]:
     frequencies.
 
     count: number of positions, counted from 0
-    size: features of each position
+    size: number of features of each position
     like: tensor with the dtype and device of the result
     """
     # [size/2]

@@ -24,7 +24,7 @@ class RNNEncoder(Encoder):
     right.
 
     embedding_size: E, length of an embedding vector
-    hidden_size: units per direction
+    hidden_size: number of units per direction
     num_layers: number of stacked layers
     cell: name of the recurrent cell: gru, lstm, norm_gru or norm_lstm
     transition_depth: number of consecutive cells in each time step

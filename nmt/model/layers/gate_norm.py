@@ -15,7 +15,7 @@ class GateNorm(nn.Module):
     B, G·Q].
 
     gates: G, number of gates
-    size: Q, units per gate
+    size: Q, number of units per gate
     directions: number of directions, 1 or 2
     """
 

@@ -118,7 +118,7 @@ def fused_linear(owner: nn.Module, name: str, *blocks: WeightBlock) -> Products:
     matrix multiplication.
 
     owner: module that owns the weights
-    name: key of the packed weights, unique within the owner
+    name: key of the packed weights, unique within `owner`
     blocks: weights [M, K] and biases [M]
     """
     packed_product = packed(owner, name, *blocks)

@@ -39,9 +39,9 @@ def sampled(probabilities: Tensor) -> Tensor:
 
 
 def only(x: Tensor, mask: Tensor) -> Tensor:
-    """Returns the vectors of a tensor [N, T, X] at the positions of a mask [N, T], as rows. On
-    GPUs, which would make the host wait for the number of rows, the result has the shape of x,
-    with zeros at all other positions.
+    """Returns the vectors of a tensor [N, T, X] at the positions of a mask [N, T], as rows. On a
+    GPU, where selecting rows would make the host wait for their number, the result has the shape
+    of x, with zeros at all other positions.
     """
     return x[mask] if x.is_cpu else x * mask.unsqueeze(-1)
 

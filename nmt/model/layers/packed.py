@@ -51,12 +51,12 @@ class PackedWeights:
     def get(self, owner: nn.Module, name: str, blocks: tuple[WeightBlock, ...]) -> Packed:
         """Returns the packed form of weight blocks that multiply the same input, and packs them on
         the first call. `name` is the key of the packed weights and must be unique within the
-        owner."""
+        module `owner`."""
         return self.keep(owner, name, lambda: Packed(blocks, self.precision))
 
     def keep(self, owner: nn.Module, name: str, make: Callable[[], Kept]) -> Kept:
-        """Returns a cached object computed from the owner's weights. `make` creates the object
-        on the first call. `name` is the key of the object and must be unique within the owner."""
+        """Returns a cached object computed from the weights of the module `owner`. `make` creates
+        the object on the first call. `name` is the object's key, unique within the module."""
         if (owner, name) not in self.made_weights:
             self.made_weights[owner, name] = make()
         return cast(Kept, self.made_weights[owner, name])
@@ -92,7 +92,7 @@ def native(x: Tensor) -> bool:
 
 
 def packed(owner: nn.Module, name: str, *blocks: WeightBlock) -> Packed | None:
-    """Returns the packed form of the owner's weight blocks; None outside `generating`, or if
+    """Returns the packed form of a module's weight blocks; None outside `generating`, or if
     gradients are enabled."""
     packs = _current.get()
     return None if packs is None or torch.is_grad_enabled() else packs.get(owner, name, blocks)
@@ -171,7 +171,7 @@ def linear(
     owner: nn.Module, name: str, x: Float[Tensor, "*rows K"], block: WeightBlock
 ) -> Float[Tensor, "*rows M"]:
     """Returns x Wᵀ + b for a weight block (W, b), computed with packed weights during generation.
-    `name` is the key of the packed weights and must be unique within the owner."""
+    `name` is the key of the packed weights and must be unique within the module `owner`."""
     product = packed(owner, name, block)
     return F.linear(x, *block) if product is None else product(x)[0]
 

@@ -1,7 +1,7 @@
 """Recurrent layers: the loop over time around a cell, in one direction or two.
 
-    a_t = W_ih x_t + b_ih          input gates, computed for all t before the loop
-    u_t = W_hh h_{t-1} + b_hh      state gates
+    a_t = W_ih x_t + b_ih          input pre-activations of the gates, for all t before the loop
+    u_t = W_hh h_{t-1} + b_hh      state pre-activations of the gates
     h_t = cell(a_t, u_t, h_{t-1})
 
 x_t is the input and h_t the state at time t. Each cell is a subclass of `Recurrent` in cells/.
@@ -34,9 +34,9 @@ the candidate state that each step adds ("update"; n of a GRU, g of an LSTM)."""
 class Loop:
     """Functions that a loop over time calls at each step.
 
-    products: function from the state to the state gates, and to the state multiplied by further
-        weight blocks
-    step: function from input gates, state gates and state to the next state
+    products: function from the state to the state pre-activations of the gates, and to the state
+        multiplied by further weight blocks
+    step: function from input pre-activations, state pre-activations and state to the next state
     """
 
     products: Products
@@ -47,8 +47,8 @@ class RecurrentWeights(nn.Module):
     """Parameters of a recurrent layer whose cell PyTorch lacks, named as in torch.nn.GRU.
 
     gates: G, number of gates of the cell
-    input_size: features of the input
-    size: Q, units per direction
+    input_size: number of features of the input
+    size: Q, number of units per direction
     directions: number of directions, 1 or 2
     """
 
@@ -66,13 +66,13 @@ class RecurrentWeights(nn.Module):
 
 
 class Transition(nn.Module):
-    """Additional recurrent cell within a time step, without an input. Its input gates are a learnt
-    bias.
+    """Additional recurrent cell within a time step, without an input. Its input pre-activations are a
+    learnt bias.
 
     gates: G, number of gates of the cell
-    size: Q, units per direction
+    size: Q, number of units per direction
     directions: number of directions, 1 or 2
-    norm: layer that normalises the state gates
+    norm: layer that normalises the state pre-activations
     """
 
     def __init__(self, gates: int, size: int, directions: int, norm: nn.Module) -> None:
@@ -87,7 +87,7 @@ class Transition(nn.Module):
 
     @property
     def inputs(self) -> Tensor:
-        """Input gates of the additional cell: [G·Q], or [2, 1, G·Q] with two directions."""
+        """Input pre-activations of the additional cell: [G·Q]; [2, 1, G·Q] with two directions."""
         return self.input_bias[0] if len(self.input_bias) == 1 else self.input_bias.unsqueeze(1)
 
 
@@ -99,8 +99,8 @@ class Recurrent(nn.Module):
     On CPUs, and with normalised gates, several cells per step or recurrent dropout, a Python loop
     computes one time step of both directions at once.
 
-    input_size: features of the input
-    hidden_size: Q, units per direction
+    input_size: number of features of the input
+    hidden_size: Q, number of units per direction
     directions: number of directions, 1 or 2
     depth: number of consecutive cells in each time step; only the first cell reads the input (deep
         transition, Pascanu et al. 2014; Miceli Barone et al. 2017)
@@ -114,7 +114,7 @@ class Recurrent(nn.Module):
     state_parts: ClassVar[int] = 1
     """Number of tensors in the state of the recurrent cell: 1 for a GRU, 2 for an LSTM."""
     normalized: ClassVar[bool] = False
-    """Whether the input gates and state gates of the cell are layer-normalised."""
+    """Whether the input and state pre-activations of each gate are layer-normalised."""
     torch_layer: ClassVar[type[nn.GRU] | type[nn.LSTM] | None] = None
     """PyTorch class of the recurrent layer that owns the parameters; None if PyTorch lacks the
     cell."""
@@ -156,8 +156,8 @@ class Recurrent(nn.Module):
     ) -> CellState:
         """Returns the state of the cell after one time step.
 
-        a: input gates [… G·Q]
-        u: state gates [… G·Q]
+        a: input pre-activations of the gates, W_ih x + b_ih [… G·Q]
+        u: state pre-activations of the gates, W_hh h + b_hh [… G·Q]
         state: state before the step, tensors [… Q], h first
         update_mask: dropout mask of the candidate state [… Q]; None for no dropout
         """
@@ -186,7 +186,7 @@ class Recurrent(nn.Module):
     ) -> WeightBlock:
         """Returns a weight matrix of the layer and its bias.
 
-        name: "ih" for the input gates, "hh" for the state gates
+        name: "ih" for the multiplication of the input, "hh" for that of the state
         columns: range of the weight's columns to return
         direction: 0 for forwards, 1 for backwards
         """
@@ -208,7 +208,7 @@ class Recurrent(nn.Module):
 
     def loop(self, *blocks: WeightBlock, mask: Tensor | None = None) -> Loop:
         """Returns the functions of a loop over time in one direction. The caller must apply
-        `input_norm` to the input gates before each step.
+        `input_norm` to the input pre-activations before each step.
 
         blocks: further weight blocks to multiply by the state, fused with the weights of the state
             gates
@@ -277,15 +277,15 @@ class Recurrent(nn.Module):
     def _over_time(
         self, a: Tensor, state: CellState, mask: Tensor | None
     ) -> tuple[Tensor, CellState]:
-        """Runs a layer with one direction over time, given the input gates [B, T, G·Q]. Returns
-        the outputs [B, T, Q] and the last state."""
+        """Runs a layer with one direction over time, given the input pre-activations
+        [B, T, G·Q]. Returns the outputs [B, T, Q] and the last state."""
         outputs, state = _run(self.loop(mask=mask), a.transpose(0, 1), state)
         return outputs.transpose(0, 1), state
 
     def _forward_both(
         self, x: Tensor, lengths: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, CellState]:
-        """Runs both directions in one loop; the tensors of each time step have shape [2, B, …]."""
+        """Runs both directions in one loop over time, with tensors [2, B, …] at each step."""
         batch, steps, features = x.shape
         order = reversal(lengths, steps)  # [B, T]
         both = torch.stack([x, take(x, order)]).transpose(1, 2)  # [2, T, B, I]
@@ -382,8 +382,8 @@ def _alone(product: Callable[[Tensor], Tensor]) -> Products:
 
 
 def _run(loop: Loop, a: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-    """Runs a recurrent layer's loop over time, given the input gates [T, …, G·Q]. Returns the
-    outputs [T, …, Q] and the last state."""
+    """Runs a recurrent layer's loop over time, given the input pre-activations [T, …, G·Q].
+    Returns the outputs [T, …, Q] and the last state."""
     if len(a) == 1:  # a single decoder step, as in a search
         state = loop.step(a[0], loop.products(state[0])[0], state)
         return state[0].unsqueeze(0), state

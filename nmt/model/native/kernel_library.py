@@ -69,7 +69,7 @@ def library() -> ctypes.CDLL | None:
     """Returns the loaded C++ library. If the library is disabled or cannot be compiled, logs the
     reason once and returns None."""
     if os.environ.get(SWITCH) == "0":
-        log.info("%s=0: training runs without the C++ extension", SWITCH)
+        log.info("%s=0: the C++ extension is disabled, so training is slower", SWITCH)
         return None
     try:
         return ctypes.CDLL(str(_compiled(os.environ.get("CXX", "c++"))))
@@ -94,7 +94,7 @@ def _compiled(compiler: str) -> Path:
     path = cache_folder() / "native" / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
     if not path.exists():
         log.info(
-            "compiling the C++ extension, once, in a few seconds (%s=0 disables the extension)",
+            "compiling the C++ extension once, in a few seconds (%s=0 disables the extension)",
             SWITCH,
         )
         path.parent.mkdir(parents=True, exist_ok=True)

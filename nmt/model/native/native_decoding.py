@@ -134,8 +134,7 @@ def read_both_directions(
         float32
     x: input vectors
     lengths: number of tokens of each sentence
-    weights: weight and bias of the input gates, then of the state gates, first for the forward and
-        then for the backward direction
+    weights: W_ih, b_ih, W_hh and b_hh, first of the forward and then of the backward direction
 
     Returns the outputs and the last states.
     """

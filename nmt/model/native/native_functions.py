@@ -31,7 +31,7 @@ LOGITS = 2**25
 
 class NativeGRUStep(Function):
     """Autograd function: computes the next state [… Q] of a gated recurrent unit from the input
-    gates [… 3Q], the state gates [… 3Q] and the state [… Q]."""
+    and state pre-activations of its gates [… 3Q] and from the state [… Q]."""
 
     @staticmethod
     def forward(
@@ -64,10 +64,10 @@ class NativeGRU(Function):
     """Autograd function: runs a layer of gated recurrent units over B sentences, in D directions.
     Returns the states [B, T, D·Q] after each position.
 
-    a: input gates [B, T, D·3Q], whose dtype is that of the computation
+    a: input pre-activations of the gates [B, T, D·3Q], whose dtype is that of the computation
     h: initial state [D, B, Q]
     order: positions in the order of the second direction [B, T]; None with one direction
-    parameters: weight [3Q, Q] and bias [3Q] of the state gates, for each direction
+    parameters: weight W_hh [3Q, Q] and bias b_hh [3Q] of each direction
     """
 
     @staticmethod
@@ -150,7 +150,7 @@ class NativeMemory:
         self, query: Float[Tensor, "N T K"]
     ) -> tuple[Float[Tensor, "N T S"], Float[Tensor, "N T M"]]:
         """Returns the attention weights and contexts of N · T queries, in the order of the queries.
-        All sentences have equally many queries."""
+        All sentences have the same number of queries."""
         return _Attend.apply(query, *self._tensors, self._steps)
 
 

@@ -37,7 +37,7 @@ class Pooling(nn.Module):
     """Base class of poolings. Subclasses implement `scores`; the weights are their softmax. By
     default, a text is one row of the encoder memory.
 
-    memory_size: M, features of each memory position
+    memory_size: M, number of features of each memory position
     feature_size: F, size of the pooled vector of a text
     splits: whether each sentence of a text is a separate row of the encoder memory
     attends: whether the pooling has attention weights to display

@@ -24,7 +24,7 @@ class Hierarchical(Pooling):
     """Pooling by attention over the words of each sentence, then over the sentences of the text.
 
     hidden_size: length of both context vectors
-    sentence_size: units per direction of the recurrent network over sentences
+    sentence_size: number of units per direction of the recurrent network over sentences
     cell: recurrent cell of the network over sentences
     """
 

@@ -27,7 +27,7 @@ class Window(nn.Module):
     """Base class of attention windows. The class is also the window `global`, which allows all
     positions.
 
-    query_size: features of a query
+    query_size: number of features of a query
     query_layer: linear layer from the query to an input of the window; None if the window does not
         depend on the query
     recurs: whether the weights of a decoder step depend on the weights of the previous step

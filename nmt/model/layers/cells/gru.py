@@ -3,9 +3,9 @@ the reset gate after the matrix multiplication.
 
     r = σ(a_r + u_r)    z = σ(a_z + u_z)    n = tanh(a_n + r ∘ u_n)    h' = n + z ∘ (h − n)
 
-x is the input, h the state before the step and h' the state after it. The input gates a = x W_ihᵀ
-+ b_ih are computed before the loop over time; the state gates are u = h W_hhᵀ + b_hh. Dropout of
-the update (Semeniuta et al. 2016, eq. 8-11) multiplies n by a mask.
+x is the input, h the state before the step and h' the state after it. The input pre-activations of
+the gates, a = x W_ihᵀ + b_ih, are computed before the loop over time; the state pre-activations are
+u = h W_hhᵀ + b_hh. Dropout of the update (Semeniuta et al. 2016, eq. 8-11) multiplies n by a mask.
 """
 
 from typing import Any
@@ -96,8 +96,8 @@ def gru(a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = Non
     """Returns the state of a gated recurrent unit after one time step. For supported devices and
     dtypes, the C++ extension computes the state.
 
-    a: input gates [… 3Q]
-    u: state gates [… 3Q]
+    a: input pre-activations of the gates, W_ih x + b_ih [… 3Q]
+    u: state pre-activations of the gates, W_hh h + b_hh [… 3Q]
     state: state before the step, (h [… Q],)
     update_mask: dropout mask of the new state n [… Q]; None for no dropout
     """

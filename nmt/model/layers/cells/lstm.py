@@ -3,9 +3,9 @@ second state c.
 
     i, f, o = σ(a + u)    g = tanh(a_g + u_g)    c' = f ∘ c + i ∘ g    h' = o ∘ tanh(c')
 
-a are the input gates and u the state gates, in the order i, f, g, o of torch.nn.LSTM. h', c' is
-the state after the step. Dropout of the update (Semeniuta et al. 2016, eq. 8-11) multiplies g by a
-mask.
+a = W_ih x + b_ih are the input pre-activations of the gates, and u = W_hh h + b_hh the state
+pre-activations, in the order i, f, g, o of torch.nn.LSTM. h' and c' are the state after the step.
+Dropout of the update (Semeniuta et al. 2016, eq. 8-11) multiplies g by a mask.
 """
 
 from collections.abc import Callable
@@ -47,8 +47,8 @@ def lstm(
 ) -> CellState:
     """Returns the state of a long short-term memory (LSTM) after one time step.
 
-    a: input gates [… 4Q]
-    u: state gates [… 4Q]
+    a: input pre-activations of the gates, W_ih x + b_ih [… 4Q]
+    u: state pre-activations of the gates, W_hh h + b_hh [… 4Q]
     state: state before the step, (h [… Q], c [… Q])
     update_mask: dropout mask of the cell input g [… Q]; None for no dropout
     norm: normalisation of the new state c before its tanh; None for no normalisation
