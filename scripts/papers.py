@@ -439,9 +439,8 @@ def counted(verdicts: Sequence[Verdict], claims: str) -> list[str]:
     sure = sum(verdict.is_significant for verdict in agreeing)
     against = sum(verdict.is_significant and not verdict.agrees for verdict in verdicts)
     count = f"{len(agreeing)} of {len(verdicts)} {claims}, {sure} of them significantly"
-    return [
-        f"The results agree in direction with {count}, and disagree significantly with {against}."
-    ]
+    sentence = f"The results agree in direction with {count}, and disagree significantly with"
+    return [f"{sentence} {against or 'none'}."]
 
 
 def luong(results: Results) -> Sections:

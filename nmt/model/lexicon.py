@@ -106,7 +106,7 @@ class Lexicon(nn.Module):
     def bias(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None
     ) -> tuple[Int[Tensor, "N T C"], Float[Tensor, "N T C"]]:
-        """Returns the candidates of each search row and decoder step, and the bias of their logits,
+        """Returns the candidates of each batch row and decoder step, and the bias of their logits,
         log(p_lex,t / ε + 1). The bias of all other tokens is 0.
 
         output: output of the decoder, with attention weights

@@ -40,7 +40,7 @@ from nmt.model.native.native_functions import LARGEST_KEY, Form, NativeMemory
 
 AttentionState = tuple[tuple[Tensor, ...], ...]
 """State of the attention between decoder steps: (score state, window state), two tuples of tensors
-whose first dimension is the search row.
+whose first dimension is the batch row.
 
 The score state contains the total weights of earlier steps [N, S]. The score state is empty if the
 score does not depend on earlier weights.
@@ -215,7 +215,7 @@ class Attention(nn.Module):
         """Returns the attention state before the first decoder step.
 
         memory: prepared encoder memory of the sentences
-        rows: N, number of search rows (hypotheses); a multiple of the number of sentences
+        rows: N, number of batch rows (hypotheses); a multiple of the number of sentences
         """
         window_state = self.window.initial_state(memory.encoded, rows)
         if not self.score.recurs:
@@ -435,7 +435,7 @@ def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
 def average(
     weights: Float[Tensor, "N T HS"], memory: Prepared, layout: Layout | None = None
 ) -> Float[Tensor, "N T M"]:
-    """Returns the contexts, i.e. the weighted sums of the memory values, for each search row and
+    """Returns the contexts, i.e. the weighted sums of the memory values, for each batch row and
     decoder step.
 
     weights: attention weights, computed by `Attention.attend`
@@ -452,7 +452,7 @@ def sums(
     memory: Prepared,
     layout: Layout | None = None,
 ) -> Float[Tensor, "N T X"]:
-    """Returns the attention-weighted sums of vectors over the source positions, for each search row
+    """Returns the attention-weighted sums of vectors over the source positions, for each batch row
     and decoder step.
 
     weights: attention weights, computed by `Attention.attend`

@@ -31,7 +31,7 @@ class Attended(NamedTuple):
 
 
 class AttentionStep:
-    """Attention at one decoder step, with the decoder state of each search row as the query.
+    """Attention at one decoder step, with the decoder state of each batch row as the query.
 
     attention: attention module
     memory: prepared encoder memory, with projected values
@@ -50,7 +50,7 @@ class AttentionStep:
     def __call__(
         self, h: Float[Tensor, "N Q"], products: Sequence[Tensor], state: AttentionState
     ) -> Attended:
-        """Returns the attention weights and the projected context of each search row.
+        """Returns the attention weights and the projected context of each batch row.
 
         h: decoder states
         products: h multiplied by each weight block in `Attention.query_blocks`

@@ -24,12 +24,12 @@ def attention(
     sentences: Int[Tensor, " N"],
     direction: Float[Tensor, " K"] | None,
 ) -> Float[Tensor, "N S"]:
-    """Returns the attention weights of each search row; padding has weight 0.
+    """Returns the attention weights of each hypothesis; padding has weight 0.
 
     query: projected queries
-    keys: keys of the memory
+    keys: attention keys of the encoder memory
     mask: True for source positions that are not padding
-    sentences: sentence index of each search row
+    sentences: sentence index of each hypothesis
     direction: v of additive scores vᵀ tanh(q + k / 2); None for scores qᵀ k
     """
     keys = keys.contiguous()
@@ -52,8 +52,8 @@ def attention(
 def weighted_sum(
     weights: Float[Tensor, "N S"], values: Float[Tensor, "B S M"], sentences: Int[Tensor, " N"]
 ) -> Float[Tensor, "N M"]:
-    """Returns the weighted sum of memory values for each search row; `sentences` contains the
-    sentence index of each search row."""
+    """Returns the weighted sum of memory values for each hypothesis; `sentences` contains the
+    sentence index of each hypothesis."""
     values = values.contiguous()
     sums = torch.empty(len(weights), values.size(2))  # [N, M]
     sizes = (*weights.shape, values.size(2))
@@ -88,10 +88,10 @@ def tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def best(
     logits: Float[Tensor, "N V"], count: int, end: int
 ) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"], Float[Tensor, " N"]]:
-    """Finds the most probable tokens of each search row, PAD and BOS excluded.
+    """Finds the most probable next tokens of each hypothesis, PAD and BOS excluded.
 
     logits: unnormalised log-probabilities
-    count: k, number of tokens per row
+    count: k, number of tokens per hypothesis
     end: id of EOS; all smaller ids except UNK are excluded
 
     Returns the log-probabilities of the tokens, largest first, the token ids, and the

@@ -3,7 +3,7 @@
 A window receives the scores of N rows at T decoder steps, with −∞ at padding, and returns the
 attention weights. A window changes the scores before normalisation or the weights afterwards. The
 state of a window between decoder steps is passed in and returned, as tensors whose first dimension
-is the search row. Each window is one file in this folder and one YAML file in conf/window.
+is the batch row. Each window is one file in this folder and one YAML file in conf/window.
 
 Reading order: this file, local_m, local_p, hard, monotonic.
 """
@@ -64,7 +64,7 @@ class Window(nn.Module):
         """Returns the window state before the first decoder step.
 
         encoded: output of the encoder
-        rows: N, number of search rows (hypotheses); a multiple of the number of sentences
+        rows: N, number of batch rows (hypotheses); a multiple of the number of sentences
         """
         return ()
 

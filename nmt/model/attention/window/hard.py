@@ -132,5 +132,5 @@ class Hard(Window):
 
 
 def drawn(weights: Float[Tensor, "N T S"]) -> Int[Tensor, "N T"]:
-    """Samples a position for each search row and decoder step from the attention weights."""
+    """Samples a position for each batch row and decoder step from the attention weights."""
     return sampled(weights.float().contiguous())

@@ -27,7 +27,7 @@ class LocalM(Window):
         self.distance = distance
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
-        """Returns the index of the first decoder step, 0, for each search row [N]."""
+        """Returns the index of the first decoder step, 0, for each batch row [N]."""
         # [N], index of the next decoder step
         return (torch.zeros(rows, dtype=torch.long, device=encoded.values.device),)
 
