@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from nmt.configuration import build
+from nmt import components
 from nmt.configuration.check import mismatches
-from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import compose
 from nmt.configuration.compose import options as options_of
+from nmt.configuration.configure import COMMANDS
 from nmt.configuration.faults import ConfigError, ConfigErrors, refuse, shown, unknown
 from nmt.configuration.model_settings import EnsembleSettings, ModelSettings
 from nmt.data import as_list
@@ -146,7 +146,7 @@ def _translator(
         return Translator(
             [model.to(where).eval() for model, _, _ in loaded],
             tokenizer,
-            search or build.make(config, "search"),
+            search or components.make(config, "search"),
             precision=usable_precision(precision, where),
             **settings,
         )
@@ -177,7 +177,7 @@ def _named(name: str) -> Search:
     """
     if name not in options_of("search"):
         raise UserError(f"search={name}: unknown; choose one of {', '.join(options_of('search'))}")
-    return build.make({"search": compose("translate", [f"search={name}"])["search"]}, "search")
+    return components.make({"search": compose("translate", [f"search={name}"])["search"]}, "search")
 
 
 def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
@@ -189,7 +189,7 @@ def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
         names = LabelSet(tuple(map(str, labels["names"])), bool(labels["several"]))
     except (KeyError, TypeError) as error:
         raise UserError(f"{saved.path}: damaged checkpoint (no labels)") from error
-    network = _filled(lambda: build.classifier(config, tokenizer.source_size, names), saved)
+    network = _filled(lambda: components.classifier(config, tokenizer.source_size, names), saved)
     return TextClassifier(network.to(where).eval(), tokenizer, max_tokens=config["max_tokens"])
 
 
@@ -215,7 +215,7 @@ def translator_for(
         settings.model if model is None else model,
         device=settings.device,
         mapped=mapped,
-        search=build.make({"search": search}, "search") if search is not None else None,
+        search=components.make({"search": search}, "search") if search is not None else None,
         precision=settings.precision,
         lexicon=read_lexicon(lexicon) if lexicon else None,
         **options,
@@ -227,7 +227,7 @@ def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
     config = _checked(saved, "train")
     tokenizer = ckpt.tokenizer_from(saved)
     sizes = tokenizer.source_size, tokenizer.target_size
-    model = _filled(lambda: build.network(config, *sizes, tokenizer.columns), saved)
+    model = _filled(lambda: components.network(config, *sizes, tokenizer.columns), saved)
     ckpt.load_lexicon(model, saved)
     return model, tokenizer, config
 

@@ -33,8 +33,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from nmt import loading
-from nmt.configuration import build
+from nmt import components, loading
 from nmt.configuration.compose import compose
 from nmt.data.batching import padding_share
 from nmt.data.preparation import EpochBatches, prepare
@@ -172,9 +171,11 @@ class Training:
     ) -> None:
         config = compose("train", [*REFERENCE, *overrides])
         torch.manual_seed(1)
-        self.model = build.network(config, source_vocabulary, target_vocabulary)
-        self.objective = build.make(config, "objective")
-        self.optimizer = build.make(config, "optimizer", parameters=list(self.model.parameters()))
+        self.model = components.network(config, source_vocabulary, target_vocabulary)
+        self.objective = components.make(config, "objective")
+        self.optimizer = components.make(
+            config, "optimizer", parameters=list(self.model.parameters())
+        )
 
     def step(self, batch: Batch, precision: str) -> tuple[float, float, float]:
         """Seconds of forward, backward and optimizer."""
@@ -200,9 +201,9 @@ class Training:
 def training(overrides: list[str], rates: dict[str, float], repeats: int) -> list[dict[str, Any]]:
     """Every configuration on the same batches, in turn, `repeats` times."""
     config = compose("train", [*overrides, *REFERENCE])
-    parts = (build.make(config, group) for group in ("filters", "tokenizer"))
-    data = prepare(build.make(config, "data").load(), *parts)
-    epoch = EpochBatches(data, build.make(config, "batching"), 1, 0)
+    parts = (components.make(config, group) for group in ("filters", "tokenizer"))
+    data = prepare(components.make(config, "data").load(), *parts)
+    epoch = EpochBatches(data, components.make(config, "batching"), 1, 0)
     share = padding_share(epoch.indices, data.train.source.lengths, data.train.target.lengths)
     print(f"padding {100 * share:.1f} %")
     batches = [epoch[i] for i in range(repeats)]
@@ -246,7 +247,7 @@ def decoding(
     """The test part with a trained model, the precisions in turn: batched, and one sentence at a time.
 
     The floor counts every step of the best translation `width` times: the beam's losing ends are not counted."""
-    splits = build.make(compose("train", overrides), "data").load()
+    splits = components.make(compose("train", overrides), "data").load()
     source = (splits.test or splits.validation).source
     precisions = [name for name in ("float32", "bfloat16", "int8") if name in rates]
     rows: list[dict[str, Any]] = []

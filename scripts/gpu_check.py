@@ -26,7 +26,7 @@ import torch
 from benchmark import REFERENCE, Costs
 from torch.profiler import ProfilerActivity, profile
 
-from nmt.configuration import build
+from nmt import components
 from nmt.configuration.compose import CONF, compose
 from nmt.foundation.devices import processor_name
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Hypothesis, Request
@@ -75,7 +75,7 @@ def network(decoder: str, size: int, *more: str) -> Seq2Seq:
     overrides = [*REFERENCE, f"decoder={decoder}", f"attention={attention}", *sizes, *more]
     torch.manual_seed(1)
     vocabulary = min(VOCABULARY, 16 * size)
-    return build.network(compose("train", overrides), vocabulary, vocabulary)
+    return components.network(compose("train", overrides), vocabulary, vocabulary)
 
 
 def batches(count: int, sentences: int, vocabulary: int) -> list[Batch]:
@@ -108,7 +108,7 @@ class Fixed(Task):
 
     def __init__(self, network: Seq2Seq, data: Sequence[Batch]) -> None:
         self.network, self.data = network, list(data)
-        self.goal = build.make(compose("train", [*REFERENCE]), "objective")
+        self.goal = components.make(compose("train", [*REFERENCE]), "objective")
 
     def __len__(self) -> int:
         return len(self.data)

@@ -27,8 +27,8 @@ import yaml
 from sacrebleu.metrics import BLEU
 
 import nmt
+from nmt import components
 from nmt.analysis.run_results import RunResult, collect
-from nmt.configuration import build
 from nmt.data.links import GoldLinks, Links
 from nmt.data.word_aligner import WordAligner
 from nmt.drawing.attention_map import write_map
@@ -530,7 +530,7 @@ def reference_links(results: Results) -> list[GoldLinks]:
     if not file.is_file():
         folder = next(iter(results.models.values())).runs[0].folder
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        train = build.make(config, "data").load().train
+        train = components.make(config, "data").load().train
         texts = [[*results.source, *train.source], [*results.references, *train.target]]
         source, target = ([line.lower().split() for line in text] for text in texts)
         count = len(results.source)

@@ -40,7 +40,9 @@ PICTURED = ("grid", "convolution", "bidirectional+grid", "bidirectional+convolut
 
 def compose(*overrides: str, name: str = "train") -> dict:
     """A command's configuration as plain containers, unchecked."""
-    return copy.deepcopy(_composed(name, overrides, composition.CONF, composition.config_dirs()))
+    return copy.deepcopy(
+        _composed(name, overrides, composition.CONF, tuple(composition.added_folders))
+    )
 
 
 @functools.cache
@@ -53,7 +55,8 @@ def _composed(name: str, overrides: tuple[str, ...], *_) -> dict:
         return composition.compose(name, overrides)
     config = composition.compose_partly(name, [])[0]
     for group, choice in choices.items():
-        config[group] = _unresolved(name, group, choice, composition.config_dirs())
+        shared = _unresolved(name, group, choice, tuple(composition.added_folders))
+        config[group] = copy.deepcopy(shared)
     values = [o for o in parsed if o.key_or_group not in groups]
     refuse(composition.apply(config, values, groups))
     return composition.resolve(config)
@@ -62,6 +65,12 @@ def _composed(name: str, overrides: tuple[str, ...], *_) -> dict:
 @functools.cache
 def _unresolved(name: str, group: str, choice: str, *_):
     return composition.compose_partly(name, [f"{group}={choice}"])[0][group]
+
+
+def forget_configurations() -> None:
+    """Clears the caches of files in conf/ and in folders of one's own."""
+    for function in (composition._cached, composition._parsed, composition._options):
+        function.cache_clear()
 
 
 def trained(folder: Path, *overrides: str, name: str = "train") -> Path:
@@ -95,7 +104,7 @@ def of_words(keys: list[str], overrides) -> list[str]:
 
 def network(decoder: str, attention: str, *overrides: str, vocabulary: int = 11):
     """A tiny network in float64, in evaluation mode."""
-    from nmt.configuration import build
+    from nmt import components
 
     sizes = [*SIZES, *NO_DROPOUT]
     if {"encoder=grid", "encoder=convolution"} & {*overrides}:  # nothing between layers
@@ -103,7 +112,7 @@ def network(decoder: str, attention: str, *overrides: str, vocabulary: int = 11)
     sizes = of_words(sizes, overrides)
     config = compose(f"decoder={decoder}", f"attention={attention}", *sizes, *overrides)
     torch.manual_seed(1)
-    model = build.network(config, vocabulary, vocabulary).double().eval()
+    model = components.network(config, vocabulary, vocabulary).double().eval()
     if model.lexicon is not None:
         model.lexicon.fill(lexicon_table(vocabulary))
     return model

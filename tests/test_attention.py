@@ -6,7 +6,7 @@ import pytest
 import torch
 from builders import choices, compose
 
-from nmt.configuration import build
+from nmt import components
 from nmt.foundation.interfaces import Encoded, Prepared
 from nmt.model.attention import Attention, Score, average, check_score
 from nmt.model.attention.multi_head import MultiHead
@@ -19,7 +19,9 @@ def attention(name: str) -> Attention:
     config = compose(f"attention={name}")
     if "size" in config["attention"]:
         config["attention"]["size"] = 5
-    return Attention(build.make(config, "attention", query_size=SIZE, memory_size=SIZE)).double()
+    return Attention(
+        components.make(config, "attention", query_size=SIZE, memory_size=SIZE)
+    ).double()
 
 
 def memory_for(model: Attention, values=None) -> Prepared:

@@ -16,10 +16,9 @@ from attention_public import (
 from builders import choices, compose
 from commands import ROOT, run
 
-from nmt import check_attention
+from nmt import check_attention, components
 from nmt.analysis.attention_laws import LAWS
 from nmt.analysis.decoder_laws import LAWS as DECODER_LAWS
-from nmt.configuration import build
 from nmt.foundation.errors import UserError
 from nmt.model.attention import Attention, Score
 from nmt.model.decoder.fixed import Fixed
@@ -88,8 +87,8 @@ def test_scores_of_this_package(score, normalizer):
         "sizes.encoder=4",
     )
     attention = Attention(
-        build.make(config, "attention", query_size=8, memory_size=8),
-        normalizer=build.make(config, "normalizer"),
+        components.make(config, "attention", query_size=8, memory_size=8),
+        normalizer=components.make(config, "normalizer"),
     )
     verdict = check_attention(attention)
     by_design = {
@@ -200,7 +199,7 @@ def test_each_mistake_of_a_decoder_is_found(decoder, law):
 
 @pytest.mark.parametrize("name", choices("decoder"))
 def test_decoders_of_this_package_keep_all_laws(name):
-    decoder = build.class_of("decoder", compose(f"decoder={name}")["decoder"])
+    decoder = components.class_of("decoder", compose(f"decoder={name}")["decoder"])
     verdict = check_attention(decoder)
     assert not verdict.broken, verdict.text
     assert "keeps all 7 laws" in verdict.text

@@ -20,8 +20,8 @@ from commands import run
 from PIL import Image
 from typechecker import unchecked
 
-from nmt.configuration import build
-from nmt.configuration.check import signature
+from nmt import components
+from nmt.components import signature
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
 from nmt.foundation.errors import Stopped, UserError
@@ -275,7 +275,7 @@ def other(key, value, group, choice):
     _, *parts, name = key.split(".")
     for part in parts:
         node = node[part]
-    hint = signature(build.class_of(group, node))[0][name]
+    hint = signature(components.class_of(group, node))[0][name]
     return next(str(v) for v in hint.__args__ if v != value)
 
 

@@ -13,7 +13,7 @@ from builders import choices, compose
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.configuration import build
+from nmt import components
 from nmt.data import Labelled, LabelledSplits
 from nmt.data.batching import Batching
 from nmt.data.documents import collate_texts, encode_documents, sentences
@@ -186,7 +186,7 @@ def network(name: str, several: bool = False) -> Seq2Label:
         if key in config["pooling"]:
             config["pooling"][key] = 3
     torch.manual_seed(1)
-    return build.classifier(config, 20, LabelSet(("a", "b", "c"), several)).eval()
+    return components.classifier(config, 20, LabelSet(("a", "b", "c"), several)).eval()
 
 
 def batch(rows: list[list[int]], counts: list[int], labels: int = 3) -> TextBatch:
@@ -284,7 +284,7 @@ def test_a_hidden_layer_before_the_labels():
     )
     torch.manual_seed(1)
     model, data = (
-        build.classifier(config, 20, LabelSet(("a", "b", "c"), False)).eval(),
+        components.classifier(config, 20, LabelSet(("a", "b", "c"), False)).eval(),
         batch([[4, 5], [6]], [1, 1]),
     )
     logits, pooled = model.read(data)
@@ -369,7 +369,7 @@ def test_importances_are_of_words_and_sum_to_one(name, tokenizer, text):
     config = compose(
         f"pooling={name}", "encoder.hidden_size=4", "network.embedding_size=5", name="classify"
     )
-    model = build.classifier(config, tokenizer.source_size, LabelSet(("x", "y"), False)).eval()
+    model = components.classifier(config, tokenizer.source_size, LabelSet(("x", "y"), False)).eval()
     [answer, _] = TextClassifier(model, tokenizer, max_tokens=12).classify(
         [text, "a longer text to stand beside it . yes"]
     )
@@ -402,7 +402,7 @@ def test_vectors_are_taken_by_word():
         "film": np.array([9, 8, 7, 6, 5], np.float32),
     }
     config = compose("encoder.hidden_size=4", "network.embedding_size=5", name="classify")
-    model = build.classifier(config, len(pieces), LabelSet(("x", "y"), False))
+    model = components.classifier(config, len(pieces), LabelSet(("x", "y"), False))
     assert use_vectors(model.embedding, pieces, vectors) == pytest.approx(2 / len(pieces))
     assert model.embedding.weight[pieces.index("▁Good")].tolist() == [1, 2, 3, 4, 5]
     assert model.embedding.weight[pieces.index("▁film")].tolist() == [9, 8, 7, 6, 5]
@@ -419,7 +419,7 @@ def test_unknown_words_in_a_row_stay_apart():
     ]
     config = compose("encoder.hidden_size=4", "network.embedding_size=5", name="classify")
     classifier = TextClassifier(
-        build.classifier(config, words.source_size, LabelSet(("x", "y"), False)).eval(),
+        components.classifier(config, words.source_size, LabelSet(("x", "y"), False)).eval(),
         words,
         max_tokens=9,
     )
@@ -432,7 +432,7 @@ def test_labels_that_training_has_not_seen_are_missed(tokenizer, caplog):
     labels = LabelSet.of([("a",), ("b",)], False)
     assert labels.unseen([("c",), ("a",)]) == ["c"]
     config = compose("encoder.hidden_size=4", "network.embedding_size=5", name="classify")
-    network = build.classifier(config, tokenizer.source_size, labels).eval()
+    network = components.classifier(config, tokenizer.source_size, labels).eval()
     with torch.no_grad():
         network.output.bias[:] = torch.tensor([50.0, -50.0])  # it always predicts a
     train = Labelled(["good day", "bad film"], [("a",), ("b",)], "train")
@@ -468,7 +468,7 @@ def write(path, rows, kind="tsv"):
 def loaded(kind, file, **options):
     node = compose(f"data={kind}", f"data.train={file}", f"data.validation={file}", name="classify")
     node["data"] |= {"text": "text", "label": "label", **options}
-    return build.make(node, "data").labelled()
+    return components.make(node, "data").labelled()
 
 
 def test_labelled_tables(tmp_path):
@@ -796,7 +796,7 @@ def test_several_labels_vectors_and_last(tmp_path):
 def test_a_wrong_label_column_does_not_flood_the_terminal(tokenizer, caplog):
     labels = LabelSet.of([("a",), ("b",)], False)
     config = compose("encoder.hidden_size=4", "network.embedding_size=5", name="classify")
-    network = build.classifier(config, tokenizer.source_size, labels)
+    network = components.classifier(config, tokenizer.source_size, labels)
     train = Labelled(["good day", "bad film"], [("a",), ("b",)], "train")
     wrong = [(f"a whole sentence that is no label, number {i}",) for i in range(500)]
     validation = Labelled(["good"] * 500, wrong, "validation")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nmt
-from nmt.configuration import build
+from nmt import components
 from nmt.data import Pairs, Splits, unique_suffixes
 from nmt.data.batching import Batching, collate
 from nmt.data.filters import Filters
@@ -39,7 +39,7 @@ def made(decoder, columns, *overrides):
         *overrides,
     )
     torch.manual_seed(1)
-    return build.network(config, 11, 11, columns).double().eval()
+    return components.network(config, 11, 11, columns).double().eval()
 
 
 def of_two_sources():

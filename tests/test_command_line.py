@@ -16,8 +16,8 @@ from builders import compose
 from commands import ROOT, failed, run, run_alone
 
 from nmt import __main__ as main
-from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import parse
+from nmt.configuration.configure import COMMANDS
 from nmt.configuration.help import help_of
 from nmt.drawing import plots
 from nmt.foundation import extras as deferred

@@ -11,14 +11,21 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from builders import CONF, SIZES, batch, choices, compose, of_words, with_pictures
-from omegaconf import OmegaConf
+from builders import (
+    CONF,
+    SIZES,
+    batch,
+    choices,
+    compose,
+    forget_configurations,
+    of_words,
+    with_pictures,
+)
 
-from nmt.configuration import build
+from nmt import components
 from nmt.configuration import compose as composition
 from nmt.configuration.check import mismatches
-from nmt.configuration.commands import COMMANDS
-from nmt.configuration.configure import configure
+from nmt.configuration.configure import COMMANDS, configure
 from nmt.configuration.faults import ConfigErrors
 from nmt.configuration.recipe_by_size import log_recipe
 from nmt.configuration.training_settings import TrainSettings
@@ -59,9 +66,7 @@ def file_of(group: str, choice: str) -> dict:
 
 
 def unresolved(*overrides: str, name: str = "train") -> dict:
-    return OmegaConf.to_container(
-        composition.compose_partly(name, list(overrides))[0], resolve=False
-    )
+    return composition.compose_partly(name, list(overrides))[0]
 
 
 @pytest.mark.parametrize(
@@ -83,21 +88,21 @@ def test_every_choice_composes_builds_and_takes_a_step(group, name):
     TrainSettings.of(compose(*overrides))
     small = compose(*overrides, *of_words(SIZES, overrides))
     torch.manual_seed(0)
-    model = build.network(small, 11, 11).train()
-    optimizer = build.make(small, "optimizer", parameters=list(model.parameters()))
+    model = components.network(small, 11, 11).train()
+    optimizer = components.make(small, "optimizer", parameters=list(model.parameters()))
     before = [p.detach().clone() for p in model.parameters()]
     reader = model.encoder.reader
     data = batch() if reader is None else with_pictures(batch(), reader.channels)
     supplied = {
         "critic": lambda *_: [[Candidate([4], 0.5), Candidate([5, 6], 0.1)]] * len(data.source),
-        "teachers": [build.network(small, 11, 11)],
+        "teachers": [components.network(small, 11, 11)],
     }
-    accepted = inspect.signature(build.class_of("objective", small["objective"])).parameters
+    accepted = inspect.signature(components.class_of("objective", small["objective"])).parameters
     needed = {name: value for name, value in supplied.items() if name in accepted}
-    objective = build.make(small, "objective", **needed)
+    objective = components.make(small, "objective", **needed)
     objective(model, data, 10**6).total.backward()
-    build.make(small, "trainer")
-    build.make(small, "schedule").factor(1, 10, 0.1)
+    components.make(small, "trainer")
+    components.make(small, "schedule").factor(1, 10, 0.1)
     optimizer.step()
     assert any(not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
 
@@ -277,7 +282,7 @@ def test_choices_of_ones_own_lie_beside_those_of_the_toolkit(tmp_path, monkeypat
         assert compose("experiment=mine", "optimizer=adam")["optimizer"]["lr"] == 0.002
     finally:
         monkeypatch.undo()
-        composition.forget()
+        forget_configurations()
     with pytest.raises(ConfigErrors, match="experiment=mine: unknown choice"):
         compose("experiment=mine")
 

@@ -14,7 +14,7 @@ from builders import compose, trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.configuration import build
+from nmt import components
 from nmt.data import Pairs
 from nmt.data import ragged as corpus
 from nmt.data.batching import Batching, collate, pad, padding_share
@@ -190,7 +190,7 @@ def test_hub_data_is_read_from_a_local_folder(tmp_path):
             "".join(json.dumps({"en": s, "de": t}) + "\n" for s, t in ROWS),
         )
     config = compose("data=hub", f"data.path={tmp_path}", "data.source=en", "data.target=de")
-    assert build.make(config, "data").load().test.target == [t for _, t in ROWS]
+    assert components.make(config, "data").load().test.target == [t for _, t in ROWS]
 
 
 def test_wrong_columns_are_answered_with_the_right_ones(tmp_path):
@@ -439,7 +439,7 @@ def test_a_slice_of_any_source_needs_no_quotes(tmp_path, kind, cut, kept):
         f"data.validation=[{part}@:1,{part}@-2:]",
         "data.test=null",
     ]
-    splits = build.make(compose(*parts, *typed), "data").load()
+    splits = components.make(compose(*parts, *typed), "data").load()
     assert both(splits.train) == kept
     assert both(splits.validation) == PAIRS[:1]
     assert [both(pairs) for pairs in splits.more_validation.values()] == [PAIRS[-2:]]
@@ -462,13 +462,13 @@ def test_a_table_without_names_goes_by_numbers(tmp_path, kind):
         "".join(f"{i}{separator}{b}{separator}{a}\n" for i, (a, b) in enumerate(PAIRS)),
     )
     part = [f"data={kind}", f"data.train={file}", f"data.validation={file}", "data.header=false"]
-    splits = build.make(compose(*part, "data.source=3", "data.target=2"), "data").load()
+    splits = components.make(compose(*part, "data.source=3", "data.target=2"), "data").load()
     assert both(splits.train) == PAIRS
     with pytest.raises(UserError, match="column '7' not found .available: 1, 2, 3"):
-        build.make(compose(*part, "data.source=3", "data.target=7"), "data").load()
+        components.make(compose(*part, "data.source=3", "data.target=7"), "data").load()
     file.write_text(file.read_text() + "one cell\n")
     with pytest.raises(UserError, match="line 5: 1 column, but the first row has 3"):
-        build.make(compose(*part, "data.source=3", "data.target=2"), "data").load()
+        components.make(compose(*part, "data.source=3", "data.target=2"), "data").load()
 
 
 def tmx(units):
@@ -502,16 +502,16 @@ def test_a_translation_memory_is_read(tmp_path, caplog):
         "data.source=en",
         "data.target=de",
     ]
-    splits = build.make(compose(*typed), "data").load()
+    splits = components.make(compose(*typed), "data").load()
     assert both(splits.train) == [("A man & a dog.", "Ein Mann"), ("Two", "Zwei")]
     assert "skipped 1 of 3 translation units that lack en and de" in caplog.text
     with pytest.raises(
         UserError, match="no translation unit contains en and it .languages: EN-us, de, fr"
     ):
-        build.make(compose(*typed[:-1], "data.target=it"), "data").load()
+        components.make(compose(*typed[:-1], "data.target=it"), "data").load()
     file.write_bytes(gzip.compress(tmx(units)[:-30].encode()))
     with pytest.raises(UserError, match="cannot be read as TMX"):
-        build.make(compose(*typed), "data").load()
+        components.make(compose(*typed), "data").load()
 
 
 def test_a_big_translation_memory_takes_little_memory(tmp_path, monkeypatch):
@@ -564,26 +564,26 @@ def test_an_archive_of_aligned_files_is_read(tmp_path, ending):
         "data.target=de",
     ]
     data = [f"data.train={archive}", f"data.validation={archive}@-1:"]
-    splits = build.make(compose(typed[0], *data, *typed[3:]), "data").load()
+    splits = components.make(compose(typed[0], *data, *typed[3:]), "data").load()
     assert both(splits.train) == PAIRS
     assert both(splits.validation) == PAIRS[-1:]
     with pytest.raises(
         UserError, match="expected one text with the extensions en, fr; contents: README, Books"
     ):
-        build.make(compose(*typed[:-1], "data.target=fr"), "data").load()
+        components.make(compose(*typed[:-1], "data.target=fr"), "data").load()
     pack({**files, "Other.en": "x\n", "Other.de": "y\n"})
     with pytest.raises(
         UserError, match=r"several texts: Books.de-en, Other. Unpack the archive and use data=text"
     ):
-        build.make(compose(*typed), "data").load()
+        components.make(compose(*typed), "data").load()
     pack({**files, "Books.de-en.de": "y\n"})
     with pytest.raises(
         UserError, match="Books.de-en.en and .*Books.de-en.de: not aligned, 4 and 1"
     ):
-        build.make(compose(*typed), "data").load()
+        components.make(compose(*typed), "data").load()
     archive.write_bytes(archive.read_bytes()[:50])
     with pytest.raises(UserError, match="cannot be read as an archive"):
-        build.make(compose(*typed), "data").load()
+        components.make(compose(*typed), "data").load()
 
 
 def test_missing_files_and_columns_get_suggestions(tmp_path):
@@ -592,7 +592,7 @@ def test_missing_files_and_columns_get_suggestions(tmp_path):
 
     def told(*overrides):
         with pytest.raises(UserError) as caught:
-            build.make(compose(*overrides, "data.validation=x"), "data").load()
+            components.make(compose(*overrides, "data.validation=x"), "data").load()
         return str(caught.value)
 
     files = ["data=text", "data.source=en", "data.target=de"]

@@ -14,9 +14,8 @@ from commands import ROOT
 
 import nmt
 from nmt.configuration.command_line import POSITIONAL, with_key
-from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import compose
-from nmt.configuration.configure import configure
+from nmt.configuration.configure import COMMANDS, configure
 from nmt.foundation.errors import UserError
 from nmt.pipeline.one_after_another import variants
 

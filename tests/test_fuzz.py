@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 import nmt
 from nmt import score
-from nmt.configuration.commands import COMMANDS
-from nmt.configuration.configure import configure
+from nmt.configuration.configure import COMMANDS, configure
 from nmt.configuration.settings import Settings
 from nmt.data.labels import LabelSet
 from nmt.data.links import parse_links, write_links

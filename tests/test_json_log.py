@@ -8,8 +8,8 @@ import math
 import pytest
 from commands import run
 
-from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import compose
+from nmt.configuration.configure import COMMANDS
 from nmt.foundation import progress
 from nmt.foundation.json_log import JsonFormatter
 

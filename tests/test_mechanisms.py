@@ -10,7 +10,7 @@ from builders import batch, choices, compose, network
 from coverings import product
 from torch.nn import functional as F
 
-from nmt.configuration import build
+from nmt import components
 from nmt.foundation.interfaces import Encoded
 from nmt.model.attention import Attention, average
 from nmt.model.attention.multi_head import MultiHead
@@ -35,9 +35,9 @@ def built(*overrides, **sizes):
     if "size" in config["attention"]:
         config["attention"]["size"] = 5
     sizes = {"query_size": SIZE, "memory_size": SIZE, **sizes}
-    window = build.make(config, "window", query_size=sizes["query_size"])
-    score = build.make(config, "attention", **sizes)
-    return Attention(score, window, build.make(config, "normalizer")).double().eval()
+    window = components.make(config, "window", query_size=sizes["query_size"])
+    score = components.make(config, "attention", **sizes)
+    return Attention(score, window, components.make(config, "normalizer")).double().eval()
 
 
 def memory_for(model, values=None):

@@ -9,10 +9,11 @@ import yaml
 from commands import run
 
 import nmt
-from nmt.configuration import build, compose
-from nmt.configuration.check import mismatch, signature
-from nmt.configuration.commands import COMMANDS
-from nmt.configuration.configure import configure
+from nmt import components
+from nmt.components import signature
+from nmt.configuration import compose
+from nmt.configuration.check import mismatch
+from nmt.configuration.configure import COMMANDS, configure
 from nmt.configuration.faults import ConfigErrors
 
 PACKAGE = Path(nmt.__file__).parent
@@ -61,12 +62,12 @@ def hints() -> dict:
         annotations, _ = signature(kind)
         for key in annotations.keys() - kind.groups().keys():
             result.setdefault(key, []).append(annotations[key])
-    for group, configured in build.GROUPS.items():
+    for group, configured in components.GROUPS.items():
         is_class = configured.is_class
         files = () if is_class else Path(compose.CONF, group).glob("*.yaml")
         nodes = [yaml.safe_load(file.read_text(encoding="utf-8")) or {} for file in files]
-        classes = [build.class_of(group, node) for node in nodes if "_target_" in node]
-        for part in [build.class_of(group, {})] if is_class else classes:
+        classes = [components.class_of(group, node) for node in nodes if "_target_" in node]
+        for part in [components.class_of(group, {})] if is_class else classes:
             named, _ = signature(part)
             for key, hint in named.items():
                 result.setdefault(f"{group}.{key}", []).append(hint)
@@ -123,8 +124,6 @@ def test_flags_and_commands_in_messages_exist():
 @pytest.mark.parametrize(
     ("command", "typed", "marker"),
     [
-        ("train", "device=2026_11_24", "as text, write "),
-        ("train", "device=1.10", "as text, write "),
         ("train", "sweep.grids=[seed=1 decoder=luong, seed=2]", "Put each item in quotes: "),
         ("train", 'sweep.grids="[seed=1 decoder=luong,seed=2]"', "such as "),
         ("train", "data.validation=a.b,c(d", "Put the value in quotes twice: "),

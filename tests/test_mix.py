@@ -11,7 +11,7 @@ import pytest
 from builders import choices, compose, resumed, trained
 from commands import run
 
-from nmt.configuration import build
+from nmt import components
 from nmt.data.filters import Filters
 from nmt.data.mixing import Mixing
 from nmt.data.modifiers import MISTAKES, MODIFIERS, applied, modifier
@@ -144,9 +144,9 @@ def test_batches_stay_by_length_and_within_a_stage(folder):
     config = compose(
         "tokenizer=word", "sizes.vocabulary=600", "batching.sentences=8", "batching.pool=10"
     )
-    data = prepare(mix(folder).load(), Filters(), build.make(config, "tokenizer"))
+    data = prepare(mix(folder).load(), Filters(), components.make(config, "tokenizer"))
     plan = Mixing(data.splits.mixture, data.kept, 1)
-    batches = EpochBatches(data, build.make(config, "batching"), 1, 0, mixing=plan)
+    batches = EpochBatches(data, components.make(config, "batching"), 1, 0, mixing=plan)
     lengths = data.train.source.lengths
     spread = [np.ptp(lengths[rows]) for rows in batches.indices]
     assert np.mean(spread) < 0.5 * np.ptp(lengths)
@@ -291,10 +291,10 @@ def test_tags_are_neither_filtered_nor_changed(folder):
         data = prepare(
             replace(splits, mixture=replace(splits.mixture, stages=[changed])),
             filters,
-            build.make(config, "tokenizer"),
+            components.make(config, "tokenizer"),
         )
         mixing = Mixing(data.splits.mixture, data.kept, 1)
-        batches = EpochBatches(data, build.make(config, "batching"), 1, 0, mixing=mixing)
+        batches = EpochBatches(data, components.make(config, "batching"), 1, 0, mixing=mixing)
         pairs = batches.modified_pairs(data.splits.train.select(batches.indices[0]), 0)
         assert all(
             line.startswith("<m> ") and not line.startswith("<m> <m>") for line in pairs.source

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders import forget_configurations
 from commands import ROOT, run
 
 import nmt
 from nmt.analysis.citations import papers_of
-from nmt.configuration import compose as composition
-from nmt.configuration.check import mismatches, signature
+from nmt.components import signature
+from nmt.configuration.check import mismatches
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
 from nmt.foundation import plugins
@@ -49,7 +50,7 @@ def forgotten():
         del sys.modules[name]
     plugins.conf_folder.cache_clear()
     plugins.installed.cache_clear()
-    composition.forget()
+    forget_configurations()
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from builders import batch, compose, network
 from torch.nn.parallel import DistributedDataParallel
 
 import nmt
-from nmt.configuration import build
+from nmt import components
 from nmt.configuration.compose import compose as composed
 from nmt.data import Pairs, Selection, Splits
 from nmt.data.filters import Filters, fingerprint
@@ -81,7 +81,7 @@ def test_text_may_be_read_when_asked_for():
     """Filtering, tokenizer, encoding and fingerprint accept any sequence of lines."""
     lazy, small = Pairs(OnDemand(60), OnDemand(60), "lazy"), Pairs(OnDemand(5), OnDemand(5), "lazy")
     stored = Pairs(list(lazy.source), list(lazy.target), "lazy")
-    tokenizer = build.make(compose("tokenizer=char"), "tokenizer")
+    tokenizer = components.make(compose("tokenizer=char"), "tokenizer")
     ours, theirs = (
         prepare(Splits(pairs, small, None, ("a", "b")), Filters(drop_duplicates=True), tokenizer)
         for pairs in (lazy, stored)
@@ -191,5 +191,5 @@ def test_workers_share_the_threads_and_keep_the_order():
 def test_building_a_trainer_changes_no_configuration():
     """The precision that a processor can do is chosen where the trainer is made, not written into it later."""
     config = composed("train", ["trainer.precision=bfloat16"])
-    assert build.make(config, "trainer").precision == "bfloat16"
+    assert components.make(config, "trainer").precision == "bfloat16"
     assert config["trainer"]["precision"] == "bfloat16"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from builders import compose, trained
 
-from nmt.configuration import build
+from nmt import components
 from nmt.data import Pairs, overlap, store
 from nmt.data import lines as line_files
 from nmt.data.filters import Filters, symbols
@@ -101,7 +101,7 @@ def text(corpus, *overrides):
 def both(config):
     """The splits from memory, and from disk."""
     return [
-        loaded({**config, "store": wanted}, build.make(config, "filters"))
+        loaded({**config, "store": wanted}, components.make(config, "filters"))
         for wanted in ("memory", "disk")
     ]
 
@@ -117,7 +117,7 @@ def test_the_pairs_are_those_of_memory(corpus, filters, caplog):
     caplog.set_level("INFO", "nmt")
     config = text(corpus, *filters)
     memory, disk = both(config)
-    kept = build.make(config, "filters").text(memory.train)
+    kept = components.make(config, "filters").text(memory.train)
     assert list(disk.train.source) == list(kept.source)
     assert list(disk.train.target) == list(kept.target)
     assert len(disk.train) < ROWS
@@ -171,12 +171,12 @@ def test_held_out_pairs_are_dropped(corpus, caplog):
     """In memory and on disk: neither tokenizer nor batches have a pair of the validation or test set."""
     caplog.set_level("INFO", "nmt")
     config = text(corpus, "filters.drop_held_out=true", "sizes.vocabulary=40")
-    filters = build.make(config, "filters")
+    filters = components.make(config, "filters")
     for splits in both(config):
         train = filters.text(splits.train) if splits.train.store is None else splits.train
         leaked = [(train.source[i], train.target[i]) for i in (0, len(train) // 2)]
         test = Pairs([f" {s}" for s, _ in leaked], [f"{t} " for _, t in leaked], "test")
-        tokenizer = Recording(build.make(config, "tokenizer"))
+        tokenizer = Recording(components.make(config, "tokenizer"))
         splits = replace(splits, test=test)
         data = prepare(splits, filters, tokenizer)
         held_out = {*leaked, *zip(splits.validation.source, splits.validation.target, strict=True)}
@@ -311,8 +311,10 @@ def test_killed_anywhere_nothing_half_is_used(corpus, cache, monkeypatch):
     )
 
     def made():
-        splits = loaded(config, build.make(config, "filters"))
-        return prepare(splits, build.make(config, "filters"), build.make(config, "tokenizer"))
+        splits = loaded(config, components.make(config, "filters"))
+        return prepare(
+            splits, components.make(config, "filters"), components.make(config, "tokenizer")
+        )
 
     def files():
         return {
@@ -394,7 +396,7 @@ def test_what_is_wrong_in_a_file_is_named_by_its_line(corpus, tmp_path):
 
 
 def test_another_tokenizer_or_filter_is_another_store(corpus):
-    first, again, other = (loaded(text(corpus, "store=disk", *more), build.make(text(corpus, *more), "filters")).train.store
+    first, again, other = (loaded(text(corpus, "store=disk", *more), components.make(text(corpus, *more), "filters")).train.store
                            for more in ([], [], ["filters.drop_identical=true"]))  # fmt: skip
     assert first == again != other
 
@@ -441,9 +443,9 @@ def test_batches_are_planned_by_the_usual_segmentation(corpus):
     """With a random one, batches hold the same sentences; a batch depends on seed and epoch alone."""
     config = text(corpus, "tokenizer=bpe", "sizes.vocabulary=80")
     splits = in_memory_splits(config)
-    plain = prepare(splits, Filters(), build.make(config, "tokenizer"))
+    plain = prepare(splits, Filters(), components.make(config, "tokenizer"))
     drawn = prepare(splits, Filters(), replace(plain.tokenizer, sampling=0.4))
-    batching = build.make(config, "batching")
+    batching = components.make(config, "batching")
     a, b, c = (EpochBatches(drawn, batching, 1, epoch) for epoch in (0, 0, 1))
     assert all(
         (x == y).all()
@@ -460,7 +462,7 @@ def test_batches_are_planned_by_the_usual_segmentation(corpus):
 
 
 def in_memory_splits(config):
-    return build.make(config, "data").load(
+    return components.make(config, "data").load(
         lambda stream, training: in_memory(stream.sliced(""), training)
     )
 

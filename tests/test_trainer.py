@@ -15,7 +15,7 @@ import torch
 from builders import NO_DROPOUT, SIZES, batch, choices, compose, network
 from safetensors.torch import load_file, save_file
 
-from nmt.configuration import build
+from nmt import components
 from nmt.foundation.errors import Stopped, UserError
 from nmt.metric import Metric
 from nmt.storage import checkpoint as ckpt
@@ -423,7 +423,7 @@ def test_every_dropout_acts_in_training_only():
             ]
             config = compose("decoder=luong_feed", "attention=general", *SIZES, *off, *extra)
             torch.manual_seed(0)
-            model, data = build.network(config, 11, 11), batch()
+            model, data = components.network(config, 11, 11), batch()
             losses = [
                 CrossEntropy()(model.train(mode), data, 0).total.item()
                 for mode in (True, True, False, False)
@@ -466,7 +466,7 @@ def test_every_optimizer_continues_as_if_it_had_never_stopped(name, tmp_path):
 
     def trained(epochs, resume=None):
         model = network("luong", "dot").float()  # as it is trained
-        optimizer = build.make(small, "optimizer", parameters=list(model.parameters()))
+        optimizer = components.make(small, "optimizer", parameters=list(model.parameters()))
         return fit(
             Trainer(max_epochs=epochs),
             model,

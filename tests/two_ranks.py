@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from builders import batch, choices, compose, network, with_pictures
 
-from nmt.configuration import build
+from nmt import components
 from nmt.data.labels import LabelSet
 from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.interfaces import TextBatch
@@ -202,7 +202,7 @@ def classifier():
         "sizes.encoder=4", "network.embedding_size=6", "network.dropout=0.2", name="classify"
     )
     torch.manual_seed(1)
-    return build.classifier(config, 11, LabelSet(("a", "b"), False)).double()
+    return components.classifier(config, 11, LabelSet(("a", "b"), False)).double()
 
 
 def documents():

@@ -1,22 +1,37 @@
-"""Validates values against the signatures of classes and functions.
+"""Checks configurations: values against the signatures of classes and functions, and components
+that cannot be built."""
 
-The signature is the schema: parameter names are keys, annotations are types with ranges
-(nmt/foundation/ranges.py), and a default makes a key optional.
-"""
-
-import importlib
 import inspect
-import json
-import re
+import traceback
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Set
 from typing import Annotated, Any, Literal, Union
 
+import torch
+from torch import nn
+
+from nmt.components import (
+    GROUPS,
+    NETWORK,
+    Config,
+    Group,
+    class_of,
+    classifier,
+    make,
+    nested_of,
+    nested_part,
+    network,
+    parameters,
+    signature,
+    type_and_ranges,
+    view,
+)
 from nmt.configuration.faults import ConfigError, ConfigErrors, shown, unknown
-from nmt.foundation import plugins
-from nmt.foundation.ranges import Nested, Range
+from nmt.data.labels import LabelSet
+from nmt.foundation.errors import in_list
+from nmt.foundation.ranges import Nested
+from nmt.model.uninitialized import Uninitialized
 
 WORDS: Mapping[Any, str] = {
     int: "a whole number",
@@ -26,41 +41,6 @@ WORDS: Mapping[Any, str] = {
     type(None): "null",
 }
 """Maps Python types to their names in error messages."""
-
-
-def locate(target: str, package: str, key: str, base: type | None = None) -> Callable[..., Any]:
-    """Returns the class or function that a `_target_` names.
-
-    target: dotted path of the class
-    package: package that must define the class; permitted plugins may define it too, but no other
-        module, since configurations of downloaded checkpoints are not trusted
-    key: configuration group, for messages
-    base: required base class; None requires the package's BASE, or accepts any class if the package
-        has no BASE
-
-    Raises ConfigErrors if neither the package nor a permitted plugin defines the class.
-    """
-    module_name, name = str(target).rpartition(".")[::2]
-    inside = module_name == package or module_name.startswith(package + ".")
-    home = package if inside else plugins.home_of(module_name)
-    problem = f"not a class of {package}"
-    if home is None:
-        problem += "; for a class in your own package, add --plugins PACKAGE"
-    target_class: Any = None
-    try:
-        if home is not None:
-            target_class = getattr(importlib.import_module(module_name), name)
-            base = base or getattr(importlib.import_module(package), "BASE", None)
-    except Exception as error:  # importing a plugin may raise any exception
-        problem += f": {type(error).__name__}: {error}"
-    # A name imported by a plugin module, such as torch, is not defined by the plugin.
-    defined = home is not None and getattr(target_class, "__module__", "").startswith(home)
-    if defined and base is not None:
-        defined = inspect.isclass(target_class) and issubclass(target_class, base)
-        problem = f"must be a subclass of {base.__module__}.{base.__qualname__}"
-    if not defined or not callable(target_class):
-        raise ConfigErrors([ConfigError(f"{key}._target_", problem, shown(target))])
-    return target_class
 
 
 def mismatches(
@@ -81,7 +61,7 @@ def mismatches(
             continue
         if key not in defaults:
             errors.append(unknown(prefix + key, defaults))
-        elif nested := _nested(hints[key]):
+        elif nested := nested_of(hints[key]):
             errors += _nested_mismatches(value, nested, prefix + key)
         # The missing value ??? is reported below, with all missing keys.
         elif value != "???" and (problem := mismatch(value, hints[key], prefix + key)):
@@ -105,59 +85,6 @@ def _nested_mismatches(node: Any, nested: Nested, path: str) -> list[ConfigError
     return mismatches(node, target, path, nested.supplied)
 
 
-def nested_part(node: Mapping[str, Any], nested: Nested, path: str) -> Callable[..., Any]:
-    """Returns the class of a nested component.
-
-    Raises ConfigErrors if neither nmt nor a permitted plugin defines the class.
-    """
-    package = nested.base.__module__.rpartition(".")[0]
-    return locate(str(node.get("_target_", "")), package, path, nested.base)
-
-
-def signature(
-    target: Callable[..., Any], given: Collection[str] = ()
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the annotations and defaults of a callable's keyword parameters, each by name.
-
-    target: class or function
-    given: parameters left out of the defaults
-    """
-    hints: dict[str, Any] = {}
-    defaults: dict[str, Any] = {}
-    for function in _called(target):
-        annotated = typing.get_type_hints(function, include_extras=True)
-        # A parameter without annotation, in a plugin, accepts any value.
-        hints = dict.fromkeys(inspect.signature(function).parameters, Any) | annotated | hints
-        keywords = {
-            parameter.name: parameter.default
-            for parameter in inspect.signature(function).parameters.values()
-            if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in given
-        }
-        defaults |= {name: keywords[name] for name in keywords if name not in defaults}
-    return hints, defaults
-
-
-def _called(target: Callable[..., Any]) -> Iterator[Any]:
-    """Yields the functions that receive keyword arguments: a function itself, or constructors of a
-    class.
-
-    The constructors are those of the class and of its base classes, up to the first constructor
-    without a parameter **settings.
-    """
-    if not inspect.isclass(target):
-        yield target
-        return
-    for owner in target.__mro__:
-        if "__init__" in vars(owner):
-            # A dataclass keeps the annotations of its generated constructor on the class.
-            is_dataclass = "__dataclass_fields__" in vars(owner)
-            function = owner if is_dataclass else vars(owner)["__init__"]
-            yield function
-            parameters = inspect.signature(function).parameters.values()
-            if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
-                return
-
-
 def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
     """Returns the reason why a value is invalid for an annotated parameter; None for a valid value.
 
@@ -165,7 +92,7 @@ def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
     hint: annotation of the parameter
     key: dotted key of the parameter, for the message
     """
-    base, ranges = _parts(hint)
+    base, ranges = type_and_ranges(hint)
     if fits(value, base):
         outside = any(value not in bounds for bounds in ranges)
         return f"out of range, must be {expected(hint)}" if outside else None
@@ -174,19 +101,8 @@ def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
     if isinstance(value, str) and fits([], base):
         remedy = f", such as {in_list(value)}"
     elif isinstance(value, bool | int | float) and fits("", base):
-        remedy = f"; as text, write {key}='\"{shown(value)}\"'"
+        remedy = f"; for a text, put the value in quotes twice: {key}='\"TEXT\"'"
     return f"must be {expected(hint)}{remedy}"
-
-
-def in_list(text: str) -> str:
-    """Returns a comma-separated string as a list in configuration syntax, for suggestions.
-
-    Items that are not plain words are quoted.
-    """
-    items = [item.strip(" \"'") for item in text.removeprefix("[").removesuffix("]").split(",")]
-    plain = all(re.fullmatch(r"[\w./-]+", item) for item in items)
-    # JSON's double quotes are valid in Hydra's grammar.
-    return f"[{','.join(items)}]" if plain else f"[{','.join(map(json.dumps, items))}]"
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -215,38 +131,9 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) if is_class else True
 
 
-def bound(target: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., Any]:
-    """Returns a class or function with the values of a group bound as keyword arguments."""
-    hints, _ = signature(target)
-    keys = {key: value for key, value in node.items() if key != "_target_"}
-    return partial(target, **{key: _argument(value, hints.get(key)) for key, value in keys.items()})
-
-
-def _argument(value: Any, hint: Any) -> Any:
-    """Converts the value of a key to a constructor argument."""
-    if nested := _nested(hint):
-        return bound(nested_part(value, nested, ""), value)
-    return as_float(value, hint)
-
-
-def as_float(value: Any, hint: Any) -> Any:
-    """Converts an integer to float if the annotation accepts float but not int."""
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    return float(value) if is_whole and _is_float(hint) else value
-
-
-def _is_float(hint: Any) -> bool:
-    """Returns whether an annotation accepts float but not int."""
-    base, _ = _parts(hint)
-    is_union = typing.get_origin(base) in (Union, types.UnionType)
-    # the type without its ranges
-    kinds = [_parts(kind)[0] for kind in typing.get_args(base)] if is_union else [base]
-    return float in kinds and int not in kinds
-
-
 def expected(hint: Any) -> str:
     """Describes an annotation in words, for messages."""
-    base, ranges = _parts(hint)
+    base, ranges = type_and_ranges(hint)
     origin = typing.get_origin(base)
     parts = typing.get_args(base)
     if origin is Literal:
@@ -263,15 +150,77 @@ def expected(hint: Any) -> str:
     return f"{words} with {' and '.join(bounds)}" if bounds else words
 
 
-def _nested(hint: Any) -> Nested | None:
-    """Returns the nested component of an annotation; None for plain values."""
-    extras = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
-    return next((extra for extra in extras if isinstance(extra, Nested)), None)
+def faults_of(group: str, node: Group) -> list[ConfigError]:
+    """Returns the errors in the keys and values of one configuration group."""
+    if group == "attention" and "_target_" not in node:  # attention=none has no class
+        return [unknown(f"attention.{key}", []) for key in node]
+    if group == "translation":  # null selects the trained model's value
+        node = {key: value for key, value in node.items() if value is not None}
+    try:
+        return mismatches(node, class_of(group, node), group, GROUPS[group].given)
+    except ConfigErrors as errors:
+        return list(errors.faults)
 
 
-def _parts(hint: Any) -> tuple[Any, list[Range]]:
-    """Splits an annotation into its type and its ranges."""
-    if typing.get_origin(hint) is not Annotated:
-        return hint, []
-    base, *extras = typing.get_args(hint)
-    return base, [extra for extra in extras if isinstance(extra, Range)]
+def completed(config: Config) -> dict[str, Any]:
+    """Returns a valid configuration with the defaults of missing keys added."""
+    groups = {}
+    for group in view(config).parts:
+        # Keys without a default, or with default None, stay absent, as in the YAML files.
+        unset = (None, inspect.Parameter.empty)
+        keys = parameters(group, config[group]).items()
+        defaults = {key: default for key, default in keys if default not in unset}
+        groups[group] = {**defaults, **config[group]}
+    return {**config, **groups}
+
+
+def faults_of_building(group: str, node: Group, **supplied: Any) -> list[ConfigError]:
+    """Returns the configuration errors for an exception raised by the constructor of a group's
+    class.
+
+    group: name of the configuration group, such as decoder
+    node: keys and values of the group; if a key or value is invalid, the object is not built
+    supplied: constructor arguments that are not configuration keys
+    """
+    return [] if faults_of(group, node) else _raised(make, {group: node}, group, **supplied)
+
+
+def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
+    """Returns the errors that occur when the components of a run are built with a small vocabulary.
+
+    config: configuration of the run
+    faulty: groups with known errors, which are skipped
+    """
+    # Groups without supplied arguments can be built independently.
+    alone = {group for group, configured in GROUPS.items() if not configured.supplied} - faulty
+    errors: list[ConfigError] = []
+    for group, node in config.items():
+        if group in alone and isinstance(node, Mapping):
+            errors += faults_of_building(group, node)
+    if "optimizer" not in faulty:
+        # Optimizers raise an error for an empty list of parameters.
+        parameters = [nn.Parameter(torch.zeros(1))]
+        errors += faults_of_building("optimizer", config["optimizer"], parameters=parameters)
+    if faulty.isdisjoint(NETWORK):
+        with torch.device("meta"), Uninitialized():  # allocates no memory for weights
+            if "model" in config:
+                # Incompatible sizes do not depend on the vocabulary, so 10 subwords are enough.
+                errors += _raised(network, config, 10, 10)
+            else:
+                errors += _raised(classifier, config, 10, LabelSet(("a", "b"), False))
+    return errors
+
+
+def _raised(action: Callable[..., Any], *arguments: Any, **named: Any) -> list[ConfigError]:
+    """Calls a function that builds a component, and returns the error if the component cannot be
+    built. A constructor of a user may raise any exception."""
+    try:
+        action(*arguments, **named)
+    except ValueError as error:
+        return [ConfigError("", str(error))]
+    except Exception as error:
+        places = traceback.extract_tb(error.__traceback__)
+        place = next((p for p in reversed(places) if "/torch/" not in p.filename), places[-1])
+        problem = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
+        return [ConfigError("", f"building a component failed: {problem}")]
+    return []

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from nmt.configuration.compose import compose_partly, hydra_main, search_beside
 from nmt.configuration.faults import ConfigError, broken, refuse
 from nmt.foundation import plugins
@@ -207,8 +209,6 @@ def _print(command: str, what: str, overrides: Sequence[str]) -> None:
     """
     if what != "job":
         raise UserError("--cfg: must be job; --cfg job prints the configuration of a run")
-    from omegaconf import OmegaConf
-
     from nmt.configuration.configure import refuse_sweep
 
     refuse_sweep(overrides)
@@ -244,7 +244,7 @@ def _run(
     ranks = of_torchrun()
     if ranks.several:  # set before torch is imported; hides warnings about unused parameters
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    from nmt.configuration.build import make
+    from nmt.components import make
     from nmt.configuration.configure import configure
     from nmt.foundation.terminal import hush
 

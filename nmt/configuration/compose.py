@@ -18,24 +18,29 @@ import copy
 import functools
 import inspect
 import itertools
-import logging
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import hydra
 import yaml
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import OverrideType
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from nmt.configuration.check import in_list
 from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, refuse, unknown
 from nmt.configuration.recipe_by_size import recipe_of_data
 from nmt.foundation import plugins
-from nmt.foundation.errors import PATH, UserError, first_line
+from nmt.foundation.configurations import value_of
+from nmt.foundation.errors import PATH, UserError, first_line, in_list
 from nmt.storage.upgrade import with_renamed_targets
 
-log = logging.getLogger(__name__)
 _package = Path(__file__).resolve().parent.parent
 CONF = str(_package / "conf" if (_package / "conf").is_dir() else _package.parent / "conf")
 """Folder of the YAML files, inside the package if installed, else beside the package in a
@@ -43,6 +48,8 @@ checkout."""
 
 RECIPE = "experiment"
 """Name of the configuration group whose choices are recipes."""
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
+"""Exception types that Hydra raises for invalid configurations."""
 
 
 @dataclass
@@ -69,16 +76,15 @@ def compose(command: str, overrides: Sequence[str]) -> dict[str, Any]:
     return resolve(config)
 
 
-def compose_partly(command: str, overrides: Sequence[str]) -> tuple[Any, list[ConfigError]]:
+def compose_partly(
+    command: str, overrides: Sequence[str]
+) -> tuple[dict[str, Any], list[ConfigError]]:
     """Returns the configuration of the valid overrides, and the errors of all invalid overrides.
 
-    The configuration is an OmegaConf object with unresolved ${references}.
+    ${references} in the configuration are not resolved.
     """
     typed = _read(command, overrides)
-    try:
-        config, _ = _by_precedence(command, typed.choices)
-    except ConfigErrors as error:
-        raise ConfigErrors([*typed.errors, *error.faults]) from error
+    config, _ = _by_precedence(command, typed.choices)
     return config, typed.errors + apply(config, typed.values, groups_of(command))
 
 
@@ -87,47 +93,44 @@ def choices_of(command: str, overrides: Sequence[str]) -> Mapping[str, Any]:
     return _by_precedence(command, _read(command, overrides).choices)[1]
 
 
-def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -> list[ConfigError]:
+def apply(
+    config: MutableMapping[str, Any], overrides: Sequence[Any], groups: Collection[str] = ()
+) -> list[ConfigError]:
     """Sets keys of a configuration in place, and returns an error for each unknown key.
 
-    config: OmegaConf object
+    config: configuration as nested mappings
     overrides: Hydra overrides
     groups: group names that may be suggested for unknown top-level keys
     """
-    from hydra.core.override_parser.types import OverrideType
-    from omegaconf import OmegaConf
-
     errors = []
-    plain = OmegaConf.to_container(config, resolve=False)
-    keys = _keys(plain)
+    keys = _keys(config)
     for override in overrides:
         key = override.key_or_group
-        group = key.rpartition(".")[0]
+        group, _, name = key.rpartition(".")
+        node = value_of(config, group) if group else config
         needed = key if override.type is OverrideType.CHANGE else group
-        if needed and needed not in keys and needed not in _left_out(plain, group):
-            errors.append(_unknown(key, keys | _left_out(plain, group), groups))
-        elif keys.get(group) is False:
+        if needed and needed not in keys and needed not in _left_out(config, group):
+            errors.append(_unknown(key, keys | _left_out(config, group), groups))
+        elif not isinstance(node, MutableMapping):
             errors.append(ConfigError(key, f"no such key; {group} is a single value"))
         elif override.type is OverrideType.DEL:
-            parent = OmegaConf.select(config, group) if group else config
-            parent.pop(key.rpartition(".")[2], None)
+            node.pop(name, None)
         else:
-            # With merge=False, a mapping on the command line replaces the whole group.
-            OmegaConf.update(config, key, override.value(), merge=False, force_add=True)
+            node[name] = override.value()
     return errors
 
 
-def _left_out(config: Any, group: str) -> dict[str, bool]:
+def _left_out(config: Mapping[str, Any], group: str) -> dict[str, bool]:
     """Returns valid keys of a group that its YAML file leaves out because they have defaults.
 
     The value False marks that a key is not a group of further keys.
     """
-    from nmt.configuration import build  # imported late, since the import is slow
+    from nmt import components  # imported late, since the import is slow
 
     node = config.get(group)
     with contextlib.suppress(UserError):
-        if group in build.GROUPS and isinstance(node, dict) and node:
-            return {f"{group}.{name}": False for name in build.parameters(group, node)}
+        if group in components.GROUPS and isinstance(node, dict) and node:
+            return {f"{group}.{name}": False for name in components.parameters(group, node)}
     return {}
 
 
@@ -157,8 +160,6 @@ def _unknown(key: str, keys: Mapping[str, bool], groups: Collection[str]) -> Con
 
 def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
     """Parses overrides with Hydra's grammar, and returns an error for each invalid override."""
-    from hydra.errors import HydraException
-
     parsed = []
     errors = []
     for text in overrides:
@@ -182,36 +183,21 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
 
 @functools.cache
 def _parsed(text: str) -> list[Any]:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     with _sources() as loader:
         return OverridesParser.create(loader).parse_overrides([text])
 
 
-def resolve(config: Any) -> dict[str, Any]:
+def resolve(config: dict[str, Any]) -> dict[str, Any]:
     """Returns a configuration as nested dictionaries and lists, with current class paths.
 
     Raises ConfigErrors if a ${reference} cannot be resolved.
     """
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
     try:
-        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
+        plain: Any = OmegaConf.to_container(OmegaConf.create(config), resolve=True)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "the configuration"
         raise ConfigErrors([ConfigError(key, reason(error))]) from error
-    current = with_renamed_targets(plain)
-    for group, node in plain.items():
-        if isinstance(node, dict) and node.get("_target_") != current[group].get("_target_"):
-            _tell_renamed(node["_target_"], current[group]["_target_"])
-    return current
-
-
-@functools.cache
-def _tell_renamed(old: str, new: str) -> None:
-    """Logs once that a YAML file in --config-dir contains the old path of a renamed class."""
-    log.warning("_target_=%s: renamed to %s; update the YAML file", old, new)
+    return with_renamed_targets(plain)
 
 
 def _read(command: str, overrides: Sequence[str]) -> Typed:
@@ -310,14 +296,11 @@ def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str
 def _cached(
     command: str, chosen: tuple[tuple[str, Any], ...], _: tuple[str, ...]
 ) -> tuple[Any, Mapping[str, Any]]:
-    from omegaconf import OmegaConf
-
     overrides = [f"~{group}" if choice is None else f"{group}={choice}" for group, choice in chosen]
-    config = by_hydra(command, overrides)
-    # Hydra's result is read-only; overrides of single keys are applied later.
-    OmegaConf.set_struct(config, False)
-    OmegaConf.set_readonly(config, False)
-    choices = config.pop("hydra").runtime.choices  # choices, including Hydra's own groups
+    composed = by_hydra(command, overrides)
+    choices = composed.hydra.runtime.choices  # choices, including Hydra's own groups
+    config: Any = OmegaConf.to_container(composed)
+    del config["hydra"]
     return config, {group: choice for group, choice in choices.items() if "/" not in group}
 
 
@@ -329,14 +312,12 @@ def by_hydra(command: str | None, overrides: Sequence[str]) -> Any:
 
     Raises ConfigErrors if Hydra raises an error.
     """
-    from hydra import compose as hydra_compose
-
     try:
         with _sources():
-            return hydra_compose(
+            return hydra.compose(
                 command, overrides=[*overrides, *search_path()], return_hydra_config=True
             )
-    except hydra_errors() as error:
+    except HYDRA_ERRORS as error:
         raise ConfigErrors([ConfigError(" ".join(overrides), reason(error))]) from error
 
 
@@ -363,17 +344,6 @@ def search_beside(folder: str) -> None:
     added_folders.append(str(Path(folder).resolve()))
 
 
-def forget() -> None:
-    """Clears all caches of configuration files."""
-    for function in (_cached, _parsed, _options):
-        function.cache_clear()
-
-
-def config_dirs() -> tuple[str, ...]:
-    """Returns the absolute paths of the folders given with --config-dir."""
-    return tuple(added_folders)
-
-
 def folders() -> tuple[str, ...]:
     """Returns the folders of additional YAML choices, from --config-dir and from plugins."""
     return (*added_folders, *plugins.folders())
@@ -387,14 +357,11 @@ def search_path() -> list[str]:
 @contextmanager
 def _sources() -> Iterator[Any]:
     """Yields Hydra's configuration loader for conf/ in a `with` block, even while Hydra runs."""
-    from hydra import initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-
     # Hydra is a singleton, which a launcher may already have initialised.
     before = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(CONF, version_base="1.3"):
+        with hydra.initialize_config_dir(CONF, version_base="1.3"):
             yield GlobalHydra.instance().config_loader()
     finally:
         GlobalHydra.instance().hydra = before
@@ -406,21 +373,11 @@ def hydra_main(command: str | None, *packages: str) -> Callable[..., Callable[[]
     command: name of the YAML file in conf/
     packages: modules that the configuration may name, such as nmt.*
     """
-    import hydra
-
     options: dict[str, Any] = {"version_base": "1.3"}
     # The parameter exists from Hydra 1.4 on.
     if "execution_whitelist" in inspect.signature(hydra.main).parameters:
         options["execution_whitelist"] = packages  # modules that _target_ may name
     return hydra.main(config_path=CONF, config_name=command, **options)
-
-
-def hydra_errors() -> tuple[type[Exception], ...]:
-    """Returns the exception types that Hydra raises for invalid configurations."""
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    return (HydraException, OmegaConfBaseException, yaml.YAMLError)
 
 
 def reason(error: Exception) -> str:

@@ -6,21 +6,59 @@ from pathlib import Path
 from typing import Any
 
 from nmt.configuration.check import mismatch
-from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import compose_partly, parse, resolve
 from nmt.configuration.faults import ConfigError, ConfigErrors, broken, refuse, shown
+from nmt.configuration.model_settings import (
+    AlignSettings,
+    AverageSettings,
+    CheckAttentionSettings,
+    CiteSettings,
+    CompareSettings,
+    EvaluateSettings,
+    ExportSettings,
+    IndexSettings,
+    LabelSettings,
+    ReportSettings,
+    ScoreSettings,
+    ServeSettings,
+    TranslateSettings,
+)
 from nmt.configuration.saved_runs import (
     changed,
-    refuse_changes,
+    errors_of_changes,
     repeated,
     saved_run,
     with_network_of,
 )
 from nmt.configuration.settings import Settings
-from nmt.configuration.training_settings import BacktranslateSettings, TrainingSettings
+from nmt.configuration.training_settings import (
+    BacktranslateSettings,
+    ClassifySettings,
+    TrainingSettings,
+    TrainSettings,
+)
 from nmt.foundation.errors import UserError
 from nmt.storage import checkpoint as ckpt
 
+COMMANDS: dict[str, type[Settings]] = {
+    "train": TrainSettings,
+    "classify": ClassifySettings,
+    "backtranslate": BacktranslateSettings,
+    "translate": TranslateSettings,
+    "evaluate": EvaluateSettings,
+    "score": ScoreSettings,
+    "align": AlignSettings,
+    "label": LabelSettings,
+    "average": AverageSettings,
+    "serve": ServeSettings,
+    "export": ExportSettings,
+    "index": IndexSettings,
+    "check_attention": CheckAttentionSettings,
+    "cite": CiteSettings,
+    "report": ReportSettings,
+    "compare": CompareSettings,
+}
+"""Settings class of each command, by the name of the command."""
 AUTO = "auto"
 """Value of `resume` that resumes the run in `run_dir` if it has a checkpoint, or else starts it."""
 
@@ -34,33 +72,6 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
 
     Raises ConfigErrors with all errors of the command line and the configuration.
     """
-    try:
-        return _configured(command, overrides, again)
-    except ConfigErrors as error:
-        raise ConfigErrors(_as_typed(error.faults, overrides)) from error.__cause__
-
-
-def _as_typed(errors: Sequence[ConfigError], overrides: Sequence[str]) -> list[ConfigError]:
-    """Returns the errors with numbers as typed by the user, such as 1.10 instead of 1.1."""
-    typed = {
-        override.key_or_group: str(override.input_line).partition("=")[2]
-        for override in parse(overrides)[0]
-        if isinstance(override.value(), int | float)
-    }
-    return [
-        replace(
-            error,
-            value=typed[error.key],
-            problem=error.problem.replace(f'"{error.value}"', f'"{typed[error.key]}"'),
-        )
-        if error.value and error.key in typed
-        else error
-        for error in errors
-    ]
-
-
-def _configured(command: str, overrides: Sequence[str], again: str | None) -> Settings:
-    """Returns the settings of a command; errors contain parsed values instead of typed values."""
     kind = COMMANDS[command]
     refuse_sweep(overrides)
     if again is not None:
@@ -96,12 +107,12 @@ def _configured(command: str, overrides: Sequence[str], again: str | None) -> Se
 def _continued(command: str, overrides: Sequence[str]) -> Settings:
     """Returns the settings of a run with resume=auto, which resumes if the run folder has a
     checkpoint."""
-    settings = _configured(command, overrides, None)
+    settings = configure(command, overrides)
     folder = getattr(settings, "run_dir", None)
     refuse(broken((folder is None, "resume", "needs the run folder; add run_dir=DIR", AUTO)))
     if not (Path(str(folder)) / ckpt.LAST).is_file():
         return settings
-    refuse_changes(saved_run(str(folder), command), settings.values)
+    refuse(errors_of_changes(saved_run(str(folder), command), settings.values))
     return replace(settings, resume=folder)  # type: ignore[call-arg]  # of training runs
 
 

@@ -1,11 +1,10 @@
-"""Collects all errors of a configuration and raises them as a single exception."""
+"""Errors for unknown keys and choices, with suggestions of similar names."""
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from nmt.foundation.errors import UserError
-from nmt.foundation.part_limits import ConfigError, shown
+from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse, shown
 from nmt.foundation.synonyms import SYNONYMS
 
 __all__ = ["ConfigError", "ConfigErrors", "broken", "not_a_choice", "refuse", "shown", "unknown"]
@@ -13,37 +12,6 @@ SIMILARITY = 0.6
 """Minimum similarity of a suggested name, 0 to 1 (difflib)."""
 MOST = 3
 """Maximum number of suggestions for an unknown name."""
-
-
-class ConfigErrors(UserError):
-    """Exception that contains all errors of a configuration.
-
-    faults: errors of the configuration
-    """
-
-    exit_status = 2
-
-    def __init__(self, faults: Sequence[ConfigError]) -> None:
-        lines = "\n".join(f"  - {fault}" for fault in faults)
-        super().__init__(f"invalid configuration:\n{lines}")
-        self.faults = tuple(faults)
-
-
-def refuse(errors: Iterable[ConfigError]) -> None:
-    """Raises ConfigErrors if `errors` is not empty."""
-    errors = tuple(errors)
-    if errors:
-        raise ConfigErrors(errors)
-
-
-def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
-    """Yields an error for each violated rule.
-
-    rules: tuples (condition for a violation, key, problem with remedy, optional value of the key)
-    """
-    for is_broken, key, problem, *value in rules:
-        if is_broken:
-            yield ConfigError(key, problem, shown(value[0]) if value else None)
 
 
 def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) -> ConfigError:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from nmt.configuration import build
-from nmt.configuration.build import Group
+from nmt.components import Group
+from nmt.configuration.check import faults_of_building
 from nmt.configuration.faults import ConfigError, broken
 from nmt.configuration.settings import Settings
 from nmt.data import as_list
@@ -52,7 +52,7 @@ class ModelSettings(Settings):
         """
         n_best = search.get("n_best", 1)
         return [
-            *build.faults_of_building("search", search),
+            *faults_of_building("search", search),
             *broken((one_best and n_best > 1, "search.n_best", str(one_best), n_best)),
         ]
 

@@ -27,13 +27,15 @@ def recipe_of_data(data: Mapping[str, Any], *, is_used: bool = True) -> str | No
     Returns None for generated data, data of the Hugging Face Hub, and data that cannot be read.
     Errors are ignored, because loading the data raises them again.
     """
-    from nmt.configuration import build  # imported late, since the import is slow
+    # imported late, since the imports are slow
+    from nmt.components import make
+    from nmt.configuration.check import faults_of
 
     most = max(RECIPES)
     try:
-        if build.faults_of("data", data):
+        if faults_of("data", data):
             return None
-        source = build.make({"data": data}, "data")
+        source = make({"data": data}, "data")
         stream = source.training_stream() if hasattr(source, "training_stream") else None
         if stream is None:
             return None

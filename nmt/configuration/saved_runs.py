@@ -2,18 +2,17 @@
 (init=)."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from nmt.configuration.build import NETWORK
-from nmt.configuration.compose import compose, options, parse, reason
-from nmt.configuration.faults import ConfigError, ConfigErrors, broken, refuse, shown, unknown
+from nmt.components import NETWORK
+from nmt.configuration.compose import apply, compose, options, parse, reason
+from nmt.configuration.faults import ConfigError, ConfigErrors, broken, refuse, shown
 from nmt.foundation import plugins
-from nmt.foundation.configurations import NOT_LEARNT, flat
-from nmt.foundation.part_limits import RunView
+from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.upgrade import with_renamed_targets
@@ -56,8 +55,8 @@ def saved_run(path: str, command: str) -> Checkpoint:
     return saved
 
 
-def refuse_changes(saved: Checkpoint, config: Mapping[str, Any]) -> None:
-    """Raises ConfigErrors if a configuration changes keys that must not change on resume.
+def errors_of_changes(saved: Checkpoint, config: Mapping[str, Any]) -> list[ConfigError]:
+    """Returns an error for each changed key that must not change on resume.
 
     saved: checkpoint of the run
     config: configuration for resuming
@@ -65,16 +64,17 @@ def refuse_changes(saved: Checkpoint, config: Mapping[str, Any]) -> None:
     before = flat(saved.config)
     now = flat(config)
     errors = []
-    for key in sorted({*before, *now}):
+    for key in changed_keys(before, now):
         group = key.partition(".")[0]
         is_free = group in (*CHOSEN_ANEW, *NOT_LEARNT) or (group in CHANGEABLE and key not in FIXED)
-        if not is_free and before.get(key) != now.get(key):
+        if not is_free:
             problem = (
-                "this setting cannot change on resume; its value was "
-                f"{shown(before.get(key))}. Restore the value, or choose another run_dir"
+                "this setting cannot change on resume, because the saved weights and state depend "
+                f"on it; its value was {shown(before.get(key))}. Restore the value, or choose "
+                "another run_dir"
             )
             errors.append(ConfigError(key, problem, shown(now.get(key))))
-    refuse(errors)
+    return errors
 
 
 def read_initial(path: str) -> Checkpoint:
@@ -109,15 +109,8 @@ def repeated(path: str, changes: Sequence[str]) -> tuple[dict[str, Any], list[Co
     # The repeated run gets a new folder and is not part of a sweep.
     config = with_renamed_targets({**config, "run_dir": None, "resume": None, "sweep": None})
 
-    def refusal(key: str, value: Any) -> str | None:
-        is_choice = isinstance(config.get(key), dict) or isinstance(value, dict)
-        return (
-            "--from accepts single keys only; to change a group, give the complete command"
-            if is_choice
-            else None
-        )
-
-    return config, set_keys(config, changes, refusal)
+    only_keys = "--from accepts single keys only; to change a group, give the complete command"
+    return config, set_keys(config, changes, only_keys)
 
 
 def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str, Any]:
@@ -132,27 +125,25 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str
     Raises ConfigErrors if a key must not change.
     """
     config = copy.deepcopy(saved.config)  # leaves the checkpoint unchanged
-    choices = []
+    single = []
     for text in changes:
         group, value = text.partition("=")[::2]
         if group in CHOSEN_ANEW and value in options(group):
-            choices.append(text)
             # A new choice has other keys, so the saved values of the group are dropped.
             config[group] = compose(command, [text])[group]
-
-    def refusal(key: str, value: Any) -> str | None:
-        group = key.partition(".")[0]
-        if key == "run_dir":
-            return "cannot change on resume, since resume= names the run folder; leave this key out"
-        if group in CHANGEABLE and key not in FIXED and not isinstance(config.get(key), dict):
-            return None
-        of_groups = ", ".join(f"{name}={'|'.join(options(name))}" for name in CHOSEN_ANEW)
-        return (
-            "this setting cannot change on resume, because the saved weights and state depend "
-            f"on the setting; allowed are {of_groups}, and single keys of {', '.join(CHANGEABLE)}"
-        )
-
-    refuse(set_keys(config, [text for text in changes if text not in choices], refusal))
+        else:
+            single.append(text)
+    choices = ", ".join(f"{name}={'|'.join(options(name))}" for name in CHOSEN_ANEW)
+    why = (
+        "this setting cannot change on resume, because the saved weights and state depend on it; "
+        f"allowed are {choices}, and single keys of {', '.join(CHANGEABLE)}"
+    )
+    errors = set_keys(config, single, why)
+    folder = config.get("run_dir")
+    of_folder = "cannot change on resume, since resume= names the run folder; leave this key out"
+    moved = folder != saved.config.get("run_dir")
+    errors += broken((moved, "run_dir", of_folder, folder))
+    refuse(errors + errors_of_changes(saved, config))
     return config
 
 
@@ -171,47 +162,37 @@ def with_network_of(
     """
     initial = copy.deepcopy(read_initial(path).config)
     taken = {**config, **{name: initial[name] for name in OF_MODEL if name in initial}}
-
-    def refusal(key: str, value: Any) -> str | None:
-        if key.partition(".")[0] in (key, "sizes"):
-            return (
-                f"this choice is determined by init={path}; only single keys of the group can "
-                "change"
-            )
-        if key in SHAPING and value != taken["model"].get(key.rpartition(".")[2], False):
-            return (
-                f"this key changes the network parameters, which must match init={path}; leave "
-                "the key out"
-            )
-        return None
-
+    before = flat(taken)
     of_network = [
         text for text in overrides if text.lstrip("+~").split("=")[0].split(".")[0] in OF_MODEL
     ]
-    return taken, set_keys(taken, of_network, refusal)
+    why = f"this choice is determined by init={path}; only single keys of the group can change"
+    errors = set_keys(taken, of_network, why)
+    now = flat(taken)
+    for key in changed_keys(before, now):
+        if key in SHAPING or key.startswith("sizes."):
+            problem = (
+                f"this key changes the network parameters, which must match init={path}; leave "
+                "the key out"
+            )
+            errors.append(ConfigError(key, problem, shown(now.get(key))))
+    return taken, errors
 
 
-def set_keys(
-    config: dict[str, Any], overrides: Sequence[str], refusal: Callable[[str, Any], str | None]
-) -> list[ConfigError]:
+def set_keys(config: dict[str, Any], overrides: Sequence[str], why: str) -> list[ConfigError]:
     """Sets single keys of a configuration in place, and returns the errors.
 
     config: configuration, which is changed in place
     overrides: overrides of single keys, such as trainer.epochs=5
-    refusal: function that returns the reason why a key must not have a value; None if the value is
-        allowed
+    why: reason why the choice of a group cannot change
     """
     parsed, errors = parse(overrides)
     for override in parsed:
         key = override.key_or_group
-        value = override.value()
-        group = key.rpartition(".")[0]
-        node = RunView(config, {}).value(group) if group else config
-        problem = refusal(key, value)
-        if problem:
-            errors.append(ConfigError(key, problem, shown(value)))
-        elif not isinstance(node, dict):
-            errors.append(unknown(key, []))
-        else:
-            node[key.rpartition(".")[2]] = value
+        if options(key):
+            errors.append(ConfigError(key, why, shown(override.value())))
+        elif "." in key:
+            errors += apply(config, [override])
+        else:  # a run of an older version has not saved all keys
+            config[key] = override.value()
     return errors

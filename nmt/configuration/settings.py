@@ -2,7 +2,7 @@
 
 Each top-level YAML file in conf/ has a settings class in training_settings.py or model_settings.py.
 The fields of the class are the keys, with types as annotations. The keys of a field of type `Group`
-configure an object (build.py).
+configure an object (nmt/components.py).
 """
 
 import dataclasses
@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from nmt.configuration import build
-from nmt.configuration.build import Group
-from nmt.configuration.check import mismatches
+from nmt.components import Group
+from nmt.configuration.check import completed, faults_of, impossible, mismatches
 from nmt.configuration.faults import ConfigError, broken, refuse, unknown
 from nmt.data import as_list
 from nmt.data.lines import OPENERS
@@ -61,12 +60,12 @@ class Settings:
         if cls.trains:
             faulty = {error.key.partition(".")[0] for error in errors}
             # errors for incompatible combinations of values
-            errors += build.impossible(values, faulty | unbuilt)
+            errors += impossible(values, faulty | unbuilt)
         # Rules compare values, so all values must have valid types.
         if not errors:
             errors += cls(**values).conflicts()
         refuse(errors)
-        return cls(**build.completed(values))
+        return cls(**completed(values))
 
     @classmethod
     def _wrong_values(cls, values: Mapping[str, Any]) -> list[ConfigError]:
@@ -83,7 +82,7 @@ class Settings:
         for group, needed in groups.items():
             node = values.get(group)
             if isinstance(node, Mapping):
-                nested += build.faults_of(group, node)
+                nested += faults_of(group, node)
             elif needed or node is not None:
                 errors.append(ConfigError(group, "missing"))
         # An invalid top-level value, such as cell, recurs in encoder.cell and decoder.cell.

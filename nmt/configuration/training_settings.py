@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
-from nmt.configuration import build
-from nmt.configuration.build import Group
+from nmt import components
+from nmt.components import Group
 from nmt.configuration.faults import ConfigError, broken
 from nmt.configuration.settings import Settings
 from nmt.foundation.configurations import flat
@@ -49,7 +49,7 @@ class TrainingSettings(Settings):
     @cached_property
     def view(self) -> RunView:
         """View of the configuration for compatibility checks."""
-        return build.view(self.values)
+        return components.view(self.values)
 
     @property
     def parts(self) -> list[Any]:
@@ -137,7 +137,7 @@ class TrainSettings(TrainingSettings):
         # Checks the names on a network without allocated weights.
         with torch.device("meta"):
             # The vocabulary sizes have no effect on the names.
-            network = build.network(self.values, 10, 10, self.columns)
+            network = components.network(self.values, 10, 10, self.columns)
         try:
             freeze(network, names)
         except UserError as error:

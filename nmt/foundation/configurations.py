@@ -42,6 +42,19 @@ def flat(config: Mapping[str, Any], prefix: str = "", null: Any = None) -> dict[
     return values
 
 
+def value_of(config: Any, key: str) -> Any:
+    """Returns the value of a dotted key, such as window.estimator; None if not found."""
+    node = config
+    for name in key.split("."):
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return node
+
+
+def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Returns the sorted keys whose values differ; a missing key has the value None."""
+    return sorted(key for key in {**before, **now} if before.get(key) != now.get(key))
+
+
 def class_label(target: str, group: str) -> str:
     """Returns a short name of a class for tables.
 

@@ -1,5 +1,6 @@
 """Exceptions with messages for users, and functions that quote settings for the command line."""
 
+import json
 import re
 import shlex
 
@@ -54,6 +55,17 @@ def quoted(text: str) -> str:
     # A backslash before a quote would escape the quote, so it is doubled.
     escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"
+
+
+def in_list(text: str) -> str:
+    """Returns a comma-separated string as a list in configuration syntax, for suggestions.
+
+    Items that are not plain words are quoted.
+    """
+    items = [item.strip(" \"'") for item in text.removeprefix("[").removesuffix("]").split(",")]
+    plain = all(re.fullmatch(r"[\w./-]+", item) for item in items)
+    # JSON's double quotes are valid in Hydra's grammar.
+    return f"[{','.join(items)}]" if plain else f"[{','.join(map(json.dumps, items))}]"
 
 
 def _is_a_value(text: str) -> bool:

@@ -14,9 +14,12 @@ methods for every component and every recurrent cell of a run.
 A package declares the configuration groups of its components in a dictionary GROUPS.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from nmt.foundation.configurations import value_of
+from nmt.foundation.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,37 @@ def shown(value: Any) -> str:
     return str(value) or "(nothing)"
 
 
+class ConfigErrors(UserError):
+    """Exception that contains all errors of a configuration.
+
+    faults: errors of the configuration
+    """
+
+    exit_status = 2
+
+    def __init__(self, faults: Sequence[ConfigError]) -> None:
+        lines = "\n".join(f"  - {fault}" for fault in faults)
+        super().__init__(f"invalid configuration:\n{lines}")
+        self.faults = tuple(faults)
+
+
+def refuse(errors: Iterable[ConfigError]) -> None:
+    """Raises ConfigErrors if `errors` is not empty."""
+    errors = tuple(errors)
+    if errors:
+        raise ConfigErrors(errors)
+
+
+def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
+    """Yields an error for each violated rule.
+
+    rules: tuples (condition for a violation, key, problem with remedy, optional value of the key)
+    """
+    for is_broken, key, problem, *value in rules:
+        if is_broken:
+            yield ConfigError(key, problem, shown(value[0]) if value else None)
+
+
 @dataclass(frozen=True)
 class RunView:
     """Read-only view of a run's configuration for compatibility checks.
@@ -96,10 +130,7 @@ class RunView:
 
     def value(self, key: str) -> Any:
         """Returns the value of a dotted key, such as window.estimator; None if not found."""
-        node: Any = self.values
-        for name in key.split("."):
-            node = node.get(name) if isinstance(node, Mapping) else None
-        return node
+        return value_of(self.values, key)
 
     def error(self, key: str, problem: str) -> ConfigError:
         """Returns an error for a key, with the key's current value."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from nmt.configuration import build
+from nmt import components
 from nmt.configuration.faults import broken, refuse
 from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
 from nmt.data import LabelledSplits, Pairs, Splits, as_list
@@ -116,7 +116,7 @@ def parts_of(
         assert isinstance(settings, TrainSettings)
         task = _translation(settings, beginning, device, ranks, SAMPLES if trackers else 0)
     precision = usable_precision(settings.trainer["precision"], device)
-    trainer = build.make({"trainer": {**settings.trainer, "precision": precision}}, "trainer")
+    trainer = components.make({"trainer": {**settings.trainer, "precision": precision}}, "trainer")
     if trainer.shard and not ranks.several:
         raise UserError(
             "trainer.shard=true: needs several processes; start them with torchrun, or set "
@@ -124,14 +124,14 @@ def parts_of(
         )
     # Frozen weights have no state in the optimizer.
     weights = [p for p in task.network.parameters() if p.requires_grad]
-    optimizer = build.make(config, "optimizer", parameters=weights)
+    optimizer = components.make(config, "optimizer", parameters=weights)
     return Parts(
         task=task,
         trainer=trainer,
         optimizer=ranks.sharded(optimizer) if trainer.shard else optimizer,
-        schedule=build.make(config, "schedule"),
+        schedule=components.make(config, "schedule"),
         trackers=trackers,
-        callbacks=[build.make(config, "callback")] if config.get("callback") else [],
+        callbacks=[components.make(config, "callback")] if config.get("callback") else [],
     )
 
 
@@ -141,7 +141,7 @@ def trackers_of(config: Config) -> list[Tracker]:
     Raises UserError if the package of the configured tracker is not installed.
     """
     trackers: list[Tracker] = []
-    tracker = build.make(config, "tracker") if config.get("tracker") else None
+    tracker = components.make(config, "tracker") if config.get("tracker") else None
     if tracker is not None and not isinstance(tracker, TensorBoard):
         require(tracker.package)
         trackers.append(tracker)
@@ -157,19 +157,19 @@ def fingerprints(command: str, config: Config) -> Mapping[str, str]:
     """
     if command == "train":
         return of_translation(loaded(config, filters_of(config)))
-    return of_classification(build.make(config, "data").labelled())
+    return of_classification(components.make(config, "data").labelled())
 
 
 def filters_of(config: Config) -> Filters:
     """Returns the configured filters, with the tags that the data source adds to source lines."""
     tags = config["data"].get("tags") or {}
-    return build.make(config, "filters", tags=tuple(tags.values()))
+    return components.make(config, "filters", tags=tuple(tags.values()))
 
 
 def loaded(config: Config, filters: Filters) -> Splits:
     """Loads the parallel data of a configuration; large training data is filtered and stored on
     disk."""
-    data = build.make(config, "data")
+    data = components.make(config, "data")
     # Data sources of plugins may lack the parameter `keep`.
     if "keep" in inspect.signature(data.load).parameters:
         return data.load(Storing(config.get("store", "auto"), filters))
@@ -194,7 +194,7 @@ def _translation(
     data = prepare(splits, filters, tokenizer, ranks)
     if settings.objective.get("guided_alignment") and data.train.links is None:
         data = with_links(data, ranks)
-    metric = build.make(config, "metric").of(splits.languages[1], splits.validation.target)
+    metric = components.make(config, "metric").of(splits.languages[1], splits.validation.target)
     objective = _objective(settings, beginning, teachers, data, metric)
     network = _network(settings, beginning, data.tokenizer)
     _use_lexicon(network, settings, beginning, data, ranks)
@@ -204,9 +204,9 @@ def _translation(
         data,
         network.to(device),
         objective,
-        batching=build.make(config, "batching"),
+        batching=components.make(config, "batching"),
         metric=metric,
-        search=build.make(config, "search"),
+        search=components.make(config, "search"),
         seed=settings.seed,
         max_validation=settings.max_validation,
         options=settings.translation,
@@ -244,12 +244,12 @@ def _tokenizer(
                 # Stored pairs have already passed the filters.
                 train = filters.text(splits.train) if splits.train.store is None else splits.train
                 source = texts(train.source, tokenizer.columns)
-                untrained = build.make(settings.values, "tokenizer")
+                untrained = components.make(settings.values, "tokenizer")
                 tokenizer = tokenizer.grown(train_once(untrained, source, train.target, ranks))
             return replace(tokenizer, sampling=sampling)
     if teachers is not None:
         return replace(teachers.translator.tokenizer, sampling=sampling)
-    return build.make(settings.values, "tokenizer")
+    return components.make(settings.values, "tokenizer")
 
 
 def _objective(
@@ -276,18 +276,18 @@ def _objective(
             max_length_offset=settings.translation["max_length_offset"],
             metric_settings=metric.options,
         )
-    return build.make(settings.values, "objective", **supplied)
+    return components.make(settings.values, "objective", **supplied)
 
 
 def _arguments(config: Config) -> Mapping[str, Any]:
     """Returns the names of the constructor parameters of the configured objective."""
-    return inspect.signature(build.class_of("objective", config["objective"])).parameters
+    return inspect.signature(components.class_of("objective", config["objective"])).parameters
 
 
 def _network(settings: TrainSettings, beginning: Beginning, tokenizer: Tokenizer) -> Seq2Seq:
     """Builds the translation network with random or loaded initial weights."""
     sizes = tokenizer.source_size, tokenizer.target_size
-    network = build.network(settings.values, *sizes, tokenizer.columns)
+    network = components.network(settings.values, *sizes, tokenizer.columns)
     if isinstance(beginning, FromCheckpoint):
         take_weights(network, beginning.checkpoint)
         log.info(
@@ -457,7 +457,7 @@ def _classification(
     settings: ClassifySettings, beginning: Beginning, device: torch.device, ranks: Ranks
 ) -> ClassificationTask:
     config = settings.values
-    splits: LabelledSplits = build.make(config, "data").labelled()
+    splits: LabelledSplits = components.make(config, "data").labelled()
     labels = LabelSet.of(splits.train.labels, splits.multi_label)
     if len(labels.names) < (1 if splits.multi_label else 2):
         raise UserError(
@@ -473,8 +473,8 @@ def _classification(
             )
         tokenizer = ckpt.tokenizer_from(saved)
     else:
-        tokenizer = train_once(build.make(config, "tokenizer"), splits.train.texts, [], ranks)
-    network: Seq2Label = build.classifier(config, tokenizer.source_size, labels)
+        tokenizer = train_once(components.make(config, "tokenizer"), splits.train.texts, [], ranks)
+    network: Seq2Label = components.classifier(config, tokenizer.source_size, labels)
     if settings.vectors and isinstance(beginning, Fresh):
         pieces = tokenizer.source_pieces(list(range(tokenizer.source_size)))
         load_vectors(network.embedding, pieces, [settings.vectors], "network.embedding_size")
@@ -484,7 +484,7 @@ def _classification(
         labels,
         tokenizer,
         network.to(device),
-        batching=build.make(config, "batching"),
+        batching=components.make(config, "batching"),
         metric=settings.choose_by,
         seed=settings.seed,
         max_tokens=settings.max_tokens,

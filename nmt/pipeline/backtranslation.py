@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from nmt.configuration import build
+from nmt import components
 from nmt.configuration.compose import compose
 from nmt.configuration.faults import shown
 from nmt.configuration.model_settings import TranslateSettings
@@ -62,7 +62,7 @@ def backtranslate(settings: BacktranslateSettings) -> float:
 
     Raises UserError if the text, the folder or a model cannot be used.
     """
-    synthetic: Synthetic = build.make(settings.values, "synthetic")
+    synthetic: Synthetic = components.make(settings.values, "synthetic")
     trackers_of(settings.values)  # raises UserError before the text is read
     if synthetic.text is not None:
         find_file(synthetic.text)
@@ -155,7 +155,7 @@ def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path)
         )
     if synthetic.text:
         _check_text(settings, synthetic)
-    splits = loaded(settings.values, build.make(settings.values, "filters"))
+    splits = loaded(settings.values, components.make(settings.values, "filters"))
     batch = settings.batching.get("sentences") or 1
     if synthetic.real and len(splits.train) < batch:
         raise UserError(

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from nmt.configuration.compose import (
+    HYDRA_ERRORS,
     apply,
     by_hydra,
-    hydra_errors,
     hydra_main,
     parse,
     reason,
@@ -59,8 +59,8 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
     OmegaConf.set_readonly(config.hydra, None)
     for override in parsed:
         try:
-            errors += apply(config, [override])
-        except hydra_errors() as error:  # the value has the wrong type
+            errors += apply({"hydra": {"launcher": config.hydra.launcher}}, [override])
+        except HYDRA_ERRORS as error:  # the value has the wrong type
             errors.append(ConfigError(override.input_line, reason(error)))
     refuse(errors)
 

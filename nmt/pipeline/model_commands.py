@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TypeVar
 
+from nmt import components
 from nmt.analysis.evaluation import evaluate_file
-from nmt.configuration import build
 from nmt.configuration.model_settings import (
     AlignSettings,
     CompareSettings,
@@ -108,7 +108,7 @@ def evaluate(settings: EvaluateSettings) -> float:
     metric."""
     return evaluate_file(
         partial(translator_for, settings),
-        build.make(settings.values, "metric"),
+        components.make(settings.values, "metric"),
         source=settings.source,
         references=as_list(settings.reference),
         output=settings.output,
@@ -194,7 +194,7 @@ def compare(settings: CompareSettings) -> None:
 
     compare_systems(
         partial(translator, device=settings.device),
-        build.make(settings.values, "metric"),
+        components.make(settings.values, "metric"),
         systems=settings.systems,
         reference=settings.reference,
         source=settings.source,

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import yaml
 
-from nmt.configuration import build
+from nmt import components
 from nmt.configuration.saved_runs import read_initial
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.data.overlap import held_out_in_training
@@ -199,7 +199,7 @@ def _final_score(settings: TrainingSettings, results: Mapping[str, Any]) -> floa
 
     results: content of results.json
     """
-    metric = settings.values.get("choose_by") or build.make(settings.values, "metric").name
+    metric = settings.values.get("choose_by") or components.make(settings.values, "metric").name
     scores = {name: entry["score"] for name, entry in results["scores"].items()}
     return float(scores.get(metric, results["validation"].get(metric, math.nan)))
 

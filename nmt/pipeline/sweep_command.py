@@ -10,15 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nmt import components
 from nmt.analysis.run_report import report_folders
-from nmt.configuration import build
-from nmt.configuration.compose import (
-    choices_of,
-    compose,
-    config_dirs,
-    options,
-    parse,
-)
+from nmt.configuration.check import faults_of, faults_of_building
+from nmt.configuration.compose import added_folders, choices_of, compose, options, parse
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigError, ConfigErrors, refuse, shown
 from nmt.data import as_list
@@ -139,13 +134,13 @@ class TrainingJob:
         if not node:
             choices = tuple(options("sweep"))
             raise ConfigErrors([ConfigError("sweep", "-m needs a kind of sweep", "null", choices)])
-        refuse(build.faults_of("sweep", node) or build.faults_of_building("sweep", node))
-        return build.make(self._config, "sweep")
+        refuse(faults_of("sweep", node) or faults_of_building("sweep", node))
+        return components.make(self._config, "sweep")
 
     @property
     def metric(self) -> str:
         """Name of the metric that selects the best checkpoint and the best run."""
-        return str(self._config.get("choose_by") or build.make(self._config, "metric").name)
+        return str(self._config.get("choose_by") or components.make(self._config, "metric").name)
 
     @property
     def greater(self) -> bool:
@@ -187,7 +182,7 @@ class TrainingJob:
                     key=key,
                     command=self.command,
                     overrides=tuple(overrides),
-                    config_dirs=config_dirs(),
+                    config_dirs=tuple(added_folders),
                     plugins=plugins.named(),
                 )
             elif key not in runs:

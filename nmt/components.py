@@ -1,0 +1,261 @@
+"""Components of training runs and translations: classes that configurations name, and objects that
+are built from configuration groups.
+
+The signature of a class is the schema of its settings: parameter names are keys, annotations are
+types with ranges (nmt/foundation/ranges.py), and a default makes a key optional.
+"""
+
+import importlib
+import inspect
+import pkgutil
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Union
+
+from nmt.data.labels import LabelSet
+from nmt.foundation import plugins
+from nmt.foundation.part_limits import ConfigError, ConfigErrors, PartGroup, RunView, shown
+from nmt.foundation.ranges import Nested, Range, Size, Width
+from nmt.model import GROUPS as MODEL_GROUPS
+from nmt.model.construction import translation_model
+from nmt.model.seq2label import Seq2Label
+from nmt.model.seq2seq import Seq2Seq
+from nmt.tokenizer.columns import Columns
+
+Config = Mapping[str, Any]
+Group = Mapping[str, Any]
+"""Type of configuration groups: keys and values, as a mapping."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Sizes shared by all choices of encoder, decoder and tokenizer.
+
+    encoder: hidden units per direction
+    decoder: hidden units; None uses the decoder's own default
+    readout: number of features from which the output layer predicts tokens
+    vocabulary: number of subwords
+    """
+
+    encoder: Width
+    decoder: Width | None = None
+    readout: Width | None = None
+    vocabulary: Size
+
+
+PACKAGES = (
+    "nmt.data", "nmt.inference", "nmt.metric", "nmt.model", "nmt.search", "nmt.sweep",
+    "nmt.tokenizer", "nmt.training",
+)  # fmt: skip
+"""Packages and modules that declare configuration groups in their dictionary GROUPS."""
+GROUPS: dict[str, PartGroup] = {"sizes": PartGroup(f"{__name__}.{Sizes.__qualname__}")}
+"""Class or package that each configuration group selects from, for the groups of all commands."""
+for package in PACKAGES:
+    GROUPS |= importlib.import_module(package).GROUPS
+NETWORK = ("cell", *MODEL_GROUPS)
+"""Configuration groups and keys that determine the architecture of the network."""
+
+
+def class_of(group: str, node: Group) -> Callable[..., Any]:
+    """Returns the class that a configuration group selects.
+
+    Raises ConfigErrors if the class is not in the group's package or in a permitted plugin.
+    """
+    configured = GROUPS[group]
+    target = str(node.get("_target_", ""))
+    if not configured.is_class:
+        return locate(target, configured.by, group)
+    base: type = pkgutil.resolve_name(configured.by)
+    return locate(target, base.__module__, group, base) if target else base
+
+
+def make(config: Config, group: str, **supplied: Any) -> Any:
+    """Builds the object that a configuration group describes.
+
+    config: validated configuration, as nested dictionaries
+    group: name of the configuration group, such as decoder
+    supplied: constructor arguments that are not configuration keys
+    """
+    node = config[group]
+    return bound(class_of(group, node), node)(**supplied)
+
+
+def parameters(group: str, node: Group) -> dict[str, Any]:
+    """Returns the allowed keys of a configuration group, with their default values."""
+    return signature(class_of(group, node), GROUPS[group].given)[1]
+
+
+def view(config: Config) -> RunView:
+    """Returns the view of a valid configuration for compatibility checks."""
+    parts = {
+        group: class_of(group, node)
+        for group, node in config.items()
+        if group in GROUPS and isinstance(node, Mapping) and node
+    }
+    return RunView(config, parts)
+
+
+def network(
+    config: Config, source_vocabulary: int, target_vocabulary: int, columns: Columns | None = None
+) -> Seq2Seq:
+    """Builds a translation model with initial weights.
+
+    config: validated configuration, as nested dictionaries
+    source_vocabulary: number of source subwords
+    target_vocabulary: number of target subwords
+    columns: columns of source lines; None for a single text
+    """
+    return translation_model(
+        partial(make, config), config, source_vocabulary, target_vocabulary, columns or Columns()
+    )
+
+
+def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Seq2Label:
+    """Builds a text classifier with initial weights.
+
+    config: validated configuration, as nested dictionaries
+    vocabulary: number of subwords
+    labels: labels to predict
+
+    Raises ValueError if the components are incompatible.
+    """
+    encoder = make(config, "encoder", embedding_size=config["network"]["embedding_size"])
+    # Initialised after the encoder, for reproducible random weights.
+    pooling = make(config, "pooling", memory_size=encoder.memory_size)
+    return make(
+        config, "network", vocabulary=vocabulary, labels=labels, encoder=encoder, pooling=pooling
+    )
+
+
+def locate(target: str, package: str, key: str, base: type | None = None) -> Callable[..., Any]:
+    """Returns the class or function that a `_target_` names.
+
+    target: dotted path of the class
+    package: package that must define the class; permitted plugins may define it too, but no other
+        module, since configurations of downloaded checkpoints are not trusted
+    key: configuration group, for messages
+    base: required base class; None requires the package's BASE, or accepts any class if the package
+        has no BASE
+
+    Raises ConfigErrors if neither the package nor a permitted plugin defines the class.
+    """
+    module_name, name = str(target).rpartition(".")[::2]
+    inside = module_name == package or module_name.startswith(package + ".")
+    home = package if inside else plugins.home_of(module_name)
+    problem = f"not a class of {package}"
+    if home is None:
+        problem += "; for a class in your own package, add --plugins PACKAGE"
+    target_class: Any = None
+    try:
+        if home is not None:
+            target_class = getattr(importlib.import_module(module_name), name)
+            base = base or getattr(importlib.import_module(package), "BASE", None)
+    except Exception as error:  # importing a plugin may raise any exception
+        problem += f": {type(error).__name__}: {error}"
+    # A name imported by a plugin module, such as torch, is not defined by the plugin.
+    defined = home is not None and getattr(target_class, "__module__", "").startswith(home)
+    if defined and base is not None:
+        defined = inspect.isclass(target_class) and issubclass(target_class, base)
+        problem = f"must be a subclass of {base.__module__}.{base.__qualname__}"
+    if not defined or not callable(target_class):
+        raise ConfigErrors([ConfigError(f"{key}._target_", problem, shown(target))])
+    return target_class
+
+
+def nested_part(node: Mapping[str, Any], nested: Nested, path: str) -> Callable[..., Any]:
+    """Returns the class of a nested component.
+
+    Raises ConfigErrors if neither nmt nor a permitted plugin defines the class.
+    """
+    package = nested.base.__module__.rpartition(".")[0]
+    return locate(str(node.get("_target_", "")), package, path, nested.base)
+
+
+def signature(
+    target: Callable[..., Any], given: Collection[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the annotations and defaults of a callable's keyword parameters, each by name.
+
+    target: class or function
+    given: parameters left out of the defaults
+    """
+    hints: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    for function in _called(target):
+        annotated = typing.get_type_hints(function, include_extras=True)
+        # A parameter without annotation, in a plugin, accepts any value.
+        hints = dict.fromkeys(inspect.signature(function).parameters, Any) | annotated | hints
+        keywords = {
+            parameter.name: parameter.default
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in given
+        }
+        defaults |= {name: keywords[name] for name in keywords if name not in defaults}
+    return hints, defaults
+
+
+def _called(target: Callable[..., Any]) -> Iterator[Any]:
+    """Yields the functions that receive keyword arguments: a function itself, or constructors of a
+    class.
+
+    The constructors are those of the class and of its base classes, up to the first constructor
+    without a parameter **settings.
+    """
+    if not inspect.isclass(target):
+        yield target
+        return
+    for owner in target.__mro__:
+        if "__init__" in vars(owner):
+            # A dataclass keeps the annotations of its generated constructor on the class.
+            is_dataclass = "__dataclass_fields__" in vars(owner)
+            function = owner if is_dataclass else vars(owner)["__init__"]
+            yield function
+            parameters = inspect.signature(function).parameters.values()
+            if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
+                return
+
+
+def bound(target: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., Any]:
+    """Returns a class or function with the values of a group bound as keyword arguments."""
+    hints, _ = signature(target)
+    keys = {key: value for key, value in node.items() if key != "_target_"}
+    return partial(target, **{key: _argument(value, hints.get(key)) for key, value in keys.items()})
+
+
+def _argument(value: Any, hint: Any) -> Any:
+    """Converts the value of a key to a constructor argument."""
+    if nested := nested_of(hint):
+        return bound(nested_part(value, nested, ""), value)
+    return as_float(value, hint)
+
+
+def as_float(value: Any, hint: Any) -> Any:
+    """Converts an integer to float if the annotation accepts float but not int."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if is_whole and _is_float(hint) else value
+
+
+def _is_float(hint: Any) -> bool:
+    """Returns whether an annotation accepts float but not int."""
+    base, _ = type_and_ranges(hint)
+    is_union = typing.get_origin(base) in (Union, types.UnionType)
+    # the type without its ranges
+    kinds = [type_and_ranges(kind)[0] for kind in typing.get_args(base)] if is_union else [base]
+    return float in kinds and int not in kinds
+
+
+def nested_of(hint: Any) -> Nested | None:
+    """Returns the nested component of an annotation; None for plain values."""
+    extras = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+    return next((extra for extra in extras if isinstance(extra, Nested)), None)
+
+
+def type_and_ranges(hint: Any) -> tuple[Any, list[Range]]:
+    """Splits an annotation into its type and its ranges."""
+    if typing.get_origin(hint) is not Annotated:
+        return hint, []
+    base, *extras = typing.get_args(hint)
+    return base, [extra for extra in extras if isinstance(extra, Range)]
