@@ -12,7 +12,7 @@ from nmt import components
 from nmt.configuration.check import mismatches
 from nmt.configuration.compose import compose
 from nmt.configuration.compose import options as options_of
-from nmt.configuration.configure import COMMANDS
+from nmt.configuration.configure import settings_class
 from nmt.configuration.faults import ConfigError, ConfigErrors, refuse, shown, unknown
 from nmt.configuration.model_settings import EnsembleSettings, ModelSettings
 from nmt.data import as_list
@@ -264,6 +264,6 @@ def _checked(saved: Checkpoint, command: str) -> Config:
     try:
         # The optimizer is not built for validation, because that would take most of a second.
         config = {**saved.config, "callback": None}
-        return COMMANDS[command].of(config, unbuilt={"optimizer"}).values
+        return settings_class(command).of(config, unbuilt={"optimizer"}).values
     except ConfigErrors as error:
         raise UserError(f"{saved.path}: {error}") from error

@@ -590,7 +590,7 @@ def test_scripts_name_their_requirements():
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        (["--decoder", "luong"], "decoder=luong"),
+        (["--decoder", "luong"], "decoder=VALUE"),
         (["--trainer.max-epochs=3"], "trainer.max_epochs=3"),
         (["-x"], "x=VALUE"),
     ],

@@ -13,7 +13,7 @@ from nmt import components
 from nmt.components import signature
 from nmt.configuration import compose
 from nmt.configuration.check import mismatch
-from nmt.configuration.configure import COMMANDS, configure
+from nmt.configuration.configure import COMMANDS, configure, settings_class
 from nmt.configuration.faults import ConfigErrors
 
 PACKAGE = Path(nmt.__file__).parent
@@ -58,10 +58,11 @@ def messages() -> list[tuple[str, str]]:
 def hints() -> dict:
     """Annotations of all keys of all commands and choices, by their whole names."""
     result: dict[str, list] = {}
-    for kind in COMMANDS.values():
+    for kind in map(settings_class, COMMANDS):
         annotations, _ = signature(kind)
-        for key in annotations.keys() - kind.groups().keys():
-            result.setdefault(key, []).append(annotations[key])
+        for key, hint in annotations.items():
+            if hint not in (components.Group, components.Group | None):
+                result.setdefault(key, []).append(hint)
     for group, configured in components.GROUPS.items():
         is_class = configured.is_class
         files = () if is_class else Path(compose.CONF, group).glob("*.yaml")

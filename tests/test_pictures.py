@@ -16,8 +16,7 @@ from torch.nn import functional as F
 
 import nmt
 from nmt import components
-from nmt.configuration import saved_runs
-from nmt.configuration.configure import configure
+from nmt.configuration.configure import configure, set_keys
 from nmt.configuration.faults import ConfigErrors
 from nmt.data.filters import fingerprint
 from nmt.data.pictures import Reader, features_of, read_features, read_image
@@ -192,7 +191,7 @@ def test_windows_over_positions_need_a_single_source():
 
 def test_single_keys_of_nested_encoders_change_in_a_saved_configuration():
     config = compose("data=captions", "encoder=bidirectional+grid")
-    errors = saved_runs.set_keys(config, ["encoder.words.dropout=0.5", "encoder.word.dropout=1"], "")  # fmt: skip
+    errors = set_keys(config, ["encoder.words.dropout=0.5", "encoder.word.dropout=1"], "")  # fmt: skip
     assert config["encoder"]["words"]["dropout"] == 0.5
     assert [error.key for error in errors] == ["encoder.word"]
 

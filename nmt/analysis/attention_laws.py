@@ -10,7 +10,7 @@ with numbers if the law is broken, otherwise None.
 import importlib.util
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
     return Verdict(name, called, broken, len(LAWS))
 
 
-def print_verdicts(functions: Sequence[str]) -> None:
+def print_verdicts(*, functions: list[str]) -> None:
     """Tests each FILE.py:NAME and prints the results.
 
     Raises SystemExit(1) if a law is broken or code cannot be called.

@@ -66,7 +66,7 @@ docstring names the paper.
 """
 
 
-def print_papers(model: str | None) -> None:
+def print_papers(*, model: str | None = None) -> None:
     """Prints the BibTeX entries of papers, sorted by key.
 
     model: run folder or checkpoint whose papers are printed; None for all papers

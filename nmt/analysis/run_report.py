@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from markupsafe import Markup
 
@@ -29,7 +30,9 @@ from nmt.drawing import USUAL, FigureStyle
 from nmt.drawing.pages import origin, page, render
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
+from nmt.foundation.part_limits import broken, refuse
 from nmt.foundation.progress import waiting
+from nmt.foundation.ranges import Count, Positive, Size
 from nmt.storage.files import write_atomically
 from nmt.sweep.run_status import Run
 from nmt.sweep.watch import duration, overall
@@ -204,18 +207,18 @@ def _with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[Run
 
 
 def report_folders(
-    folders: Sequence[str],
+    *,
+    folders: list[str],
     metric: str | None = None,
     output: str | None = None,
-    *,
-    systems: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
-    figures: str = "png",
-    figure_width: float | None = None,
-    font_size: float | None = None,
+    systems: list[str] | None = None,
+    columns: list[str] | None = None,
+    figures: Literal["png", "pdf", "svg"] = "png",
+    figure_width: Positive | None = None,
+    font_size: Positive | None = None,
     different_data: bool = False,
-    samples: int = 1000,
-    trials: int = 1000,
+    samples: Size = 1000,
+    trials: Count = 1000,
 ) -> None:
     """Prints the tables of a report and writes its files.
 
@@ -233,6 +236,7 @@ def report_folders(
 
     Raises UserError if no run is found, or a column or file does not match the runs.
     """
+    refuse(broken((not folders, "folders", "name a folder of runs, as in nmt.report runs/x", [])))
     runs = collect(folders, different_data=different_data)
     for problem in runs.problems:
         log.warning("%s", problem)

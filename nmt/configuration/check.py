@@ -6,6 +6,7 @@ import traceback
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Set
+from functools import partial
 from typing import Annotated, Any, Literal, Union
 
 import torch
@@ -30,7 +31,6 @@ from nmt.components import (
 from nmt.configuration.faults import ConfigError, ConfigErrors, shown, unknown
 from nmt.data.labels import LabelSet
 from nmt.foundation.errors import in_list
-from nmt.foundation.ranges import Nested
 from nmt.model.uninitialized import Uninitialized
 
 WORDS: Mapping[Any, str] = {
@@ -39,6 +39,7 @@ WORDS: Mapping[Any, str] = {
     bool: "true or false",
     str: "text",
     type(None): "null",
+    Group: "a choice",
 }
 """Maps Python types to their names in error messages."""
 
@@ -62,7 +63,10 @@ def mismatches(
         if key not in defaults:
             errors.append(unknown(prefix + key, defaults))
         elif nested := nested_of(hints[key]):
-            errors += _nested_mismatches(value, nested, prefix + key)
+            find = partial(nested_part, nested=nested, path=prefix + key)
+            errors += _component_errors(value, prefix + key, find, nested.supplied)
+        elif hints[key] == Group or (hints[key] == Group | None and value is not None):
+            errors += faults_of(key, value)
         # The missing value ??? is reported below, with all missing keys.
         elif value != "???" and (problem := mismatch(value, hints[key], prefix + key)):
             errors.append(ConfigError(prefix + key, problem, shown(value)))
@@ -74,15 +78,22 @@ def mismatches(
     return errors
 
 
-def _nested_mismatches(node: Any, nested: Nested, path: str) -> list[ConfigError]:
-    """Returns the errors in the class and keys of a nested component."""
+def _component_errors(
+    node: Any, path: str, find: Callable[[Group], Callable[..., Any]], given: Collection[str]
+) -> list[ConfigError]:
+    """Returns the errors in the class and the keys of a component.
+
+    node: configuration of the component
+    path: name of its group or key
+    find: function that returns the class, or raises ConfigErrors
+    given: constructor arguments that are not keys
+    """
     if not isinstance(node, Mapping):
         return [ConfigError(path, "must have a _target_ and the keys of its class", shown(node))]
     try:
-        target = nested_part(node, nested, path)
-    except ConfigErrors as error:
-        return list(error.faults)
-    return mismatches(node, target, path, nested.supplied)
+        return mismatches(node, find(node), path, given)
+    except ConfigErrors as errors:
+        return list(errors.faults)
 
 
 def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
@@ -150,16 +161,13 @@ def expected(hint: Any) -> str:
     return f"{words} with {' and '.join(bounds)}" if bounds else words
 
 
-def faults_of(group: str, node: Group) -> list[ConfigError]:
+def faults_of(group: str, node: Any) -> list[ConfigError]:
     """Returns the errors in the keys and values of one configuration group."""
-    if group == "attention" and "_target_" not in node:  # attention=none has no class
+    if group == "attention" and node and "_target_" not in node:  # attention=none has no class
         return [unknown(f"attention.{key}", []) for key in node]
-    if group == "translation":  # null selects the trained model's value
+    if group == "translation" and node:  # null selects the trained model's value
         node = {key: value for key, value in node.items() if value is not None}
-    try:
-        return mismatches(node, class_of(group, node), group, GROUPS[group].given)
-    except ConfigErrors as errors:
-        return list(errors.faults)
+    return _component_errors(node, group, partial(class_of, group), GROUPS[group].given)
 
 
 def completed(config: Config) -> dict[str, Any]:

@@ -32,14 +32,13 @@ TOGETHER = ("train", "classify", "translate", "score", "align", "backtranslate")
 POSITIONAL = {"report": "folders", "compare": "systems", "check_attention": "functions"}
 """Name of the list key that receives positional arguments, by command."""
 SWITCH = {"action": "store_true"}
-VALUE = {"nargs": "?", "const": ""}
 FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
     ("--multirun", "-m"): SWITCH,
     ("--dry-run",): SWITCH,
-    ("--config-dir", "-cd"): {**VALUE, "action": "append", "default": []},
-    ("--cfg", "-c"): VALUE,
-    ("--plugins",): {**VALUE, "action": "append", "default": []},
-    ("--from",): {**VALUE, "dest": "again"},
+    ("--config-dir", "-cd"): {"action": "append", "default": []},
+    ("--cfg", "-c"): {"choices": ["job"]},
+    ("--plugins",): {"action": "append", "default": []},
+    ("--from",): {"dest": "again"},
     ("--help", "-h"): SWITCH,
     ("--shell-completion", "-sc"): SWITCH,
     ("--version",): SWITCH,
@@ -119,7 +118,7 @@ def _dispatch(
 
         print(f"nmt {__version__}")
     elif strange:
-        raise _no_such_flag(strange[0])
+        refuse(map(_no_such_flag, strange))
     elif flags.help:
         from nmt.configuration.help import help_of, matching
 
@@ -127,7 +126,7 @@ def _dispatch(
         text = help_of(name, [word for word in words if "=" in word])
         print(matching(text, sought) if sought else text, end="")
     elif flags.cfg is not None:
-        _print(name, flags.cfg, overrides)
+        _print(name, overrides)
     elif flags.shell_completion:
         _complete(name)
     elif flags.multirun:
@@ -169,26 +168,13 @@ def _run_all(
     run_all(command, run, overrides, dry=dry)
 
 
-class UnknownFlag(UserError):
-    """Error for an unknown command-line flag."""
-
-    exit_status = 2  # that of an invalid configuration
-
-
-def _no_such_flag(flag: str) -> UnknownFlag:
+def _no_such_flag(flag: str) -> ConfigError:
     """Returns the error for an unknown command-line flag, with a suggested flag or key."""
-    name, equals, value = flag.partition("=")
-    near = difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7)
-    if near:
-        return UnknownFlag(f"{name}: no such flag; did you mean {near[0]}?")
-    if not equals:  # the command line contains --key VALUE
-        following = sys.argv[sys.argv.index(flag) + 1 :] if flag in sys.argv else []
-        values = [word for word in following[:1] if "=" not in word and not word.startswith("-")]
-        value = values[0] if values else "VALUE"
+    name, _, value = flag.partition("=")
+    near = tuple(difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7))
     key = name.lstrip("-").replace("-", "_")
-    return UnknownFlag(
-        f"{name}: no such flag. Write keys without dashes, as {key}={value}; --help lists all keys"
-    )
+    advice = f". Write keys without dashes, as {key}={value or 'VALUE'}; --help lists all keys"
+    return ConfigError(name, f"no such flag{'' if near else advice}", nearest=near)
 
 
 def with_key(command: str, overrides: Sequence[str]) -> list[str]:
@@ -202,13 +188,11 @@ def with_key(command: str, overrides: Sequence[str]) -> list[str]:
     return [*others, f"{POSITIONAL[command]}=[{','.join(map(quoted, alone))}]"]
 
 
-def _print(command: str, what: str, overrides: Sequence[str]) -> None:
+def _print(command: str, overrides: Sequence[str]) -> None:
     """Prints the composed configuration of a single run (--cfg job).
 
     Raises ConfigErrors if a key has several values.
     """
-    if what != "job":
-        raise UserError("--cfg: must be job; --cfg job prints the configuration of a run")
     from nmt.configuration.configure import refuse_sweep
 
     refuse_sweep(overrides)

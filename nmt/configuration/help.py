@@ -8,8 +8,8 @@ from typing import Any
 
 from nmt.configuration.compose import CONF, choices_of, compose, folders, options
 from nmt.configuration.faults import shown
+from nmt.foundation.configurations import value_of
 from nmt.foundation.errors import UserError
-from nmt.foundation.part_limits import RunView
 
 COLUMN = 34
 """Column at which comments begin in the --help text, in characters."""
@@ -48,21 +48,14 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
     """
     config = compose(command, overrides)
     choices = choices_of(command, overrides)
-    usage, defaults, keys = _read(command)
-    # A command may include the groups and keys of another command.
-    for included in re.findall(r"^  - ([a-z]+)$", defaults, re.MULTILINE):
-        further_defaults, further_keys = _read(included)[1:]
-        names = re.findall(r"^(\w+):", keys, re.MULTILINE)
-        added = [line for line in further_keys.splitlines() if line.partition(":")[0] not in names]
-        defaults = f"{defaults}\n{further_defaults}"
-        keys = "\n".join([keys, *added])
-    groups = [match for line in defaults.splitlines() if (match := _GROUP.fullmatch(line))]
+    usage, groups, keys = _read(command)
     text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in usage.splitlines())
     about, *examples = text.split(EXAMPLES)
     parts = [about.rstrip()]
     if groups:
         parts.append("\n".join(["Groups and choices (GROUP=CHOICE):", *map(_choices, groups)]))
-    parts.append("\n".join(["Keys (KEY=VALUE) with their present values:", *_keys(keys, config)]))
+    lines = _keys("\n".join(keys.values()), config)
+    parts.append("\n".join(["Keys (KEY=VALUE) with their present values:", *lines]))
     for match in groups:
         group = match["group"]
         if isinstance(config.get(group), dict) and group in choices:
@@ -89,12 +82,20 @@ def matching(text: str, words: Sequence[str]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _read(command: str) -> tuple[str, str, str]:
-    """Splits the YAML file of a command into usage, defaults list and keys."""
+def _read(command: str) -> tuple[str, list[re.Match[str]], dict[str, str]]:
+    """Returns the usage in the YAML file of a command, the lines of its groups, and the lines
+    about each top-level key."""
     # The file contains usage (comments), the defaults list, keys, and finally Hydra's settings.
     usage, body = Path(CONF, f"{command}.yaml").read_text(encoding="utf-8").split("defaults:\n", 1)
-    defaults, keys = re.split(r"\n(?=\w)", body.split("\nhydra:")[0], maxsplit=1)
-    return usage, defaults, keys
+    defaults, *blocks = re.split(r"\n(?=\w)", body.split("\nhydra:")[0])
+    groups = [match for line in defaults.splitlines() if (match := _GROUP.fullmatch(line))]
+    keys = {block.partition(":")[0]: block for block in blocks}
+    # A command may include the groups and keys of another command.
+    for included in re.findall(r"^  - ([a-z]+)$", defaults, re.MULTILINE):
+        _, further_groups, further_keys = _read(included)
+        groups += further_groups
+        keys = {**keys, **further_keys, **keys}
+    return usage, groups, keys
 
 
 def _choices(match: re.Match[str]) -> str:
@@ -137,7 +138,7 @@ def _keys(text: str, config: Mapping[str, Any], above: tuple[str, ...] = ()) -> 
         depth = len(match["indent"]) // 2
         # Each level of nesting is indented by two spaces.
         parents[depth:] = [match["key"]]
-        value = RunView(config, {}).value(".".join(parents))
+        value = value_of(config, ".".join(parents))
         if not isinstance(value, Mapping):
             shown_value = "<required>" if value == "???" else shown(value)
             entry = f"  {'.'.join([*above, *parents])}={shown_value}"

@@ -1,9 +1,9 @@
 """Settings of the commands other than training, which use trained models, runs or translations."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from nmt.components import Group
 from nmt.configuration.check import faults_of_building
@@ -40,8 +40,10 @@ class ModelSettings(Settings):
     translation: Group
 
     def conflicts(self) -> Iterable[ConfigError]:
-        empty = "give a run folder, or several as [A,B,C]"
-        return [*super().conflicts(), *broken((self.model == [], "model", empty, []))]
+        return [
+            *super().conflicts(),
+            *broken((self.model == [], "model", "give a run folder, or several as [A,B,C]", [])),
+        ]
 
     def _search(self, search: Group, one_best: str | None) -> Iterable[ConfigError]:
         """Returns errors for search settings that a command does not support.
@@ -95,8 +97,6 @@ class EnsembleSettings(ModelSettings):
 @dataclass(frozen=True, kw_only=True)
 class TranslateSettings(EnsembleSettings):
     """Settings of nmt.translate; conf/translate.yaml describes the keys."""
-
-    written: ClassVar[Sequence[str]] = ("output", "attention_map")
 
     input: str | None = None
     output: str | None = None
@@ -333,8 +333,6 @@ MODEL_KEYS = ("device", "precision", "averaging", "shares", "translation.max_sou
 class AlignSettings(EnsembleSettings):
     """Settings of nmt.align; conf/align.yaml describes the keys."""
 
-    written: ClassVar[Sequence[str]] = ("output", "attention_map")
-
     model: Models | None = None  # type: ignore[assignment]  # optional in this command
     vectors: list[str] | None = None
     links: str | None = None
@@ -418,8 +416,6 @@ class AlignSettings(EnsembleSettings):
 class LabelSettings(Settings):
     """Settings of nmt.label; conf/label.yaml describes the keys."""
 
-    written: ClassVar[Sequence[str]] = ("output", "explain")
-
     model: str
     device: str
     input: str | None = None
@@ -438,77 +434,6 @@ class LabelSettings(Settings):
         return {"units": "needs explain=FILE.html or format=jsonl"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckAttentionSettings(Settings):
-    """Settings of nmt.check_attention; conf/check_attention.yaml describes the keys."""
-
-    functions: list[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CiteSettings(Settings):
-    """Settings of nmt.cite; conf/cite.yaml describes the keys."""
-
-    model: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class AverageSettings(Settings):
-    """Settings of nmt.average; conf/average.yaml describes the keys."""
-
-    models: list[str]
-    output: str
-
-    def conflicts(self) -> Iterable[ConfigError]:
-        output = Path(self.output).resolve()
-        return [
-            *super().conflicts(),
-            *ending(self.output, ".safetensors"),
-            *broken(
-                (len(self.models) < 2, "models", "must name at least two, as [A,B]", self.models),
-                (
-                    output in [Path(model).resolve() for model in self.models],
-                    "output",
-                    "is also an input model; choose another file",
-                    self.output,
-                ),
-            ),
-        ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportSettings(Settings):
-    """Settings of nmt.export; conf/export.yaml describes the keys."""
-
-    model: str
-    format: Literal["onnx", "card", "html"]
-    output: str
-
-    def conflicts(self) -> Iterable[ConfigError]:
-        yield from super().conflicts()
-        if self.format == "html":
-            yield from ending(self.output, ".html")
-
-
-@dataclass(frozen=True, kw_only=True)
-class IndexSettings(Settings):
-    """Settings of nmt.index; conf/index.yaml describes the keys."""
-
-    model: str
-    source: str
-    target: str
-    output: str
-    device: str
-
-    def conflicts(self) -> Iterable[ConfigError]:
-        return [*super().conflicts(), *ending(self.output, ".safetensors")]
-
-
-def ending(output: str, suffix: str) -> Iterable[ConfigError]:
-    """Yields an error if the name of an output file has the wrong extension."""
-    return broken((not output.endswith(suffix), "output", f"must end in {suffix}", output))
-
-
 def map_name(key: str, name: str | None) -> Iterable[ConfigError]:
     """Yields an error if an attention map cannot be written to the named file."""
     file = name or ENDINGS[0]
@@ -517,59 +442,3 @@ def map_name(key: str, name: str | None) -> Iterable[ConfigError]:
         (not file.endswith(ENDINGS), key, "must end in .html, .png, .pdf, .svg or .json", name),
         (missing, key, f"{advice('matplotlib')}, or write a .html file", name),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportSettings(Settings):
-    """Settings of nmt.report; conf/report.yaml describes the keys."""
-
-    folders: list[str]
-    metric: str | None = None
-    output: str | None = None
-    systems: list[str] | None = None
-    columns: list[str] | None = None
-    figures: Literal["png", "pdf", "svg"] = "png"
-    figure_width: Positive | None = None
-    font_size: Positive | None = None
-    different_data: bool = False
-    samples: Size = 1000
-    trials: Count = 1000
-
-    def conflicts(self) -> Iterable[ConfigError]:
-        return broken(
-            (not self.folders, "folders", "name a folder of runs, as in nmt.report runs/x", [])
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareSettings(Settings):
-    """Settings of nmt.compare; conf/compare.yaml describes the keys."""
-
-    systems: list[str]
-    reference: str
-    source: str | None = None
-    train: str | None = None
-    output: str = "comparison"
-    examples: Count = 20
-    device: str = "auto"
-    samples: Size = 1000
-    trials: Count = 10000
-    metric: Group
-
-    def conflicts(self) -> Iterable[ConfigError]:
-        repeated = sorted({name for name in self.systems if self.systems.count(name) > 1})
-        return [
-            *super().conflicts(),
-            *broken(
-                (
-                    not self.systems,
-                    "systems",
-                    "name at least one run, model or file, as in nmt.compare … A B",
-                    [],
-                ),
-                *(
-                    (True, "systems", "appears twice; name a system once", name)
-                    for name in repeated
-                ),
-            ),
-        ]

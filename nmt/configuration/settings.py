@@ -1,20 +1,21 @@
 """Typed settings of commands.
 
-Each top-level YAML file in conf/ has a settings class in training_settings.py or model_settings.py.
-The fields of the class are the keys, with types as annotations. The keys of a field of type `Group`
+Each top-level YAML file in conf/ has a settings class in training_settings.py or model_settings.py,
+or the keyword-only parameters of the command's function are its settings (`settings_of`). The
+fields of the class are the keys, with types as annotations. The keys of a field of type `Group`
 configure an object (nmt/components.py).
 """
 
 import dataclasses
-import typing
-from collections.abc import Iterable, Mapping, Sequence, Set
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from nmt.components import Group
-from nmt.configuration.check import completed, faults_of, impossible, mismatches
-from nmt.configuration.faults import ConfigError, broken, refuse, unknown
+from nmt.components import signature
+from nmt.configuration.check import completed, impossible, mismatches
+from nmt.configuration.faults import ConfigError, broken, refuse
 from nmt.data import as_list
 from nmt.data.lines import OPENERS
 from nmt.foundation.ranges import Size
@@ -31,7 +32,7 @@ class Settings:
     read: keys that name input files
     """
 
-    written: ClassVar[Sequence[str]] = ("output",)
+    written: ClassVar[Sequence[str]] = ("output", "attention_map", "explain")
     trains: ClassVar[bool] = False
     read: ClassVar[Sequence[str]] = (
         "input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold", "links",
@@ -55,7 +56,11 @@ class Settings:
 
         Raises ConfigErrors with all errors.
         """
-        errors = [*also, *cls._wrong_values(values)]
+        errors = [*also]
+        wrong = mismatches(values, cls)
+        keys = {error.key for error in wrong}
+        # An invalid top-level value, such as cell, recurs in encoder.cell and decoder.cell.
+        errors += [e for e in wrong if e.key.rpartition(".")[2] not in keys - {e.key}]
         # Components are built for validation only if the command builds them anyway.
         if cls.trains:
             faulty = {error.key.partition(".")[0] for error in errors}
@@ -66,35 +71,6 @@ class Settings:
             errors += cls(**values).conflicts()
         refuse(errors)
         return cls(**completed(values))
-
-    @classmethod
-    def _wrong_values(cls, values: Mapping[str, Any]) -> list[ConfigError]:
-        """Returns errors for unknown keys and invalid values, each checked on its own."""
-        groups = cls.groups()
-        top = {key: value for key, value in values.items() if key not in groups}
-        # all dotted keys, from which messages suggest similar ones
-        keys = {field.name for field in dataclasses.fields(cls)}
-        # A top-level mapping that is not a group of this command.
-        errors = [unknown(key, keys) for key in top if isinstance(top[key], Mapping)]
-        plain = {key: value for key, value in top.items() if not isinstance(value, Mapping)}
-        errors += mismatches(plain, cls, given=list(groups))
-        nested = []
-        for group, needed in groups.items():
-            node = values.get(group)
-            if isinstance(node, Mapping):
-                nested += faults_of(group, node)
-            elif needed or node is not None:
-                errors.append(ConfigError(group, "missing"))
-        # An invalid top-level value, such as cell, recurs in encoder.cell and decoder.cell.
-        repeated = {error.key for error in errors}
-        return errors + [e for e in nested if e.key.rpartition(".")[2] not in repeated]
-
-    @classmethod
-    def groups(cls) -> dict[str, bool]:
-        """Returns the configuration groups of the command, and whether each is required."""
-        hints = typing.get_type_hints(cls, include_extras=True)
-        fields = [f for f in dataclasses.fields(cls) if hints[f.name] in (Group, Group | None)]
-        return {f.name: f.default is dataclasses.MISSING for f in fields}
 
     def conflicts(self) -> Iterable[ConfigError]:
         """Yields an error for each invalid combination of values.
@@ -130,3 +106,16 @@ class Settings:
     def values(self) -> dict[str, Any]:
         """Configuration as nested dictionaries and lists, as stored in a checkpoint."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+
+def settings_of(function: Callable[..., Any]) -> type[Settings]:
+    """Returns a settings class whose keys are the keyword-only parameters of a function."""
+    hints, defaults = signature(function)
+    keys = []
+    for name, default in defaults.items():
+        is_required = default is inspect.Parameter.empty
+        value = dataclasses.MISSING if is_required else default
+        keys.append((name, hints[name], dataclasses.field(default=value)))
+    return dataclasses.make_dataclass(
+        function.__name__, keys, bases=(Settings,), frozen=True, kw_only=True
+    )

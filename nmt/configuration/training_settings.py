@@ -19,8 +19,6 @@ from nmt.model.freezing import freeze, frozen_tables
 from nmt.model.layers.cells import CellName, cell_class
 from nmt.tokenizer.columns import Columns
 
-Seed = Annotated[int, Range(0, 2**32 - 1)]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings(Settings):
@@ -28,7 +26,7 @@ class TrainingSettings(Settings):
 
     trains: ClassVar[bool] = True
 
-    seed: Seed
+    seed: Annotated[int, Range(0, 2**32 - 1)]
     run_dir: str | None = None
     device: str
     cell: CellName
@@ -142,12 +140,14 @@ class TrainSettings(TrainingSettings):
             freeze(network, names)
         except UserError as error:
             yield ConfigError("", str(error))
-        why = (
-            "with this frozen module, the new subwords of init_vocabulary=grow would not be "
-            "trained; leave out freeze or init_vocabulary"
-        )
         yield from broken(
-            (self.init_vocabulary == "grow" and frozen_tables(network), "freeze", why, names)
+            (
+                self.init_vocabulary == "grow" and frozen_tables(network),
+                "freeze",
+                "with this frozen module, the new subwords of init_vocabulary=grow would not be "
+                "trained; leave out freeze or init_vocabulary",
+                names,
+            )
         )
 
     def idle(self) -> dict[str, str]:

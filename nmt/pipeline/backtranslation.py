@@ -25,9 +25,9 @@ import yaml
 
 from nmt import components
 from nmt.configuration.compose import compose
+from nmt.configuration.configure import changed, saved_run
 from nmt.configuration.faults import shown
 from nmt.configuration.model_settings import TranslateSettings
-from nmt.configuration.saved_runs import changed, saved_run
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
 from nmt.data import Splits, as_list
 from nmt.data.lines import find_file, stream_lines

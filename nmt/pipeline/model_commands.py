@@ -6,16 +6,14 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from nmt import components
 from nmt.analysis.evaluation import evaluate_file
+from nmt.components import Group
 from nmt.configuration.model_settings import (
     AlignSettings,
-    CompareSettings,
     EvaluateSettings,
-    ExportSettings,
-    IndexSettings,
     LabelSettings,
     ModelSettings,
     ScoreSettings,
@@ -25,6 +23,8 @@ from nmt.data import as_list
 from nmt.drawing import FigureStyle
 from nmt.exporting.export_model import export_model
 from nmt.foundation.devices import device_of, find_device
+from nmt.foundation.part_limits import broken, refuse
+from nmt.foundation.ranges import Count, Size
 from nmt.foundation.ranks import AGAIN, ALONE, Ranks, of_torchrun, together
 from nmt.inference.explanations.neighbors import index_files
 from nmt.inference.file_alignment import (
@@ -167,40 +167,55 @@ def label(settings: LabelSettings) -> None:
     )
 
 
-def index(settings: IndexSettings) -> None:
+def index(*, model: str, source: str, target: str, output: str, device: str) -> None:
     """Writes an index of training sentences for the search of similar sentences."""
-    index_files(
-        partial(translator, settings.model, device=settings.device),
-        model=settings.model,
-        source=settings.source,
-        target=settings.target,
-        output=settings.output,
-    )
+    suffix = ".safetensors"
+    refuse(broken((not output.endswith(suffix), "output", f"must end in {suffix}", output)))
+    load = partial(translator, model, device=device)
+    index_files(load, model=model, source=source, target=target, output=output)
 
 
-def export(settings: ExportSettings) -> None:
+def export(*, model: str, format: Literal["onnx", "card", "html"], output: str) -> None:
     """Exports a model as ONNX graphs, as an HTML file, or as a folder for the Hugging Face hub."""
-    export_model(
-        partial(translator, settings.model, device="cpu"),
-        model=settings.model,
-        format=settings.format,
-        output=settings.output,
-    )
+    has_other_suffix = format == "html" and not output.endswith(".html")
+    refuse(broken((has_other_suffix, "output", "must end in .html", output)))
+    load = partial(translator, model, device="cpu")
+    export_model(load, model=model, format=format, output=output)
 
 
-def compare(settings: CompareSettings) -> None:
+def compare(
+    *,
+    systems: list[str],
+    reference: str,
+    source: str | None = None,
+    train: str | None = None,
+    output: str = "comparison",
+    examples: Count = 20,
+    device: str = "auto",
+    samples: Size = 1000,
+    trials: Count = 10_000,
+    metric: Group,
+) -> None:
     """Compares several systems' translations of the same source with significance tests."""
     from nmt.analysis.system_comparison import compare_systems  # other commands start sooner
 
+    name_one = "name at least one run, model or file, as in nmt.compare … A B"
+    repeated = sorted({name for name in systems if systems.count(name) > 1})
+    refuse(
+        broken(
+            (not systems, "systems", name_one, []),
+            (repeated, "systems", "must be unique; name a system once", repeated),
+        )
+    )
     compare_systems(
-        partial(translator, device=settings.device),
-        components.make(settings.values, "metric"),
-        systems=settings.systems,
-        reference=settings.reference,
-        source=settings.source,
-        train=settings.train,
-        output=settings.output,
-        examples=settings.examples,
-        samples=settings.samples,
-        trials=settings.trials,
+        partial(translator, device=device),
+        components.make({"metric": metric}, "metric"),
+        systems=systems,
+        reference=reference,
+        source=source,
+        train=train,
+        output=output,
+        examples=examples,
+        samples=samples,
+        trials=trials,
     )

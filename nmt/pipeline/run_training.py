@@ -17,7 +17,6 @@ import torch
 import yaml
 
 from nmt import components
-from nmt.configuration.saved_runs import read_initial
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.data.overlap import held_out_in_training
 from nmt.foundation import plugins
@@ -429,7 +428,7 @@ def _seeded_parts(settings: TrainingSettings, ranks: Ranks, saved: Checkpoint | 
     if saved is not None:
         beginning = Resumed(saved)
     elif path:
-        beginning = FromCheckpoint(read_initial(path))
+        beginning = FromCheckpoint(ckpt.read_model(path, "init", "train"))
     return parts_of(settings, beginning, device, ranks)
 
 

@@ -352,7 +352,7 @@ def conclude(job: TrainingJob, runs: Sequence[Run]) -> None:
     states = {run.name: run.state for run in runs}
     log.info("sweep %s: %s", job.folder, overall(runs, states))
     if RunState.FINISHED in states.values():
-        report_folders([str(job.folder)], different_data=True, trials=0)
+        report_folders(folders=[str(job.folder)], different_data=True, trials=0)
     failed = [run for run in runs if states[run.name] is RunState.FAILED]
     for run in failed:
         log.error("run %s failed: %s", run.name, run.record().get("failure"))

@@ -1,13 +1,14 @@
 """Checkpoint averaging: mean of the weights of several checkpoints of one network."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nmt.foundation.errors import UserError
+from nmt.foundation.part_limits import broken, refuse
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 
@@ -28,7 +29,7 @@ LEAST_SIMILARITY_OF_RUNS = 0.9
 """Minimum cosine between the weight matrices of two runs with the same initial weights."""
 
 
-def average_checkpoints(models: Sequence[str], output: str) -> None:
+def average_checkpoints(*, models: list[str], output: str) -> None:
     """Writes the mean of the weights of several models as a checkpoint.
 
     models: run folders (whose best checkpoint is used) or checkpoint files
@@ -36,6 +37,20 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
 
     Raises UserError if the networks or the vocabularies differ.
     """
+    read = [Path(model).resolve() for model in models]
+    suffix = ".safetensors"
+    refuse(
+        broken(
+            (not output.endswith(suffix), "output", f"must end in {suffix}", output),
+            (len(models) < 2, "models", "must name at least two, as [A,B]", models),
+            (
+                Path(output).resolve() in read,
+                "output",
+                "is also an input model; choose another file",
+                output,
+            ),
+        )
+    )
     checkpoints = [ckpt.read_model(path) for path in models]
     first = checkpoints[0]
     for saved in checkpoints[1:]:

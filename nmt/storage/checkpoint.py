@@ -22,6 +22,7 @@ import torch
 from safetensors.torch import load, load_file, save
 from torch import Tensor, nn
 
+from nmt.foundation import plugins
 from nmt.foundation.errors import UserError, first_line
 from nmt.foundation.extras import advice, installed
 from nmt.storage.files import write_atomically
@@ -151,11 +152,13 @@ def read_model(
     command: command that must have trained the model, `train` or `classify`; None for any command
     mapped: whether to map the file into memory, so that several processes share its pages
 
-    Raises UserError if the checkpoint is missing or invalid, or another command has trained it.
+    Raises UserError if the checkpoint is missing or invalid, or, with `command`, if another command
+    has trained it or it needs plugins that are not permitted.
     """
     checkpoint = read(find_checkpoint(model, key), mapped=mapped)
     if command is not None:
         check_kind(checkpoint, command)
+        plugins.refuse_missing(checkpoint.meta, _place(Path(model), key))
     return checkpoint
 
 
