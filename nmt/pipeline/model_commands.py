@@ -204,7 +204,7 @@ def compare(
     refuse(
         broken(
             (not systems, "systems", name_one, []),
-            (repeated, "systems", "must be unique; name a system once", repeated),
+            (repeated, "systems", "appears twice; name a system once", repeated),
         )
     )
     compare_systems(
