@@ -48,7 +48,6 @@ def forgotten():
     """Removes mynmt from the imported modules."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "mynmt"]:
         del sys.modules[name]
-    plugins.conf_folder.cache_clear()
     plugins.installed.cache_clear()
     forget_configurations()
 

@@ -74,14 +74,9 @@ def _existing(packages: Iterable[str]) -> list[str]:
 
 def folders() -> tuple[str, ...]:
     """Returns the folder PACKAGE/conf of each permitted plugin in which this folder exists."""
-    return tuple(folder for package in permitted() if (folder := conf_folder(package)))
-
-
-@functools.cache
-def conf_folder(package: str) -> str | None:
-    spec = importlib.util.find_spec(package)  # find_spec does not import a top-level package
-    paths = [] if spec is None else list(spec.submodule_search_locations or [])
-    return next((str(Path(p, "conf").resolve()) for p in paths if Path(p, "conf").is_dir()), None)
+    specs = map(importlib.util.find_spec, permitted())  # does not import a top-level package
+    places = [place for spec in specs if spec for place in spec.submodule_search_locations or ()]
+    return tuple(str(Path(p, "conf").resolve()) for p in places if Path(p, "conf").is_dir())
 
 
 def home_of(module: str) -> str | None:

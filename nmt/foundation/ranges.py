@@ -5,7 +5,7 @@
 The annotation is the only place that defines the valid range of a setting.
 """
 
-import math
+import sys
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -26,13 +26,10 @@ class Range:
     open_high: bool = False
 
     def __contains__(self, value: float) -> bool:
-        try:
-            if not math.isfinite(value):
-                return False
-        except OverflowError:  # raised for an integer that is too large for a float
-            return False
         above = self.low < value if self.open_low else self.low <= value
-        return above and (value < self.high if self.open_high else value <= self.high)
+        below = value < self.high if self.open_high else value <= self.high
+        # NaN, inf and integers that are too large for a float are in no interval.
+        return above and below and abs(value) <= sys.float_info.max
 
     def __str__(self) -> str:
         low = (

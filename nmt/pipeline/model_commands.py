@@ -169,8 +169,8 @@ def label(settings: LabelSettings) -> None:
 
 def index(*, model: str, source: str, target: str, output: str, device: str) -> None:
     """Writes an index of training sentences for the search of similar sentences."""
-    suffix = ".safetensors"
-    refuse(broken((not output.endswith(suffix), "output", f"must end in {suffix}", output)))
+    has_other_suffix = not output.endswith(".safetensors")
+    refuse(broken((has_other_suffix, "output", "must end in .safetensors", output)))
     load = partial(translator, model, device=device)
     index_files(load, model=model, source=source, target=target, output=output)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from nmt.foundation.configurations import changed_keys
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import broken, refuse
 from nmt.storage import checkpoint as ckpt
@@ -37,14 +38,13 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
 
     Raises UserError if the networks or the vocabularies differ.
     """
-    read = [Path(model).resolve() for model in models]
-    suffix = ".safetensors"
+    inputs = [Path(model).resolve() for model in models]
     refuse(
         broken(
-            (not output.endswith(suffix), "output", f"must end in {suffix}", output),
+            (not output.endswith(".safetensors"), "output", "must end in .safetensors", output),
             (len(models) < 2, "models", "must name at least two, as [A,B]", models),
             (
-                Path(output).resolve() in read,
+                Path(output).resolve() in inputs,
                 "output",
                 "is also an input model; choose another file",
                 output,
@@ -53,10 +53,9 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
     )
     checkpoints = [ckpt.read_model(path) for path in models]
     first = checkpoints[0]
-    for saved in checkpoints[1:]:
-        _check_same_network(first, saved)
     weights = [saved.weights for saved in checkpoints]
     for saved in checkpoints[1:]:
+        _check_same_network(first, saved)
         if _are_independent(first, saved):
             log.warning(
                 "models: %s and %s come from independent training runs, so their mean is not a "
@@ -114,10 +113,7 @@ def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
     if ckpt.tokenizer_from(other).models != ckpt.tokenizer_from(first).models:
         raise UserError(f"{names} have different vocabularies, so they cannot be averaged")
     # Equal shapes do not suffice: other choices may use the same weights differently.
-    first_facts = _facts(first.meta)
-    other_facts = _facts(other.meta)
-    keys = sorted({*first_facts, *other_facts})
-    differing = [key for key in keys if first_facts.get(key) != other_facts.get(key)]
+    differing = changed_keys(_facts(first.meta), _facts(other.meta))
     if differing:
         raise UserError(f"{names} differ in {', '.join(differing)}, so they cannot be averaged")
 

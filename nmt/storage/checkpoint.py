@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from nmt.foundation import plugins
 from nmt.foundation.errors import UserError, first_line
-from nmt.foundation.extras import advice, installed
+from nmt.foundation.extras import require
 from nmt.storage.files import write_atomically
 from nmt.storage.upgrade import upgraded
 from nmt.tokenizer import Tokenizer
@@ -129,8 +129,7 @@ def find_checkpoint(model: str, key: str = "model") -> Path:
 
 
 def _downloaded(model: str, key: str) -> Path:
-    if not installed("huggingface_hub"):
-        raise UserError(advice("huggingface_hub"))
+    require("huggingface_hub")
     import huggingface_hub
 
     name, revision = model.removeprefix(HUB).partition("@")[::2]
