@@ -68,7 +68,7 @@ def _unresolved(name: str, group: str, choice: str, *_):
 
 
 def forget_configurations() -> None:
-    """Clears the caches of files in conf/ and in folders of one's own."""
+    """Clears the caches of files in conf/ and in the folders of --config-dir."""
     for function in (composition._cached, composition._parsed, composition._options):
         function.cache_clear()
 

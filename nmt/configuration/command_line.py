@@ -170,7 +170,7 @@ def _run_all(
 
 def _no_such_flag(flag: str) -> ConfigError:
     """Returns the error for an unknown command-line flag, with a suggested flag or key."""
-    name, _, value = flag.partition("=")
+    name, value = flag.partition("=")[::2]
     near = tuple(difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7))
     key = name.lstrip("-").replace("-", "_")
     advice = f". Write keys without dashes, as {key}={value or 'VALUE'}; --help lists all keys"

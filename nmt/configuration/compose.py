@@ -106,7 +106,7 @@ def apply(
     keys = _keys(config)
     for override in overrides:
         key = override.key_or_group
-        group, _, name = key.rpartition(".")
+        group, name = key.rpartition(".")[::2]
         node = value_of(config, group) if group else config
         needed = key if override.type is OverrideType.CHANGE else group
         if needed and needed not in keys and needed not in _left_out(config, group):

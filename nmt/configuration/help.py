@@ -92,7 +92,7 @@ def _read(command: str) -> tuple[str, list[re.Match[str]], dict[str, str]]:
     keys = {block.partition(":")[0]: block for block in blocks}
     # A command may include the groups and keys of another command.
     for included in re.findall(r"^  - ([a-z]+)$", defaults, re.MULTILINE):
-        _, further_groups, further_keys = _read(included)
+        further_groups, further_keys = _read(included)[1:]
         groups += further_groups
         keys = {**keys, **further_keys, **keys}
     return usage, groups, keys
