@@ -65,7 +65,7 @@ def mismatches(
         elif nested := nested_of(hints[key]):
             find = partial(nested_part, nested=nested, path=prefix + key)
             errors += _component_errors(value, prefix + key, find, nested.supplied)
-        elif hints[key] == Group or (hints[key] == Group | None and value is not None):
+        elif hints[key] in (Group, Group | None) and isinstance(value, Mapping):
             errors += faults_of(key, value)
         # The missing value ??? is reported below, with all missing keys.
         elif value != "???" and (problem := mismatch(value, hints[key], prefix + key)):
@@ -132,6 +132,8 @@ def fits(value: Any, hint: Any) -> bool:
         if origin is list or ... in parts:
             return all(fits(item, parts[0]) for item in value)
         return len(value) == len(parts) and all(map(fits, value, parts))
+    if origin is Mapping:
+        return isinstance(value, Mapping)
     # In Python, bool is a subclass of int.
     if hint in (int, float) and isinstance(value, bool):
         return False
@@ -161,11 +163,11 @@ def expected(hint: Any) -> str:
     return f"{words} with {' and '.join(bounds)}" if bounds else words
 
 
-def faults_of(group: str, node: Any) -> list[ConfigError]:
+def faults_of(group: str, node: Group) -> list[ConfigError]:
     """Returns the errors in the keys and values of one configuration group."""
-    if group == "attention" and node and "_target_" not in node:  # attention=none has no class
+    if group == "attention" and "_target_" not in node:  # attention=none has no class
         return [unknown(f"attention.{key}", []) for key in node]
-    if group == "translation" and node:  # null selects the trained model's value
+    if group == "translation":  # null selects the trained model's value
         node = {key: value for key, value in node.items() if value is not None}
     return _component_errors(node, group, partial(class_of, group), GROUPS[group].given)
 
