@@ -139,9 +139,8 @@ def fits(value: Any, hint: Any) -> bool:
         return False
     if hint is float:
         return isinstance(value, int | float)
-    # Other annotations, such as Any, accept every value.
-    is_class = isinstance(hint, type) and hint is not Any  # Any is a class since Python 3.11
-    return isinstance(value, hint) if is_class else True
+    # Other annotations accept every value, and Any, which is a class since Python 3.11.
+    return not isinstance(hint, type) or hint is Any or isinstance(value, hint)
 
 
 def expected(hint: Any) -> str:

@@ -106,10 +106,9 @@ def _dispatch(
     choose_format("log=json" in overrides)  # holds for errors of the settings too
     # flags that argparse does not define
     strange = [word for word in words if word.startswith("-")]
-    for override in overrides:
-        key, equals, _ = override.partition("=")
-        if equals and key in instead:
-            return importlib.import_module(f"nmt.{instead[key]}").main()
+    keys = {override.partition("=")[0] for override in overrides if "=" in override}
+    for key in keys & instead.keys():
+        return importlib.import_module(f"nmt.{instead[key]}").main()
     for folder in flags.config_dir:
         search_beside(folder)
     plugins.permit(package for names in flags.plugins for package in names.split(","))
