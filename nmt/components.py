@@ -8,12 +8,11 @@ types with ranges (nmt/foundation/ranges.py), and a default makes a key optional
 import importlib
 import inspect
 import pkgutil
-import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Union
+from typing import Annotated, Any
 
 from nmt.data.labels import LabelSet
 from nmt.foundation import plugins
@@ -234,17 +233,11 @@ def _argument(value: Any, hint: Any) -> Any:
 
 def as_float(value: Any, hint: Any) -> Any:
     """Converts an integer to float if the annotation accepts float but not int."""
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    return float(value) if is_whole and _is_float(hint) else value
-
-
-def _is_float(hint: Any) -> bool:
-    """Returns whether an annotation accepts float but not int."""
     base, _ = type_and_ranges(hint)
-    is_union = typing.get_origin(base) in (Union, types.UnionType)
-    # the type without its ranges
-    kinds = [type_and_ranges(kind)[0] for kind in typing.get_args(base)] if is_union else [base]
-    return float in kinds and int not in kinds
+    # the type itself, or the members of a union, without their ranges
+    kinds = [type_and_ranges(kind)[0] for kind in typing.get_args(base) or [base]]
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if is_whole and float in kinds and int not in kinds else value
 
 
 def nested_of(hint: Any) -> Nested | None:
