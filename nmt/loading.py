@@ -31,7 +31,6 @@ from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.tokenizer import Tokenizer
 
-Config = Mapping[str, Any]
 Made = TypeVar("Made", bound=nn.Module)
 
 
@@ -222,7 +221,7 @@ def translator_for(
     )
 
 
-def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
+def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, components.Config]:
     """Returns the translation network, the tokenizer and the configuration of a checkpoint."""
     config = _checked(saved, "train")
     tokenizer = ckpt.tokenizer_from(saved)
@@ -255,7 +254,7 @@ def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
     return network
 
 
-def _checked(saved: Checkpoint, command: str) -> Config:
+def _checked(saved: Checkpoint, command: str) -> components.Config:
     """Returns the configuration of a checkpoint, validated like a configuration from the command
     line.
     """
