@@ -14,7 +14,7 @@ def frozen_tables(network: nn.Module) -> list[str]:
     """Returns the names of the embeddings and output layers that are not trained. A matrix shared
     by several modules is listed under the name of each of these modules.
 
-    network: network after `freeze`
+    network: network with frozen parameters
     """
     tables = {name: getattr(network, name, None) for name in TABLES}
     return [
@@ -54,7 +54,7 @@ def shared_tables(network: nn.Module, names: Sequence[str]) -> list[str]:
     """Returns the names of the embeddings and output layers that are frozen only because they share
     weights with a module in `names`.
 
-    network: network after `freeze`
+    network: network with frozen parameters
     names: names of the modules that the user has frozen
     """
     return [table for table in frozen_tables(network) if table not in names]

@@ -59,8 +59,8 @@ class Lexicon(nn.Module):
         self.register_buffer("probabilities", empty)
 
     def fill(self, table: Mapping[str, Tensor]) -> None:
-        """Replaces the lexicon table. Source tokens without a row, such as tokens that were added
-        to the vocabulary later, have no entries.
+        """Replaces the table of the translation lexicon. Source tokens without a row, such as
+        tokens that were added to the vocabulary later, have no entries.
 
         table: tensors `tokens` and `probabilities` [U, k]; a row may end with entries of
             probability 0
@@ -70,21 +70,22 @@ class Lexicon(nn.Module):
         self.probabilities = nn.functional.pad(table["probabilities"], more)
 
     def table(self) -> dict[str, Tensor]:
-        """Returns the lexicon table as a mapping with the tensors `tokens` and `probabilities`,
-        both [U, k].
+        """Returns the table of the translation lexicon as a mapping with the tensors `tokens` and
+        `probabilities`, both [U, k].
         """
         return {"tokens": self.tokens.int(), "probabilities": self.probabilities}
 
     def best(self, source_token: int) -> int | None:
-        """Returns the most probable translation of a source token; None for a token without
-        entries.
+        """Returns the most probable translation of a source token in the lexicon; None for a token
+        without lexicon entries.
         """
         is_known = float(self.probabilities[source_token, 0]) > 0
         return int(self.tokens[source_token, 0]) if is_known else None
 
     def forward(self, ids: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B C"], Float[Tensor, "B S C"]]:
-        """Returns the candidates of each sentence, and p_lex(candidate | x_s) for each source
-        token. A sentence with few candidates has further candidates of probability 0.
+        """Returns the candidates of each sentence, i.e. the target tokens with a lexicon entry for
+        one of its source tokens, and p_lex(candidate | x_s) for each source token x_s. A sentence
+        with few candidates has further candidates of probability 0.
 
         ids: source token ids
         """
@@ -106,8 +107,8 @@ class Lexicon(nn.Module):
     def bias(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None
     ) -> tuple[Int[Tensor, "N T C"], Float[Tensor, "N T C"]]:
-        """Returns the candidates of each batch row and decoder step, and the bias of their logits,
-        log(p_lex,t / ε + 1). The bias of all other tokens is 0.
+        """Returns the target tokens with a lexicon entry for each batch row and decoder step, and
+        the bias of their logits, log(p_lex,t / ε + 1). The bias of all other tokens is 0.
 
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with the candidates of the lexicon

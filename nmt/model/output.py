@@ -27,7 +27,7 @@ from nmt.model.lexical import Lexical
 from nmt.model.lexicon import Lexicon
 
 LOGITS = 2**23
-"""Number of logits computed at a time when given tokens are scored; 32 MB in float32."""
+"""Number of logits computed at a time when given target tokens are scored; 32 MB in float32."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class OutputLayer:
 
     @property
     def is_linear(self) -> bool:
-        """Whether logits alone determine the distribution, without copying and without a
-        lexicon.
+        """Whether the distribution of the next token is the softmax of the logits, without copying
+        and without a lexicon.
         """
         return self.copying is None and self.lexicon is None
 
@@ -144,7 +144,8 @@ class OutputLayer:
         agreement: weight of the divergence between rows 2i and 2i + 1, two passes over one
             sentence; 0 if every row is a separate sentence
 
-        Returns the smoothed loss, which has a gradient, and the plain loss, summed, in nats.
+        Returns the smoothed loss, which has a gradient, and the loss without label smoothing,
+        both summed over the tokens, in nats.
         """
         is_counted = targets != PAD  # [N, T]
         if weights is not None:

@@ -111,8 +111,8 @@ class LuongFeed(Decoder):
         decoder step.
 
         The function maps the state h and the layer output x to the state pre-activations, the
-        readout projection and the attention query. Without residual connections and recurrent dropout, x
-        is h, and the multiplications are fused.
+        readout projection and the attention query. Without residual connections and
+        recurrent dropout, x is h, and the multiplications are fused.
 
         top: top recurrent layer of the decoder
         mask: mask of recurrent dropout; None for no dropout

@@ -66,8 +66,8 @@ class RecurrentWeights(nn.Module):
 
 
 class Transition(nn.Module):
-    """Additional recurrent cell within a time step, without an input. Its input pre-activations are a
-    learnt bias.
+    """Additional recurrent cell within a time step, without an input. Its input pre-activations are
+    a learnt bias.
 
     gates: G, number of gates of the cell
     size: Q, number of units per direction

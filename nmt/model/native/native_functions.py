@@ -156,8 +156,8 @@ class NativeMemory:
 
 @dataclass
 class _Steps:
-    """Constants shared by all decoder steps, and gradient sums over the steps whose backward pass
-    is finished.
+    """Constants of attention that all decoder steps share, and gradient sums over the steps whose
+    backward pass is finished.
 
     form: equation of the attention score
     mask: True for source positions that are not padding
