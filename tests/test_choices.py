@@ -229,6 +229,7 @@ ELSEWHERE = (
     "translation.unknown",
     "device",
     "run_dir",
+    "repeats",
     "resume",
     "store",
     "threads",

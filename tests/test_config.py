@@ -32,7 +32,7 @@ from nmt.configuration.training_settings import TrainSettings
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Candidate
-from nmt.foundation.synonyms import SYNONYMS
+from nmt.foundation.synonyms import CHOICE_SYNONYMS, SYNONYMS
 from nmt.model import precision
 from nmt.model.attention.general import General
 from nmt.model.precision import usable_precision
@@ -349,8 +349,20 @@ def known_keys():
     return {*config, *inner}
 
 
+def test_choices_of_other_toolkits_get_the_choice():
+    for name, choice in CHOICE_SYNONYMS.items():
+        groups = [group for group in GROUPS if choice in choices(group)]
+        assert groups
+        for group in groups:
+            assert f"{group}={name}: unknown choice; did you mean {choice}?" in faults(
+                f"{group}={name}"
+            )
+
+
 def test_a_page_has_the_table_of_synonyms():
     page = Path(CONF, "other_toolkits.md").read_text()
+    for name, choice in CHOICE_SYNONYMS.items():
+        assert re.search(rf"^\|.*`{name}`.*\| `{choice}` \|$", page, re.MULTILINE)
     for name, keys in SYNONYMS.items():
         row = re.search(rf"^\|.*`{name}`.*\| `{re.escape(keys[0])}`", page, re.MULTILINE)
         assert row, f"| … `{name}` … | {', '.join(f'`{key}`' for key in keys)} |"

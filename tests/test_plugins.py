@@ -10,7 +10,7 @@ from builders import forget_configurations
 from commands import ROOT, run
 
 import nmt
-from nmt.analysis.citations import papers_of
+from nmt.analysis.citations import papers_of, print_papers
 from nmt.components import signature
 from nmt.configuration.check import mismatches
 from nmt.configuration.configure import configure
@@ -119,7 +119,7 @@ def test_callbacks_are_called_in_the_documented_order_with_the_documented_values
 
 
 @pytest.mark.usefixtures("findable")
-def test_a_model_file_never_causes_an_import(trained_example, tmp_path):
+def test_a_model_file_never_causes_an_import(trained_example, tmp_path, capsys):
     """No import without the record of the plugin, or through its papers."""
     saved = ckpt.read(trained_example / ckpt.BEST)
     meta = {key: value for key, value in saved.meta.items() if key != "plugins"}
@@ -130,6 +130,9 @@ def test_a_model_file_never_causes_an_import(trained_example, tmp_path):
     assert "mynmt" not in sys.modules
     with plugins.permitting(["mynmt"]):
         assert "graves-et-al-2014" in papers_of(str(tmp_path / "forged.safetensors"))
+        print_papers(str(tmp_path / "forged.safetensors"))
+    # The entry of a short reference may be another paper.
+    assert "% graves-et-al-2014: named by mynmt.score.Cosine; check" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("findable")
@@ -174,6 +177,14 @@ def test_a_class_with_settings_has_the_keys_of_its_base():
     node = {**sizes, "attention": None, "initial_scale": -1.0, "cell": "elman", "scale": 1}
     problems = {error.key for error in mismatches(node, WithKey)}
     assert problems == {"initial_scale", "cell", "scale"}
+
+
+def test_a_parameter_that_is_not_keyword_only_is_named():
+    class Positional:
+        def __init__(self, rate: float, *, other: float = 1.0) -> None: ...
+
+    [error] = mismatches({"rate": 0.5, "other": 2.0}, Positional, "objective")
+    assert str(error) == "objective.rate: write this parameter of Positional after * (keyword-only)"
 
 
 @pytest.mark.usefixtures("findable")

@@ -11,6 +11,7 @@ from commands import run
 
 import nmt
 from nmt.foundation.errors import UserError
+from nmt.model import Network
 from nmt.training.callback import Callback
 
 TINY = [
@@ -84,7 +85,21 @@ def test_missing_splits_of_a_data_set_are_no_errors(parts, tmp_path, monkeypatch
 def test_wrong_settings_are_errors_without_a_run(tmp_path):
     with pytest.raises(UserError, match="did you mean decoder"):
         nmt.train("decodr=luong", f"run_dir={tmp_path}/run")
+    with pytest.raises(UserError, match=r"settings are words such as .decoder=luong., not 3"):
+        nmt.train(3)
+    with pytest.raises(UserError, match=r"data must be a datasets\.Dataset .* not dict; datasets"):
+        nmt.train(f"run_dir={tmp_path}/run", data={"de": ["Hund"], "en": ["dog"]})
     assert not (tmp_path / "run").exists()
+
+
+class TensorLoss:
+    def __call__(self, network, batch, update, total):
+        return torch.zeros(())
+
+
+def test_an_objective_that_returns_no_loss_is_named():
+    with pytest.raises(UserError, match=r"objective: returned Tensor, must be nmt\.foundation"):
+        Network()(TensorLoss(), None, 0)
 
 
 def test_the_module_of_the_command_is_a_function_and_importing_nmt_stays_cheap():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 import torch
@@ -87,6 +88,22 @@ def test_no_class_of_a_strangers_file_is_made(first, tmp_path):
         text.replace("nmt.model.decoder.bahdanau.Bahdanau", "os.system")
     )
     failed(run("train", "--from", tmp_path / "config.yaml"), "not a class of nmt.model.decoder")
+
+
+def test_a_repetition_warns_of_changed_data_and_of_settings_changed_on_resume(first, tmp_path):
+    folder = tmp_path / "first"
+    shutil.copytree(first[0], folder)
+    unchanged = run("train", f"--from={folder}", "trainer.max_updates=1", f"run_dir={tmp_path}/a")
+    assert "--from" not in unchanged.stderr.decode()
+    record = json.loads((folder / "run.json").read_text())
+    record["data"]["train"] = "0" * 16
+    record["commands"].append(["train", f"resume={folder}", "trainer.max_epochs=3"])
+    (folder / "run.json").write_text(json.dumps(record))
+    output = run(
+        "train", f"--from={folder}", "trainer.max_updates=1", f"run_dir={tmp_path}/b"
+    ).stderr.decode()
+    assert f"--from {folder}: the data has changed since that run (train)" in output
+    assert "that run was resumed with other settings (trainer.max_epochs=3)" in output
 
 
 def test_a_short_trial_is_not_tested_unless_asked(first, tmp_path):

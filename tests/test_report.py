@@ -37,6 +37,7 @@ from nmt.analysis.significance import (
     over_sentences,
 )
 from nmt.analysis.tables import ReportTable
+from nmt.drawing import plots
 from nmt.drawing.plots import row_of_axes
 from nmt.foundation.configurations import class_label
 from nmt.metric import Metric
@@ -354,6 +355,41 @@ def test_learning_curves_are_a_figure_with_text(sweep, tmp_path):
     assert "bahdanau</text>" in curves.read_text()
 
 
+def outside(figure):
+    """Texts that are not inside the image."""
+    figure.draw_without_rendering()
+    texts = list(figure.findobj(lambda artist: hasattr(artist, "get_text")))
+    width, height = figure.bbox.size
+    boxes = {text.get_text(): text.get_window_extent() for text in texts if text.get_text()}
+    return [
+        name
+        for name, box in boxes.items()
+        if box.x0 < -2 or box.y0 < -2 or box.x1 > width + 2 or box.y1 > height + 2
+    ]
+
+
+def test_the_texts_of_narrow_figures_are_inside(sweep):
+    pytest.importorskip("matplotlib")
+    [ranking] = Report.of(collect([str(sweep)]).finished, [], None, samples=10).rankings
+    figure = charts.learning_curves(ranking, 3.3)
+    assert figure.get_figwidth() == 3.3
+    assert not outside(figure)
+    [legend] = figure.legends
+    assert len(legend.get_texts()) == len(ranking.rows)
+    words = ["the", "quick", "brown", "fox", "jumps"]
+    names = ["bahdanau, concat, hidden units 512, seed 1", "luong, general"]
+    for size, width, columns in ((1, None, 2), (1, 3.3, 1), (2, 3.3, 1), (2, 8.0, 2)):
+        texts = words * size
+        panels = [plots.Panel(texts, texts, np.eye(len(texts)), name) for name in names]
+        figure = plots.heat_maps(panels, 2, width)
+        grid = figure.axes[0].get_subplotspec().get_gridspec()
+        assert grid.ncols == columns
+        if width is not None:
+            ratio = figure.get_figheight() / figure.get_figwidth()
+            figure.set_size_inches(width, width * ratio)
+            assert not outside(figure)
+
+
 def test_points_are_at_lengths_of_the_data(tmp_path):
     """A group of sentences of 6 and 7 words has its point between them, not in the middle of 6 to 10."""
     folder = make_run(tmp_path / "run", "luong", 1, 0.9)
@@ -387,9 +423,12 @@ def test_half_written_runs_are_left_out_and_named(sweep, tmp_path):
     make_run(tmp_path / "half", "luong", 2, 0.9, unfinished=True)
     make_run(tmp_path / "torn", "luong", 3, 0.9)
     (tmp_path / "torn/results.json").write_text('{"scores": ')
+    (tmp_path / "half/run.json").write_text("{}")
     done = run("report", tmp_path, "samples=50", "trials=0")
     assert done.returncode == 0, done.stderr.decode()
     assert f"{tmp_path}/torn: the run is left out of the report".encode() in done.stderr
+    unfinished = f"{tmp_path}/half: the run is left out of the report, because it is not finished"
+    assert unfinished.encode() in done.stderr
     assert (tmp_path / "report.csv").read_text().count("\n") == 2
 
 

@@ -156,6 +156,19 @@ def test_held_out_pairs_in_the_training_text_are_counted(corpus, caplog, monkeyp
     assert not any("few" in message for message in warnings)
 
 
+def test_held_out_sentences_in_a_monolingual_text_are_counted(corpus, caplog):
+    splits = next(iter(both(text(corpus))))
+    held_out = {*map(str.strip, splits.validation.target)}
+    lines = [f" {line} " for line in sorted(held_out)[::2]]
+    common = len(lines)
+    lines.append("nirgends")
+    overlap.warn_of_held_out_lines(splits, lines, 1, "mono.de")
+    assert f"mono.de: contains {common:,} of {len(held_out):,} validation and test" in caplog.text
+    caplog.clear()
+    overlap.warn_of_held_out_lines(splits, ["nirgends", "niemals"], 1, "mono.de")
+    assert not caplog.text
+
+
 class Recording:
     """An untrained tokenizer that keeps the pairs on which it is trained."""
 

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -39,6 +40,8 @@ FEWEST = 10
 """Minimum number of sentences per point in the curve of BLEU by source length."""
 LABEL_SPACE = 0.065
 """Minimum distance of two labels beside a chart, as a fraction of the chart's height."""
+NARROW = 6.0
+"""Width of a figure in inches below which learning curves have a legend."""
 JITTER = 0.12
 """Vertical distance of the dots of two seeds, as a fraction of a row."""
 
@@ -71,7 +74,10 @@ def sections(ranking: Ranking) -> dict[str, tuple[str, list[Figure]]]:
         "Learning curves": (
             "Lines are means over seeds, up to the last epoch of the shortest run. Bands extend "
             "from minimum to maximum.",
-            [_chart(partial(_curve, name=name), ranking) for name in _curve_names(ranking)],
+            [
+                _chart(partial(_labelled_curve, name=name), ranking)
+                for name in _curve_names(ranking)
+            ],
         ),
         "Cost and quality": (
             "Each dot is a run. The best runs have a high score and a low cost.",
@@ -111,15 +117,37 @@ def bars(ranking: Ranking) -> Figure:
     return _chart(_scores, ranking, 7.5, _height(ranking))
 
 
-def learning_curves(ranking: Ranking) -> Figure:
+def learning_curves(ranking: Ranking, width: float | None = None) -> Figure:
     """Returns a figure of validation loss and metric by epoch.
 
     Lines are means over seeds, and bands extend from minimum to maximum.
+
+    width: width of the image in inches; None for the usual width. A narrow image has a legend
+        below the charts instead of labels at the lines
     """
     names = _curve_names(ranking)
-    figure, row = row_of_axes(len(names), 12.0, 3.8)
-    for axes, name in zip(row, names, strict=True):
+    if width is None or width >= NARROW:
+        figure, row = row_of_axes(len(names), 12.0, 3.8)
+        for axes, name in zip(row, names, strict=True):
+            _labelled_curve(axes, ranking, name)
+        return figure
+    figure = Figure(figsize=(width, 0.85 * width * len(names)), layout="constrained")
+    for axes, name in zip(figure.subplots(len(names), squeeze=False)[:, 0], names, strict=True):
         _curve(axes, ranking, name)
+    coloured = [line for line in axes.lines if line.get_color() != GREY]
+    # The legend needs the height of its lines.
+    figure.set_figheight(figure.get_figheight() + 0.17 * len(coloured))
+    labels = [textwrap.shorten(literal(line.get_label()), 50) for line in coloured]
+    greys = len(axes.lines) - len(coloured)
+    figure.legend(
+        coloured,
+        labels,
+        loc="outside lower left",
+        title=f"grey: {greys} other configurations" if greys else None,
+        fontsize=8,
+        title_fontsize=8,
+        frameon=False,
+    )
     return figure
 
 
@@ -187,6 +215,10 @@ def _curve(ax: Any, ranking: Ranking, name: str) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlim(left=0)
     _limit(ax, "y", name)
+
+
+def _labelled_curve(ax: Any, ranking: Ranking, name: str) -> None:
+    _curve(ax, ranking, name)
     _label_ends(ax)
 
 

@@ -74,6 +74,11 @@ def print_papers(*, model: str | None = None) -> None:
     text = PAPERS.read_text(encoding="utf-8")
     entries = {match[1]: match[0] for match in ENTRY.finditer(text)}
     cited = entries.keys() if model is None else papers_of(model)
+    for target, keys in ({} if model is None else _cited(model)).items():
+        if plugins.home_of(target):
+            for key in sorted(keys & entries.keys()):
+                # A short reference may name another paper. BibTeX ignores this line.
+                print(f"% {key}: named by {target}; check that the entry is the same paper")
     for key in sorted(cited & entries.keys()):
         print(entries[key].replace(", ", ",\n  ", 1).replace("}, ", "},\n  "))
 
@@ -84,18 +89,28 @@ def references(text: str) -> list[str]:
     return ["-".join([*re.findall(r"\w+", authors), year]).lower() for authors, year in matches]
 
 
+def _trusted_targets(settings: Mapping[str, Any]) -> list[str]:
+    """Returns the class paths in a configuration. The configuration comes from a file, so classes
+    outside nmt and its permitted plugins are left out and never imported."""
+    targets = [str(value) for key, value in settings.items() if key.endswith("._target_")]
+    return [path for path in targets if path.startswith("nmt.") or plugins.home_of(path)]
+
+
+def _cited(model: str) -> dict[str, set[str]]:
+    """Returns the BibTeX keys of the papers in the docstrings of a model's components, by class."""
+    cited = {}
+    for target in _trusted_targets(flat(read_model(model).meta.get("config") or {})):
+        located = pydoc.locate(target)
+        documented = (located, inspect.getmodule(located))
+        texts = [inspect.getdoc(part) or "" for part in documented]
+        cited[target] = {key for text in texts for key in references(text)}
+    return cited
+
+
 def papers_of(model: str) -> set[str]:
     """Returns the BibTeX keys of the papers behind a checkpoint's components and settings."""
     settings = flat(read_model(model).meta.get("config") or {})
-    named = set[str]()  # BibTeX keys of the papers
-    for key, value in settings.items():
-        if key.endswith("._target_"):
-            # The configuration comes from a file, so its class paths must not import other
-            # packages.
-            trusted = str(value).startswith("nmt.") or plugins.home_of(str(value))
-            target = pydoc.locate(str(value)) if trusted else None
-            for documented in (target, inspect.getmodule(target)):
-                named.update(references(inspect.getdoc(documented) or ""))
+    named = set[str]().union(*_cited(model).values())
     return ALWAYS | (named - SETTINGS.keys()) | {key for key in SETTINGS if uses(key, settings)}
 
 

@@ -188,8 +188,9 @@ def write(
         from nmt.drawing.plots import save
 
         images = [base.with_name(f"{base.name}{kind}.{figures}") for kind in ("", ".curves")]
-        for draw, image in zip((bars, learning_curves), images, strict=True):
-            save(draw(report.rankings[0]), image, style)
+        ranking = report.rankings[0]
+        save(bars(ranking), images[0], style)
+        save(learning_curves(ranking, style.width), images[1], style)
     return [*files.values(), *images]
 
 

@@ -180,6 +180,11 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
         if any(folder.glob(f"*/{RECORD}")):
             swept |= {run.folder: run for run in find(folder) if not run.dropped}
         if not (folder / "results.json").is_file():
+            if (folder / "run.json").is_file() and folder not in swept:
+                problems.append(
+                    f"{folder}: the run is left out of the report, because it is not finished; "
+                    f"continue the training by resume={folder}"
+                )
             continue
         try:
             results.append(read_result(folder))

@@ -60,7 +60,10 @@ def mismatches(
     for key, value in node.items():
         if key == "_target_":
             continue
-        if key not in defaults:
+        if key in hints and key not in defaults and key not in given:
+            remedy = f"write this parameter of {target.__name__} after * (keyword-only)"
+            errors.append(ConfigError(prefix + key, remedy))
+        elif key not in defaults:
             errors.append(unknown(prefix + key, defaults))
         elif nested := nested_of(hints[key]):
             find = partial(nested_part, nested=nested, path=prefix + key)

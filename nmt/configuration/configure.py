@@ -248,7 +248,8 @@ def repeated(path: str, changes: Sequence[str]) -> tuple[dict[str, Any], list[Co
     if not isinstance(config, dict) or "data" not in config:
         raise ConfigErrors([ConfigError("", f"--from {path}: not the config.yaml of a run")])
     # The repeated run gets a new folder and is not part of a sweep.
-    config = with_renamed_targets({**config, "run_dir": None, "resume": None, "sweep": None})
+    new = {"run_dir": None, "resume": None, "sweep": None, "repeats": str(file.parent)}
+    config = with_renamed_targets({**config, **new})
 
     only_keys = "--from accepts single keys only; to change a group, give the complete command"
     return config, set_keys(config, changes, only_keys)

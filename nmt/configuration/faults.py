@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse, shown
-from nmt.foundation.synonyms import SYNONYMS
+from nmt.foundation.synonyms import CHOICE_SYNONYMS, SYNONYMS
 
 __all__ = ["ConfigError", "ConfigErrors", "broken", "not_a_choice", "refuse", "shown", "unknown"]
 SIMILARITY = 0.6
@@ -38,7 +38,11 @@ def not_a_choice(
     elsewhere: other groups that have this choice
     """
     problem = "unknown choice"
-    nearest = () if elsewhere else near_matches(str(value).lower(), choices)
+    name = str(value).lower()
+    translated = CHOICE_SYNONYMS.get(name, "")
+    nearest = () if elsewhere else near_matches(name, choices)
+    if translated in choices:
+        nearest = (translated,)
     if not nearest:
         question = f"did you mean {elsewhere[0]}={value}, or is" if elsewhere else "is"
         problem += f"; {question} --plugins PACKAGE or --config-dir FOLDER missing?"

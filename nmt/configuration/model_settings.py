@@ -336,7 +336,7 @@ class AlignSettings(EnsembleSettings):
     model: Models | None = None  # type: ignore[assignment]  # optional in this command
     vectors: list[str] | None = None
     links: str | None = None
-    method: Literal["attention"] | AlignerName
+    method: Literal["attention", AlignerName]
     train: list[str] | None = None
     reverse: Models | None = None
     symmetrize: Symmetrization

@@ -31,6 +31,7 @@ class TrainingSettings(Settings):
     device: str
     cell: CellName
     resume: str | None = None
+    repeats: str | None = None
     final_test: Literal["auto"] | bool = "auto"
     sweep: Group | None = None
     tracker: Group | None = None

@@ -5,7 +5,7 @@ Scores on such pairs are too high, because the network was trained on their tran
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -54,6 +54,26 @@ def held_out_in_training(splits: Splits, *, are_dropped: bool = False) -> dict[s
                 name,
             )
     return counts
+
+
+def warn_of_held_out_lines(splits: Splits, lines: Iterable[str], side: int, name: str) -> None:
+    """Logs a warning if a monolingual text contains validation or test sentences.
+
+    splits: training, validation and test sets
+    lines: monolingual text
+    side: language of the text, 0 for source and 1 for target
+    name: name of the text, for the message
+    """
+    held_out = {pair[side] for pairs in _held_out(splits).values() for pair in pairs}
+    common = held_out.intersection(map(str.strip, lines))
+    if len(common) >= SERIOUS * len(held_out):
+        log.warning(
+            "%s: contains %s of %s validation and test sentences, which makes scores too high; "
+            "remove these lines",
+            name,
+            f"{len(common):,}",
+            f"{len(held_out):,}",
+        )
 
 
 def not_held_out(splits: Splits) -> np.ndarray:

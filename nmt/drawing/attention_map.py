@@ -125,7 +125,7 @@ def write_map(maps: Sequence[AttentionMap], path: Path, style: FigureStyle = USU
         with waiting(f"drawing {path.name}"):
             from nmt.drawing.plots import save
 
-            save(_figure([m.shortened for m in maps[:PICTURES]]), path, style)
+            save(_figure([m.shortened for m in maps[:PICTURES]], style.width), path, style)
     else:
         sections = []
         with Progress(f"drawing {path.name}", len(maps), "sentences") as step:
@@ -154,8 +154,11 @@ def _rounded(weights: dict[str, np.ndarray]) -> dict[str, Any]:
     return {name: values.round(5).tolist() for name, values in weights.items()}
 
 
-def _figure(maps: Sequence[AttentionMap]) -> Figure:
-    """Returns a matplotlib figure with heat maps, or with images if the source is an image."""
+def _figure(maps: Sequence[AttentionMap], width: float | None = None) -> Figure:
+    """Returns a matplotlib figure with heat maps, or with images if the source is an image.
+
+    width: width of the image in inches; None fits the contents
+    """
     from nmt.drawing import plots
 
     if maps[0].places:
@@ -171,7 +174,7 @@ def _figure(maps: Sequence[AttentionMap]) -> Figure:
         for name, weights in m.weights.items()
     ]
     # Heat maps of several models are drawn side by side.
-    return plots.heat_maps(panels, columns=max(len(m.weights) for m in maps))
+    return plots.heat_maps(panels, max(len(m.weights) for m in maps), width)
 
 
 def _panel_title(attention_map: AttentionMap, name: str) -> str:

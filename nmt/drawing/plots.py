@@ -63,6 +63,10 @@ CELL = 0.24
 """Width and height of a cell of a heat map, in inches."""
 SCALE = 2.2
 """Maximum height of the colour bar of heat maps, in inches."""
+BAR_WIDTH = 0.8
+"""Width in inches of the colour bar of attention weights, with its labels."""
+MIN_SCALE = 0.75
+"""Minimum scale of heat maps in a narrow image, at which the labels of cells still fit."""
 MIN_TITLE = 24
 """Minimum number of characters per line in the title of a heat map, even if the heat map is
 narrower.
@@ -165,38 +169,44 @@ class Panel:
     title: str = ""
 
 
-def heat_maps(panels: Sequence[Panel], columns: int) -> Figure:
+def heat_maps(panels: Sequence[Panel], columns: int, image_width: float | None = None) -> Figure:
     """Returns a figure with heat maps.
 
     Columns are source words, rows are target words, and darker cells have larger weights. All cells
     have the same size.
 
     panels: heat maps to draw
-    columns: number of heat maps side by side
+    columns: maximum number of heat maps side by side
+    image_width: width to which the figure is scaled, in inches; None for no scaling. In a narrow
+        image, fewer heat maps are side by side
     """
-    columns = min(columns, len(panels))
-    rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
-    sources = [word for panel in panels for word in panel.source]
-    targets = [word for panel in panels for word in panel.target]
     widest = max(len(panel.source) for panel in panels)
-    tallest = [max(len(panel.target) for panel in row) for row in rows]
+    targets = [word for panel in panels for word in panel.target]
     # Size: space for the labels, and CELL inches per word.
     width = 0.5 + _label_inches(targets) + CELL * widest
+    columns = min(columns, len(panels))
+    scale = 1.0
+    if image_width is not None:
+        columns = min(columns, max(1, int((image_width / MIN_SCALE - BAR_WIDTH) / width)))
+        scale = min(1.0, image_width / (columns * width + BAR_WIDTH))
+    rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
+    sources = [word for panel in panels for word in panel.source]
+    tallest = [max(len(panel.target) for panel in row) for row in rows]
     lines = max(panel.title.count("\n") for panel in panels)
     labels = 0.85 + 0.13 * lines + _label_inches(sources) * math.sin(math.radians(60))
     height = labels * len(rows) + CELL * sum(tallest)
     with fonts_for([*sources, *targets, *(panel.title for panel in panels)]):
-        figure = Figure(figsize=(columns * width + 0.8, height), layout="constrained")
+        figure = Figure(figsize=(columns * width + BAR_WIDTH, height), layout="constrained")
         grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=tallest)
         for row, line, size in zip(rows, grid, tallest, strict=True):
             for panel, axes in zip(row, line, strict=False):
-                image = _draw_heat_map(axes, panel, (size, widest))
+                image = _draw_heat_map(axes, panel, (size, widest), scale)
             for axes in line[len(row) :]:
                 axes.set_visible(False)
         shrink = min(0.5, SCALE / height)
-        scale = figure.colorbar(image, ax=grid, shrink=shrink, aspect=20, pad=0.02, anchor=(0, 1))
-        scale.set_label("attention weight", fontsize=8)
-        scale.ax.tick_params(labelsize=7)
+        bar = figure.colorbar(image, ax=grid, shrink=shrink, aspect=20, pad=0.02, anchor=(0, 1))
+        bar.set_label("attention weight", fontsize=8)
+        bar.ax.tick_params(labelsize=7)
     return figure
 
 
@@ -204,10 +214,11 @@ def _label_inches(words: Iterable[str]) -> float:
     return 0.08 * max(len(_short(word)) for word in words)
 
 
-def _draw_heat_map(axes: Any, panel: Panel, size: tuple[int, int]) -> Any:
+def _draw_heat_map(axes: Any, panel: Panel, size: tuple[int, int], scale: float) -> Any:
     """Draws a heat map and returns its matplotlib mesh, which the colour bar needs.
 
     size: rows and columns of the axes, in cells; the heat map is in the upper left corner
+    scale: factor by which the figure is scaled later, without its text
     """
     source = [_short(word) for word in panel.source]
     target = [_short(word) for word in panel.target]
@@ -231,7 +242,8 @@ def _draw_heat_map(axes: Any, panel: Panel, size: tuple[int, int]) -> Any:
     axes.set_xlabel("source", fontsize=8, color="#595959", loc="left")
     axes.set_ylabel("translation", fontsize=8, color="#595959", loc="top")
     # The width of a title is that of the heat map, at about 13 characters per inch.
-    characters = max(MIN_TITLE, round(13 * (CELL * size[1] + _label_inches(panel.target))))
+    inches = scale * (CELL * size[1] + _label_inches(panel.target))
+    characters = max(round(scale * MIN_TITLE), round(13 * inches))
     lines = [textwrap.fill(line, characters) for line in literal(panel.title).splitlines()]
     axes.set_title("\n".join(lines), loc="left", fontsize=8, weight="bold")
     return mesh

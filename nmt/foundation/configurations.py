@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 NOT_LEARNT = (
-    "run_dir", "resume", "device", "threads", "log", "sweep", "tracker", "callback",
+    "run_dir", "resume", "repeats", "device", "threads", "log", "sweep", "tracker", "callback",
     "keep_validations", "final_test",
 )  # fmt: skip
 """Top-level configuration keys without effect on the trained weights."""

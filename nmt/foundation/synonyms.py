@@ -34,6 +34,21 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "validation_freq": ("trainer.validate_every_updates",),
     "warmup_steps": ("schedule.warmup",),
     "warmup_updates": ("schedule.warmup",),
+    "criterion": ("objective",),
+    "cpu": ("device",),
+    "cuda": ("device",),
+    "gpu": ("device",),
+    "keep_last_ckpts": ("trainer.keep",),
+    "keep_checkpoint": ("trainer.keep",),
+    "save_total_limit": ("trainer.keep",),
+    "min_lr": ("schedule",),
+    "learning_rate_min": ("schedule",),
+    "lr_scheduler": ("schedule",),
+    "lr_scheduler_type": ("schedule",),
+    "scheduling": ("schedule",),
+    "num_workers": ("threads",),
+    "workers": ("threads",),
+    "use_cuda": ("device",),
     # network
     "dec_layers": ("decoder.num_layers",),
     "dec_rnn_size": ("sizes.decoder",),
@@ -52,6 +67,14 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "tied_embeddings": ("model.tying",),
     "tied_softmax": ("model.tying",),
     "word_vec_size": ("model.embedding_size",),
+    "arch": ("encoder", "decoder"),
+    "bidirectional": ("encoder",),
+    "brnn": ("encoder",),
+    "input_feed": ("decoder",),
+    "layers": ("encoder.num_layers", "decoder.num_layers"),
+    "share_all_embeddings": ("model.tying",),
+    "tie_word_embeddings": ("model.tying",),
+    "weight_tying": ("model.tying",),
     # data and tokenizer
     "bpe_codes": ("tokenizer",),
     "max_sent_length": ("filters.max_length",),
@@ -67,6 +90,10 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "validation_file": ("data.validation",),
     "voc_limit": ("sizes.vocabulary",),
     "vocab_size": ("sizes.vocabulary",),
+    "bpe_dropout": ("tokenizer.sampling",),
+    "joined_dictionary": ("tokenizer.joint",),
+    "share_vocab": ("tokenizer.joint",),
+    "shared_vocab": ("tokenizer.joint",),
     # translation
     "beam": ("search.width",),
     "beam_size": ("search.width",),
@@ -84,3 +111,19 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "save_model": ("run_dir",),
 }
 """Maps the last component of another toolkit's key to the corresponding keys of nmt."""
+
+CHOICE_SYNONYMS: dict[str, str] = {
+    "additive": "concat",
+    "bilinear": "general",
+    "bilstm": "bidirectional",
+    "brnn": "bidirectional",
+    "birnn": "bidirectional",
+    "input_feed": "luong_feed",
+    "mlp": "concat",
+    "multiplicative": "general",
+    "sampling": "sample",
+    "subword": "bpe",
+    "sentencepiece": "bpe",
+}
+"""Maps another toolkit's or paper's name of a choice, such as attention=mlp, to the choice of
+nmt."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Loss
 from nmt.foundation.part_limits import PartGroup
 
@@ -46,7 +47,13 @@ class Network(nn.Module):
         update: number of updates done so far
         total: number of updates in the whole training; 0 if unknown
         """
-        return objective(self, batch, update, total)
+        loss = objective(self, batch, update, total)
+        if not isinstance(loss, Loss):
+            raise UserError(
+                f"objective: returned {type(loss).__name__}, must be nmt.foundation.interfaces.Loss "
+                "(total, nll, num_tokens)"
+            )
+        return loss
 
     @property
     def capture_obstacle(self) -> str:

@@ -31,6 +31,7 @@ from nmt.configuration.model_settings import TranslateSettings
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
 from nmt.data import Splits, as_list
 from nmt.data.lines import find_file, stream_lines
+from nmt.data.overlap import warn_of_held_out_lines
 from nmt.data.synthetic import Synthetic
 from nmt.foundation.configurations import NOT_LEARNT, flat
 from nmt.foundation.devices import find_device
@@ -156,6 +157,10 @@ def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path)
     if synthetic.text:
         _check_text(settings, synthetic)
     splits = loaded(settings.values, components.make(settings.values, "filters"))
+    if synthetic.text:
+        side = 0 if synthetic.direction == "forward" else 1
+        lines = stream_lines(find_file(synthetic.text), "strict")
+        warn_of_held_out_lines(splits, lines, side, f"synthetic.text={synthetic.text}")
     batch = settings.batching.get("sentences") or 1
     if synthetic.real and len(splits.train) < batch:
         raise UserError(

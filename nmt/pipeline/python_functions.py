@@ -75,7 +75,15 @@ def train(
     Raises UserError for invalid settings or data, and Stopped if the training is interrupted.
     """
     words = list(overrides)
+    for word in words:
+        if not isinstance(word, str):
+            raise UserError(f'nmt.train: settings are words such as "decoder=luong", not {word!r}')
     if data is not None:
+        if not hasattr(data, "save_to_disk"):
+            raise UserError(
+                "nmt.train: data must be a datasets.Dataset or DatasetDict, not "
+                f"{type(data).__name__}; datasets.Dataset.from_dict makes one from lists"
+            )
         splits = data.keys() if hasattr(data, "keys") else ()
         absent = [part for part in ("validation", "test") if part not in splits]
         # data=hub also reads folders written by `save_to_disk`. Settings of the caller come last.

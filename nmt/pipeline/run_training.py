@@ -37,6 +37,7 @@ from nmt.training.callback import Callback
 from nmt.training.memory import Trimming, keep_few_products
 from nmt.training.run_directory import (
     LOCK,
+    RECORD,
     RunDirectory,
     claim,
     claim_fresh,
@@ -316,6 +317,8 @@ def _run(
     _log_parts(parts, ranks, time.monotonic() - began)
     if saved is None:
         advise_recipe(settings, parts, ranks)
+        if settings.repeats and ranks.first:
+            _compare_with(Path(settings.repeats), hashes)
     if ranks.first:
         _check_space(folder, parts)
         if update is not None:
@@ -338,6 +341,33 @@ def _run(
         tests=_tests(settings),
         facts=_facts(settings, parts, hashes, ranks),
     )
+
+
+def _compare_with(folder: Path, hashes: Mapping[str, str]) -> None:
+    """Logs a warning if a repeated run had other data, or was resumed with other settings.
+
+    folder: folder of the repeated run (--from)
+    hashes: fingerprints of the data by name
+    """
+    record = read_json_object(folder / RECORD)
+    before = record.get("data", {})
+    changed = [name for name in hashes if name in before and before[name] != hashes[name]]
+    if changed:
+        log.warning(
+            "--from %s: the data has changed since that run (%s), so results can differ",
+            folder,
+            ", ".join(changed),
+        )
+    first, *later = record.get("commands") or [[]]
+    added = {word for words in later for word in words[1:]} - {*first}
+    settings = sorted(word for word in added if not word.startswith("resume="))
+    if settings:
+        log.warning(
+            "--from %s: that run was resumed with other settings (%s); its config.yaml has only "
+            "the last settings, which now hold from the beginning",
+            folder,
+            " ".join(settings),
+        )
 
 
 def _yaml(config: dict[str, Any]) -> str:

@@ -82,8 +82,8 @@ class ProgressBar(Callback):
         """Logs the estimated duration of a long training."""
         if seconds > LONG_SECONDS:
             log.info(
-                "estimated training time: %s (about %s updates); a smaller "
-                "trainer.max_epochs shortens the training, and trainer.patience may end it "
+                "estimated training time: %s (about %s updates); smaller trainer.max_epochs or "
+                "trainer.max_updates shorten the training, and trainer.patience may end it "
                 "earlier",
                 duration(seconds),
                 f"{updates:,}",

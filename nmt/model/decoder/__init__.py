@@ -4,7 +4,7 @@ is one file in this folder and one YAML file in conf/decoder.
 `forward` computes T decoder steps: all steps of a sentence in training, a single step in
 generation. A decoder that attends within its recurrence has a loop over time. The loop contains
 only the recurrent computation; everything else is computed outside of the loop, for all T steps at
-once.
+once. The loop of the Bahdanau and the conditional decoder is in attending.py.
 
 Reading order: this file, bridge, luong, attention_step, attending, bahdanau, conditional,
 luong_feed, fixed, stack, readout.
