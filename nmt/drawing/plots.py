@@ -65,8 +65,8 @@ SCALE = 2.2
 """Maximum height of the colour bar of heat maps, in inches."""
 BAR_WIDTH = 0.8
 """Width in inches of the colour bar of attention weights, with its labels."""
-MIN_SCALE = 0.75
-"""Minimum scale of heat maps in a narrow image, at which the labels of cells still fit."""
+MIN_CELL = 0.16
+"""Minimum width of a cell in inches if heat maps are side by side in a narrow image."""
 MIN_TITLE = 24
 """Minimum number of characters per line in the title of a heat map, even if the heat map is
 narrower.
@@ -177,30 +177,33 @@ def heat_maps(panels: Sequence[Panel], columns: int, image_width: float | None =
 
     panels: heat maps to draw
     columns: maximum number of heat maps side by side
-    image_width: width to which the figure is scaled, in inches; None for no scaling. In a narrow
-        image, fewer heat maps are side by side
+    image_width: width of the figure in inches; None fits the contents. In a narrow image, fewer
+        heat maps are side by side
     """
     widest = max(len(panel.source) for panel in panels)
     targets = [word for panel in panels for word in panel.target]
-    # Size: space for the labels, and CELL inches per word.
-    width = 0.5 + _label_inches(targets) + CELL * widest
+    beside = 0.5 + _label_inches(targets)  # width of the labels beside a heat map
     columns = min(columns, len(panels))
-    scale = 1.0
+    cell = CELL
     if image_width is not None:
-        columns = min(columns, max(1, int((image_width / MIN_SCALE - BAR_WIDTH) / width)))
-        scale = min(1.0, image_width / (columns * width + BAR_WIDTH))
+        maps_width = image_width - BAR_WIDTH
+        columns = min(columns, max(1, int(maps_width / (beside + MIN_CELL * widest))))
+        cell = max(0.05, (maps_width / columns - beside) / widest)
+    width = beside + cell * widest
     rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
     sources = [word for panel in panels for word in panel.source]
     tallest = [max(len(panel.target) for panel in row) for row in rows]
-    lines = max(panel.title.count("\n") for panel in panels)
+    lines = max(_wrapped_title(panel, cell * widest).count("\n") for panel in panels)
     labels = 0.85 + 0.13 * lines + _label_inches(sources) * math.sin(math.radians(60))
-    height = labels * len(rows) + CELL * sum(tallest)
+    height = labels * len(rows) + cell * sum(tallest)
     with fonts_for([*sources, *targets, *(panel.title for panel in panels)]):
         figure = Figure(figsize=(columns * width + BAR_WIDTH, height), layout="constrained")
         grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=tallest)
         for row, line, size in zip(rows, grid, tallest, strict=True):
             for panel, axes in zip(row, line, strict=False):
-                image = _draw_heat_map(axes, panel, (size, widest), scale)
+                image = _draw_heat_map(axes, panel, (size, widest))
+                title = _wrapped_title(panel, cell * widest)
+                axes.set_title(title, loc="left", fontsize=8, weight="bold")
             for axes in line[len(row) :]:
                 axes.set_visible(False)
         shrink = min(0.5, SCALE / height)
@@ -214,11 +217,21 @@ def _label_inches(words: Iterable[str]) -> float:
     return 0.08 * max(len(_short(word)) for word in words)
 
 
-def _draw_heat_map(axes: Any, panel: Panel, size: tuple[int, int], scale: float) -> Any:
+def _wrapped_title(panel: Panel, inches: float) -> str:
+    """Returns the title of a heat map in lines that are as wide as the heat map and its labels.
+
+    inches: width of the heat map without labels
+    """
+    # about 13 characters per inch
+    characters = max(MIN_TITLE, round(13 * (inches + _label_inches(panel.target))))
+    lines = literal(panel.title).splitlines()
+    return "\n".join(textwrap.fill(line, characters) for line in lines)
+
+
+def _draw_heat_map(axes: Any, panel: Panel, size: tuple[int, int]) -> Any:
     """Draws a heat map and returns its matplotlib mesh, which the colour bar needs.
 
     size: rows and columns of the axes, in cells; the heat map is in the upper left corner
-    scale: factor by which the figure is scaled later, without its text
     """
     source = [_short(word) for word in panel.source]
     target = [_short(word) for word in panel.target]
@@ -241,11 +254,6 @@ def _draw_heat_map(axes: Any, panel: Panel, size: tuple[int, int], scale: float)
     axes.xaxis.set_label_position("top")
     axes.set_xlabel("source", fontsize=8, color="#595959", loc="left")
     axes.set_ylabel("translation", fontsize=8, color="#595959", loc="top")
-    # The width of a title is that of the heat map, at about 13 characters per inch.
-    inches = scale * (CELL * size[1] + _label_inches(panel.target))
-    characters = max(round(scale * MIN_TITLE), round(13 * inches))
-    lines = [textwrap.fill(line, characters) for line in literal(panel.title).splitlines()]
-    axes.set_title("\n".join(lines), loc="left", fontsize=8, weight="bold")
     return mesh
 
 
@@ -399,6 +407,7 @@ def save(figure: Figure, path: Path, style: FigureStyle = USUAL) -> None:
     # Text stays text in .pdf files, with embedded TrueType fonts, and in .svg files.
     settings: Any = {"pdf.fonttype": 42, "svg.fonttype": "none"}
     with _no_glyph_warnings(), matplotlib.rc_context(settings):
+        figure.draw_without_rendering()  # the second layout has space for titles of several lines
         figure.savefig(path, dpi=130)
 
 
