@@ -130,7 +130,7 @@ def test_a_model_file_never_causes_an_import(trained_example, tmp_path, capsys):
     assert "mynmt" not in sys.modules
     with plugins.permitting(["mynmt"]):
         assert "graves-et-al-2014" in papers_of(str(tmp_path / "forged.safetensors"))
-        print_papers(str(tmp_path / "forged.safetensors"))
+        print_papers(model=str(tmp_path / "forged.safetensors"))
     # The entry of a short reference may be another paper.
     assert "% graves-et-al-2014: named by mynmt.score.Cosine; check" in capsys.readouterr().out
 
