@@ -15,9 +15,9 @@ import numpy as np
 import sacrebleu
 
 import nmt
-from nmt.inference.output_formats import word_alignment
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
+from nmt.inference.word_alignment import word_alignment
 
 UNSURE = 0.3
 """Probability below which the page marks a word, as in nmt/serving/page/units.js."""

@@ -214,10 +214,7 @@ def translated(
         requests = [Request(max_length=2 * len(ids) + 10, seed=i) for i, ids in enumerate(sources)]
         with torch.inference_mode(), networks.generating():
             memories = networks.memories(sources, captured)
-            if captured:
-                step, state = networks.first_captured_step(memories, len(sources))
-            else:
-                step, state = networks.first_step(memories)
+            step, state = networks.first_step(memories, len(sources) if captured else None)
             actual += search(step, state, requests)
     return actual
 

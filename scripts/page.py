@@ -10,17 +10,20 @@ weights. Figures are in README.md beside this file.
 from __future__ import annotations
 
 import argparse
+import copy
 import shutil
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
+import torch
 from playwright.sync_api import Page, sync_playwright
 
 import nmt
-from nmt.exporting.html import rounded, write_html
+from nmt.exporting.html import is_matrix, quantized, write_html
 from nmt.inference.translator import Translator
+from nmt.model.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
 
@@ -35,8 +38,9 @@ def main() -> None:
     lines = Path(arguments.file).read_text(encoding="utf-8").splitlines()
     translator = nmt.load(arguments.model, device="cpu")
     assert isinstance(translator, Translator)
-    same = translator.with_search(translator.search)
-    same.models = [rounded(translator.models[0]).eval()]
+    same = nmt.load(arguments.model, device="cpu")
+    assert isinstance(same, Translator)
+    same.networks.models = [rounded(translator.models[0]).eval()]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as running:
         file = Path(folder, "page.html")
         write_html(translator, "model", file)
@@ -72,6 +76,20 @@ def main() -> None:
 def translations(page: Page, lines: list[str], width: int) -> list[str]:
     ask = "async ([q, width]) => (await answering('/translate', { q, width })).translatedText"
     return page.evaluate(ask, [lines, width])
+
+
+def rounded(model: Seq2Seq) -> Seq2Seq:
+    """Returns a copy of a network whose matrices are rounded to int8 and scaled back, as in the
+    HTML file.
+    """
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if is_matrix(name):
+                rounded_rows, scales = quantized(parameter)
+                values = torch.from_numpy(rounded_rows * scales[:, None])
+                parameter.copy_(values.view_as(parameter))
+    return model
 
 
 if __name__ == "__main__":

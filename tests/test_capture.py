@@ -319,10 +319,7 @@ def searched(networks, data, kind, options, constraint, captured):
     ]
     with torch.inference_mode(), generating(PackedWeights("float32")):
         memories = networks.memories(sources, captured)
-        if captured:
-            step, state = networks.first_captured_step(memories, len(sources))
-        else:
-            step, state = networks.first_step(memories)
+        step, state = networks.first_step(memories, len(sources) if captured else None)
         if constraint != "free":
             step = Constrained(step, requests)
             state = step.initial_state(state)

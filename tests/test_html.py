@@ -10,14 +10,15 @@ import pytest
 from accessibility import violations
 from builders import choices, network
 from commands import failed, run
+from page import rounded
 
 import nmt
-from nmt.exporting.html import rounded, write_html
+from nmt.exporting.html import write_html
 from nmt.inference.explanations.explanation import explain
 from nmt.inference.explanations.word_removal import influence
 from nmt.inference.model_facts import examples, model_facts
-from nmt.inference.output_formats import word_alignment
 from nmt.inference.translator import Translator
+from nmt.inference.word_alignment import word_alignment
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
 from nmt.serving.passages import spans

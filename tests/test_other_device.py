@@ -258,7 +258,7 @@ SEARCHES = {
 }
 CONSTRAINTS = {
     "free": {},
-    "prefix": {"prefix": (5, 6)},
+    "prefix": {"spellings": ({5: 1}, {6: 2})},
     "forbidden": {"forbidden": ((4,), (7, 8))},
     "required": {"required": ((9,), (5, 7)), "continuing": frozenset({8})},
 }

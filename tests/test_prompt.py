@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import pytest
 from commands import ROOT
@@ -21,15 +22,12 @@ def translator(small_run):
 
 
 def conversation(translator, *typed):
-    lines, output = iter(typed), []
-
-    def read(_):
-        line = next(lines, None)
-        if line is None:
-            raise EOFError
-        return line
-
-    Prompt(translator, "word", read, output.append).run()
+    output = []
+    with (
+        mock.patch("builtins.input", side_effect=[*typed, EOFError]),
+        mock.patch("builtins.print", output.append),
+    ):
+        Prompt(translator, "word").run()
     return output
 
 
@@ -68,7 +66,7 @@ def test_other_translations_that_the_search_keeps_are_shown(small_run):
 def test_what_cannot_be_answered_is_said(translator):
     assert conversation(translator, ":score", ":help", ":what", "caf\udce9", "", ":attention") == [
         ":score: there is no last translation yet; type a sentence first", HELP, f"unknown command :what\n{HELP}",
-        "the line is not UTF-8: set the terminal to UTF-8, or translate a file", "",
+        "error: the line is not UTF-8; set the terminal to UTF-8, or translate a file", "",
         ":attention: there is no last translation yet; type a sentence first",
     ]  # fmt: skip
 

@@ -19,7 +19,7 @@ from nmt.search.greedy import Greedy
 from nmt.search.mbr import MBR
 from nmt.search.penalty import Penalty
 from nmt.search.sample import Sample
-from nmt.search.top_k import top_k
+from nmt.search.shortcuts import top_k
 
 A, B = 4, 5
 WORDS = [EOS, A, B]
@@ -308,10 +308,15 @@ def holds(tokens, sequence):
     return any(tuple(tokens[i : i + len(sequence)]) == tuple(sequence) for i in range(len(tokens)))
 
 
+def begins(*tokens):
+    """The spellings of a request whose output begins with these tokens."""
+    return tuple({token: end} for end, token in enumerate(tokens, 1))
+
+
 def satisfies(tokens, request):
     met, _ = progress(request, tokens)
     return (
-        tuple(tokens[: len(request.prefix)]) == request.prefix
+        begins(*tokens[: len(request.spellings)]) == request.spellings
         and met == sum(map(len, request.required))
         and not any(holds(tokens, sequence) for sequence in request.forbidden)
     )
@@ -322,8 +327,8 @@ def test_constrained_search_with_full_width_is_brute_force(seed):
     table, limit = random_table(seed, (EOS, *LETTERS)), 4
     request = [
         Request(limit, required=((4, 5),)), Request(limit, required=((6,), (5,))),
-        Request(limit, prefix=(7,), required=((4,),)), Request(limit, forbidden=((4,), (5, 6))),
-        Request(limit, prefix=(5, 5)), Request(limit, required=((4,),), continuing=frozenset({5})),
+        Request(limit, spellings=begins(7), required=((4,),)), Request(limit, forbidden=((4,), (5, 6))),
+        Request(limit, spellings=begins(5, 5)), Request(limit, required=((4,),), continuing=frozenset({5})),
     ][seed % 6]  # fmt: skip
     truth = [
         h for h in brute_force(table, limit, Penalty("average"), LETTERS)
@@ -346,7 +351,8 @@ def test_a_thousand_random_constraints_are_kept():
         prefix = some(0, 2)
         forbidden = ((6,), (7, 4)) if i % 3 == 0 else ()
         room = len(prefix) + sum(map(len, required))
-        requests.append(Request(room + draw(1, 4), i, prefix, required, forbidden))
+        limit = room + draw(1, 4)
+        requests.append(Request(limit, i, required, forbidden, spellings=begins(*prefix)))
     for width in (1, 3, 5):
         tables = [random_table(i, (EOS, *LETTERS)) for i in range(len(requests))]
         result = find(Beam(width=width), tables, requests, vocabulary=8)
@@ -359,9 +365,9 @@ def test_a_thousand_random_constraints_are_kept():
 def test_the_other_searches_keep_prefixes_and_refuse_what_they_cannot_promise():
     table = random_table(3)
     for search in (Greedy(), Sample(n_best=2), Diverse(n_best=2), MBR(candidates=2)):
-        [result] = find(search, [table], [Request(5, prefix=(B, A), forbidden=((B, B),))])
+        [result] = find(search, [table], [Request(5, spellings=begins(B, A), forbidden=((B, B),))])
         assert all(h.tokens[:2] == [B, A] and not holds(h.tokens, (B, B)) for h in result)
-    requests = [Request(5, prefix=(word,)) for word in (A, B, A)]
+    requests = [Request(5, spellings=begins(word)) for word in (A, B, A)]
     for search in (Greedy(), Sample(), Diverse(), Beam(width=2)):
         results = find(search, [table] * 3, requests)
         assert [hypotheses[0].tokens[0] for hypotheses in results] == [A, B, A]

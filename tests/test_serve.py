@@ -425,7 +425,8 @@ def test_a_caller_waits_until_the_oldest_request_is_a_minute_old(monkeypatch):
     pace.take("b")
     with pytest.raises(Refused) as refused:
         pace.take("a")
-    assert (refused.value.status, refused.value.retry_after) == (429, 15)  # 100 + 60 - 145.5
+    assert refused.value.status_code == 429
+    assert refused.value.headers == {"Retry-After": "15"}  # 100 + 60 - 145.5
     now[0] = 160.0
     pace.take("a")
 
@@ -688,15 +689,15 @@ def test_what_if(small_run):
     other = next(
         token
         for token, _ in usual.tree[usual.path[1]].next
-        if token > 3 and token != usual.tokens[1]
+        if token > 3 and token != usual.others[0].tokens[1]
     )
-    forced = explain(translator, "a b c d", [usual.tokens[0], other])
-    assert forced.tokens[:2] == [usual.tokens[0], other]
+    forced = explain(translator, "a b c d", [usual.others[0].tokens[0], other])
+    assert forced.others[0].tokens[:2] == [usual.others[0].tokens[0], other]
     looked = explain(translator, "a b c d", attend_to={0: 2, 1: 0})
     assert looked.attention[0].tolist() == [0, 0, 1] + [0] * (looked.attention.shape[1] - 3)
     assert looked.attention[1].argmax() == 0
-    whole = explain(translator, "a b", usual.tokens, whole=True)
-    assert whole.tokens == usual.tokens
+    whole = explain(translator, "a b", usual.others[0].tokens, whole=True)
+    assert whole.others[0].tokens == usual.others[0].tokens
     for prefix, looks in (([10**6], None), ([2], None), ([], {0: 99})):
         with pytest.raises(UserError):
             explain(translator, "a b", prefix, attend_to=looks)

@@ -98,7 +98,7 @@ def test_ready_until_the_server_stops(small_run, pair):
     server = served(f"model={small_run}")
     with TestClient(server.app()) as client:
         assert client.get("/ready").json() == {"status": "ready"}
-        server._begin_stop()
+        server._stopping.set()
         assert client.get("/ready").status_code == 503
         answer = client.post("/translate", json={"q": "a", **pair})  # still answered
         assert (answer.status_code, answer.headers["connection"]) == (200, "close")

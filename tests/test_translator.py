@@ -21,7 +21,13 @@ from nmt.inference.model_step import EnsembleState, EnsembleStep, ModelStep, ave
 from nmt.inference.translation import Constraint
 from nmt.inference.translator import Translator
 from nmt.inference.unknown_words import filled
-from nmt.inference.word_alignment import alignment_scores, count_links, merge, symmetrize
+from nmt.inference.word_alignment import (
+    WordAlignment,
+    alignment_scores,
+    by_word,
+    count_links,
+    symmetrize,
+)
 from nmt.search.beam import Beam
 from nmt.search.diverse import Diverse
 from nmt.search.greedy import Greedy
@@ -311,14 +317,11 @@ def test_pieces_are_merged_to_words():
     weights = np.array(
         [[0.5, 0.2, 0.2, 0.1], [0.1, 0.1, 0.7, 0.1], [0.0, 0.3, 0.3, 0.4], [0.1, 0.0, 0.1, 0.8]]
     )
-    words = {"source_words": ranges(0, 1, 1), "target_words": ranges(0, 0, 1)}
-    result = merge(weights, **words, sizes=(2, 2))
-    np.testing.assert_allclose(result.weights, [[0.3, 0.6], [0.0, 0.6]])
-    np.testing.assert_allclose(result.to_end, [0.1, 0.4])
-    np.testing.assert_allclose(result.at_end, [0.1, 0.1])
-    np.testing.assert_allclose(result.weights.sum(1) + result.to_end, 1.0)
-    assert result.pairs() == [(1, 0), (1, 1)]
-    assert merge(np.ones((1, 1)), [], [], (0, 0)).pairs() == []
+    table = by_word(weights, ranges(0, 1, 1), ranges(0, 0, 1), (2, 2))
+    np.testing.assert_allclose(table, [[0.3, 0.6, 0.1], [0.0, 0.6, 0.4], [0.1, 0.1, 0.8]])
+    assert WordAlignment(table[:2, :2], table[:2, 2], table[2, :2]).pairs() == [(1, 0), (1, 1)]
+    assert by_word(np.ones((1, 1)), [], [], (0, 0)).tolist() == [[1.0]]
+    assert WordAlignment(np.zeros((0, 0)), np.zeros(0), np.zeros(0)).pairs() == []
 
 
 def test_two_directions_become_one():

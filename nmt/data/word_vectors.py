@@ -85,11 +85,15 @@ def nearest(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Returns attention weights [T, S] without training: softmax of scaled dot products over source
     words.
 
-    source: vectors of the source words [S, D]; zeros for a word without a vector
-    target: vectors of the target words [T, D]
+    source: vectors of the source words [S, D]; zeros for a word without a vector, whose weights
+        are 0
+    target: vectors of the target words [T, D]; zeros as in `source`
     """
     scores = target @ source.T / np.sqrt(source.shape[1])  # [T, S]
-    return torch.from_numpy(scores).softmax(1).numpy()
+    scores[:, ~source.any(1)] = -np.inf
+    # NaN is the softmax of a row of -inf, if no source word has a vector.
+    weights = torch.from_numpy(scores).softmax(1).nan_to_num().numpy()
+    return weights * target.any(1, keepdims=True)
 
 
 log = logging.getLogger(__name__)

@@ -53,11 +53,7 @@ def exported_beam(search: Search, form: str, penalties: Sequence[str]) -> Beam:
     """
     if isinstance(search, Greedy):
         return Beam(width=1)
-    if (
-        isinstance(search, Beam)
-        and search.penalty.name in penalties
-        and not search.penalty.coverage
-    ):
+    if type(search) is Beam and search.penalty.name in penalties and not search.penalty.coverage:
         return search
     beam = Beam(width=search.width) if isinstance(search, Beam) else Beam()
     log.warning(

@@ -4,7 +4,7 @@
 model.
 """
 
-import importlib
+import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -172,11 +172,10 @@ def _choice(config: Mapping[str, Any], key: str) -> str:
 
 
 def _attends(config: Mapping[str, Any]) -> bool:
-    pooling = config.get("pooling") or {}
-    module, name = str(pooling.get("_target_", "")).rpartition(".")[::2]
+    target = str((config.get("pooling") or {}).get("_target_", ""))
     # The configuration comes from a file, so only modules of the package are imported.
-    if module.startswith("nmt.model.pooling."):
-        return bool(getattr(getattr(importlib.import_module(module), name), "attends", False))
+    if target.startswith("nmt.model.pooling."):
+        return bool(getattr(pkgutil.resolve_name(target), "attends", False))
     return bool(_choice(config, "attention"))
 
 

@@ -52,11 +52,11 @@ def export_model(
             require("onnx")
             ckpt.check_kind(saved, "train")
             write_onnx(load(), path)
-    except OSError as error:
+    except BaseException as error:
         shutil.rmtree(path, ignore_errors=True)
-        raise UserError(f"output={path}: cannot be written ({error.strerror or error})") from error
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
+        if isinstance(error, OSError):
+            reason = error.strerror or error
+            raise UserError(f"output={path}: cannot be written ({reason})") from error
         raise
     files = list(path.iterdir()) if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files) / 1e6

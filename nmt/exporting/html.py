@@ -3,11 +3,10 @@ JavaScript (browser/), the tokenizer and the weights.
 
 Matrices are stored as int8 values q from -127 to 127 with a scale s for each row, w ≈ s · q.
 Vectors are float32. JavaScript sums in float64 and stores float32, so its translations are equal to
-those of `rounded(model)` in float32, except for rounding errors.
+those of the model with these matrices in float32, except for rounding errors.
 """
 
 import base64
-import copy
 import json
 import re
 from collections.abc import Mapping
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from nmt.data.documents import ABBREVIATION, LONGEST_SENTENCE, SENTENCE_END
@@ -99,26 +97,12 @@ def write_html(
     write_atomically(file, page.encode())
 
 
-def rounded(model: Seq2Seq) -> Seq2Seq:
-    """Returns a copy of a network whose matrices are rounded to int8 and scaled back, as in the
-    HTML file.
-    """
-    model = copy.deepcopy(model)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if _is_matrix(name):
-                rounded_rows, scales = _int8(parameter)
-                values = torch.from_numpy(rounded_rows * scales[:, None])
-                parameter.copy_(values.view_as(parameter))
-    return model
-
-
-def _is_matrix(name: str) -> bool:
+def is_matrix(name: str) -> bool:
     """Returns whether a parameter is a weight matrix or an embedding matrix."""
     return name.rpartition(".")[2].startswith("weight") and "norm" not in name
 
 
-def _int8(matrix: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def quantized(matrix: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Returns a matrix quantised to int8, and the scale of each row."""
     values = matrix.detach().float().cpu().flatten(0, -2).numpy()  # [rows, columns]
     # The lower bound avoids a division by 0 for rows of zeros.
@@ -146,15 +130,14 @@ def _packed(model: Seq2Seq) -> tuple[list[dict[str, Any]], bytes]:
         # Tied parameters are stored once.
         if first_name != name:
             places.append({"name": name, "same": first_name})
-        elif _is_matrix(name):
-            rounded_rows, scales = _int8(parameter)
+        elif is_matrix(name):
+            rounded_rows, scales = quantized(parameter)
             rows, columns = rounded_rows.shape
             place = {"scales": add(scales), "offset": add(rounded_rows)}
             places.append({"name": name, "rows": rows, "columns": columns, **place})
         else:
             offset = add(parameter.detach().float().cpu().numpy())
-            size = parameter.numel()
-            places.append({"name": name, "rows": 1, "columns": size, "offset": offset})
+            places.append({"name": name, "rows": 1, "columns": parameter.numel(), "offset": offset})
     return places, bytes(packed)
 
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.exporting import exported_beam, only_model, write_tokenizer
+from nmt.foundation.capture import tensors_of
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, Prepared, State, map_tensors
 from nmt.inference.translator import Translator
@@ -82,7 +83,7 @@ def write_graphs(model: Seq2Seq, folder: Path) -> None:
         return _named(model.encode(source, lengths)).values()
 
     def start(*memories: Tensor) -> list[Tensor]:
-        return _tensors(model.start(_filled(memory, memories)))
+        return tensors_of(model.start(_filled(memory, memories)))
 
     def step(words: Tensor, *inputs: Tensor) -> list[Tensor]:
         remaining = iter(inputs)
@@ -90,7 +91,7 @@ def write_graphs(model: Seq2Seq, folder: Path) -> None:
         return _step(model, words, states, _filled(memory, list(remaining)))
 
     memories = {f"memory.{name}": tensor for name, tensor in _named(memory).items()}
-    states = {f"state.{i}": tensor for i, tensor in enumerate(_tensors(state))}
+    states = {f"state.{i}": tensor for i, tensor in enumerate(tensors_of(state))}
     encoded = {"source": source, "lengths": lengths}
     words = {"words": torch.tensor([BOS, BOS])}
     weights = ["weights"] if model.decoder.attends else []
@@ -110,7 +111,7 @@ def _step(model: Seq2Seq, words: Tensor, state: State, memory: Prepared) -> list
     else:
         log_probs = model.output_layer.log_probs(output, memory)
     weights = [] if output.weights is None else [output.weights.squeeze(1)]
-    return [log_probs.squeeze(1), *weights, *_tensors(output.state)]
+    return [log_probs.squeeze(1), *weights, *tensors_of(output.state)]
 
 
 def _settings(translator: Translator) -> dict[str, Any]:
@@ -128,6 +129,8 @@ def _settings(translator: Translator) -> dict[str, Any]:
 
 
 def check_exportable(translator: Translator) -> Seq2Seq:
+    """Returns the network of a translator. Raises UserError if ONNX does not support the
+    network."""
     model = only_model(translator, "onnx")
     if model.decoder.attends and model.decoder.attention.score.heads > 1:
         raise UserError(
@@ -167,18 +170,6 @@ def _filled(memory: Prepared, tensors: Sequence[Tensor]) -> Prepared:
     return map_tensors(memory, lambda tensor: replaced.get(id(tensor), tensor))
 
 
-def _tensors(value: Any) -> list[Tensor]:
-    """Returns all tensors in nested tuples, mappings and dataclasses, in order."""
-    tensors = []
-
-    def collect(tensor: Tensor) -> Tensor:
-        tensors.append(tensor)
-        return tensor
-
-    map_tensors(value, collect)
-    return tensors
-
-
 def _write(module: nn.Module, inputs: dict[str, Tensor], outputs: list[str], file: Path) -> None:
     """Traces a module with example inputs, and writes the ONNX graph.
 
@@ -195,9 +186,7 @@ def _write(module: nn.Module, inputs: dict[str, Tensor], outputs: list[str], fil
     for name, value in named.items():
         positions = [axis for axis, size in enumerate(value.shape) if axis and size == POSITIONS]
         axes[name] = {0: rows, **dict.fromkeys(positions, "positions")}
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     # Suppress warnings about constant sizes; tests run the graphs with other sizes.
     with warnings.catch_warnings(action="ignore"):
         torch.onnx.export(
@@ -211,4 +200,3 @@ def _write(module: nn.Module, inputs: dict[str, Tensor], outputs: list[str], fil
             dynamo=False,
             do_constant_folding=True,
         )
-    logger.setLevel(level)

@@ -427,7 +427,6 @@ class Request:
 
     max_length: maximum number of tokens, excluding EOS
     seed: random seed for sampling, independent of the sentence's position in the batch
-    prefix: token ids that the output must begin with
     required: token sequences that the output must contain, not followed by tokens in `continuing`
     forbidden: token sequences that the output must not contain
     continuing: ids of subwords that continue a word
@@ -437,7 +436,6 @@ class Request:
 
     max_length: int
     seed: int = 0
-    prefix: tuple[int, ...] = ()
     required: tuple[tuple[int, ...], ...] = ()
     forbidden: tuple[tuple[int, ...], ...] = ()
     continuing: frozenset[int] = frozenset()
@@ -445,7 +443,7 @@ class Request:
 
     @property
     def constrained(self) -> bool:
-        return bool(self.prefix or self.spellings or self.required or self.forbidden)
+        return bool(self.spellings or self.required or self.forbidden)
 
 
 @dataclass(frozen=True)

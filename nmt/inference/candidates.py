@@ -13,6 +13,7 @@ from nmt.metric import similarity
 from nmt.model.layers.packed import PackedWeights, generating
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
+from nmt.search.breadth_first import distinct
 from nmt.search.sample import Sample
 from nmt.tokenizer.columns import PICTURE
 
@@ -54,19 +55,17 @@ class Candidates:
         source: Literal["sample", "beam"],
         metric: Literal["bleu", "chrf"],
     ) -> list[list[Candidate]]:
-        distinct = [
-            list(
-                {tuple(hypothesis.tokens): hypothesis.tokens for hypothesis in hypotheses}.values()
-            )
+        token_lists = [
+            [hypothesis.tokens for hypothesis in distinct(hypotheses)]
             for hypotheses in self._hypotheses(network, batch, count, source)
         ]
         # One call decodes the candidates of all sentences.
-        texts = iter(self.decode([tokens for candidates in distinct for tokens in candidates]))
+        texts = iter(self.decode([tokens for candidates in token_lists for tokens in candidates]))
         rows = batch.targets.tolist()
         golds = self.decode([[id for id in row if id not in (PAD, EOS)] for row in rows])
         likeness = similarity(metric, **self.metric_settings)
         scored = []
-        for candidates, gold in zip(distinct, golds, strict=True):
+        for candidates, gold in zip(token_lists, golds, strict=True):
             reference = gold.replace(MARK, NOT_WRITTEN)
             scored.append(
                 [Candidate(tokens, likeness(next(texts), reference) / 100) for tokens in candidates]
@@ -76,11 +75,10 @@ class Candidates:
     def _hypotheses(
         self, network: Seq2Seq, batch: Batch, count: int, source: Literal["sample", "beam"]
     ) -> list[list[Hypothesis]]:
-        search: Sample | Beam = Beam(width=count, n_best=count)
         # Beam search also draws a seed, so that the generator has the same state after both searches.
         seed = int(torch.randint(2**31, ()))
-        if source == "sample":
-            search = Sample(n_best=count, seed=seed)
+        sample = Sample(n_best=count, seed=seed)
+        search = sample if source == "sample" else Beam(width=count, n_best=count)
         lengths = batch.source_lengths - 1  # source lengths without EOS
         if batch.pictures is not None:
             lengths = lengths + PICTURE * batch.pictures.sizes.prod(1).bool()

@@ -9,6 +9,8 @@ continues.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -65,16 +67,12 @@ class StepRecordings:
         count: number of tokens that the step ranks; 0 for the log-probabilities of all tokens
         """
         if count not in self._by_count:
-            device = inputs.tokens.device
-            self._by_count[count] = Recordings(lambda x: self._compute(x, count), device)
+            self._by_count[count] = Recordings(partial(self._compute, count), inputs.tokens.device)
         return self._by_count[count].get(inputs)
 
-    def _compute(self, inputs: StepInputs, count: int) -> AnyPrediction:
+    def _compute(self, count: int, inputs: StepInputs) -> AnyPrediction:
         step = ModelStep(self.model, inputs.memory)
-        if not count:
-            prediction: AnyPrediction = step(inputs.tokens, inputs.state)
-        else:
-            prediction = step.ranked(inputs.tokens, inputs.state, None, count)
+        prediction = _predict(step, inputs.tokens, inputs.state, None, count)
         if shapes_of(prediction.state) != shapes_of(inputs.state):
             raise RuntimeError("the decoder state grows with the steps")
         return prediction
@@ -109,9 +107,7 @@ class CapturedStep:
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
     ) -> Prediction:
-        prediction = self._compute(tokens, state, layout, 0)
-        assert isinstance(prediction, Prediction)
-        return prediction
+        return self._compute(tokens, state, layout, 0)
 
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
@@ -124,9 +120,7 @@ class CapturedStep:
             rows
         count: number of tokens to return, at most the vocabulary size
         """
-        prediction = self._compute(tokens, state, layout, count)
-        assert isinstance(prediction, RankedPrediction)
-        return prediction
+        return self._compute(tokens, state, layout, count)
 
     def keep(self, sentences: Int[Tensor, " b"]) -> CapturedStep:
         places = self.places[sentences]
@@ -139,14 +133,15 @@ class CapturedStep:
 
     def _compute(
         self, tokens: Tensor, state: SearchState, layout: Layout | None, count: int
-    ) -> AnyPrediction:
+    ) -> Any:
         assert isinstance(state, State)
         width = len(tokens) // len(self.places) if layout is None else layout.width
         slots = torch.arange(len(tokens)) if layout is None else layout.slots  # of b·W
         rows = self.places[slots // width] * width + slots % width  # [n], of B·W
         recording = self._recording(state, width, count)
         if recording is None:
-            return self._eager(tokens, state, layout, count)
+            step = ModelStep(self.recordings.model, self.memory.select(self.places))
+            return _predict(step, tokens, state, layout, count)
         rows = to_device(rows, self.device)
         recording.inputs.tokens.index_copy_(0, rows, to_device(tokens, self.device))
         for target, value in zip(
@@ -173,10 +168,9 @@ class CapturedStep:
             self.current[width, count] = recording
         return self.current[width, count]
 
-    def _eager(
-        self, tokens: Tensor, state: State, layout: Layout | None, count: int
-    ) -> AnyPrediction:
-        step = ModelStep(self.recordings.model, self.memory.select(self.places))
-        if count:
-            return step.ranked(tokens, state, layout, count)
-        return step(tokens, state, layout)
+
+def _predict(
+    step: ModelStep, tokens: Tensor, state: State, layout: Layout | None, count: int
+) -> AnyPrediction:
+    """Returns the `count` most probable next tokens; for count = 0, all log-probabilities."""
+    return step.ranked(tokens, state, layout, count) if count else step(tokens, state, layout)

@@ -4,7 +4,7 @@ aligner."""
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -75,27 +75,22 @@ class Aligner:
     needs_all: str | None = None
 
     def links(
-        self, pairs: Sequence[AlignedPair], progress: ProgressCallback, maps: list[AttentionMap]
-    ) -> tuple[list[Links], int]:
-        """Returns the links of each pair, and the number of gold links with a word index beyond the
-        end of its line.
+        self, pairs: Sequence[AlignedPair], progress: ProgressCallback
+    ) -> tuple[list[Links], list[AttentionMap]]:
+        """Returns the links and the forward attention map of each pair.
 
         pairs: sentence pairs
         progress: progress callback of the forward direction
-        maps: list to which the forward attention maps are appended
         """
         sources = [pair.source for pair in pairs]
         targets = [pair.target for pair in pairs]
-        links = []
-        outside = 0
-        for pair, weights in zip(pairs, self.forward(sources, targets, progress), strict=True):
-            links.append(strongest_links(weights))
-            outside += _count_outside(pair.gold, weights) if pair.gold else 0
-            maps.append(weights)
-        if self.backward is None:
-            return links, outside
-        reverse_maps = self.backward(targets, sources, no_progress)
-        return _symmetrized(links, reverse_maps, self.symmetrization), outside
+        maps = list(self.forward(sources, targets, progress))
+        links = list(map(strongest_links, maps))
+        if self.backward is not None:
+            for i, reverse_map in enumerate(self.backward(targets, sources, no_progress)):
+                backward = frozenset((s, t) for t, s in strongest_links(reverse_map))
+                links[i] = symmetrize(links[i], backward, self.symmetrization)
+        return links, maps
 
 
 def align_files(
@@ -139,12 +134,12 @@ def align_files(
     step = Progress("aligning", count // ranks.count, "pairs")
     with sink_of(ranks, output, count, work=work) as sink, step:
         for chunk in sink.own(iter(lambda: list(itertools.islice(pairs, size)), [])):
-            links, outside = aligner.links(chunk, step, drawn)
-            if not attention_map:
-                drawn.clear()
+            links, maps = aligner.links(chunk, step)
             sink.write([_line(*row, format) for row in zip(chunk, links, strict=True)])
             if gold_links:
-                sink.add(outside, *count_links(links, [pair.gold for pair in chunk if pair.gold]))
+                sink.add(*_gold_counts([pair.gold for pair in chunk if pair.gold], links, maps))
+            if attention_map:
+                drawn += maps
     if attention_map:
         write_map(drawn, Path(attention_map))
     return _error_rate(sink.sums, count, gold) if gold_links else None
@@ -194,23 +189,20 @@ def compare_files(links: str, gold: str, source: str) -> float:
     return _error_rate([0, *counts], count, gold)
 
 
-def _symmetrized(
-    links: Sequence[Links], backward: Iterable[AttentionMap], how: Symmetrization
-) -> list[Links]:
-    """Returns the links of each sentence pair, symmetrized with the links of the backward
-    direction."""
-    reversed_links = (
-        frozenset((s, t) for t, s in strongest_links(weights)) for weights in backward
-    )
-    return [symmetrize(*pair, how) for pair in zip(links, reversed_links, strict=True)]
-
-
 def strongest_links(weights: AttentionMap) -> Links:
     """Returns one link per target word, to the source word with the greatest weight; `</s>` is
     excluded."""
     end = -1 if weights.ends else None
     rows = weights.total[:end, :end]  # [T, S]
     return frozenset((int(row.argmax()), t) for t, row in enumerate(rows) if row.any())
+
+
+def _gold_counts(
+    gold: Sequence[GoldLinks], links: Sequence[Links], maps: Sequence[AttentionMap]
+) -> list[int]:
+    """Returns the number of gold links beyond the end of their line, and the counts of
+    `count_links`."""
+    return [sum(map(_count_outside, gold, maps)), *count_links(links, gold)]
 
 
 def _count_outside(gold: GoldLinks, weights: AttentionMap) -> int:
@@ -287,13 +279,7 @@ def attention_of_vectors(source_file: str, target_file: str, units: Units) -> At
             target_words = split(target)
             source_vectors = _matrix(source_words, source_table, size)  # [S, D]
             target_vectors = _matrix(target_words, target_table, size)  # [T, D]
-            weights = np.zeros((len(target_vectors), len(source_vectors)))  # [T, S]
-            has_source = source_vectors.any(1)  # [S]
-            has_target = target_vectors.any(1)  # [T]
-            if has_source.any() and has_target.any():
-                weights[np.ix_(has_target, has_source)] = nearest(
-                    source_vectors[has_source], target_vectors[has_target]
-                )
+            weights = nearest(source_vectors, target_vectors)  # [T, S]
             yield AttentionMap(source_words, target_words, {"": weights}, ends=False)
 
     return attend

@@ -68,8 +68,8 @@ def translate_file(
         source.require(partial(_check_line, translator.tokenizer.columns))
         compared = {path: load(path) for path in compare}
         _check_models(translator, compared, format, attention_map)
-        to_terminal = output is None and _is_terminal(sys.stdout)
-        if to_terminal and _is_dialogue(source) and format == "text" and not attention_map:
+        to_terminal = output is None and sys.stdout.isatty()
+        if to_terminal and source.is_typed and format == "text" and not attention_map:
             return at_terminal(translator, units)
         earlier = sink.finished_lines
         total = 0 if to_terminal else (source.count - earlier) // (ranks.count * job.count)
@@ -113,9 +113,10 @@ def _attention_maps(
     names = dict(zip(paths, unique_suffixes(paths), strict=True))
     name = " + ".join(names[path] for path in model) if compared else ""
     others = {names[path]: other for path, other in compared.items()}
-    lines = [line for line, _ in translated]
     translations = [translation for _, translation in translated]
-    return translator.attention_maps(lines, translations, name, others, units)
+    return translator.attention_maps(
+        [line for line, _ in translated], translations, name, others, units
+    )
 
 
 def _translate(
@@ -168,16 +169,6 @@ def _counter(step: Progress, lines: Sequence[str]) -> Callable[[int], None]:
     return finished
 
 
-def _is_terminal(stream: object) -> bool:
-    """Returns whether a standard stream is open and connected to a terminal."""
-    return stream is not None and stream.isatty()  # type: ignore[attr-defined, no-any-return]
-
-
-def _is_dialogue(source: InputLines) -> bool:
-    """Returns whether a user types the input lines at a terminal."""
-    return source.is_stdin and _is_terminal(sys.stdin)
-
-
 def _check_line(columns: Columns, line: str) -> None:
     """Raises UserError if an input line lacks source columns of the model, or names an unusable
     image file."""
@@ -203,14 +194,17 @@ def _check_models(
     """Raises UserError if a model lacks required attention weights, or if models differ in their
     source columns."""
     columns = translator.tokenizer.columns
+    layout = columns.sources, columns.picture, columns.names[1:]
     for path, model in compared.items():
         if not model.attends:
             raise UserError(
                 f"compare={path}: the model has no attention (decoder=fixed); choose another model"
             )
-        if _layout(model.tokenizer.columns) != _layout(columns):
+        others = model.tokenizer.columns
+        # Models that read the same lines agree in the texts, the image and the factors of a line.
+        if (others.sources, others.picture, others.names[1:]) != layout:
             raise UserError(
-                f"compare={path}: the model reads {model.tokenizer.columns.described}, "
+                f"compare={path}: the model reads {others.described}, "
                 f"but the translating model reads {columns.described}"
             )
     if (attention_map or format == "pharaoh") and not translator.attends:
@@ -223,12 +217,3 @@ def _check_models(
             "format=pharaoh: aligns source words, but the model reads images; "
             "use attention_map= or format=jsonl"
         )
-
-
-def _layout(columns: Columns) -> tuple[int, bool, tuple[str, ...]]:
-    """Returns the number of texts per source line, whether a line names an image, and the factor
-    names.
-
-    Models that read the same lines must agree in these values.
-    """
-    return columns.sources, columns.picture, tuple(columns.names[1:])

@@ -71,7 +71,7 @@ class InputLines:
         self.characters = 0
         self._check: LineCheck = str
         self._file = None if name is None or name == "-" else find_input(name)
-        parsers = ((prefix, _parse_prefix), (constraints, _parse_constraint))
+        parsers = ((prefix, lambda line, _: Constraint(line)), (constraints, _parse_constraint))
         self._constraint_files = [
             (find_input(file), parse) for file, parse in parsers if file is not None
         ]
@@ -94,6 +94,11 @@ class InputLines:
     def is_stdin(self) -> bool:
         return self._file is None
 
+    @property
+    def is_typed(self) -> bool:
+        """Whether a user types the lines at a terminal."""
+        return self.is_stdin and sys.stdin is not None and sys.stdin.isatty()
+
     def require(self, check: LineCheck) -> None:
         """Applies `check` to all lines of a file immediately, or to each line of stdin when it
         arrives.
@@ -108,15 +113,13 @@ class InputLines:
     def chunks(self, skip: int = 0) -> Iterator[InputChunk]:
         """Yields the input lines in chunks, without the first `skip` lines."""
         if self._file is None:
-            for chunk in _stdin_chunks(self.errors, self._check):
-                yield InputChunk(skip, chunk, None)
-                skip += len(chunk)
-            return
-        lines = itertools.islice(self._file.lines(self.errors), skip, None)
+            chunks = _stdin_chunks(self.errors, self._check)
+        else:
+            lines = itertools.islice(self._file.lines(self.errors), skip, None)
+            chunks = iter(lambda: list(itertools.islice(lines, CHUNK)), [])
         constraints = itertools.islice(self._constraints(), skip, None)
-        while chunk := list(itertools.islice(lines, CHUNK)):
-            chunk_constraints = list(itertools.islice(constraints, len(chunk)))
-            yield InputChunk(skip, chunk, chunk_constraints if self._constraint_files else None)
+        for chunk in chunks:
+            yield InputChunk(skip, chunk, list(itertools.islice(constraints, len(chunk))) or None)
             skip += len(chunk)
 
     def _constraints(self) -> Iterator[Constraint]:
@@ -144,10 +147,6 @@ class InputLines:
     ) -> Iterator[Constraint]:
         for number, line in enumerate(file.lines(self.errors), 1):
             yield parse(line, f"{file}, line {number:,}")
-
-
-def _parse_prefix(line: str, place: str) -> Constraint:
-    return Constraint(prefix=line)
 
 
 CONSTRAINT_FORM = (
@@ -195,7 +194,6 @@ def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
     number = 0
     for arrived in _stdin_lines():
         texts: list[str] = []
-        fault = None
         try:
             for line in arrived:
                 number += 1
@@ -203,12 +201,9 @@ def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
                 text = decode_line(data, number, "stdin", errors)
                 _apply(check, text, f"stdin, line {number:,}")
                 texts.append(text)
-        except UserError as error:
-            fault = error  # raised after all earlier lines are translated
-        for start in range(0, len(texts), CHUNK):
-            yield texts[start : start + CHUNK]
-        if fault is not None:
-            raise fault
+        finally:  # an error is raised after all earlier lines are translated
+            if texts:
+                yield texts
 
 
 def _stdin_lines() -> Iterator[list[bytes]]:

@@ -84,11 +84,10 @@ class ModelStep:
         output = self._decode(tokens, state, layout)  # readout [N, 1, D]
         if self.model.output_layer.is_linear and native(output.readout):
             vocabulary = self.model.output.out_features
-            best_count = min(count, vocabulary)
             # Blocks of rows whose logits fit in the processor's cache
             blocks = [
                 native_decoding.best(
-                    self.model.output_layer.logits(rows).squeeze(1), best_count, EOS
+                    self.model.output_layer.logits(rows).squeeze(1), min(count, vocabulary), EOS
                 )
                 for rows in output.readout.split(max(32, CACHED // vocabulary))
             ]
@@ -204,8 +203,9 @@ class EnsembleStep:
         )
 
     def keep(self, sentences: Int[Tensor, " b"]) -> EnsembleStep:
-        steps = [step.keep(sentences) for step in self.steps]
-        return EnsembleStep(steps, self.shares, self.averaging)
+        return EnsembleStep(
+            [step.keep(sentences) for step in self.steps], self.shares, self.averaging
+        )
 
 
 def mean_attention(weights: Sequence[Tensor | None]) -> Tensor | None:

@@ -74,7 +74,10 @@ class Networks:
         self.averaging = averaging
         self.shares = [weight / sum(weights) for weight in weights]  # weights that sum to 1
         self.packed_weights = PackedWeights(precision)
-        self.captures = self._captures(capture)
+        obstacle = next(filter(None, (model.capture_obstacle for model in models)), "")
+        if capture and obstacle:
+            log.info("translation.capture: steps run without CUDA graphs, because %s", obstacle)
+        self.captures = capture and not obstacle
         self._recordings: dict[int, list[StepRecordings]] = {}  # by thread
 
     def __getstate__(self) -> dict[str, Any]:
@@ -82,15 +85,6 @@ class Networks:
         # when needed.
         weights = PackedWeights(self.packed_weights.precision)
         return {**vars(self), "packed_weights": weights, "_recordings": {}}
-
-    def _captures(self, capture: bool) -> bool:
-        """Returns whether search steps are recorded, and logs the reason if recording is
-        impossible.
-        """
-        obstacle = next(filter(None, (model.capture_obstacle for model in self.models)), "")
-        if capture and obstacle:
-            log.info("translation.capture: steps run without CUDA graphs, because %s", obstacle)
-        return capture and not obstacle
 
     @property
     def device(self) -> torch.device:
@@ -131,36 +125,29 @@ class Networks:
         reader = model.encoder.reader
         return None if names is None or reader is None else to_device(reader(names), self.device)
 
-    def first_step(self, memories: Sequence[Prepared]) -> tuple[Step, SearchState]:
+    def first_step(
+        self, memories: Sequence[Prepared], captured: int | None = None
+    ) -> tuple[Step, SearchState]:
         """Returns the search step of the models, and the state before the first token.
 
         The state has one row per sentence. Step and state must be used inside `generating()`.
-        """
-        members = list(zip(self.models, memories, strict=True))
-        steps: list[Step] = [ModelStep(model, memory) for model, memory in members]
-        states = [model.start(memory) for model, memory in members]
-        if len(steps) == 1:
-            return steps[0], states[0]
-        return EnsembleStep(steps, self.shares, self.averaging), EnsembleState(tuple(states))
 
-    def first_captured_step(
-        self, memories: Sequence[Prepared], sentences: int
-    ) -> tuple[Step, SearchState]:
-        """Returns the recorded search step of the models, and the state before the first token.
-
-        memories: encoder memory of each model, for padded sources
-        sentences: number of sentences, without padding
+        memories: encoder memory of each model
+        captured: number of sentences, without padding, of a step that replays recordings and whose
+            memories are padded; None for a step without recordings
         """
-        recordings = self._recordings.setdefault(
-            threading.get_ident(), [StepRecordings(model) for model in self.models]
-        )
-        places = torch.arange(sentences)
-        steps: list[Step] = [
-            CapturedStep(of_model, memory, places)
-            for of_model, memory in zip(recordings, memories, strict=True)
-        ]
-        members = zip(self.models, memories, strict=True)
-        states = [model.start(memory).select(places) for model, memory in members]
+        states = [model.start(memory) for model, memory in zip(self.models, memories, strict=True)]
+        steps: list[Step] = list(map(ModelStep, self.models, memories))
+        if captured is not None:
+            recordings = self._recordings.setdefault(
+                threading.get_ident(), list(map(StepRecordings, self.models))
+            )
+            places = torch.arange(captured)
+            steps = [
+                CapturedStep(of_model, memory, places)
+                for of_model, memory in zip(recordings, memories, strict=True)
+            ]
+            states = [state.select(places) for state in states]
         if len(steps) == 1:
             return steps[0], states[0]
         return EnsembleStep(steps, self.shares, self.averaging), EnsembleState(tuple(states))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from nmt.inference.translation import ForcedDecoding, Translation
-from nmt.inference.word_alignment import WordAlignment, merge
+from nmt.inference.word_alignment import word_alignment
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units
 
@@ -64,8 +64,9 @@ def lines(
             for rank in range(len(translation.details))
         ]
         if name == "jsonl":
-            answer = {"source": source, "hypotheses": records}
-            written.append(json.dumps(answer, ensure_ascii=False))
+            written.append(
+                json.dumps({"source": source, "hypotheses": records}, ensure_ascii=False)
+            )
         else:
             written.append(_pharaoh(records))
     return written
@@ -139,22 +140,3 @@ def decoding_record(
         "tokens": [*tokenizer.target_pieces(tokens), "</s>"],
         "token_log_probs": [round(float(value), 6) for value in decoding.log_probs],
     }
-
-
-def word_alignment(
-    tokenizer: Tokenizer, source: str, translation: Translation, rank: int, units: Units = "word"
-) -> WordAlignment:
-    """Returns the word alignment of one hypothesis with its source line.
-
-    tokenizer: tokenizer of the model
-    source: input line
-    translation: all hypotheses of the line
-    rank: position of the hypothesis in the n-best list, from 0
-    units: units of the word alignment: words or subwords
-    """
-    weights = translation.details[rank].weights
-    assert weights is not None
-    tokens = translation.hypotheses[rank].tokens
-    source_units, of_source = tokenizer.source_units(source, list(translation.source), units)
-    target_units, of_target = tokenizer.target_units(translation.texts[rank], tokens, units)
-    return merge(weights, of_source, of_target, (len(source_units), len(target_units)))

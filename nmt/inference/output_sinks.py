@@ -11,12 +11,11 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from nmt.foundation.errors import UserError
-from nmt.storage.files import remove_unfinished, sync_folder, write_atomically
+from nmt.storage.files import read_json_object, remove_unfinished, sync_folder, write_atomically
 from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
@@ -112,23 +111,13 @@ class StreamSink:
             raise UserError(f"{self.name}: cannot be written ({error.strerror})") from error
 
 
-@dataclass(frozen=True)
-class PartialRecord:
-    """Content of FILE.partial.json, the record of an incomplete output file.
-
-    work: names and hashes of the models, inputs and settings that the output depends on
-    finished_lines: number of input lines whose output has been written
-    finished_bytes: size of the finished output in bytes
-    """
-
-    work: Mapping[str, str]
-    finished_lines: int = 0
-    finished_bytes: int = 0
-
-
 class FileSink(StreamSink):
-    """Sink that writes lines to FILE.partial, which is renamed to FILE when all lines are
-    written."""
+    """Sink that writes lines to FILE.partial, which is renamed to FILE when all lines are written.
+
+    FILE.partial.json records the incomplete output: `work` (names and hashes of the models, inputs
+    and settings), `finished_lines` (number of input lines whose output has been written) and
+    `finished_bytes` (size of their output).
+    """
 
     def __init__(
         self, path: Path, work: Mapping[str, str], *, resume: bool, on_failure: OnFailure
@@ -145,12 +134,12 @@ class FileSink(StreamSink):
         try:
             remove_unfinished(path.parent, glob.escape(self._record.name))
             earlier = self._earlier_record(resume)
-            self.finished_lines = earlier.finished_lines
-            self._save(earlier)
+            self.finished_lines = earlier["finished_lines"]
+            self._save(earlier["finished_bytes"])
             with self._named_errors():
                 self._file = open(self._partial, "ab")  # noqa: SIM115
                 # Bytes after the last finished chunk belong to an interrupted chunk.
-                self._file.truncate(earlier.finished_bytes)
+                self._file.truncate(earlier["finished_bytes"])
         except BaseException:
             self._lock.release()
             raise
@@ -159,7 +148,7 @@ class FileSink(StreamSink):
         super().write(lines)
         self.finished_lines += len(lines) if input_lines is None else input_lines
         if self.on_failure != "delete":
-            self._save(PartialRecord(self.work, self.finished_lines, self._file.tell()))
+            self._save(self._file.tell())
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         with self._lock:
@@ -181,52 +170,57 @@ class FileSink(StreamSink):
             self._partial.unlink(missing_ok=True)
             self._record.unlink(missing_ok=True)
 
-    def _earlier_record(self, resume: bool) -> PartialRecord:
+    def _earlier_record(self, resume: bool) -> dict[str, Any]:
         """Returns the record of an existing FILE.partial to continue, otherwise an empty record.
 
         Raises UserError if FILE.partial exists and cannot be continued.
         """
+        empty = {"finished_lines": 0, "finished_bytes": 0}
         if not self._partial.is_file():
-            return PartialRecord(self.work)
-        try:
-            record = PartialRecord(**json.loads(self._record.read_text(encoding="utf-8")))
-            others = differences(record.work, self.work)
-        except (OSError, ValueError, TypeError, AttributeError):
-            others = ["unknown origin"]
-        if others:
+            return empty
+        record = {**empty, **read_json_object(self._record)}
+        lines = record["finished_lines"]
+        if others := differences(record.get("work"), self.work):
             raise UserError(
                 f"{self._partial}: unfinished output of a command with other settings or input "
-                f"({', '.join(others)}). {DELETE_IT}"
+                f"({others}). {DELETE_IT}"
             )
-        if not resume and record.finished_lines:
+        if not resume and lines:
             is_resumable = self.on_failure == "resume"
             raise UserError(
-                f"{self._partial}: contains {record.finished_lines:,} finished lines of an "
-                "interrupted command. "
+                f"{self._partial}: contains {lines:,} finished lines of an interrupted command. "
                 + ("Continue with resume=true, or delete the file" if is_resumable else DELETE_IT)
             )
-        if self._partial.stat().st_size < record.finished_bytes:
+        if self._partial.stat().st_size < record["finished_bytes"]:
             raise UserError(
                 f"{self._partial}: the file is shorter than recorded in {self._record}. Delete "
                 "both files"
             )
         log.info(
-            "%s: continuing the interrupted output after %s lines",
-            self._partial,
-            f"{record.finished_lines:,}",
+            "%s: continuing the interrupted output after %s lines", self._partial, f"{lines:,}"
         )
         return record
 
-    def _save(self, record: PartialRecord) -> None:
-        write_atomically(self._record, json.dumps(asdict(record), indent=1).encode())
+    def _save(self, finished_bytes: int) -> None:
+        record = {
+            "work": self.work,
+            "finished_lines": self.finished_lines,
+            "finished_bytes": finished_bytes,
+        }
+        write_atomically(self._record, json.dumps(record, indent=1).encode())
 
 
-def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Returns a description of the models, inputs or settings in which two outputs differ, such as
-    "different settings"."""
-    return [
-        f"different {name}" for name in sorted({*before, *now}) if before.get(name) != now.get(name)
-    ]
+def differences(before: Any, now: Mapping[str, str]) -> str:
+    """Returns the models, inputs and settings in which two outputs differ, such as "different
+    settings"; "" for none.
+
+    before: work of an earlier output, as read from its file
+    now: work of this output
+    """
+    if not before or not isinstance(before, Mapping):
+        return "unknown origin"
+    names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    return ", ".join(f"different {name}" for name in names)
 
 
 def is_complete(name: str, line_count: int, numbered: bool) -> bool:
@@ -243,10 +237,8 @@ def is_complete(name: str, line_count: int, numbered: bool) -> bool:
     if Path(f"{name}.parts").is_dir():  # a kill interrupted the removal of the joined parts
         return False
     with open(name, "rb") as file:
-        if numbered:
-            count = len({line.split(b" ", 1)[0] for line in file})
-        else:
-            count = sum(1 for _ in file)
+        lines = {line.split(b" ", 1)[0] for line in file} if numbered else file
+        count = sum(1 for _ in lines)
     if count != line_count:
         raise UserError(
             f"output={name}: exists with {count:,} lines, expected {line_count:,}. {DELETE_IT}"

@@ -30,7 +30,7 @@ from nmt.inference.output_sinks import (
     open_sink,
 )
 from nmt.inference.text_input import FINISHED, MANIFEST
-from nmt.storage.files import remove_unfinished, write_atomically
+from nmt.storage.files import read_json_object, remove_unfinished, write_atomically
 from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
@@ -147,8 +147,15 @@ class PartsSink(StreamSink):
             first = block * self._block_size - position
             yield from itertools.islice(chunks, first, first + self._block_size)
             position = (block + 1) * self._block_size  # chunks that are read or skipped
-            # The caller has written all chunks of the block when it asks for the next one.
-            self._save(self.parts[block])
+            # The caller has written all chunks of the block when it asks for the next one. The
+            # part file follows the file with its sums.
+            part = self.parts[block]
+            if self.sums:
+                write_atomically(part.with_suffix(".json"), json.dumps(self.sums).encode())
+            text = "".join(f"{line}\n" for line in self._lines)
+            write_atomically(part, text.encode("utf-8", "replace"))
+            self._lines = []
+            self.sums = []
 
     def write(self, lines: Sequence[str], input_lines: int | None = None) -> None:
         self._lines += lines
@@ -182,15 +189,6 @@ class PartsSink(StreamSink):
         if keeps_parts:
             remove_unfinished(self._folder)
             write_atomically(self._folder / FINISHED, b"")
-
-    def _save(self, part: Path) -> None:
-        """Writes the part file of a block, after a file with the sums of the block."""
-        if self.sums:
-            write_atomically(part.with_suffix(".json"), json.dumps(self.sums).encode())
-        text = "".join(f"{line}\n" for line in self._lines)
-        write_atomically(part, text.encode("utf-8", "replace"))
-        self._lines = []
-        self.sums = []  # those of the next block
 
 
 @contextlib.contextmanager
@@ -281,12 +279,8 @@ def _claim_folder(folder: Path, work: Mapping[str, str]) -> None:
             )
         write_atomically(manifest, json.dumps(work, indent=1).encode())
         return
-    try:
-        others = differences(json.loads(manifest.read_text(encoding="utf-8")), work)
-    except (OSError, ValueError, TypeError, AttributeError):
-        others = ["unknown origin"]
-    if others:
+    if others := differences(read_json_object(manifest), work):
         raise UserError(
-            f"{folder}: contains output of a command with other settings or input ("
-            f"{', '.join(others)}). {DELETE_IT}"
+            f"{folder}: contains output of a command with other settings or input ({others}). "
+            f"{DELETE_IT}"
         )

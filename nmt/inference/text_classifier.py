@@ -13,6 +13,7 @@ from nmt.data.lines import check_lines
 from nmt.drawing.word_importance import Classified
 from nmt.foundation.progress import Progress
 from nmt.inference.parallel import length_batches
+from nmt.inference.word_alignment import shares_of_words
 from nmt.model.seq2label import Seq2Label
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units
@@ -110,8 +111,7 @@ class TextClassifier:
         return self._read(self._encode(check_lines(lines))).probabilities
 
     def _encode(self, lines: Sequence[str]) -> Documents:
-        splits = self.model.pooling.splits
-        return encode_documents(lines, self.tokenizer, splits, self.max_tokens)
+        return encode_documents(lines, self.tokenizer, self.model.pooling.splits, self.max_tokens)
 
     @torch.inference_mode()
     def _read(self, documents: Documents) -> Reading:
@@ -162,9 +162,8 @@ class TextClassifier:
             sentence_words, piece_words = self.tokenizer.source_units(sentence, ids, units)
             sentence_shares = np.zeros(len(sentence_words))  # [words]
             if row is not None and row_weights is not None:
-                # Words in the same subword share its attention weight equally.
-                for its_words, weight in zip(piece_words, row_weights[row], strict=True):
-                    sentence_shares[its_words.start : its_words.stop] += weight / len(its_words)
+                word_shares = shares_of_words(piece_words, len(sentence_words))[:-1, :-1]
+                sentence_shares = row_weights[row] @ word_shares
             words += sentence_words
             shares.append(sentence_shares)
         return words, np.concatenate(shares)  # [words]

@@ -2,17 +2,72 @@
 
 import html
 import math
-from collections.abc import Sequence
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import UNK, Hypothesis, Request
-from nmt.inference.prefix_spellings import PrefixSpeller
+from nmt.foundation.interfaces import EOS, UNK, Hypothesis, Request
 from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.words import SPACE
 
-TokenIds = tuple[int, ...]
+BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
+"""Regular expression for byte tokens, such as `<0x0A>`, whose names are not text."""
+LAST_CHARACTER = "\U0010ffff"
+"""Last Unicode character, the upper bound of a binary search in the sorted subwords."""
+
+
+class PrefixSpeller:
+    """Finder of all subword sequences that spell a prefix, in the target vocabulary of a tokenizer.
+
+    The last subword may extend beyond the prefix, so that a prefix can end inside a word.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        ids = list(range(EOS + 1, tokenizer.target_size))
+        self._ids = dict(zip(tokenizer.target_pieces(ids), ids, strict=True))
+        self._pieces = sorted(self._ids)
+        self._longest = max(map(len, self._pieces))
+
+    def spellings(self, prefix: str) -> tuple[Mapping[int, int], ...]:
+        """Returns the allowed tokens at each character position of the normalised prefix.
+
+        Entry i maps each token that may begin at position i to the position after the token. The
+        prefix is complete at position `len(result)`. The result is empty for a prefix without
+        words. Entry 0 is empty if the vocabulary cannot spell the prefix.
+        """
+        text = self.tokenizer.target_spelling(prefix)
+        if not text:
+            return ()
+        if prefix[-1].isspace():
+            text += SPACE  # the last word is complete
+        # at each character position: token → position after the token
+        graph: list[dict[int, int]] = [{} for _ in text]
+        for start in reversed(range(len(text))):
+            for end in range(start + 1, min(len(text), start + self._longest + 1)):
+                token = self._ids.get(text[start:end])
+                # Skip positions from which the end of the prefix cannot be reached.
+                if token is not None and graph[end]:
+                    graph[start][token] = end
+            for token in self._beginning_with(text[start:]):
+                graph[start][token] = len(text)
+        return tuple(graph)
+
+    def _beginning_with(self, text: str) -> list[int]:
+        """Returns the ids of the tokens that begin with `text`, including a token equal to
+        `text`."""
+        first = bisect_left(self._pieces, text)
+        last = bisect_left(self._pieces, text + LAST_CHARACTER)
+        return [
+            self._ids[piece]
+            for piece in self._pieces[first:last]
+            if piece == text or not BYTE_PIECE.fullmatch(piece)
+        ]
 
 
 @dataclass(frozen=True)
@@ -57,14 +112,15 @@ class Constraint:
         if impossible:
             problem = "contains characters that are not in the vocabulary of the model"
             raise UserError(f'constraints: "{impossible[0]}" {problem}')
-        forbidden = tuple(
-            tuple(spelling)
-            for text in self.forbidden
-            if text.strip()
-            for spelling in tokenizer.spellings(text)
-        )
-        for sequence in [prefix, *required]:
-            _check_allowed(sequence, forbidden, tokenizer)
+        banned_texts = [text for text in self.forbidden if text.strip()]
+        forbidden = tuple(tuple(ids) for text in banned_texts for ids in tokenizer.spellings(text))
+        for sequence, banned in product([prefix, *required], forbidden):
+            if any(sequence[i : i + len(banned)] == banned for i in range(len(sequence))):
+                required_text, banned_text = tokenizer.decode([list(sequence), list(banned)])
+                raise UserError(
+                    f'constraints: "{required_text}" is required, but contains "{banned_text}", '
+                    "which is forbidden; remove one of them"
+                )
         # The length limit of a short source must not truncate the required phrases.
         needed = len(prefix) + sum(map(len, required)) + spare_tokens
         return replace(
@@ -75,17 +131,6 @@ class Constraint:
             forbidden=forbidden,
             continuing=continuing,
         )
-
-
-def _check_allowed(sequence: TokenIds, forbidden: Sequence[TokenIds], tokenizer: Tokenizer) -> None:
-    for banned in forbidden:
-        starts = range(len(sequence))
-        if any(sequence[start : start + len(banned)] == banned for start in starts):
-            required_text, banned_text = tokenizer.decode([list(sequence), list(banned)])
-            raise UserError(
-                f'constraints: "{required_text}" is required, but contains "{banned_text}", '
-                "which is forbidden; remove one of them"
-            )
 
 
 @dataclass(frozen=True)

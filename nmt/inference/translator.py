@@ -11,7 +11,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated, TypeVar, get_args, overload
 
 import numpy as np
@@ -29,10 +29,9 @@ from nmt.foundation.ranges import Length, Range, Size
 from nmt.inference.model_step import Averaging
 from nmt.inference.networks import Networks
 from nmt.inference.parallel import length_batches, parallel_map
-from nmt.inference.prefix_spellings import PrefixSpeller
-from nmt.inference.translation import Constraint, ForcedDecoding, Translation
+from nmt.inference.translation import Constraint, ForcedDecoding, PrefixSpeller, Translation
 from nmt.inference.unknown_words import Unknown, filled
-from nmt.inference.word_alignment import DecodedPair, attention_map
+from nmt.inference.word_alignment import attention_map
 from nmt.model.layers.packed import GenerationPrecision
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.constrained import Constrained
@@ -110,12 +109,13 @@ class Translator:
         self.unknown = unknown
         self.lexicon = lexicon or {}
         self.languages = languages
-        sides = dict(typical_words or {})
-        self.typical_words = {name: frozenset(side) for name, side in sides.items()}
+        self.typical_words = {
+            side: frozenset(words_of_side) for side, words_of_side in (typical_words or {}).items()
+        }
         self._warnings: set[str] = set()
-        self._check_options(has_lexicon=lexicon is not None)
+        self._check_options()
 
-    def _check_options(self, has_lexicon: bool) -> None:
+    def _check_options(self) -> None:
         needs_attention = "needs attention, but the model has none (decoder=fixed)"
         if self.unknown == "copy" and not self.attends:
             raise UserError(f"translation.unknown=copy: {needs_attention}; choose drop or mark")
@@ -124,7 +124,7 @@ class Translator:
                 "translation.unknown=copy: the model reads images only, so there are no "
                 "source words to copy; choose drop or mark"
             )
-        if has_lexicon and self.unknown != "copy":
+        if self.lexicon and self.unknown != "copy":
             raise UserError(
                 "lexicon: used only with translation.unknown=copy, but translation.unknown="
                 f"{self.unknown}"
@@ -211,12 +211,7 @@ class Translator:
         source: name of the column to translate
         translation: name of the new column
         """
-        return partial(self._translate_column, source, translation)
-
-    def _translate_column(
-        self, source: str, translation: str, rows: Mapping[str, Sequence[str]]
-    ) -> dict[str, list[str]]:
-        return {translation: self.translate(list(rows[source]))}
+        return lambda rows: {translation: self.translate(list(rows[source]))}
 
     @overload
     def translations(  # type: ignore[overload-overlap]
@@ -255,15 +250,13 @@ class Translator:
                     "give a list of sentences, such as nmt.data.documents.sentences(text)"
                 )
             return self.translations([lines], constraints, details_of)[0]
-        lines = check_lines(lines)
-        sources = self._encode(lines)
+        sources = self.encode(lines)
         requests = self._requests(sources, constraints)
         translations = [Translation(source, [], [], []) for source in sources]
 
         def translate_batch(batch: list[int]) -> list[Translation]:
             batch_sources = [sources[i] for i in batch]
-            batch_requests = [requests[i] for i in batch]
-            return self._translate_batch(batch_sources, batch_requests, details_of)
+            return self._translate_batch(batch_sources, [requests[i] for i in batch], details_of)
 
         with_words = [i for i, source in enumerate(sources) if source]
         lengths = [length_of(source) + 1 for source in sources]  # source tokens and </s>
@@ -282,15 +275,7 @@ class Translator:
 
         Raises TypeError if `lines` is a single string.
         """
-        return self._encode(check_lines(lines))
-
-    def request(self, source: Sequence[int]) -> Request:
-        """Returns the search request of an encoded line, with its length limit and random seed."""
-        limit = int(self.max_length_factor * length_of(source)) + self.max_length_offset
-        seed = zlib.crc32(np.asarray(source, np.int64).tobytes())  # the same samples in every batch
-        return Request(max_length=limit, seed=zlib.crc32(picture_of(source).encode(), seed))
-
-    def _encode(self, lines: list[str]) -> list[Sequence[int]]:
+        lines = check_lines(lines)
         if self.tokenizer.columns.plain and any("\t" in line for line in lines):
             self._warn_once(
                 "the input has tabs: the model reads one text per line and treats a tab as a space; "
@@ -313,6 +298,12 @@ class Translator:
                 f"the model translates from {self.languages[0]}"
             )
         return sources
+
+    def request(self, source: Sequence[int]) -> Request:
+        """Returns the search request of an encoded line, with its length limit and random seed."""
+        limit = int(self.max_length_factor * length_of(source)) + self.max_length_offset
+        seed = zlib.crc32(np.asarray(source, np.int64).tobytes())  # the same samples in every batch
+        return Request(max_length=limit, seed=zlib.crc32(picture_of(source).encode(), seed))
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warnings:
@@ -355,13 +346,10 @@ class Translator:
     def _translate_batch(
         self, sources: list[Sequence[int]], requests: list[Request], details_of: int
     ) -> list[Translation]:
-        captures = self.networks.captures
-        memories = self.networks.memories(sources, captures)
+        captured = self.networks.captures
+        memories = self.networks.memories(sources, captured)
         with self.networks.generating():
-            if captures:
-                step, state = self.networks.first_captured_step(memories, len(sources))
-            else:
-                step, state = self.networks.first_step(memories)
+            step, state = self.networks.first_step(memories, len(sources) if captured else None)
             if any(request.constrained for request in requests):
                 step = Constrained(step, requests)  # any search can use it
                 state = step.initial_state(state)
@@ -498,8 +486,9 @@ class Translator:
         def force_batch(batch: list[int]) -> list[ForcedDecoding]:
             batch_sources = [sources[i] for i in batch]
             batch_targets = [targets[i] for i in batch]
-            memories = self.networks.memories(batch_sources)
-            return self.networks.force(memories, batch_sources, batch_targets, attention)
+            return self.networks.force(
+                self.networks.memories(batch_sources), batch_sources, batch_targets, attention
+            )
 
         sizes = zip(sources, targets, strict=True)
         # Length of the longer side with </s>, because both sides are padded.
@@ -554,26 +543,16 @@ class Translator:
 
         Raises UserError if the units are subwords and a model has another tokenizer.
         """
-        pairs = [
-            DecodedPair(
-                line=line,
-                text=translation.text,
-                source=translation.source,
-                target=translation.hypotheses[0].tokens,
-                decoding=translation.details[0],
-            )
-            for line, translation in zip(lines, translations, strict=True)
-            if translation.hypotheses
-        ]
-        maps = [attention_map(self.tokenizer, pair, units, name, self.languages) for pair in pairs]
+        pairs = [pair for pair in zip(lines, translations, strict=True) if pair[1].hypotheses]
+        maps = [attention_map(self.tokenizer, *pair, units, name, self.languages) for pair in pairs]
         for other_name, other in (others or {}).items():
             if units == "piece" and other.tokenizer.models != self.tokenizer.models:
                 raise UserError(
                     f"units=piece: {other_name} has another tokenizer than the translating model; "
                     "use units=word"
                 )
-            texts = [pair.text for pair in pairs]
-            added = other.forced_maps([pair.line for pair in pairs], texts, units, name=other_name)
+            texts = [translation.text for _, translation in pairs]
+            added = other.forced_maps([line for line, _ in pairs], texts, units, name=other_name)
             for own_map, other_map in zip(maps, added, strict=True):
                 own_map.weights.update(other_map.weights)
                 own_map.places.update(other_map.places)
@@ -600,8 +579,15 @@ class Translator:
         sources = self.encode(lines)
         targets = self.tokenizer.encode_target(list(texts))
         decodings = self.force(sources, targets, progress=progress)
-        pairs = map(DecodedPair, lines, texts, sources, targets, decodings)
-        return [attention_map(self.tokenizer, pair, units, name, self.languages) for pair in pairs]
+        maps = []
+        for line, text, source, target, decoding in zip(
+            lines, texts, sources, targets, decodings, strict=True
+        ):
+            hypothesis = Hypothesis(target, decoding.log_prob, decoding.log_prob)
+            translation = Translation(source, [hypothesis], [text], [decoding])
+            forced = attention_map(self.tokenizer, line, translation, units, name, self.languages)
+            maps.append(forced)
+        return maps
 
     def _in_batches(
         self,
@@ -625,8 +611,6 @@ class Translator:
 
 
 def _reranked(translation: Translation, search: Reranker) -> Translation:
-    if not translation.hypotheses:
-        return translation
     ranking = search.rerank(translation.hypotheses, translation.texts)
     hypotheses = [hypothesis for hypothesis, _ in ranking]
     return replace(translation, hypotheses=hypotheses, texts=[text for _, text in ranking])
@@ -634,13 +618,11 @@ def _reranked(translation: Translation, search: Reranker) -> Translation:
 
 def _distinct(translation: Translation) -> Translation:
     """Returns the translation without hypotheses that have the same text as a better hypothesis."""
-    first_ranks: dict[str, int] = {}
-    for rank, text in enumerate(translation.texts):
-        first_ranks.setdefault(text, rank)
-    ranks = list(first_ranks.values())
+    texts = translation.texts
+    ranks = [rank for rank, text in enumerate(texts) if text not in texts[:rank]]
     return Translation(
         source=translation.source,
         hypotheses=[translation.hypotheses[rank] for rank in ranks],
-        texts=list(first_ranks),
+        texts=[texts[rank] for rank in ranks],
         details=[translation.details[rank] for rank in ranks if rank < len(translation.details)],
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from nmt.data.links import GoldLinks, Links
 from nmt.drawing.attention_map import AttentionMap
-from nmt.inference.translation import ForcedDecoding
+from nmt.inference.translation import ForcedDecoding, Translation
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units
 
@@ -60,12 +60,7 @@ def by_word(
     source_words, target_words: range of words (from 0) to which each token belongs
     sizes: number of source words and number of target words
     """
-    source_shares = _membership(source_words, sizes[0])  # [source pieces + 1, source words + 1]
-    source_shares /= source_shares.sum(1, keepdims=True)
-    target_pieces = _membership(target_words, sizes[1]).T  # [target words + 1, target pieces + 1]
-    # A word without tokens has a row of zeros instead of NaN.
-    target_means = target_pieces / np.maximum(1.0, target_pieces.sum(1, keepdims=True))
-    return target_means @ weights @ source_shares
+    return _means(target_words, sizes[1]) @ weights @ shares_of_words(source_words, sizes[0])
 
 
 def _membership(piece_words: Sequence[range], word_count: int) -> np.ndarray:
@@ -79,19 +74,38 @@ def _membership(piece_words: Sequence[range], word_count: int) -> np.ndarray:
     return membership
 
 
-def merge(
-    weights: np.ndarray,
-    source_words: Sequence[range],
-    target_words: Sequence[range],
-    sizes: tuple[int, int],
-) -> WordAlignment:
-    """Returns the word alignment of token weights, with the weights of `</s>` in separate fields.
+def shares_of_words(piece_words: Sequence[range], word_count: int) -> np.ndarray:
+    """Returns the share of each word in each token, [tokens + </s>, words + </s>]. Words in the same
+    token have equal shares."""
+    membership = _membership(piece_words, word_count)
+    return membership / np.maximum(1.0, membership.sum(1, keepdims=True))
 
-    weights: attention weights between tokens, [target tokens + </s>, source tokens + </s>]
-    source_words, target_words: range of words (from 0) to which each token belongs
-    sizes: number of source words and number of target words
+
+def _means(piece_words: Sequence[range], word_count: int) -> np.ndarray:
+    """Returns the matrix that averages values of tokens over the tokens of each word, [words +
+    </s>, tokens + </s>]. A word without tokens has a row of zeros."""
+    membership = _membership(piece_words, word_count).T
+    return membership / np.maximum(1.0, membership.sum(1, keepdims=True))
+
+
+def word_alignment(
+    tokenizer: Tokenizer, source: str, translation: Translation, rank: int, units: Units = "word"
+) -> WordAlignment:
+    """Returns the word alignment of one hypothesis with its source line.
+
+    tokenizer: tokenizer of the model
+    source: input line
+    translation: all hypotheses of the line
+    rank: position of the hypothesis in the n-best list, from 0
+    units: units of the word alignment: words or subwords
     """
-    table = by_word(weights, source_words, target_words, sizes)
+    weights = translation.details[rank].weights
+    assert weights is not None
+    tokens = translation.hypotheses[rank].tokens
+    source_units, of_source = tokenizer.source_units(source, list(translation.source), units)
+    target_units, of_target = tokenizer.target_units(translation.texts[rank], tokens, units)
+    sizes = (len(source_units), len(target_units))
+    table = by_word(weights, of_source, of_target, sizes)
     return WordAlignment(weights=table[:-1, :-1], to_end=table[:-1, -1], at_end=table[-1, :-1])
 
 
@@ -104,15 +118,17 @@ def symmetrize(forward: Links, backward: Links, how: Symmetrization) -> Links:
         `grow_diag` extends the intersection by neighbouring links of the union, diagonal neighbours
         included, if their source or target word has no link yet (Koehn et al. 2003).
     """
-    if how == "intersection":
-        return forward & backward
-    if how == "union":
-        return forward | backward
-    if how == "forward":
-        return forward
-    if how == "backward":
-        return backward
-    return _grow_diagonally(forward & backward, forward | backward)
+    intersection = forward & backward
+    union = forward | backward
+    if how == "grow_diag":
+        return _grow_diagonally(intersection, union)
+    links = {
+        "intersection": intersection,
+        "union": union,
+        "forward": forward,
+        "backward": backward,
+    }
+    return links[how]
 
 
 def _grow_diagonally(intersection: Links, union: Links) -> Links:
@@ -175,54 +191,39 @@ def count_links(alignments: Sequence[Links], gold: Sequence[GoldLinks]) -> list[
     alignments: predicted links of each sentence pair
     gold: gold links of each sentence pair
     """
-    counts = [0, 0, 0, 0]
-    for links, gold_links in zip(alignments, gold, strict=True):
-        possible = gold_links.possible | gold_links.sure
-        sets = (links & gold_links.sure, links & possible, links, gold_links.sure)
-        counts = [count + len(of_pair) for count, of_pair in zip(counts, sets, strict=True)]
-    return counts
-
-
-@dataclass(frozen=True)
-class DecodedPair:
-    """Source line and its translation, as text and as token ids, with the attention weights between
-    both.
-
-    line: source line
-    text: translation
-    source: source token ids
-    target: target token ids
-    decoding: token probabilities and attention weights of the translation
-    """
-
-    line: str
-    text: str
-    source: Sequence[int]
-    target: list[int]
-    decoding: ForcedDecoding
+    pairs = list(zip(alignments, gold, strict=True))
+    return [
+        sum(len(links & of_pair.sure) for links, of_pair in pairs),
+        sum(len(links & (of_pair.sure | of_pair.possible)) for links, of_pair in pairs),
+        sum(len(links) for links, _ in pairs),
+        sum(len(of_pair.sure) for _, of_pair in pairs),
+    ]
 
 
 def attention_map(
     tokenizer: Tokenizer,
-    pair: DecodedPair,
+    line: str,
+    translation: Translation,
     units: Units,
     name: str = "",
     languages: tuple[str, str] = ("", ""),
 ) -> AttentionMap:
-    """Returns the attention map of a sentence pair.
+    """Returns the attention map of a source line and its best translation.
 
     tokenizer: tokenizer of the model
-    pair: source line and translation with attention weights
+    line: source line
+    translation: translation of the line, with the details of the best hypothesis
     units: units of rows and columns of the map: words or subwords
     name: name of the model, shown in the map
     languages: codes of the source and target language ("" if unknown)
     """
-    decoding = pair.decoding
+    decoding = translation.details[0]
     has_text = tokenizer.columns.sources > 0
     source, of_source = (
-        tokenizer.source_units(pair.line, pair.source, units) if has_text else ([], [])
+        tokenizer.source_units(line, translation.source, units) if has_text else ([], [])
     )
-    target, of_target = tokenizer.target_units(pair.text, pair.target, units)
+    tokens = translation.hypotheses[0].tokens
+    target, of_target = tokenizer.target_units(translation.text, tokens, units)
     weights = {}
     if decoding.weights is not None and has_text:
         sizes = (len(source), len(target))
@@ -230,35 +231,21 @@ def attention_map(
             weights[head] = by_word(between_pieces, of_source, of_target, sizes)
     places = {}
     if decoding.places is not None and decoding.places.size:
-        places[name] = _places_by_word(decoding.places, of_target, len(target))
-    probabilities = _probabilities(decoding.log_probs, of_target, len(target))
+        # [words + </s>, rows, columns]
+        places[name] = np.tensordot(_means(of_target, len(target)), decoding.places, 1)
+    # The probability of a word is the product over its tokens. The bound avoids 0 · -inf.
+    log_probs = np.maximum(decoding.log_probs, -1e30)
+    probabilities = np.exp(log_probs @ shares_of_words(of_target, len(target)))  # [words + 1]
     return AttentionMap(
         source=[*source, "</s>"] if has_text else [],
         target=[*target, "</s>"],
         weights=weights,
-        picture=tokenizer.columns.picture_in(pair.line),
+        picture=tokenizer.columns.picture_in(line),
         places=places,
         probabilities=dict.fromkeys(weights or places, probabilities),
         languages=languages,
         author=name,
     )
-
-
-def _probabilities(log_probs: np.ndarray, of_target: Sequence[range], words: int) -> np.ndarray:
-    """Returns the probability of each target word and of `</s>`, [words + 1].
-
-    The probability of a word is the product over its tokens.
-
-    log_probs: [tokens + EOS] log-probabilities of the tokens
-    of_target: range of words that each target token belongs to
-    words: number of target words
-    """
-    totals = np.zeros(words + 1)
-    totals[words] = log_probs[-1]
-    for log_prob, of_token in zip(log_probs, of_target, strict=False):
-        for word in of_token:
-            totals[word] += log_prob / len(of_token)
-    return np.exp(totals)
 
 
 def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]:
@@ -270,21 +257,3 @@ def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]
         return {name: decoding.weights}
     prefix = f"{name}, " if name else ""
     return {f"{prefix}head {number}": w for number, w in enumerate(decoding.heads, 1)}
-
-
-def _places_by_word(places: np.ndarray, of_target: Sequence[range], words: int) -> np.ndarray:
-    """Returns the attention of each target word to the grid cells of an image, [words + </s>, rows,
-    columns].
-
-    The attention of a word is the mean over its subwords.
-
-    places: [tokens + EOS, rows, columns] attention of each target token to the grid cells
-    of_target: range of words that each target token belongs to
-    words: number of target words
-    """
-    flat = places.reshape(len(places), -1)  # [pieces, rows · columns]
-    last_place = flat.shape[1] - 1
-    # `by_word` treats every grid cell as a source word, and the last cell as </s>.
-    place_units = [range(place, place + 1) for place in range(last_place)]
-    means = by_word(flat, place_units, of_target, (last_place, words))  # [words + </s>, places]
-    return means.reshape(-1, *places.shape[1:])

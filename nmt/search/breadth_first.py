@@ -34,8 +34,7 @@ from nmt.foundation.interfaces import (
     to_host,
 )
 from nmt.search.penalty import Penalty
-from nmt.search.shortcuts import ranked
-from nmt.search.top_k import top_k
+from nmt.search.shortcuts import ranked, top_k
 
 
 @dataclass(frozen=True)
@@ -157,11 +156,6 @@ class BeamState:
             log_probs[rows] = -torch.inf
             log_probs[rows, EOS] = log_prob
 
-    def covering(self, weights: Float[Tensor, "n S"]) -> BeamState:
-        """Returns the beam state with the attention weights of one decoder step added to the
-        coverage."""
-        return replace(self, coverage=weights if self.coverage is None else self.coverage + weights)
-
     @cached_property
     def device_slots(self) -> Int[Tensor, " n"]:
         """Beam slot of each search row, on the device of the step."""
@@ -186,8 +180,6 @@ class BeamState:
         extends."""
         first_slots = np.arange(0, self.totals.numel(), self.width)  # [b]
         slots = first_slots[:, None] + extension.parents
-        if self.layout is None:
-            return slots
         row_of_slot = np.zeros(self.totals.numel(), dtype=np.int64)  # [b·W]
         row_of_slot[self.slots] = np.arange(len(self.slots))
         return row_of_slot[slots]
@@ -223,26 +215,17 @@ class BeamState:
         rows: row that each beam slot extends [b, W]
         kept: indices of the sentences whose search continues
         """
-        totals = extension.open_totals
-        tokens = extension.tokens
-        limits = self.limits
-        sentences = self.sentences
-        if len(kept) < len(sentences):
-            rows = rows[kept]
-            totals = totals[kept]
-            tokens = tokens[kept]
-            limits = limits[kept]
-            sentences = [sentences[i] for i in kept]
+        totals = extension.open_totals[kept]  # [k, W] for k sentences
         is_open = totals > -np.inf
-        parents = rows[is_open]  # [m]
-        coverage = self.coverage
+        parents = rows[kept][is_open]  # [m]
+        tokens = extension.tokens[kept][is_open]  # [m]
         beam = BeamState(
-            sentences=sentences,
-            limits=limits,
+            sentences=[self.sentences[i] for i in kept],
+            limits=self.limits[kept],
             totals=self.on_device(totals),
             slots=np.flatnonzero(is_open),
-            prefixes=np.concatenate([self.prefixes[parents], tokens[is_open, None]], 1),
-            coverage=None if coverage is None else coverage[self.on_device(parents)],
+            prefixes=np.column_stack([self.prefixes[parents], tokens]),
+            coverage=None if self.coverage is None else self.coverage[self.on_device(parents)],
         )
         return beam, torch.from_numpy(parents)
 
@@ -250,6 +233,11 @@ class BeamState:
 Extend = Callable[[BeamState, Tensor], Extension]
 """Type of functions that choose extensions: (beam state, log-probabilities [n, V] of the next
 token) → content of the beam slots at the next step."""
+
+
+def distinct(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """Returns one hypothesis of each token sequence, in the order of the first occurrences."""
+    return list({tuple(hypothesis.tokens): hypothesis for hypothesis in hypotheses}.values())
 
 
 class FinishedHypotheses:
@@ -282,8 +270,9 @@ class FinishedHypotheses:
         prefixes = beam.prefixes[rows, 1:].tolist()
         length = beam.prefixes.shape[1]  # tokens with EOS and without BOS
         for i, log_prob, tokens, cost in zip(indices, log_probs, prefixes, costs, strict=True):
-            score = self.penalty.score(log_prob, length, cost)
-            self.hypotheses[beam.sentences[i]].append(Hypothesis(tokens, log_prob, score))
+            self.hypotheses[beam.sentences[i]].append(
+                Hypothesis(tokens, log_prob, self.penalty.score(log_prob, length, cost))
+            )
 
     def unsettled(self, beam: BeamState, extension: HostExtension) -> list[int]:
         """Returns the indices of the sentences whose search must continue, because an unfinished
@@ -308,10 +297,8 @@ class FinishedHypotheses:
     def _is_settled(self, sentence: int, bound: float) -> bool:
         """Returns whether a sentence has `n_best` finished hypotheses with scores of at least
         `bound`. Hypotheses with equal tokens count once."""
-        hypotheses = self.hypotheses[sentence]
-        if len(hypotheses) < self.n_best:
-            return False
-        scores = sorted({tuple(h.tokens): h.score for h in hypotheses}.values(), reverse=True)
+        hypotheses = distinct(self.hypotheses[sentence])
+        scores = sorted((hypothesis.score for hypothesis in hypotheses), reverse=True)
         return len(scores) >= self.n_best and bound <= scores[self.n_best - 1]
 
 
@@ -347,13 +334,13 @@ def breadth_first_search(
         raise ValueError("search.coverage needs a model with attention: set search.coverage=0")
     beam = BeamState.start(requests, width, starts, step.device)
     finished = FinishedHypotheses(len(requests), n_best, penalty)
-    if len(starts) > 1:
-        state = state.select(torch.from_numpy(beam.slots // width))
+    state = state.select(torch.from_numpy(beam.slots // width))
     for _ in range(max(request.max_length for request in requests) + 1):
         prediction, extension = _extend_all(step, state, beam, extend)
         if penalty.coverage:
             assert prediction.weights is not None
-            beam = beam.covering(prediction.weights)
+            covered = prediction.weights
+            beam = replace(beam, coverage=covered + (0 if beam.coverage is None else beam.coverage))
         # The host waits for a GPU only here.
         host = HostExtension(extension, beam.costs(penalty, step.mask))
         parents = beam.rows(host)  # [b, W]

@@ -1,20 +1,41 @@
-"""Wrapper of a search step that enforces the prefix and the forbidden sequences of each request.
-The wrapper works with every search.
+"""Constraints of a request: prefix, forbidden sequences and required words.
 
-Probabilities are not renormalised, so a hypothesis has the same score as without constraints.
+`Constrained` wraps a search step and enforces the prefix and the forbidden sequences. The wrapper
+works with every search. Probabilities are not renormalised, so a hypothesis has the same score as
+without constraints.
+
+`allocate` chooses the extensions of beam search with required words, by dynamic beam allocation
+(Post & Vilar 2018). The beam slots of a sentence are divided among banks. Bank c contains the
+hypotheses with c of the required tokens. Each hypothesis is extended by the most probable tokens
+and by every token that moves it to a higher bank. Only hypotheses with all required tokens may end.
+Slots that a bank cannot fill go to the highest bank that can. The hypothesis with the most required
+tokens therefore stays in the beam, and the output contains all required words, however improbable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import Layout, Prediction, Request, SearchState, Step, to_device
+from nmt.foundation.interfaces import (
+    EOS,
+    Layout,
+    Prediction,
+    Request,
+    SearchState,
+    Step,
+    to_device,
+    to_host,
+)
+from nmt.search.breadth_first import BeamState, Extension, most_probable
+from nmt.search.shortcuts import top_k
 
 
 @dataclass(frozen=True)
@@ -40,9 +61,11 @@ class Constrained:
     """
 
     def __init__(self, step: Step, requests: Sequence[Request]) -> None:
-        self.step, self.requests = step, requests
-        self.device, self.mask = step.device, step.mask
-        continuing = sorted(requests[0].continuing) if requests else []
+        self.step = step
+        self.requests = requests
+        self.device = step.device
+        self.mask = step.mask
+        continuing = sorted(requests[0].continuing)
         self._continuing = to_device(torch.tensor(continuing, dtype=torch.long), step.device)
 
     def initial_state(self, state: SearchState) -> Written:
@@ -58,16 +81,13 @@ class Constrained:
         assert isinstance(state, Written)
         words = torch.cat([state.words, tokens.unsqueeze(1)], 1)  # [N, L + 1]
         prediction = self.step(tokens, state.inner, layout)
-        per_sentence = max(1, len(tokens) // len(self.requests))
-        places = range(len(tokens)) if layout is None else layout.slots.tolist()
-        width = per_sentence if layout is None else layout.width
-        for row, (place, written) in enumerate(zip(places, words[:, 1:].tolist(), strict=True)):
-            request = self.requests[place // width]
-            if request.constrained:
-                self._rule_out(request, written, prediction.log_probs[row])
-        return Prediction(
-            prediction.log_probs, Written(prediction.state, words), prediction.weights
-        )
+        if layout is None:
+            layout = Layout(len(tokens) // len(self.requests), torch.arange(len(tokens)))
+        for sentence, written, log_probs in zip(
+            layout.sentences.tolist(), words[:, 1:].tolist(), prediction.log_probs, strict=True
+        ):
+            self._rule_out(self.requests[sentence], written, log_probs)
+        return replace(prediction, state=Written(prediction.state, words))
 
     def keep(self, sentences: Int[Tensor, " b"]) -> Constrained:
         return Constrained(
@@ -102,14 +122,12 @@ def _keep_only(tokens: list[int], log_probs: Tensor, among: Any) -> None:
 
 
 def beginning_tokens(request: Request, written: Sequence[int]) -> list[int]:
-    """Returns the tokens that may come next in the prescribed prefix of an output. The result is
+    """Returns the tokens that may come next in the required prefix of an output. The result is
     empty once the prefix is complete.
 
     request: constraints of the sentence
     written: tokens of the output so far
     """
-    if len(written) < len(request.prefix):
-        return [request.prefix[len(written)]]
     position = 0
     for token in written:
         if position < len(request.spellings):
@@ -161,3 +179,99 @@ def refuse_required(requests: Sequence[Request], search: str) -> None:
     """
     if any(request.required for request in requests):
         raise ValueError(f"search={search} does not support required words: choose search=beam")
+
+
+class BankCandidate(NamedTuple):
+    """Candidate extension of a hypothesis by one token. Candidates are ordered by bank, then
+    log-probability, then slot, then token.
+
+    bank: number of required tokens in the extended hypothesis
+    total: log-probability of the extended hypothesis
+    slot: beam slot, within the sentence, of the hypothesis that is extended
+    token: token that is appended
+    """
+
+    bank: int
+    total: float
+    slot: int
+    token: int
+
+
+def allocate(requests: Sequence[Request], beam: BeamState, log_probs: Tensor) -> Extension:
+    """Returns the next hypotheses of each sentence. Beam slots are reserved for hypotheses that
+    contain required tokens.
+
+    requests: one request per sentence
+    beam: state with the unfinished hypotheses
+    log_probs: log-probabilities of all next tokens for each search row [n, V]
+    """
+    free = most_probable(beam, log_probs)
+    likely = top_k(log_probs, min(beam.width + 1, log_probs.size(1)))[1]  # [n, k]
+    required = sorted({t for request in requests for ids in request.required for t in ids})
+    columns = beam.on_device(np.array(required)).expand(len(likely), -1)  # [n, required]
+    read = torch.cat([likely, columns], 1)  # [n, k + required], tokens that the host reads
+    # One copy of everything that the host reads.
+    fields = free.totals, free.parents, free.tokens, beam.totals
+    arrays = to_host(*fields, read, log_probs.gather(1, read))
+    extension = Extension(*map(torch.from_numpy, arrays[:3]))
+    totals = arrays[3]  # [b, W]
+    tokens = arrays[4].tolist()
+    values = arrays[5].tolist()
+    for i, sentence in enumerate(beam.sentences):
+        request = requests[sentence]
+        if not request.required:
+            continue
+        candidates = []
+        for row in np.flatnonzero(beam.slots // beam.width == i).tolist():
+            slot = int(beam.slots[row]) % beam.width
+            value_of = dict(zip(tokens[row], values[row], strict=True))
+            prefix = beam.prefixes[row, 1:].tolist()  # without BOS
+            for token, bank in _banks(request, prefix, tokens[row][: likely.size(1)]).items():
+                total = float(totals[i, slot]) + value_of[token]
+                candidates.append(BankCandidate(bank, total, slot, token))
+        chosen = _share_out(candidates, beam.width, sum(map(len, request.required)))
+        chosen += [BankCandidate(0, -torch.inf, 0, EOS)] * (beam.width - len(chosen))
+        extension.totals[i] = torch.tensor([c.total for c in chosen], dtype=torch.float64)
+        extension.parents[i] = torch.tensor([c.slot for c in chosen])
+        extension.tokens[i] = torch.tensor([c.token for c in chosen])
+    return extension
+
+
+def _banks(request: Request, prefix: list[int], likely: Sequence[int]) -> dict[int, int]:
+    """Returns the next tokens that may extend a hypothesis, each with the number of required tokens
+    in the extended hypothesis.
+
+    request: required tokens of the sentence
+    prefix: tokens of the hypothesis
+    likely: most probable next tokens
+    """
+    met, advancing = progress(request, prefix)
+    banks = dict.fromkeys(advancing, met + 1)
+    for token in likely:
+        if token != EOS:
+            banks.setdefault(token, progress(request, [*prefix, token])[0])
+        elif met == sum(map(len, request.required)):
+            banks[EOS] = met
+    return banks
+
+
+def _share_out(
+    candidates: Sequence[BankCandidate], width: int, required: int
+) -> list[BankCandidate]:
+    """Returns the best `width` candidates, with an equal share of beam slots for each bank. Slots
+    that a bank cannot fill go to the highest banks with further candidates.
+
+    candidates: candidates of one sentence; those with probability 0 are left out
+    width: number of beam slots of the sentence
+    required: total number of required tokens of the sentence
+    """
+    share, rest = divmod(width, required + 1)
+    within_share: list[BankCandidate] = []
+    surplus: list[BankCandidate] = []
+    possible = (candidate for candidate in candidates if candidate.total > -torch.inf)
+    for bank, group in groupby(sorted(possible, reverse=True), lambda c: c.bank):
+        ranked = list(group)
+        quota = share + (rest if bank == required else 0)
+        within_share += ranked[:quota]
+        surplus += ranked[quota:]
+    return (within_share + surplus)[:width]

@@ -6,7 +6,7 @@ this step. The penalty affects only the choice of tokens; hypotheses keep the mo
 log-probability.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,14 +14,20 @@ import torch
 from torch import Tensor
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
-from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import NonNegative, Width
-from nmt.search.breadth_first import BeamState, Extension, breadth_first_search, most_probable
+from nmt.search.beam import Beam
+from nmt.search.breadth_first import (
+    BeamState,
+    Extension,
+    breadth_first_search,
+    distinct,
+    most_probable,
+)
 from nmt.search.constrained import refuse_required
-from nmt.search.penalty import ALPHA, Penalty, PenaltyName
+from nmt.search.penalty import ALPHA, PenaltyName
 
 
-class Diverse:
+class Diverse(Beam):
     """Diverse beam search. With one group, the result is equal to the result of beam search.
 
     width: total number of hypotheses per sentence, over all groups
@@ -49,23 +55,15 @@ class Diverse:
     ) -> None:
         if width % groups:
             raise ValueError(f"search.width={width} must be a multiple of search.groups={groups}")
-        if n_best > width:
-            raise ValueError(f"search.n_best={n_best} must be at most search.width={width}")
-        self.width = width
+        super().__init__(
+            width=width,
+            n_best=n_best,
+            length_penalty=length_penalty,
+            alpha=alpha,
+            coverage=coverage,
+        )
         self.groups = groups
         self.diversity = diversity
-        self.n_best = n_best
-        self.penalty = Penalty(length_penalty, alpha, coverage)
-
-    @classmethod
-    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error if a coverage penalty is set for a network without attention."""
-        return run.needing_attention("search.coverage")
-
-    @property
-    def needs_attention(self) -> bool:
-        """Whether the search needs attention weights, i.e. has a coverage penalty."""
-        return self.penalty.coverage > 0
 
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]
@@ -81,47 +79,31 @@ class Diverse:
             n_best=self.width,
             penalty=self.penalty,
         )
-        return [_distinct(ranked)[: self.n_best] for ranked in hypotheses]
+        return [distinct(ranked)[: self.n_best] for ranked in hypotheses]
 
     def _extend(self, beam: BeamState, log_probs: Tensor) -> Extension:
         sentences, width = beam.totals.shape
         size = width // self.groups
+        sentence, slot = np.divmod(beam.slots, width)  # [n], [n]
         uses = log_probs.new_zeros(sentences, log_probs.size(1))  # [b, V], at this step
         groups = []
         for first in range(0, width, size):
-            sentence, slot = beam.slots // width, beam.slots % width  # [n], [n]
-            in_group = np.flatnonzero((slot >= first) & (slot < first + size))  # [m]
-            sentence = sentence[in_group]
-            rows = beam.on_device(in_group)
-            penalty = self.diversity * uses[beam.on_device(sentence)]  # [m, V]
+            in_group = np.flatnonzero(slot // size == first // size)  # [m]
             group = replace(
                 beam,
                 totals=beam.totals[:, first : first + size],
-                slots=sentence * size + slot[in_group] - first,
+                slots=sentence[in_group] * size + slot[in_group] - first,
                 prefixes=beam.prefixes[in_group],
             )
-            extension = most_probable(group, log_probs[rows] - penalty)
-            used = (extension.totals > -torch.inf).to(uses.dtype)  # [b, size]
-            penalties = self.diversity * uses.gather(1, extension.tokens)  # [b, size]
-            uses.scatter_add_(1, extension.tokens, used)
-            groups.append(
-                Extension(
-                    totals=extension.totals
-                    + penalties,  # log-probability of the model, without the penalty
-                    parents=extension.parents + first,
-                    tokens=extension.tokens,
-                )
-            )
+            penalty = self.diversity * uses[beam.on_device(sentence[in_group])]  # [m, V]
+            extension = most_probable(group, log_probs[beam.on_device(in_group)] - penalty)
+            penalty = self.diversity * uses.gather(1, extension.tokens)  # [b, size]
+            # Totals are log-probabilities of the model, without the penalty.
+            totals = extension.totals + penalty
+            groups.append(Extension(totals, extension.parents + first, extension.tokens))
+            uses.scatter_add_(1, extension.tokens, (totals > -torch.inf).to(uses.dtype))
         return Extension(
             totals=torch.cat([group.totals for group in groups], 1),
             parents=torch.cat([group.parents for group in groups], 1),
             tokens=torch.cat([group.tokens for group in groups], 1),
         )
-
-
-def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """Returns the hypotheses in the same order, without later hypotheses that have equal tokens."""
-    first: dict[tuple[int, ...], Hypothesis] = {}
-    for hypothesis in hypotheses:
-        first.setdefault(tuple(hypothesis.tokens), hypothesis)
-    return list(first.values())

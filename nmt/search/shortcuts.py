@@ -1,10 +1,13 @@
-"""Optional fast methods of a `Step`. Searches work with every step, and call the fast methods if a
-step implements them."""
+"""Optional fast methods of a `Step`, and a fast selection of the most probable tokens.
+
+Searches work with every step, and call the fast methods if a step implements them.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from jaxtyping import Int
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from nmt.foundation.interfaces import (
@@ -18,7 +21,9 @@ from nmt.foundation.interfaces import (
     Step,
 )
 from nmt.search.penalty import Penalty
-from nmt.search.top_k import top_k
+
+BLOCK = 128
+"""Number of values in a block, of which `top_k` first computes the maximum."""
 
 
 @runtime_checkable
@@ -78,6 +83,31 @@ def best_tokens(prediction: Prediction, count: int) -> RankedPrediction:
     log_probs = prediction.log_probs  # [N, V]
     best = top_k(log_probs, min(count, log_probs.size(1)))  # [N, k], [N, k]
     return RankedPrediction(*best, log_probs[:, EOS], prediction.state, prediction.weights)
+
+
+def top_k(x: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
+    """Returns the k largest values of each row and their indices, largest first, like torch.topk.
+
+    On CPUs, torch.topk sorts all values by comparison, whereas a maximum runs at the speed of
+    memory. The k largest values lie in the k blocks with the largest maxima.
+
+    x: rows of values
+    k: number of values per row
+    """
+    blocks, tail = divmod(x.size(1), BLOCK)
+    if x.is_cuda or blocks < 4 * k:
+        return x.topk(k, -1)
+    maxima = x[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK)).amax(-1)  # [N, blocks]
+    if tail:
+        maxima = torch.cat([maxima, x[:, -tail:].amax(-1, keepdim=True)], 1)
+    first = maxima.topk(k, -1).indices * BLOCK
+    # [N, k·BLOCK]
+    indices = (first.unsqueeze(-1) + torch.arange(BLOCK, device=x.device)).flatten(1)
+    candidates = x.gather(1, indices.clamp(max=x.size(1) - 1)).masked_fill_(
+        indices >= x.size(1), -torch.inf
+    )
+    values, places = candidates.topk(k, -1)  # [N, k], [N, k]
+    return values, indices.gather(1, places)
 
 
 def whole_search(

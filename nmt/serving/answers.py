@@ -1,14 +1,25 @@
-"""Responses of the API as JSON values: translations, probabilities and labels."""
+"""Responses of the API as JSON values: translations, probabilities, labels, and explanations of
+translations.
+"""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from nmt.drawing.word_importance import as_json
-from nmt.inference.output_formats import decoding_record, hypothesis_record, word_alignment
+from nmt.foundation.interfaces import EOS
+from nmt.inference.explanations.explanation import Explanation, Node, explain
+from nmt.inference.explanations.neighbors import Index, summaries
+from nmt.inference.explanations.word_removal import influence
+from nmt.inference.output_formats import decoding_record, hypothesis_record
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
+from nmt.inference.word_alignment import word_alignment
 from nmt.serving.limits import Refused
 from nmt.serving.markup import AlignedSentence, Part, blocks, with_tags
 from nmt.serving.passages import joined, spans
@@ -95,7 +106,7 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
             for document in documents
         ]
     if any(fields[name] for name in DETAILS):
-        answers["sentences"] = [_sentences(document, fields) for document in documents]
+        answers["sentences"] = [_details(document, fields) for document in documents]
     answer = {key: per_text(values, fields) for key, values in answers.items()}
     if fields["source"] == AUTO:
         # source=auto means the only source language of the server; no language is detected.
@@ -149,23 +160,26 @@ def _written(document: Document, rank: int) -> str:
     return "".join(block if isinstance(block, str) else block.written(rank) for block in document)
 
 
-def _sentences(document: Document, fields: Fields) -> list[dict[str, Any]]:
+def _details(document: Document, fields: Fields) -> list[dict[str, Any]]:
     """Returns the sentences of a translated text as JSON values, with their hypotheses."""
-    answers = []
-    for passage in document:
-        if isinstance(passage, str):
-            continue
-        for number, translation in enumerate(passage.translations):
-            sentence = passage.sentence(number)
-            source = list(translation.source)
-            ranks = range(len(translation.details))
-            answer = {
-                "source": sentence,
-                "words": passage.tokenizer.source_units(sentence, source, fields["units"])[0],
-                "hypotheses": [_hypothesis(passage, number, rank, fields) for rank in ranks],
-            }
-            answers.append(answer)
-    return answers
+    passages = [block for block in document if isinstance(block, Passage)]
+    return [
+        _sentence(passage, number, fields)
+        for passage in passages
+        for number in range(len(passage.translations))
+    ]
+
+
+def _sentence(passage: Passage, number: int, fields: Fields) -> dict[str, Any]:
+    sentence = passage.sentence(number)
+    translation = passage.translations[number]
+    source = list(translation.source)
+    ranks = range(len(translation.details))
+    return {
+        "source": sentence,
+        "words": passage.tokenizer.source_units(sentence, source, fields["units"])[0],
+        "hypotheses": [_hypothesis(passage, number, rank, fields) for rank in ranks],
+    }
 
 
 def _hypothesis(passage: Passage, number: int, rank: int, fields: Fields) -> dict[str, Any]:
@@ -181,8 +195,9 @@ def _hypothesis(passage: Passage, number: int, rank: int, fields: Fields) -> dic
     if fields["alignment"]:
         answer["alignment"] = record["alignment"]["pairs"]
     if fields["attention"]:
-        weights = ("weights", "to_end", "at_end")
-        answer["attention"] = {key: record["alignment"][key] for key in weights}
+        answer["attention"] = {
+            key: record["alignment"][key] for key in ("weights", "to_end", "at_end")
+        }
     return answer
 
 
@@ -191,8 +206,11 @@ def scored(served: ServedModel[Translator], fields: Fields) -> dict[str, Any]:
     sources = as_list(fields["q"])
     targets = as_list(fields["translation"])
     if len(sources) != len(targets):
-        counts = f"q has {len(sources)} texts, translation has {len(targets)}"
-        raise Refused(400, f"{counts}: the request needs one translation for each text")
+        raise Refused(
+            400,
+            f"q has {len(sources)} texts, translation has {len(targets)}: the request needs one "
+            "translation for each text",
+        )
     return {"scores": per_text(token_probabilities(served.model, sources, targets), fields)}
 
 
@@ -212,3 +230,152 @@ def labelled(served: ServedModel[TextClassifier], fields: Fields) -> dict[str, A
     """Returns the response to /classify: labels, their probabilities and the word importances."""
     classes = [as_json(text) for text in served.model.classify(as_list(fields["q"]))]
     return {"classes": per_text(classes, fields)}
+
+
+def _sentences(fields: Fields) -> list[str]:
+    """Returns the sentences in the request field `q`.
+
+    Raises Refused if `q` has no words or the field `sentence` exceeds the number of sentences.
+    """
+    text = fields["q"]
+    sentences = [text[place.start : place.stop] for place in spans(text)]
+    if not sentences:
+        raise Refused(400, "q: contains no words")
+    if fields["sentence"] >= len(sentences):
+        raise Refused(
+            400, f"sentence: must be the index of a sentence in q, from 0 to {len(sentences) - 1}"
+        )
+    return sentences
+
+
+def explained(served: ServedModel[Translator], fields: Fields) -> dict[str, Any]:
+    """Returns the response to /explain: a translation, its attention weights and its search tree.
+
+    The request may have these fields:
+    prefix: ids of the first tokens of the translation
+    whole: whether `prefix` is the complete translation
+    translation: complete translation as text, instead of `prefix`
+    `looks`: pairs (decoder step, source position); the position gets all attention at the step
+    """
+    sentences = _sentences(fields)
+    sentence = sentences[fields["sentence"]]
+    translator = served.model
+    prefix = fields["prefix"]
+    has_translation = bool(fields["translation"].strip())
+    if has_translation:
+        [prefix] = translator.tokenizer.encode_target([fields["translation"]])
+    explanation = explain(
+        translator.with_whole_beam(),
+        sentence,
+        prefix,
+        whole=fields["whole"] or has_translation,
+        attend_to=dict(fields["looks"]),
+    )
+    return {
+        "model": served.name,
+        "sentences": sentences,
+        "sentence": sentence,
+        "width": getattr(translator.search, "width", 1),
+        **_explanation(explanation, translator.tokenizer),
+    }
+
+
+def _explanation(explanation: Explanation, tokenizer: Tokenizer) -> dict[str, Any]:
+    def described(node: Node, **values: Any) -> dict[str, Any]:
+        log_prob = round(node.log_prob, 4)
+        return {"token": node.token, "piece": piece(node.token), "log_prob": log_prob, **values}
+
+    def piece(token: int) -> str:
+        return "</s>" if token == EOS else tokenizer.target_pieces([token])[0]
+
+    def following(node: Node) -> list[list[Any]]:
+        return [[t, piece(t), round(value, 4)] for t, value in node.next if value > -math.inf]
+
+    path = [explanation.tree[i] for i in explanation.path]
+    texts = tokenizer.decode([hypothesis.tokens for hypothesis in explanation.others])
+    return {
+        "text": texts[0],
+        "source": [*tokenizer.source_pieces(explanation.source), "</s>"],
+        "target": [described(node, next=following(parent)) for parent, node in pairwise(path)],
+        "attention": _rounded(explanation.attention),
+        "heads": _rounded(explanation.heads),
+        "tree": [
+            described(
+                node,
+                parent=node.parent,
+                fate=node.fate,
+                total=round(node.total, 4),
+                # The search tree shows five alternatives per node; the word list shows all.
+                next=following(node)[:5],
+            )
+            for node in explanation.tree
+        ],
+        "path": explanation.path,
+        "others": [
+            {
+                "text": text,
+                "score": round(hypothesis.score, 4),
+                "log_prob": round(hypothesis.log_prob, 4),
+                "tokens": hypothesis.tokens,
+            }
+            for text, hypothesis in zip(texts, explanation.others, strict=True)
+        ],
+    }
+
+
+def _rounded(values: np.ndarray | None) -> Any:
+    return None if values is None else values.round(4).tolist()
+
+
+def neighbors(
+    served: ServedModel[Translator], fields: Fields, index: Index | None
+) -> dict[str, Any]:
+    """Returns the response to /neighbors: the training sentences most similar to the input
+    sentence.
+
+    Raises Refused if the server has no index, or the index belongs to another model.
+    """
+    if index is None:
+        raise Refused(
+            400,
+            "the server has no index of training sentences; create an index with "
+            "nmt.index, and start nmt.serve with index=FILE",
+        )
+    sentence = _sentences(fields)[fields["sentence"]]
+    if served.model.encoder_hash != index.model:
+        raise Refused(
+            400,
+            f"index: the index belongs to another model than {served.name}; create the index again",
+        )
+    [vector] = summaries(served.model, [sentence])
+    return {
+        "neighbors": [
+            {"source": index.sources[i], "target": index.targets[i], "similarity": round(cosine, 4)}
+            for i, cosine in index.nearest(vector, fields["count"] or 5)
+        ]
+    }
+
+
+def contrasted(served: ServedModel[Translator], fields: Fields) -> dict[str, Any]:
+    """Returns the response to /contrast, a comparison of two translations.
+
+    The response has the probability of each token, and the influence of each source word on the
+    difference of the log-probabilities.
+    """
+    sentence = _sentences(fields)[fields["sentence"]]
+    texts = fields["translations"]
+    if len(texts) != 2:
+        raise Refused(400, f"translations: expected two texts, got {len(texts)}")
+    translator = served.model
+    if not translator.encode([sentence])[0]:
+        raise Refused(400, "q: contains no words")
+    probabilities = token_probabilities(translator, [sentence, sentence], texts)
+    differences = influence(translator, sentence, *translator.tokenizer.encode_target(texts))
+    return {
+        "model": served.name,
+        "translations": [
+            {"text": text, **values} for text, values in zip(texts, probabilities, strict=True)
+        ],
+        "words": words(sentence),
+        "influence": [round(value, 4) for value in differences],
+    }

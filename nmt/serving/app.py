@@ -24,9 +24,15 @@ from starlette.types import ASGIApp
 
 from nmt.foundation.errors import UserError
 from nmt.inference.explanations.neighbors import Index
-from nmt.serving.answers import labelled, scored, translated
+from nmt.serving.answers import (
+    contrasted,
+    explained,
+    labelled,
+    neighbors,
+    scored,
+    translated,
+)
 from nmt.serving.http_server import stopping
-from nmt.serving.insight import contrasted, explained, neighbors
 from nmt.serving.limits import Limits, Pace, Refused
 from nmt.serving.measures import AccessLog, Measures
 from nmt.serving.request_fields import POSTS, Fields, as_list, parse_body, specification
@@ -87,7 +93,7 @@ class Server:
         self.guard_metrics = guard_metrics
         self.pace = Pace(limits.per_minute)
         self.measures = measures
-        self.is_stopping = False
+        self._stopping = asyncio.Event()
         self._open = 0
 
     def app(
@@ -125,7 +131,7 @@ class Server:
         cross_origin = Middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"]
         )
-        handlers: Any = {HTTPException: _http_error, Exception: _server_error}
+        handlers: Any = {HTTPException: self._refused, Exception: _server_error}
         app = Starlette(
             routes=[
                 Route(
@@ -145,22 +151,22 @@ class Server:
     async def _running(self, reload: float, drain: float, _: Starlette) -> AsyncIterator[None]:
         """Context manager that checks for newer checkpoints, and delays the stop of the server."""
         watcher = asyncio.create_task(self.models.watch(reload))
-        with stopping(drain, self._begin_stop):
+        with stopping(drain, self._stopping.set):
             yield
         watcher.cancel()
 
-    def _begin_stop(self) -> None:
-        self.is_stopping = True
-
     async def _respond(self, responder: Responder, request: Request) -> Response:
-        """Returns the response to a request, with errors in LibreTranslate's form."""
-        try:
-            response = await responder(request)
-        except Refused as refused:
-            response = JSONResponse({"error": refused.message}, refused.status)
-            if refused.retry_after is not None:
-                response.headers["Retry-After"] = str(refused.retry_after)
-        if self.is_stopping:
+        return self._closing(await responder(request))
+
+    async def _refused(self, _: Request, error: HTTPException) -> Response:
+        """Returns the JSON response for a refused request, an unknown path or an unsupported HTTP
+        method, in LibreTranslate's form."""
+        answer = JSONResponse({"error": error.detail}, error.status_code, error.headers)
+        return self._closing(answer)
+
+    def _closing(self, response: Response) -> Response:
+        """Returns a response, which closes the connection if the server stops."""
+        if self._stopping.is_set():
             # The client opens its next connection to another server.
             response.headers["Connection"] = "close"
         return response
@@ -209,14 +215,15 @@ class Server:
             message = f"server busy: the queue needs {expected:.0f} seconds"
             raise Refused(503, message, self._retry_after())
 
-    def _retry_after(self) -> int:
-        """Returns the expected seconds until the queue is empty, at least 1."""
-        return max(1, math.ceil(self.models.expected_seconds))
+    def _retry_after(self) -> dict[str, str]:
+        """Returns the header with the expected seconds until the queue is empty, at least 1."""
+        return {"Retry-After": str(max(1, math.ceil(self.models.expected_seconds)))}
 
     def _check_sizes(self, fields: Fields) -> None:
         """Counts the texts in `q` for the metrics; raises Refused if a field exceeds the limits."""
         texts = as_list(fields["q"])
-        self.measures.count_texts(texts)
+        self.measures.texts.inc(len(texts))
+        self.measures.characters.inc(sum(map(len, texts)))
         self.limits.check_texts(texts, "q")
         others: list[Any] = [*fields.get("glossary", {}).values()]
         for name in OTHER_TEXTS:
@@ -248,8 +255,9 @@ class Server:
     async def _in_pool(
         self, work: Callable[..., Any], served: ServedModel[Any], fields: Fields
     ) -> Any:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(served.pool, partial(work, served, fields))
+        return await asyncio.get_running_loop().run_in_executor(
+            served.pool, partial(work, served, fields)
+        )
 
     def languages(self) -> list[dict[str, Any]]:
         """Returns the source and target languages of all models, each language with its target
@@ -288,20 +296,19 @@ class Server:
         """Returns the name, languages, capabilities and facts of each model, the response to
         /models.
         """
-        models: list[dict[str, Any]] = []
-        for served in self.models.translators:
-            source, target = served.model.languages
-            has_index = self.index is not None and self.index.model == served.model.encoder_hash
-            model = {
+        translators = [
+            {
                 "name": served.name,
-                "source": source,
-                "target": target,
+                "source": served.model.languages[0],
+                "target": served.model.languages[1],
                 "attention": served.model.attends,
-                "neighbors": has_index,
+                "neighbors": self.index is not None
+                and self.index.model == served.model.encoder_hash,
                 **served.facts,
             }
-            models.append(model)
-        return models + [
+            for served in self.models.translators
+        ]
+        return translators + [
             {"name": served.name, "labels": True, **served.facts}
             for served in self.models.classifiers
         ]
@@ -313,15 +320,9 @@ class Server:
 
     async def _ready(self, _: Request) -> Response:
         """Returns status 200 if the server accepts requests, 503 after SIGTERM."""
-        if self.is_stopping:
+        if self._stopping.is_set():
             raise Refused(503, "the server stops")
         return JSONResponse({"status": "ready"})
-
-
-async def _http_error(_: Request, error: Exception) -> Response:
-    """Returns the JSON error response for an unknown path or an unsupported HTTP method."""
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
 def _key_in_header(request: Request) -> str:
@@ -360,18 +361,13 @@ async def _values(request: Request, max_bytes: int) -> Fields:
             "content type multipart/form-data is not supported; "
             "send application/json or application/x-www-form-urlencoded",
         )
-    too_large = f"the body is larger than {max_bytes:,} bytes"
-    length = request.headers.get("content-length", "0")
-    # Check the header and the received bytes: a chunked body has no Content-Length.
-    if not length.isdecimal() or int(length) > max_bytes:
-        raise Refused(413, too_large)
     body = b""
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > max_bytes:
-                    raise Refused(413, too_large)
+                    raise Refused(413, f"the body is larger than {max_bytes:,} bytes")
     except ClientDisconnect:
         raise GONE from None
     except TimeoutError:

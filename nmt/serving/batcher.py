@@ -72,7 +72,7 @@ class Batcher(Generic[Item, Result]):
     @property
     def expected_seconds(self) -> float:
         """Expected time until the waiting items are computed, in seconds; 0 before any batch."""
-        waiting = sum(entry.size for entry in self._waiting if not entry.result.done())
+        waiting = sum(entry.size for entry in self._waiting)
         return self._seconds_per_size * (waiting + self._computing)
 
     async def do(self, items: Sequence[Item]) -> list[Result]:
@@ -110,7 +110,9 @@ class Batcher(Generic[Item, Result]):
                 self._computing = sum(waiting.size for waiting in batch)
                 start = time.monotonic()
                 results = await loop.run_in_executor(self._pool, self._results, items)
-                self._learn_speed(time.monotonic() - start)
+                latest = (time.monotonic() - start) / max(1, self._computing)
+                weight = SMOOTHING if self._seconds_per_size else 1.0
+                self._seconds_per_size += weight * (latest - self._seconds_per_size)
                 # The result of a disconnected client is dropped.
                 for waiting, result in zip(batch, results, strict=True):
                     if waiting.result.done():
@@ -123,18 +125,11 @@ class Batcher(Generic[Item, Result]):
             self._running = None
             self._computing = 0
 
-    def _learn_speed(self, seconds: float) -> None:
-        """Updates the moving average of the computation time per unit of cost after a batch."""
-        latest = seconds / max(1, self._computing)
-        change = SMOOTHING if self._seconds_per_size else 1.0
-        self._seconds_per_size += change * (latest - self._seconds_per_size)
-
     def _next_batch(self) -> list[_Waiting[Item]]:
         """Returns the next batch: items of all callers in turn, with sizes similar to the first
         item.
         """
-        live = [entry for entry in self._waiting if not entry.result.done()]
-        ordered = sorted(live, key=lambda entry: entry.turn)
+        ordered = sorted(self._waiting, key=lambda entry: entry.turn)
         # Similar sizes need little padding.
         similar = [entry for entry in ordered if entry.size <= 2 * ordered[0].size + 20]
         largest = accumulate((entry.size for entry in similar[: self.most]), max)
@@ -142,8 +137,7 @@ class Batcher(Generic[Item, Result]):
         # The first item is computed even if it exceeds MAX_COST.
         count = max(1, bisect_right(costs, MAX_COST))
         batch = similar[:count]
-        # items of disconnected callers are dropped
-        self._waiting = [entry for entry in live if entry not in batch]
+        self._waiting = [entry for entry in self._waiting if entry not in batch]
         self.on_queue(len(self._waiting))
         return batch
 

@@ -136,22 +136,16 @@ def stopping(seconds: float, begin: Callable[[], None]) -> Iterator[None]:
         begin()
         loop.call_later(seconds, stop, number, None)
 
+    def orphaned(sentinel: int) -> None:
+        loop.remove_reader(sentinel)
+        terminate(signal.SIGTERM)
+
     loop.add_signal_handler(signal.SIGTERM, terminate, signal.SIGTERM)
     supervisor = multiprocessing.parent_process()
     if supervisor is not None:
         # Without its supervisor, a process would serve on after the service is stopped.
-        orphaned = asyncio.create_task(_readable(supervisor.sentinel))
-        orphaned.add_done_callback(lambda _: terminate(signal.SIGTERM))
+        loop.add_reader(supervisor.sentinel, orphaned, supervisor.sentinel)
     yield
+    if supervisor is not None:
+        loop.remove_reader(supervisor.sentinel)
     loop.remove_signal_handler(signal.SIGTERM)
-
-
-async def _readable(file: int) -> None:
-    """Waits until a file descriptor can be read or its peer closes the connection."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_reader(file, ready.set_result, None)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(file)

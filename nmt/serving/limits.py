@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from starlette.exceptions import HTTPException
+
 from nmt.data.lines import read_lines
 from nmt.foundation.errors import UserError
 
@@ -19,18 +21,8 @@ MAX_CALLERS = 10_000
 """Number of remembered callers above which callers without a request for a minute are forgotten."""
 
 
-@dataclass(eq=False)
-class Refused(Exception):
-    """Refusal of a request, which becomes an HTTP error response.
-
-    status: HTTP status code of the response
-    message: error message for the client
-    retry_after: seconds until the request may be repeated; None if repeating does not help
-    """
-
-    status: int
-    message: str
-    retry_after: int | None = None
+class Refused(HTTPException):
+    """Refusal of a request, with HTTP status, message for the client, and optional headers."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +138,9 @@ class Pace:
             self._times = {
                 who: times for who, times in self._times.items() if now - times[-1] < MINUTE
             }
-        times = self._times.setdefault(caller, deque())
-        while times and now - times[0] >= MINUTE:
-            times.popleft()  # requests older than a minute no longer count
-        if len(times) >= self.per_minute:
+        times = self._times.setdefault(caller, deque(maxlen=self.per_minute))
+        if len(times) == self.per_minute and now - times[0] < MINUTE:
             wait = math.ceil(MINUTE - (now - times[0]))
-            raise Refused(429, f"more than {self.per_minute:,} requests in a minute", max(1, wait))
+            message = f"more than {self.per_minute:,} requests in a minute"
+            raise Refused(429, message, {"Retry-After": str(wait)})
         times.append(now)

@@ -6,7 +6,7 @@ the translation gets the tags of its aligned source word.
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, takewhile
 from typing import Literal
@@ -297,15 +297,13 @@ def _word_sides(text: str, place: range) -> list[list[range]]:
     return sides
 
 
-def _joined(segments: Iterable[_Segment], elements: Iterable[Span]) -> str:
+def _joined(segments: Sequence[_Segment], elements: Sequence[Span]) -> str:
     """Returns the HTML of all segments with the tags of their elements.
 
     Elements without a segment are written at the end, without content.
     """
     written = ""
     open_elements: tuple[Span, ...] = ()
-    # Elements that are not written yet
-    empty = dict.fromkeys(elements)
     # The additional empty segment closes all elements.
     for segment in [*segments, _Segment("")]:
         pairs = zip(open_elements, segment.elements, strict=False)
@@ -316,6 +314,6 @@ def _joined(segments: Iterable[_Segment], elements: Iterable[Span]) -> str:
         written += "".join(element.opening for element in segment.elements[shared:])
         written += content
         open_elements = segment.elements
-        for element in segment.elements:
-            empty.pop(element, None)
+    used = {element for segment in segments for element in segment.elements}
+    empty = [element for element in elements if element not in used]
     return written + "".join(element.opening + element.closing for element in empty)

@@ -9,7 +9,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Set
 from functools import partial
 from pathlib import Path
 
@@ -42,14 +42,14 @@ class Measures:
         registry = CollectorRegistry()
         registry.register(_Processes())
         self._registry = registry
-        self._requests = Counter(
+        self.requests = Counter(
             "nmt_requests", "Requests answered", ["path", "status"], registry=registry
         )
-        self._seconds = Histogram(
+        self.seconds = Histogram(
             "nmt_seconds", "Seconds from request to response", ["path"], registry=registry
         )
-        self._texts = Counter("nmt_texts", "Texts in requests", registry=registry)
-        self._characters = Counter(
+        self.texts = Counter("nmt_texts", "Texts in requests", registry=registry)
+        self.characters = Counter(
             "nmt_characters", "Characters of texts in requests", registry=registry
         )
         # `livesum` adds up the values of the running processes.
@@ -80,14 +80,6 @@ class Measures:
             registry=registry,
         )
 
-    def count_request(self, path: str, status: int, seconds: float) -> None:
-        self._requests.labels(path, str(status)).inc()
-        self._seconds.labels(path).observe(seconds)
-
-    def count_texts(self, texts: Sequence[str]) -> None:
-        self._texts.inc(len(texts))
-        self._characters.inc(sum(map(len, texts)))
-
     def text(self) -> bytes:
         """Returns the metrics of all server processes in the text format of Prometheus."""
         registry = self._registry
@@ -104,10 +96,9 @@ class _Processes(Collector):
     def collect(self) -> Iterable[Metric]:
         metrics: dict[str, Metric] = {}
         for number in _process_ids():
-            collector = ProcessCollector(pid=partial(int, number), registry=None)
-            for metric in collector.collect():
-                merged = Metric(metric.name, metric.documentation, metric.type)
-                merged = metrics.setdefault(metric.name, merged)
+            for metric in ProcessCollector(pid=partial(int, number), registry=None).collect():
+                empty = Metric(metric.name, metric.documentation, metric.type)
+                merged = metrics.setdefault(metric.name, empty)
                 for sample in metric.samples:
                     merged.add_sample(sample.name, {"pid": str(number)}, sample.value)
         return metrics.values()
@@ -170,10 +161,10 @@ class AccessLog:
     def _count(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         # Unknown paths share one metrics label, because their number is unlimited.
         path = scope["path"] if scope["path"] in self.paths else "other"
-        self.measures.count_request(path, status, seconds)
-        client = scope["client"][0] if scope.get("client") else "-"
+        self.measures.requests.labels(path, str(status)).inc()
+        self.measures.seconds.labels(path).observe(seconds)
         fields = {
-            "client": client,
+            "client": scope["client"][0] if scope.get("client") else "-",
             "method": scope["method"],
             "path": scope["path"],
             "status": status,

@@ -1,9 +1,15 @@
 """Splits texts into sentences for translation, and joins the translations."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from nmt.data.documents import LONGEST_SENTENCE, sentences
 from nmt.tokenizer.words import spaceless
+
+CUT = re.compile(
+    rf"[^ ](.{{,{LONGEST_SENTENCE - 2}}}[^ ])?(?![^ ])|[^ ]{{{LONGEST_SENTENCE}}}", re.DOTALL
+)
+"""Pattern of the longest text of whole words that is not too long, or of a part of a longer word."""
 
 
 def locate(text: str, pieces: Iterable[str], start: int = 0) -> Iterator[range]:
@@ -20,24 +26,16 @@ def locate(text: str, pieces: Iterable[str], start: int = 0) -> Iterator[range]:
 
 
 def spans(text: str) -> list[range]:
-    """Returns the character ranges of the sentences in a text; a line break ends a sentence."""
-    uncut = [sentence for line in text.splitlines() for sentence in sentences(line)]
-    return [place for sentence in locate(text, uncut) for place in _cut(text, sentence)]
+    """Returns the character ranges of the sentences in a text; a line break ends a sentence.
 
-
-def _cut(text: str, place: range) -> list[range]:
-    """Splits a character range at spaces into ranges of at most LONGEST_SENTENCE characters.
-
-    Text without spaces is cut at the limit.
+    Sentences of more than LONGEST_SENTENCE characters are cut between words.
     """
-    if len(place) <= LONGEST_SENTENCE:
-        return [place]
-    # Cut at the last space within the limit, or at the limit.
-    space = text.rfind(" ", place.start + 1, place.start + LONGEST_SENTENCE + 1)
-    end = space if space > 0 else place.start + LONGEST_SENTENCE
-    rest = text[end : place.stop]
-    start = place.stop - len(rest.lstrip())
-    return [range(place.start, end), *_cut(text, range(start, place.stop))]
+    uncut = [sentence for line in text.splitlines() for sentence in sentences(line)]
+    return [
+        range(*match.span())
+        for sentence in locate(text, uncut)
+        for match in CUT.finditer(text, sentence.start, sentence.stop)
+    ]
 
 
 def separator(translation: str) -> str:

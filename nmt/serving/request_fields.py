@@ -249,8 +249,11 @@ def specification(limits: Limits) -> Schema:
     }
     paths: dict[str, Any] = {}
     for path, post in POSTS.items():
-        properties = {**post.required, **post.optional, "api_key": STRING}
-        body = {"type": "object", "properties": properties, "required": [*post.required]}
+        body = {
+            "type": "object",
+            "properties": {**post.required, **post.optional, "api_key": STRING},
+            "required": [*post.required],
+        }
         paths[path] = {
             "post": {
                 "summary": post.summary,

@@ -167,11 +167,11 @@ class Models:
     def languages(self) -> Mapping[str, list[str]]:
         """Target languages of each source language, in the order of the models."""
         # Dictionary keys keep the order of the models and contain each language once.
-        targets: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        for served in self.translators:
-            source, target = served.model.languages
-            targets[source][target] = None
-        return {source: [*codes] for source, codes in targets.items()}
+        pairs = dict.fromkeys(served.model.languages for served in self.translators)
+        targets: dict[str, list[str]] = {}
+        for source, target in pairs:
+            targets.setdefault(source, []).append(target)
+        return targets
 
     def translator(self, source: str, target: str, name: str) -> ServedModel[Translator]:
         """Returns the first translator for a language pair.

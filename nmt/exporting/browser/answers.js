@@ -1,4 +1,4 @@
-// Responses to the requests of the page, computed in the browser as in nmt/serving/insight.py.
+// Responses to the requests of the page, computed in the browser as in nmt/serving/answers.py.
 
 const model = JSON.parse(document.getElementById("model-settings").textContent)
 const weights = unpacked(model.weights, document.getElementById("model-weights").textContent)

@@ -91,9 +91,6 @@ class RecordingStep:
         self._log_probs: list[Tensor] = []  # [V] log-probabilities of the next token, per node
         self._weights: list[Tensor] = []  # [S] attention for the next token, per node
 
-    def initial_state(self, state: SearchState) -> SearchTrace:
-        return SearchTrace(state, nodes=(-1,), depth=0)
-
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
     ) -> Prediction:
@@ -111,9 +108,7 @@ class RecordingStep:
             best = log_probs.topk(min(self.alternatives, len(log_probs)))
             alternatives = zip(best.indices.tolist(), best.values.tolist(), strict=True)
             self._add_node(parent, token, list(alternatives))
-            self._log_probs.append(
-                log_probs.clone()
-            )  # a copy, because searches overwrite the log-probabilities
+            self._log_probs.append(log_probs.clone())  # searches overwrite the log-probabilities
         if prediction.weights is not None:
             self._weights += [*prediction.weights]  # [S] for each row
         nodes = tuple(range(first, len(self.nodes)))
@@ -189,10 +184,6 @@ class Explanation:
     heads: np.ndarray | None
     others: list[Hypothesis]
 
-    @property
-    def tokens(self) -> list[int]:
-        return self.others[0].tokens
-
 
 @torch.inference_mode()
 def explain(
@@ -215,21 +206,20 @@ def explain(
     a decoder step or source position does not exist, or the search draws several samples.
     """
     [source] = translator.encode([line])
-    attend_to = dict(attend_to or {})
+    attend_to = attend_to or {}
     _check(translator, source, prefix, attend_to)
     limit = len(prefix)
     if not whole:
         limit = max(translator.request(source).max_length, len(prefix) + SPARE_TOKENS)
-    request = Request(max_length=limit, prefix=tuple(prefix))
+    # The prefix has a single spelling, its tokens.
+    spellings = tuple({token: end} for end, token in enumerate(prefix, 1))
+    request = Request(max_length=limit, spellings=spellings)
     memories = translator.networks.memories([source])
     with translator.networks.generating():
         first_step, state = translator.networks.first_step(memories)
         recorder = RecordingStep(first_step, ALTERNATIVES, attend_to)
-        state = recorder.initial_state(state)
-        step: Step = recorder
-        if request.constrained:
-            step = Constrained(recorder, [request])
-            state = step.initial_state(state)
+        step = Constrained(recorder, [request])
+        state = step.initial_state(SearchTrace(state, nodes=(-1,), depth=0))
         [hypotheses] = translator.search(step, state, [request])
     if not hypotheses:
         raise UserError("prefix: the search found no translation; shorten the prefix")

@@ -66,30 +66,6 @@ class Index:
         write_atomically(file, save(columns, {"nmt_index": self.model}))
 
 
-def make_index(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> Index:
-    """Returns a similarity index of aligned sentence pairs without empty source sentences.
-
-    Raises UserError if all source sentences are empty.
-    """
-    # Empty sentences have no encoder state.
-    numbers = [i for i, source in enumerate(sources) if source.strip()]
-    if not numbers:
-        raise UserError("source: all lines are empty; give a file with one sentence per line")
-    sources = [sources[i] for i in numbers]
-    vectors = []
-    with Progress("reading", len(sources), "sentences") as step:
-        for start in range(0, len(sources), CHUNK):
-            chunk = summaries(translator, sources[start : start + CHUNK])
-            vectors.append(chunk.astype(np.float16))  # [chunk, M]
-            step(len(chunk))
-    return Index(
-        vectors=np.concatenate(vectors),
-        sources=sources,
-        targets=[targets[i] for i in numbers],
-        model=translator.encoder_hash,
-    )
-
-
 def summaries(translator: Translator, lines: Sequence[str]) -> np.ndarray:
     """Returns the final encoder state of each line as an array [lines, M], normalised to length
     1."""
@@ -126,7 +102,10 @@ def index_files(
     source, target: aligned files with one sentence per line
     output: path of the index file to write
 
-    Raises UserError if the files are not aligned or the model does not read plain text.
+    Empty source sentences have no encoder state and are left out.
+
+    Raises UserError if the files are not aligned, all source sentences are empty, or the model does
+    not read plain text.
     """
     sources, targets = read_aligned(source, target)
     translator = load()
@@ -135,6 +114,16 @@ def index_files(
         raise UserError(
             f"model={model}: the model reads {columns.described}; an index needs plain text"
         )
-    index = make_index(translator, sources, targets)
+    pairs = [pair for pair in zip(sources, targets, strict=True) if pair[0].strip()]
+    if not pairs:
+        raise UserError("source: all lines are empty; give a file with one sentence per line")
+    sources, targets = map(list, zip(*pairs, strict=True))
+    vectors = []
+    with Progress("reading", len(sources), "sentences") as step:
+        for start in range(0, len(sources), CHUNK):
+            chunk = summaries(translator, sources[start : start + CHUNK])
+            vectors.append(chunk.astype(np.float16))  # [chunk, M]
+            step(len(chunk))
+    index = Index(np.concatenate(vectors), sources, targets, translator.encoder_hash)
     index.write(Path(output))
     log.info("%s: index of %s sentences", output, f"{len(index.sources):,}")

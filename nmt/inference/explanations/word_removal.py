@@ -3,7 +3,6 @@ classifications."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -96,7 +95,7 @@ def write_effects(
         return
     gap = removal(classifier, [" ".join(answer.words) for answer in answers[:TEXTS]])
     lead = [f"On average over {gap.texts} texts, {gap.sentence}."] if gap.texts else []
-    effects = list(map(partial(word_effects, classifier), answers[:TEXTS]))
+    effects = [word_effects(classifier, answer) for answer in answers[:TEXTS]]
     write_explanations(answers, path, gold, effects, lead)
 
 

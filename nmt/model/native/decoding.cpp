@@ -112,7 +112,7 @@ extern "C" void search_tanh(Index numbers, const float* x, float* y) {
 }
 
 // The largest log-probabilities of each row with their tokens [N k], best first, and that of the token `end` [N].
-// Equivalent of torch.log_softmax and search/top_k.py. logits [N V]; ids below `end` are excluded, except 1 (unknown).
+// Equivalent of torch.log_softmax and search/shortcuts.py. logits [N V]; ids below `end` are excluded, except 1 (unknown).
 // One pass finds the maximum of each block, one computes the sum; only blocks that can contain one of the best are searched.
 extern "C" void search_best(Index rows, Index words, Index k, Index end, const float* logits, float* values,
                             Index* tokens, float* ends) {
