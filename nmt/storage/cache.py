@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nmt.foundation.errors import UserError
-from nmt.storage.files import WRITING, sync_folder, write_atomically
+from nmt.storage.files import WRITING, read_json_object, sync_folder, write_atomically
 from nmt.storage.lock import wait_for_lock
 
 MANIFEST = "complete.json"
@@ -79,12 +79,10 @@ def _checked(folder: Path, what: str) -> Counts | None:
 
     Raises UserError if a checksum differs.
     """
-    try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        counts: Counts = manifest["counts"]
-        checksums: Mapping[str, int] = manifest["checksums"]
-    except (OSError, ValueError, KeyError, TypeError):
+    manifest = read_json_object(folder / MANIFEST)
+    if not manifest:
         return None
+    checksums: Mapping[str, int] = manifest["checksums"]
     files = [folder / name for name in checksums]
     with ThreadPoolExecutor() as pool:
         current = pool.map(_checksum, files)
@@ -95,7 +93,7 @@ def _checked(folder: Path, what: str) -> Counts | None:
                     f"the disk, and remove the folder {folder}; the next command builds the "
                     f"{what} again"
                 )
-    return counts
+    return dict(manifest["counts"])
 
 
 def _checksum(file: Path) -> int:

@@ -10,10 +10,11 @@ Reading a file executes no code from it. A file is written under a temporary nam
 so the previous file survives a crash or a full disk.
 """
 
+import functools
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -79,12 +80,19 @@ class Checkpoint:
         return self.meta["config"]
 
 
+def _parts_of(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """Yields names, types, shapes and values of tensors as bytes, for digests."""
+    for name, tensor in sorted(tensors.items()):
+        described = f"{name} {tensor.dtype} {tuple(tensor.shape)}"
+        yield described.encode("utf-8", "surrogatepass")
+        yield tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data
+
+
 def weights_hash(weights: Mapping[str, Tensor]) -> str:
     """Returns 16 hexadecimal digits of the SHA-256 of weights with names, types and shapes."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(weights.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    for part in _parts_of(weights):
+        digest.update(part)
     return digest.hexdigest()[:16]
 
 
@@ -205,11 +213,10 @@ def _place(path: Path, key: str) -> str:
 
 def _is_intact(header: str, version: int, tensors: Mapping[str, Tensor]) -> bool:
     """Returns whether header and tensors of a checkpoint file match the checksum in the header."""
-    if version < 2:  # the checksum of version 1 covers tensors only
-        checksum = 0
-        for name in sorted(tensors):
-            checksum = zlib.crc32(_bytes_of(tensors[name]), checksum)
-        return json.loads(header).get("checksum") in (None, checksum)
+    if version < 2:
+        # The checksum of version 1 covers only the values of the tensors.
+        values = list(_parts_of(tensors))[1::2]
+        return json.loads(header).get("checksum") in (None, _crc(values))
     text, stated = header.rpartition(CHECKSUM)[::2]
     return stated == f"{_checksum(tensors, text + '}')}}}"
 
@@ -218,17 +225,12 @@ def _checksum(tensors: Mapping[str, Tensor], text: str) -> int:
     """Returns the CRC-32 checksum of the header text and of all tensors with names, types and
     shapes.
     """
-    checksum = zlib.crc32(text.encode("utf-8", "surrogatepass"))
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        described = f"{name} {tensor.dtype} {tuple(tensor.shape)}"
-        checksum = zlib.crc32(described.encode("utf-8", "surrogatepass"), checksum)
-        checksum = zlib.crc32(_bytes_of(tensor), checksum)
-    return checksum
+    return _crc([text.encode("utf-8", "surrogatepass"), *_parts_of(tensors)])
 
 
-def _bytes_of(tensor: Tensor) -> memoryview:
-    return tensor.reshape(-1).view(torch.uint8).numpy().data
+def _crc(parts: Iterable[bytes | memoryview]) -> int:
+    """Returns the CRC-32 checksum of concatenated bytes."""
+    return functools.reduce(lambda checksum, part: zlib.crc32(part, checksum), parts, 0)
 
 
 def check_kind(checkpoint: Checkpoint, command: str, key: str = "") -> None:

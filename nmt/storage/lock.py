@@ -9,11 +9,12 @@ import logging
 import os
 import socket
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO
 
 from nmt.foundation.errors import UserError
+from nmt.storage.files import read_json_object
 
 try:
     import fcntl
@@ -49,11 +50,9 @@ class Holder:
     @classmethod
     def read(cls, file: Path) -> Holder | None:
         """Returns the process named in a lock file, or None for a missing or unreadable file."""
-        try:
-            fields = json.loads(file.read_text(encoding="utf-8"))
-            return cls(int(fields["process"]), str(fields["host"]), str(fields["since"]))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
+        values = read_json_object(file)
+        names = {field.name for field in fields(cls)}
+        return cls(**values) if values.keys() == names else None
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host} (since {self.since})"
