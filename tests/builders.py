@@ -58,7 +58,7 @@ def _composed(name: str, overrides: tuple[str, ...], *_) -> dict:
         shared = _unresolved(name, group, choice, tuple(composition.added_folders))
         config[group] = copy.deepcopy(shared)
     values = [o for o in parsed if o.key_or_group not in groups]
-    refuse(composition.apply(config, values, groups))
+    refuse(composition.apply(config, values))
     return composition.resolve(config)
 
 

@@ -429,8 +429,8 @@ def test_a_fault_that_several_groups_repeat_is_reported_once():
         (["seed=4294967296"], "seed=4294967296: out of range"),
         (["encoder.beam_size=3"], "encoder.beam_size: no such key; did you mean search.width?"),
         (["encoder.hidden.size=3"], "encoder.hidden: no such key; did you mean hidden_size?"),
-        (["+seed.x=3"], "seed.x: no such key; seed is a single value"),
-        (["~seed.x"], "seed.x: no such key; seed is a single value"),
+        (["+seed.x=3"], "seed.x: no such key; seed has no keys"),
+        (["~seed.x"], "seed.x: no such key; seed has no keys"),
         (["run_dir=${nowhere}"], "run_dir: "),
     ],
 )

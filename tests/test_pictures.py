@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 import nmt
 from nmt import components
+from nmt.configuration.check import faults_of
 from nmt.configuration.configure import configure, set_keys
 from nmt.configuration.faults import ConfigErrors
 from nmt.data.filters import fingerprint
@@ -191,9 +192,9 @@ def test_windows_over_positions_need_a_single_source():
 
 def test_single_keys_of_nested_encoders_change_in_a_saved_configuration():
     config = compose("data=captions", "encoder=bidirectional+grid")
-    errors = set_keys(config, ["encoder.words.dropout=0.5", "encoder.word.dropout=1"], "")  # fmt: skip
+    assert not set_keys(config, ["encoder.words.dropout=0.5", "encoder.word.dropout=1"], "")
     assert config["encoder"]["words"]["dropout"] == 0.5
-    assert [error.key for error in errors] == ["encoder.word"]
+    assert [error.key for error in faults_of("encoder", config["encoder"])] == ["encoder.word"]
 
 
 @pytest.mark.parametrize("old", ["nmt.encoder.beside", "nmt.model.encoder.multi_modal"])

@@ -45,7 +45,11 @@ WORDS: Mapping[Any, str] = {
 
 
 def mismatches(
-    node: Mapping[str, Any], target: Callable[..., Any], path: str = "", given: Collection[str] = ()
+    node: Mapping[str, Any],
+    target: Callable[..., Any],
+    path: str = "",
+    given: Collection[str] = (),
+    everywhere: Collection[str] = (),
 ) -> list[ConfigError]:
     """Returns the errors in the keyword arguments of a class or function.
 
@@ -53,6 +57,7 @@ def mismatches(
     target: class or function
     path: name of the group, if `node` is a group
     given: parameters supplied elsewhere, which are not keys
+    everywhere: all dotted keys of the configuration, suggested for unknown keys
     """
     hints, defaults = signature(target, given)
     prefix = f"{path}." if path else ""
@@ -64,12 +69,12 @@ def mismatches(
             remedy = f"write this parameter of {target.__name__} after * (keyword-only)"
             errors.append(ConfigError(prefix + key, remedy))
         elif key not in defaults:
-            errors.append(unknown(prefix + key, defaults))
+            errors.append(unknown(prefix + key, defaults, everywhere))
         elif nested := nested_of(hints[key]):
             find = partial(nested_part, nested=nested, path=prefix + key)
-            errors += _component_errors(value, prefix + key, find, nested.supplied)
+            errors += _component_errors(value, prefix + key, find, nested.supplied, everywhere)
         elif hints[key] in (Group, Group | None) and isinstance(value, Mapping):
-            errors += faults_of(key, value)
+            errors += faults_of(key, value, everywhere)
         # The missing value ??? is reported below, with all missing keys.
         elif value != "???" and (problem := mismatch(value, hints[key], prefix + key)):
             errors.append(ConfigError(prefix + key, problem, shown(value)))
@@ -82,7 +87,11 @@ def mismatches(
 
 
 def _component_errors(
-    node: Any, path: str, find: Callable[[Group], Callable[..., Any]], given: Collection[str]
+    node: Any,
+    path: str,
+    find: Callable[[Group], Callable[..., Any]],
+    given: Collection[str],
+    everywhere: Collection[str],
 ) -> list[ConfigError]:
     """Returns the errors in the class and the keys of a component.
 
@@ -90,11 +99,12 @@ def _component_errors(
     path: name of its group or key
     find: function that returns the class, or raises ConfigErrors
     given: constructor arguments that are not keys
+    everywhere: all dotted keys of the configuration, suggested for unknown keys
     """
     if not isinstance(node, Mapping):
         return [ConfigError(path, "must have a _target_ and the keys of its class", shown(node))]
     try:
-        return mismatches(node, find(node), path, given)
+        return mismatches(node, find(node), path, given, everywhere)
     except ConfigErrors as errors:
         return list(errors.faults)
 
@@ -165,13 +175,19 @@ def expected(hint: Any) -> str:
     return f"{words} with {' and '.join(bounds)}" if bounds else words
 
 
-def faults_of(group: str, node: Group) -> list[ConfigError]:
-    """Returns the errors in the keys and values of one configuration group."""
+def faults_of(group: str, node: Group, everywhere: Collection[str] = ()) -> list[ConfigError]:
+    """Returns the errors in the keys and values of one configuration group.
+
+    group: name of the configuration group, such as decoder
+    node: keys and values of the group
+    everywhere: all dotted keys of the configuration, suggested for unknown keys
+    """
     if group == "attention" and "_target_" not in node:  # attention=none has no class
         return [unknown(f"attention.{key}", []) for key in node]
     if group == "translation":  # null selects the trained model's value
         node = {key: value for key, value in node.items() if value is not None}
-    return _component_errors(node, group, partial(class_of, group), GROUPS[group].given)
+    find = partial(class_of, group)
+    return _component_errors(node, group, find, GROUPS[group].given, everywhere)
 
 
 def completed(config: Config) -> dict[str, Any]:

@@ -13,13 +13,11 @@ text files or tables and no experiment, the number of sentence pairs selects the
 line.
 """
 
-import contextlib
 import copy
 import functools
 import inspect
-import itertools
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,10 +32,9 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, refuse, unknown
+from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, refuse
 from nmt.configuration.recipe_by_size import recipe_of_data
 from nmt.foundation import plugins
-from nmt.foundation.configurations import value_of
 from nmt.foundation.errors import PATH, UserError, first_line, in_list
 from nmt.storage.upgrade import with_renamed_targets
 
@@ -85,7 +82,7 @@ def compose_partly(
     """
     typed = _read(command, overrides)
     config, _ = _by_precedence(command, typed.choices)
-    return config, typed.errors + apply(config, typed.values, groups_of(command))
+    return config, typed.errors + apply(config, typed.values)
 
 
 def choices_of(command: str, overrides: Sequence[str]) -> Mapping[str, Any]:
@@ -93,69 +90,28 @@ def choices_of(command: str, overrides: Sequence[str]) -> Mapping[str, Any]:
     return _by_precedence(command, _read(command, overrides).choices)[1]
 
 
-def apply(
-    config: MutableMapping[str, Any], overrides: Sequence[Any], groups: Collection[str] = ()
-) -> list[ConfigError]:
-    """Sets keys of a configuration in place, and returns an error for each unknown key.
+def apply(config: MutableMapping[str, Any], overrides: Sequence[Any]) -> list[ConfigError]:
+    """Sets keys of a configuration in place, and returns an error for each key below a value.
+
+    Unknown keys are set too, and reported when the configuration is checked (check.py).
 
     config: configuration as nested mappings
     overrides: Hydra overrides
-    groups: group names that may be suggested for unknown top-level keys
     """
     errors = []
-    keys = _keys(config)
     for override in overrides:
         key = override.key_or_group
-        group, name = key.rpartition(".")[::2]
-        node = value_of(config, group) if group else config
-        needed = key if override.type is OverrideType.CHANGE else group
-        if needed and needed not in keys and needed not in _left_out(config, group):
-            errors.append(_unknown(key, keys | _left_out(config, group), groups))
-        elif not isinstance(node, MutableMapping):
-            errors.append(ConfigError(key, f"no such key; {group} is a single value"))
+        [*groups, name] = key.split(".")
+        node: Any = config
+        for group in groups:
+            node = node.setdefault(group, {}) if isinstance(node, MutableMapping) else None
+        if not isinstance(node, MutableMapping):
+            errors.append(ConfigError(key, f"no such key; {'.'.join(groups)} has no keys"))
         elif override.type is OverrideType.DEL:
             node.pop(name, None)
         else:
             node[name] = override.value()
     return errors
-
-
-def _left_out(config: Mapping[str, Any], group: str) -> dict[str, bool]:
-    """Returns valid keys of a group that its YAML file leaves out because they have defaults.
-
-    The value False marks that a key is not a group of further keys.
-    """
-    from nmt import components  # imported late, since the import is slow
-
-    node = config.get(group)
-    with contextlib.suppress(UserError):
-        if group in components.GROUPS and isinstance(node, dict) and node:
-            return {f"{group}.{name}": False for name in components.parameters(group, node)}
-    return {}
-
-
-def _keys(node: Any, path: str = "") -> dict[str, bool]:
-    """Returns all dotted keys below a node, and whether each is a group of further keys."""
-    keys = {}
-    for name, value in node.items() if isinstance(node, Mapping) else ():
-        keys[f"{path}{name}"] = isinstance(value, Mapping)
-        keys |= _keys(value, f"{path}{name}.")
-    return keys
-
-
-def _unknown(key: str, keys: Mapping[str, bool], groups: Collection[str]) -> ConfigError:
-    """Returns the error for an unknown key, which lists the valid keys at the same level.
-
-    key: dotted key
-    keys: all dotted keys, and whether each is a group
-    groups: group names that may be suggested at the top level
-    """
-    prefixes = itertools.accumulate(key.split("."), "{}.{}".format)
-    wrong = next((prefix for prefix in prefixes if prefix not in keys), key)
-    group = wrong.rpartition(".")[0]
-    names = {name.rpartition(".")[2] for name in keys if name.rpartition(".")[0] == group}
-    values = [name for name, is_group in keys.items() if not is_group]
-    return unknown(wrong, (names | ({*groups} if not group else set())) - {"_target_"}, values)
 
 
 def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:

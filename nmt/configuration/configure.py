@@ -333,8 +333,6 @@ def set_keys(config: dict[str, Any], overrides: Sequence[str], why: str) -> list
         key = override.key_or_group
         if options(key):
             errors.append(ConfigError(key, why, shown(override.value())))
-        elif "." in key:
+        else:
             errors += apply(config, [override])
-        else:  # a run of an older version has not saved all keys
-            config[key] = override.value()
     return errors

@@ -23,7 +23,8 @@ def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) 
     """
     if not known and not everywhere:
         return ConfigError(key, "no such key, because the group has no settings; leave the key out")
-    nearest = near_matches(key.rpartition(".")[2], known, everywhere)
+    others = [name for name in everywhere if name != key]
+    nearest = near_matches(key.rpartition(".")[2], known, others)
     return ConfigError(key, "no such key", choices=tuple(sorted(known)), nearest=nearest)
 
 

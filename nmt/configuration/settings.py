@@ -18,6 +18,7 @@ from nmt.configuration.check import completed, impossible, mismatches
 from nmt.configuration.faults import ConfigError, broken, refuse
 from nmt.data import as_list
 from nmt.data.lines import OPENERS
+from nmt.foundation.configurations import flat
 from nmt.foundation.ranges import Size
 
 Some = TypeVar("Some", bound="Settings")
@@ -57,7 +58,7 @@ class Settings:
         Raises ConfigErrors with all errors.
         """
         errors = [*also]
-        wrong = mismatches(values, cls)
+        wrong = mismatches(values, cls, everywhere=flat(values, null="null"))
         keys = {error.key for error in wrong}
         # An invalid top-level value, such as cell, recurs in encoder.cell and decoder.cell.
         errors += [e for e in wrong if e.key.rpartition(".")[2] not in keys - {e.key}]

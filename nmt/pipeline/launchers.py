@@ -18,7 +18,7 @@ from nmt.configuration.compose import (
     reason,
     search_path,
 )
-from nmt.configuration.faults import ConfigError, refuse
+from nmt.configuration.faults import ConfigError, refuse, unknown
 from nmt.foundation.errors import UserError
 from nmt.sweep import job
 from nmt.sweep.run_status import Run, find
@@ -58,8 +58,13 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
     # Hydra's settings are read-only, so the check unlocks this copy.
     OmegaConf.set_readonly(config.hydra, None)
     for override in parsed:
+        key = override.key_or_group
+        launcher = config.hydra.launcher
+        if key.split(".")[2] not in launcher:
+            errors.append(unknown(key, launcher.keys()))
+            continue
         try:
-            errors += apply({"hydra": {"launcher": config.hydra.launcher}}, [override])
+            errors += apply({"hydra": {"launcher": launcher}}, [override])
         except HYDRA_ERRORS as error:  # the value has the wrong type
             errors.append(ConfigError(override.input_line, reason(error)))
     refuse(errors)
