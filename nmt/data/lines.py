@@ -169,10 +169,13 @@ def open_file(file: Path) -> Iterator[Any]:
         yield opened
 
 
-def batched(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Yields the items in lists of CHUNK items; the last list may be shorter."""
+def batched(items: Iterable[Item], size: int = 0) -> Iterator[list[Item]]:
+    """Yields the items in lists of equal size; the last list may be shorter.
+
+    size: number of items in a list; 0 for CHUNK items
+    """
     iterator = iter(items)
-    while chunk := list(itertools.islice(iterator, CHUNK)):
+    while chunk := list(itertools.islice(iterator, size or CHUNK)):
         yield chunk
 
 

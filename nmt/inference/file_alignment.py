@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from nmt.data.lines import find_file, read_aligned, read_lines
+from nmt.data.lines import batched, find_file, read_aligned, read_lines
 from nmt.data.links import GoldLinks, Links, read_gold_links, write_links
 from nmt.data.word_aligner import AlignerName, WordAligner
 from nmt.data.word_vectors import nearest, read_vectors
@@ -133,7 +133,7 @@ def align_files(
     drawn: list[AttentionMap] = []
     step = Progress("aligning", count // ranks.count, "pairs")
     with sink_of(ranks, output, count, work=work) as sink, step:
-        for chunk in sink.own(iter(lambda: list(itertools.islice(pairs, size)), [])):
+        for chunk in sink.own(batched(pairs, size)):
             links, maps = aligner.links(chunk, step)
             sink.write([_line(*row, format) for row in zip(chunk, links, strict=True)])
             if gold_links:

@@ -11,6 +11,7 @@ from nmt.data.lines import (
     BOM,
     LONE_SURROGATE,
     Errors,
+    batched,
     check_line_length,
     decode_line,
     has_surrogate,
@@ -116,7 +117,7 @@ class InputLines:
             chunks = _stdin_chunks(self.errors, self._check)
         else:
             lines = itertools.islice(self._file.lines(self.errors), skip, None)
-            chunks = iter(lambda: list(itertools.islice(lines, CHUNK)), [])
+            chunks = batched(lines, CHUNK)
         constraints = itertools.islice(self._constraints(), skip, None)
         for chunk in chunks:
             yield InputChunk(skip, chunk, list(itertools.islice(constraints, len(chunk))) or None)

@@ -5,10 +5,9 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Literal
 
-from nmt.data.lines import Errors
+from nmt.data.lines import Errors, batched
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranks import Ranks
@@ -80,12 +79,10 @@ def score_files(
     pairs_of = _aligned if target else _of_list
     # A first pass reports errors in the files before any output is written.
     count = sum(1 for _ in pairs_of(*texts, errors))
-    pairs = pairs_of(*texts, errors)
     translator = load()
-    chunks = iter(lambda: list(islice(pairs, CHUNK)), [])
     step = Progress("scoring", count // ranks.count, "lines")
     with sink_of(ranks, output, count, work=work) as sink, step:
-        for chunk in sink.own(chunks):
+        for chunk in sink.own(batched(pairs_of(*texts, errors), CHUNK)):
             sources = translator.encode([pair.source for pair in chunk])
             targets = translator.tokenizer.encode_target([pair.target for pair in chunk])
             results = translator.force(sources, targets, attention=False, progress=step)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nmt.data import as_list
 from nmt.drawing.word_importance import as_json
 from nmt.foundation.interfaces import EOS
 from nmt.inference.explanations.explanation import Explanation, Node, explain
@@ -23,7 +24,7 @@ from nmt.inference.word_alignment import word_alignment
 from nmt.serving.limits import Refused
 from nmt.serving.markup import AlignedSentence, Part, blocks, with_tags
 from nmt.serving.passages import joined, spans
-from nmt.serving.request_fields import Fields, as_list, constraint_of
+from nmt.serving.request_fields import Fields, constraint_of
 from nmt.serving.served_models import AUTO, Models, SentenceRequest, ServedModel
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import words
@@ -96,8 +97,9 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
             "without alignment and attention",
         )
     documents = await _documents(served, fields)
-    answers: dict[str, list[Any]] = {}
-    answers["translatedText"] = [_written(document, rank=0) for document in documents]
+    answers: dict[str, list[Any]] = {
+        "translatedText": [_written(document, rank=0) for document in documents]
+    }
     if fields["alternatives"]:
         # Rank 0 is the translation itself.
         ranks = range(fields["alternatives"] + 1)

@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from nmt.data import as_list
 from nmt.foundation.errors import UserError
 from nmt.inference.explanations.neighbors import Index
 from nmt.serving.answers import (
@@ -35,7 +36,7 @@ from nmt.serving.answers import (
 from nmt.serving.http_server import stopping
 from nmt.serving.limits import Limits, Pace, Refused
 from nmt.serving.measures import AccessLog, Measures
-from nmt.serving.request_fields import POSTS, Fields, as_list, parse_body, specification
+from nmt.serving.request_fields import POSTS, Fields, parse_body, specification
 from nmt.serving.served_models import Models, ServedModel
 
 log = logging.getLogger("nmt.serve")
@@ -179,8 +180,7 @@ class Server:
         if key:
             self._check_key(key, host)
         values = await _values(request, self.limits.bytes)
-        key = values.get("api_key") or key
-        key = key if isinstance(key, str) else ""
+        key = str(values.get("api_key") or key)
         self._check_key(key, host)
         self.pace.take(key if self.limits.keys else host)
         fields = POSTS[path].checked(values)

@@ -66,10 +66,6 @@ GLOSSARY = declared(
 )
 
 
-def as_list(texts: str | list[str]) -> list[str]:
-    return [texts] if isinstance(texts, str) else texts
-
-
 def parsed(value: Any, schema: Schema) -> Any:
     """Returns the converted value of a field, or None if the value does not match the schema.
 
@@ -90,7 +86,8 @@ def parsed(value: Any, schema: Schema) -> Any:
             is_valid = text.isdecimal() and len(text) < 12 and int(text) <= schema["maximum"]
             return int(text) if is_valid else None
         case "array" if isinstance(value, list | str):
-            items = [parsed(item, schema["items"]) for item in as_list(value)]
+            values = [value] if isinstance(value, str) else value
+            items = [parsed(item, schema["items"]) for item in values]
             sizes = range(schema.get("minItems", 0), schema.get("maxItems", LARGEST) + 1)
             return items if None not in items and len(items) in sizes else None
         case "object" if isinstance(value, dict):
