@@ -414,10 +414,10 @@ def test_words_of_scripts_without_spaces_are_counted(tmp_path):
     (tmp_path / "found").write_text(
         "0 ||| 我喜欢猫 ||| logprob= -4.0 ||| -4.0\n1 |||  ||| logprob= -1.0 ||| -1.0\n"
     )
-    scored, empty = read_translations(tmp_path / "found")
-    assert scored.score == -4.0 / (len(words("我喜欢猫")) + 1)
+    (_, score), empty = read_translations(tmp_path / "found")
+    assert score == -4.0 / (len(words("我喜欢猫")) + 1)
     assert len(words("我喜欢猫")) > 1
-    assert empty.score == float("-inf")
+    assert empty == ("", float("-inf"))
 
 
 def test_a_folder_has_one_purpose(whole, text, tmp_path):

@@ -26,7 +26,7 @@ from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
 from nmt.foundation.errors import Stopped, UserError
 from nmt.model.precision import usable_precision
-from nmt.pipeline.assembly import Fresh, parts_of
+from nmt.pipeline.assembly import parts_of
 from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
 from nmt.training.callback import Callback
@@ -171,7 +171,7 @@ def learnt(corpus, *overrides):
         random.seed(settings.seed)
         np.random.seed(settings.seed)
         torch.manual_seed(settings.seed)
-        parts = parts_of(settings, Fresh(), torch.device("cpu"))
+        parts = parts_of(settings, torch.device("cpu"))
         training = {"optimizer": parts.optimizer, "schedule": parts.schedule}
         parts.trainer.fit(parts.task, **training, store=memory, callbacks=[memory])
     except UserError as error:

@@ -91,21 +91,6 @@ def test_a_folder_has_one_writer(tmp_path, run_dir):
     assert names == ["now", "now-2", "now-3"]
 
 
-def test_a_folder_that_cannot_be_locked_is_left_as_it_was(tmp_path, monkeypatch):
-    """A folder that was made for the run is removed again; one that was there before stays."""
-    from nmt.training import run_directory
-
-    def held(path, what):
-        raise UserError(f"{what}: held")
-
-    monkeypatch.setattr(run_directory, "Lock", held)
-    (tmp_path / "old").mkdir()
-    for name in ("old", "new"):
-        with pytest.raises(UserError, match="held"):
-            claim(tmp_path / name)
-    assert [path.name for path in tmp_path.iterdir()] == ["old"]
-
-
 def test_an_output_has_one_writer(tmp_path, run_dir):
     with Lock(tmp_path / ".out.lock", "x"):
         failed(
@@ -639,9 +624,9 @@ def test_a_signal_in_the_final_test_is_a_stop(tmp_path, monkeypatch, number):
     folder = tmp_path / "run"
     translate = TranslationTask.test
 
-    def interrupted(self, write):
+    def interrupted(self):
         os.kill(os.getpid(), number)
-        return translate(self, write)
+        return translate(self)
 
     with monkeypatch.context() as patch:
         patch.setattr(TranslationTask, "test", interrupted)

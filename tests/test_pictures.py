@@ -30,9 +30,8 @@ from nmt.metric import Metric
 from nmt.storage.upgrade import upgraded
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.columns import Columns, Pictured
-from nmt.training.objective.cross_entropy import CrossEntropy
-from nmt.training.objective.reinforce import likelihood_loss
-from nmt.training.tracker.tensorboard import TensorBoard
+from nmt.training.objective.cross_entropy import CrossEntropy, likelihood_loss
+from nmt.training.tracker import TensorBoard
 
 ENCODERS = {
     "grid": ["encoder=grid", "encoder.channels=3"],

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 from commands import failed, run, run_alone
 
-from nmt.training.tracker.mlflow import MLflow
-from nmt.training.tracker.wandb import Wandb
+from nmt.training.tracker import MLflow, Wandb
 
 TINY = [
     "experiment=reverse", "data.train=60", "data.validation=3", "data.test=3", "trainer.max_epochs=2", "sizes.encoder=8",

@@ -1,5 +1,5 @@
 """Executes commands from validated settings: training, fine-tuning, back-translation, sweeps and
 servers.
 
-Reading order: assembly, run_training, fine_tuning, the rest in any order.
+Reading order: assembly, run_training, the rest in any order.
 """

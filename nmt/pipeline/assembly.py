@@ -31,90 +31,51 @@ from nmt.model.freezing import freeze, shared_tables
 from nmt.model.precision import usable_precision
 from nmt.model.seq2label import Seq2Label
 from nmt.model.seq2seq import Seq2Seq
-from nmt.pipeline.fine_tuning import take_weights
 from nmt.pipeline.training_alignment import with_links
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.tokenizer import Tokenizer
-from nmt.training.callback import Callback
-from nmt.training.schedule import Schedule
 from nmt.training.task import Task
 from nmt.training.task.classification_task import ClassificationTask
 from nmt.training.task.classification_task import fingerprints as of_classification
 from nmt.training.task.translation_task import TranslationTask
 from nmt.training.task.translation_task import fingerprints as of_translation
-from nmt.training.tracker import Tracker
-from nmt.training.tracker.tensorboard import TensorBoard
-from nmt.training.trainer import Trainer
+from nmt.training.tracker import TensorBoard, Tracker
+from nmt.training.training_run import Parts
 
 log = logging.getLogger(__name__)
 Config = Mapping[str, Any]
+VOCABULARY = (
+    "source_embedding.weight", "target_embedding.weight", "output.weight", "output.bias",
+    "lexical.output.weight",
+)  # fmt: skip
+"""Names of network parameters with one row per subword."""
 SAMPLES = 5
 """Number of validation sentences whose translations are sent to experiment trackers."""
 
 
-@dataclass(frozen=True)
-class Fresh:
-    """Beginning of a new training with random initial weights."""
-
-
-@dataclass(frozen=True)
-class FromCheckpoint:
-    """Beginning of a training run that starts with the weights and vocabulary of a trained model
-    (init=)."""
-
-    checkpoint: Checkpoint
-
-
-@dataclass(frozen=True)
-class Resumed:
-    """Beginning of a resumed training, which continues from its last checkpoint (resume=)."""
-
-    checkpoint: Checkpoint
-
-
-Beginning = Fresh | FromCheckpoint | Resumed
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parts:
-    """Components of a training run, built once after the configuration is validated.
-
-    task: network, objective, data, tokenizer, batching, metric and search
-    trainer: training loop, with a numerical precision that the device supports
-    optimizer: optimizer of the trainable weights
-    schedule: learning rate schedule
-    trackers: experiment trackers; empty on all ranks except rank 0
-    callbacks: the callback that the configuration selects, if any
-    """
-
-    task: Task
-    trainer: Trainer
-    optimizer: torch.optim.Optimizer
-    schedule: Schedule
-    trackers: Sequence[Tracker]
-    callbacks: Sequence[Callback]
-
-
 def parts_of(
-    settings: TrainingSettings, beginning: Beginning, device: torch.device, ranks: Ranks = ALONE
+    settings: TrainingSettings,
+    device: torch.device,
+    ranks: Ranks = ALONE,
+    saved: Checkpoint | None = None,
 ) -> Parts:
     """Builds all components of a run.
 
     settings: validated settings of nmt.train or nmt.classify
-    beginning: beginning of the run, either new, from a trained model, or resumed
     device: device of the network
     ranks: all processes of the training, started by torchrun
+    saved: checkpoint of the run to resume; None for a new run
 
     Raises UserError if the data, or a model named in the settings, cannot be used.
     """
     config = settings.values
     trackers = trackers_of(config) if ranks.first else []
     if isinstance(settings, ClassifySettings):
-        task: Task = _classification(settings, beginning, device, ranks)
+        task: Task = _classification(settings, saved, device, ranks)
     else:
         assert isinstance(settings, TrainSettings)
-        task = _translation(settings, beginning, device, ranks, SAMPLES if trackers else 0)
+        task = _translation(settings, saved, device, ranks, SAMPLES if trackers else 0)
     precision = usable_precision(settings.trainer["precision"], device)
     trainer = components.make({"trainer": {**settings.trainer, "precision": precision}}, "trainer")
     if trainer.shard and not ranks.several:
@@ -150,8 +111,9 @@ def trackers_of(config: Config) -> list[Tracker]:
     return trackers
 
 
-def fingerprints(command: str, config: Config) -> Mapping[str, str]:
-    """Returns SHA-256 digests of the data sets that a configuration names.
+def fingerprints(command: str, config: Config) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns SHA-256 digests of the data sets that a configuration names, by name of the set:
+    training and validation sets, and the test set.
 
     Raises UserError if the data cannot be read.
     """
@@ -177,9 +139,15 @@ def loaded(config: Config, filters: Filters) -> Splits:
 
 
 def _translation(
-    settings: TrainSettings, beginning: Beginning, device: torch.device, ranks: Ranks, samples: int
+    settings: TrainSettings,
+    saved: Checkpoint | None,
+    device: torch.device,
+    ranks: Ranks,
+    samples: int,
 ) -> TranslationTask:
     config = settings.values
+    path = settings.init if saved is None else None  # a resumed run has weights already
+    initial = ckpt.read_model(path, "init", "train") if path else None
     # Loading teachers consumes random numbers, so the order is fixed for reproducibility.
     teachers = _Teachers.of(config, device)
     filters = filters_of(config)
@@ -190,14 +158,20 @@ def _translation(
         counts = SideCounts(splits.train)
         warn_of_swapped_sides(splits, counts)
         typical_words = counts.typical()
-    tokenizer = _tokenizer(settings, beginning, teachers, filters, splits, ranks)
+    tokenizer = _tokenizer(settings, saved, initial, teachers, filters, splits, ranks)
     data = prepare(splits, filters, tokenizer, ranks)
     if settings.objective.get("guided_alignment") and data.train.links is None:
         data = with_links(data, ranks)
     metric = components.make(config, "metric").of(splits.languages[1], splits.validation.target)
-    objective = _objective(settings, beginning, teachers, data, metric)
-    network = _network(settings, beginning, data.tokenizer)
-    _use_lexicon(network, settings, beginning, data, ranks)
+    trained = saved or initial
+    objective = _objective(settings, trained, teachers, data, metric)
+    network = _network(settings, initial, data.tokenizer)
+    if settings.vectors and trained is None:
+        _use_vectors(network, data.tokenizer, settings.vectors)
+    if trained is not None:
+        ckpt.load_lexicon(network, trained)
+    elif network.lexicon is not None:
+        network.lexicon.fill(_lexicon(settings, data, ranks))
     if teachers is not None:
         teachers.check(network, data, settings)
     return TranslationTask(
@@ -226,27 +200,27 @@ def warn_of_equal_sides(pairs: Pairs) -> None:
 
 def _tokenizer(
     settings: TrainSettings,
-    beginning: Beginning,
+    saved: Checkpoint | None,
+    initial: Checkpoint | None,
     teachers: "_Teachers | None",
     filters: Filters,
     splits: Splits,
     ranks: Ranks,
 ) -> Tokenizer | Untrained:
-    """Returns the tokenizer of a checkpoint or of the teachers, else the settings of a tokenizer to
-    train."""
+    """Returns the tokenizer of the resumed run, of the initial model or of the teachers, else the
+    settings of a tokenizer to train."""
+    if saved is not None:
+        return ckpt.tokenizer_from(saved)
     sampling = settings.tokenizer["sampling"]
-    match beginning:
-        case Resumed(checkpoint):
-            return ckpt.tokenizer_from(checkpoint)
-        case FromCheckpoint(checkpoint):
-            tokenizer = ckpt.tokenizer_from(checkpoint)
-            if settings.init_vocabulary == "grow":
-                # Stored pairs have already passed the filters.
-                train = filters.text(splits.train) if splits.train.store is None else splits.train
-                source = texts(train.source, tokenizer.columns)
-                untrained = components.make(settings.values, "tokenizer")
-                tokenizer = tokenizer.grown(train_once(untrained, source, train.target, ranks))
-            return replace(tokenizer, sampling=sampling)
+    if initial is not None:
+        tokenizer = ckpt.tokenizer_from(initial)
+        if settings.init_vocabulary == "grow":
+            # Stored pairs have already passed the filters.
+            train = filters.text(splits.train) if splits.train.store is None else splits.train
+            source = texts(train.source, tokenizer.columns)
+            untrained = components.make(settings.values, "tokenizer")
+            tokenizer = tokenizer.grown(train_once(untrained, source, train.target, ranks))
+        return replace(tokenizer, sampling=sampling)
     if teachers is not None:
         return replace(teachers.translator.tokenizer, sampling=sampling)
     return components.make(settings.values, "tokenizer")
@@ -254,7 +228,7 @@ def _tokenizer(
 
 def _objective(
     settings: TrainSettings,
-    beginning: Beginning,
+    trained: Checkpoint | None,
     teachers: "_Teachers | None",
     data: PreparedData,
     metric: Metric,
@@ -264,7 +238,7 @@ def _objective(
     if teachers is not None:
         supplied["teachers"] = teachers.translator.models
     if "critic" in _arguments(settings.values):
-        if isinstance(beginning, Fresh):
+        if trained is None:
             log.warning(
                 "objective: this objective learns from the model's own translations, which "
                 "are random before training; train with objective=cross_entropy first, then "
@@ -284,39 +258,75 @@ def _arguments(config: Config) -> Mapping[str, Any]:
     return inspect.signature(components.class_of("objective", config["objective"])).parameters
 
 
-def _network(settings: TrainSettings, beginning: Beginning, tokenizer: Tokenizer) -> Seq2Seq:
-    """Builds the translation network with random or loaded initial weights."""
+def _network(settings: TrainSettings, initial: Checkpoint | None, tokenizer: Tokenizer) -> Seq2Seq:
+    """Builds the translation network with random weights, or with the weights of the initial
+    model. Freezes the configured components, and logs a warning for components that share the
+    frozen weights."""
     sizes = tokenizer.source_size, tokenizer.target_size
     network = components.network(settings.values, *sizes, tokenizer.columns)
-    if isinstance(beginning, FromCheckpoint):
-        take_weights(network, beginning.checkpoint)
+    if initial is not None:
+        _take_weights(network, initial)
         log.info(
             "loaded initial weights from %s (vocabulary: %s source and %s target subwords)",
-            beginning.checkpoint.path,
+            initial.path,
             *sizes,
         )
-    elif isinstance(beginning, Fresh) and settings.vectors:
-        _use_vectors(network, tokenizer, settings.vectors)
-    _freeze(network, settings)
+    frozen = settings.freeze or []
+    freeze(network, frozen)
+    for shared in shared_tables(network, frozen):
+        log.warning(
+            "freeze=[%s]: also freezes %s, which shares the frozen weights (model.tying=%s)",
+            ",".join(frozen),
+            shared,
+            settings.model["tying"],
+        )
     return network
 
 
-def _use_lexicon(
-    network: Seq2Seq,
-    settings: TrainSettings,
-    beginning: Beginning,
-    data: PreparedData,
-    ranks: Ranks,
-) -> None:
-    """Fills the translation lexicon of a network that has a lexicon.
+def _take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
+    """Copies the weights of a trained model into a network.
 
-    The lexicon comes from a checkpoint or, for a new network, from a file or the training text.
+    The network's vocabulary may have additional subwords at its end. The embeddings of additional
+    subwords keep their initial values. The output bias of additional subwords is that of the least
+    probable trained subword.
+
+    Raises UserError if the shape of any other parameter differs.
     """
-    if network.lexicon is None:
-        return
-    if not isinstance(beginning, Fresh):
-        ckpt.load_lexicon(network, beginning.checkpoint)
-        return
+    weights = saved.weights
+    parameters = dict(network.named_parameters())
+    wrong = sorted(
+        {*(parameters.keys() ^ weights.keys())}
+        | {
+            name
+            for name in parameters.keys() & weights.keys()
+            if not _fits(name, parameters[name].shape, weights[name].shape)
+        }
+    )
+    if wrong:
+        raise UserError(
+            f"init={saved.path}: the weights do not match the network ({', '.join(wrong[:3])} "
+            "…); do not change sizes and components of the network in fine-tuning"
+        )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            rows = parameter[: len(weights[name])] if parameter.dim() else parameter
+            rows.copy_(weights[name])
+        # New subwords start as improbable as the least probable trained subword.
+        network.output.bias[len(weights["output.bias"]) :] = weights["output.bias"].min()
+
+
+def _fits(name: str, shape: torch.Size, saved: torch.Size) -> bool:
+    """Returns whether a saved parameter has the shape of the network's parameter, or fewer
+    vocabulary rows.
+    """
+    has_more_pieces = name in VOCABULARY and shape[1:] == saved[1:] and shape[0] >= saved[0]
+    return shape == saved or has_more_pieces
+
+
+def _lexicon(
+    settings: TrainSettings, data: PreparedData, ranks: Ranks
+) -> Mapping[str, torch.Tensor]:
+    """Returns the translation lexicon of a new network, from a file or the training text."""
     table: Mapping[str, torch.Tensor] = {}
     if ranks.first:
         began = time.monotonic()
@@ -332,22 +342,7 @@ def _use_lexicon(
             f"{data.tokenizer.source_size:,}",
             time.monotonic() - began,
         )
-    network.lexicon.fill(ranks.of_first(table))
-
-
-def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:
-    """Freezes the configured components, and logs a warning for components that share the frozen
-    weights.
-    """
-    frozen = settings.freeze or []
-    freeze(network, frozen)
-    for shared in shared_tables(network, frozen):
-        log.warning(
-            "freeze=[%s]: also freezes %s, which shares the frozen weights (model.tying=%s)",
-            ",".join(frozen),
-            shared,
-            settings.model["tying"],
-        )
+    return ranks.of_first(table)
 
 
 @dataclass(frozen=True)
@@ -448,13 +443,13 @@ def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | N
         # one embedding table for both languages
         sides = [(network.source_embedding, source, paths)]
     for table, pieces, files in sides:
-        names = [file for file in files if file and table is not None]
+        names = [file for file in files if file]
         if names:
             load_vectors(table, pieces, names, "model.embedding_size")
 
 
 def _classification(
-    settings: ClassifySettings, beginning: Beginning, device: torch.device, ranks: Ranks
+    settings: ClassifySettings, saved: Checkpoint | None, device: torch.device, ranks: Ranks
 ) -> ClassificationTask:
     config = settings.values
     splits: LabelledSplits = components.make(config, "data").labelled()
@@ -464,8 +459,7 @@ def _classification(
             f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}), must "
             f"be at least {1 if splits.multi_label else 2}"
         )
-    if isinstance(beginning, Resumed):
-        saved = beginning.checkpoint
+    if saved is not None:
         if list(labels.names) != saved.meta["labels"]["names"]:
             raise UserError(
                 f"resume={saved.path.parent}: the labels in the data have changed since the "
@@ -475,7 +469,7 @@ def _classification(
     else:
         tokenizer = train_once(components.make(config, "tokenizer"), splits.train.texts, [], ranks)
     network: Seq2Label = components.classifier(config, tokenizer.source_size, labels)
-    if settings.vectors and isinstance(beginning, Fresh):
+    if settings.vectors and saved is None:
         pieces = tokenizer.source_pieces(list(range(tokenizer.source_size)))
         load_vectors(network.embedding, pieces, [settings.vectors], "network.embedding_size")
     network.embedding.weight.requires_grad_(not settings.freeze)

@@ -13,7 +13,6 @@ An interrupted step is resumed; a finished step is not repeated.
 import contextlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -41,14 +40,14 @@ from nmt.foundation.terminal import set_up_logging
 from nmt.inference.output_formats import one_line
 from nmt.metric import WITHOUT_SPACES
 from nmt.pipeline.assembly import loaded, trackers_of
-from nmt.pipeline.fingerprint import hash_of_files
+from nmt.pipeline.fingerprint import hash_of_file
 from nmt.pipeline.model_commands import translate
-from nmt.pipeline.run_training import train
+from nmt.pipeline.run_training import final_score, train
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import write_atomically
-from nmt.storage.lock import Lock
 from nmt.storage.upgrade import renamed
 from nmt.tokenizer.words import words
+from nmt.training.run_directory import locked_folder
 
 log = logging.getLogger(__name__)
 RECORD = "backtranslation.json"
@@ -72,7 +71,7 @@ def backtranslate(settings: BacktranslateSettings) -> float:
     folder = Path(str(settings.run_dir))
     with together(find_device(settings.device).type == "cuda", AGAIN) as ranks:
         ranks.agree("configuration", flat(settings.values), "start all ranks with the same command")
-        with _claimed(folder) if ranks.first else contextlib.nullcontext():
+        with locked_folder(folder) if ranks.first else contextlib.nullcontext():
             try:
                 corpus = _corpus(settings, synthetic, folder) if ranks.first else None
                 corpus = ranks.of_first(corpus)
@@ -83,17 +82,6 @@ def backtranslate(settings: BacktranslateSettings) -> float:
                     "back-translation stopped; run the same nmt.backtranslate command to continue"
                 )
                 raise
-
-
-def _claimed(folder: Path) -> Lock:
-    """Creates the folder of all results of a back-translation, and returns the lock of the
-    folder.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"run_dir={folder}: cannot be created ({error.strerror})") from error
-    return Lock(folder / ".lock", f"run_dir={folder}")
 
 
 def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
@@ -142,7 +130,7 @@ def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path)
     Raises UserError if the folder has other content or was created with other settings.
     """
     record = folder / RECORD
-    text_hash = hash_of_files(str(find_file(synthetic.text))) if synthetic.text else None
+    text_hash = hash_of_file(synthetic.text) if synthetic.text else None
     values = flat({key: value for key, value in settings.values.items() if key not in NOT_LEARNT})
     if record.exists():
         corpus = _read_record(record)
@@ -212,16 +200,15 @@ def _check_unchanged(
             f"synthetic.text={synthetic.text}: the file has changed since the back-translation "
             f"in {folder} began; choose another run_dir"
         )
-    for key in sorted({*values, *corpus.settings}):
-        before = corpus.settings.get(key)
-        now = values.get(key)
-        if before == now:
-            continue
+    keys = sorted({*values, *corpus.settings})
+    changed_keys = [key for key in keys if corpus.settings.get(key) != values.get(key)]
+    if changed_keys:
+        key = changed_keys[0]
         reuse = f", and reuse the reverse model by synthetic.model={folder / 'reverse'}"
         is_trained = (folder / "reverse" / "results.json").exists()
         raise UserError(
-            f"run_dir={folder}: created with {key}={shown(before)}, not {shown(now)}; choose "
-            f"another folder{reuse if is_trained else ''}"
+            f"run_dir={folder}: created with {key}={shown(corpus.settings.get(key))}, not "
+            f"{shown(values.get(key))}; choose another folder{reuse if is_trained else ''}"
         )
 
 
@@ -396,11 +383,10 @@ class Backtranslation:
         """Writes the selected synthetic pairs, and the mixture file of synthetic and real pairs."""
         mixture = self.folder / "mixture.yml"
         files = [self.folder / f"synthetic.{name}" for name in self.corpus.languages]
-        if mixture.exists() and all(file.exists() for file in files):
+        if all(file.exists() for file in (mixture, *files)):
             return
-        scores = np.fromiter(
-            (pair.score for pair in read_translations(self.folder / "translations")), float
-        )
+        mixture.unlink(missing_ok=True)  # marks the pairs as complete, and is written last
+        scores = np.array([score for _, score in read_translations(self.folder / "translations")])
         usable = scores[scores > -np.inf]  # log-probabilities of the non-empty translations
         if not usable.size:
             raise UserError(f"{self._text}: all translations are empty; check synthetic.model")
@@ -432,25 +418,22 @@ class Backtranslation:
         files: output files for the source and the target language
         threshold: minimum log-probability per token, in nats
         """
-        # the temporary file is renamed when complete
-        partial = [file.with_name(f"{file.name}.partial") for file in files]
         count = 0
-        with contextlib.ExitStack() as stack:
-            written = [stack.enter_context(file.open("w", encoding="utf-8")) for file in partial]
-            if self.synthetic.direction == "backward":
-                written.reverse()  # the text is in the target language
-            source, target = written
+        # In back-translation, the text is in the target language.
+        is_backward = self.synthetic.direction == "backward"
+        text_file, translation_file = reversed(files) if is_backward else files
+        with (
+            text_file.open("w", encoding="utf-8") as text,
+            translation_file.open("w", encoding="utf-8") as translated,
+        ):
             lines = stream_lines(find_file(self._text), "strict")
             translations = read_translations(self.folder / "translations")
-            for line, translation in zip(lines, translations, strict=True):
-                if translation.score >= threshold and line.strip():
-                    source.write(f"{one_line(line)}\n")
-                    target.write(f"{translation.text}\n")
+            for line, (translation, score) in zip(lines, translations, strict=True):
+                if score >= threshold and line.strip():
+                    text.write(f"{one_line(line)}\n")
+                    translated.write(f"{translation}\n")
                     count += 1
         _check_number(count, f"synthetic.keep={shown(self.synthetic.keep)}", self.settings)
-        for unfinished, file in zip(partial, files, strict=True):
-            # Renaming last guarantees that a file with its final name is complete.
-            os.replace(unfinished, file)
         return count
 
     # Step 5: final model
@@ -471,9 +454,7 @@ class Backtranslation:
         self.ranks.wait()  # the first rank has written the results when it comes here
         results = json.loads((folder / "results.json").read_text())
         name = self.settings.metric["name"]
-        # The metric `loss` exists only for validation.
-        final = results["scores"].get(name, {"score": results["validation"].get(name)})
-        score = float(final["score"])
+        score = final_score(results, name)
         log.info(
             "back-translation finished: %s %s %.2f; results in %s",
             results["part"],
@@ -484,24 +465,12 @@ class Backtranslation:
         return score
 
 
-@dataclass(frozen=True)
-class ScoredTranslation:
-    """Translation with its log-probability.
-
-    text: the translation
-    score: log-probability per token in nats; -inf for an empty translation
-    """
-
-    text: str
-    score: float
-
-
-def read_translations(file: Path) -> Iterator[ScoredTranslation]:
-    """Yields the translations of an n-best list in Moses format with one hypothesis per
-    sentence."""
+def read_translations(file: Path) -> Iterator[tuple[str, float]]:
+    """Yields the translations of an n-best list in Moses format with one hypothesis per sentence.
+    Each has its log-probability per token in nats, which is -inf for an empty translation."""
     for line in stream_lines(file, "strict"):
         fields, log_prob = line.rsplit(" ||| ", 1)[0].rsplit(" ||| logprob= ", 1)
         text = fields.partition(" ||| ")[2]
         count = len(words(text))
         # The end symbol </s> also counts as a token.
-        yield ScoredTranslation(text, float(log_prob) / (count + 1) if count else -np.inf)
+        yield text, float(log_prob) / (count + 1) if count else -np.inf

@@ -2,7 +2,6 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from nmt.configuration.settings import Settings
 from nmt.data import as_list
@@ -38,15 +37,9 @@ def fingerprint(settings: Settings) -> dict[str, str]:
     }
 
 
-def hash_of_files(named: Any) -> str:
-    """Returns a digest of files, and of the best models of run folders.
-
-    named: a path, or a list of paths
-    """
-    paths = [Path(path) for path in as_list(named) if path]
-    return _hash(
-        *(find_checkpoint(str(path)) if path.is_dir() else find_file(str(path)) for path in paths)
-    )
+def hash_of_file(path: str) -> str:
+    """Returns a digest of a file, or of the best model of a run folder."""
+    return _hash(find_checkpoint(path) if Path(path).is_dir() else find_file(path))
 
 
 def _hash(*files: Path) -> str:

@@ -53,9 +53,8 @@ def run_jobs(translate: Translate, settings: TranslateSettings) -> None:
     output = str(settings.output)
     folder = output if output.endswith("/") else f"{output}.parts/"
     shared = replace(settings, launcher=None, jobs=1, output=folder, threads=cores)
-    shares = [f"{number + 1}/{settings.jobs}" for number in range(settings.jobs)]
+    jobs = [replace(shared, job=f"{i}/{settings.jobs}") for i in range(1, settings.jobs + 1)]
     try:
-        jobs = [replace(shared, job=share) for share in shares]
         ray.get([task.remote(translate, job, str(Path.cwd())) for job in jobs])
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import yaml
 
 from nmt import components
+from nmt.configuration.recipe_by_size import recipe_for
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.data.overlap import held_out_in_training
 from nmt.foundation import plugins
@@ -26,8 +26,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranks import Lost, Ranks, note_folder, noted_folder, together
 from nmt.foundation.terminal import set_up_logging
-from nmt.pipeline.assembly import Beginning, Fresh, FromCheckpoint, Parts, Resumed, parts_of
-from nmt.pipeline.recipe_advice import advise_recipe
+from nmt.pipeline.assembly import parts_of
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import read_json_object, remove_unfinished
@@ -46,11 +45,14 @@ from nmt.training.run_directory import (
     versions,
 )
 from nmt.training.state import TrainingProgress
+from nmt.training.task import Task
 from nmt.training.task.translation_task import TranslationTask
 from nmt.training.tracker import Tracking
-from nmt.training.training_run import TrainingRun
+from nmt.training.training_run import Parts, train_and_test
 
 log = logging.getLogger(__name__)
+FEW_UPDATES = 1000
+"""Minimum number of planned updates of a training run without a warning."""
 TRIAL_UPDATES = 100
 """Number of updates below which final_test=auto skips the evaluation on the test set."""
 
@@ -101,7 +103,7 @@ def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback
     # Only rank 0 writes; all other ranks receive the name of the folder.
     if not ranks.first:
         folder = Path(ranks.of_first(""))
-        return Trained(folder, _run(settings, folder, ranks, callbacks).run())
+        return _run(settings, folder, ranks, callbacks)
     if settings.run_dir is None:
         folder, lock = claim_fresh(Path("runs", time.strftime("%Y-%m-%d_%H-%M-%S")))
     else:
@@ -113,13 +115,11 @@ def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback
     with lock:
         set_up_logging(folder / "train.log")
         try:
-            return Trained(folder, _run(settings, folder, ranks, callbacks).run())
-        # torchrun may restart the lost rank and resume the run in this folder.
-        except Lost:
-            raise
-        except Exception:
-            # A run that failed before its first update leaves no folder.
-            if not _has_updates(folder):
+            return _run(settings, folder, ranks, callbacks)
+        except Exception as error:
+            # A run that failed before its first update leaves no folder. After the loss of a rank,
+            # torchrun may restart the rank and resume the run in this folder.
+            if not isinstance(error, Lost) and not _has_updates(folder):
                 _give_up(folder, lock)
             raise
 
@@ -163,7 +163,10 @@ def resume(
         results = read_json_object(folder / "results.json")
         if _limits_reached(settings, progress) and not _needs_test(settings, results, folder):
             _log_finished(settings, saved, folder)
-            return Trained(folder, _final_score(settings, results))
+            metric = (
+                settings.values.get("choose_by") or components.make(settings.values, "metric").name
+            )
+            return Trained(folder, final_score(results, metric))
         log.info(
             "resume: continuing the training in the run folder %s at update %s",
             folder,
@@ -172,7 +175,7 @@ def resume(
         # With a different number of ranks, the order of sums differs regardless of threads.
         if saved.meta.get("ranks", 1) == ranks.count:
             _use_threads_of(saved, _threads_are_set(settings))
-        return Trained(folder, _run(settings, folder, ranks, callbacks, saved).run())
+        return _run(settings, folder, ranks, callbacks, saved)
 
 
 def _limits_reached(settings: TrainingSettings, progress: TrainingProgress) -> list[str]:
@@ -194,14 +197,15 @@ def _needs_test(settings: TrainingSettings, results: Mapping[str, Any], folder: 
     return not results or (settings.final_test is True and not is_tested)
 
 
-def _final_score(settings: TrainingSettings, results: Mapping[str, Any]) -> float:
-    """Returns a finished run's score in the chosen metric, on the test set if the run was tested.
+def final_score(results: Mapping[str, Any], metric: str) -> float:
+    """Returns a finished run's score, on the test set if the run was tested.
 
     results: content of results.json
+    metric: name of the metric
     """
-    metric = settings.values.get("choose_by") or components.make(settings.values, "metric").name
-    scores = {name: entry["score"] for name, entry in results["scores"].items()}
-    return float(scores.get(metric, results["validation"].get(metric, math.nan)))
+    # The metric `loss` exists only for validation.
+    score = {"score": results["validation"].get(metric, math.nan)}
+    return float(results["scores"].get(metric, score)["score"])
 
 
 def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -> None:
@@ -297,8 +301,8 @@ def _run(
     ranks: Ranks,
     callbacks: Sequence[Callback],
     saved: Checkpoint | None = None,
-) -> TrainingRun:
-    """Returns an assembled training run, after writing its description to the run folder.
+) -> Trained:
+    """Assembles a training run, writes its description to the run folder, trains and tests.
 
     settings: validated settings of the training command
     folder: run folder
@@ -316,7 +320,7 @@ def _run(
     update = None if saved is None else _progress(saved).update
     _log_parts(parts, ranks, time.monotonic() - began)
     if saved is None:
-        advise_recipe(settings, parts, ranks)
+        _advise_recipe(settings, parts.task, ranks)
         if settings.repeats and ranks.first:
             _compare_with(Path(settings.repeats), hashes)
     if ranks.first:
@@ -324,23 +328,22 @@ def _run(
         if update is not None:
             files.drop_records_after(update)  # the updates after the last checkpoint are repeated
         files.describe(config, {**hashes, **parts.task.test_fingerprints})
-    return TrainingRun(
-        task=parts.task,
-        trainer=parts.trainer,
-        optimizer=parts.optimizer,
-        schedule=parts.schedule,
-        files=files,
-        callbacks=[
-            Tracking(parts.trackers, folder, flat(config), _yaml(config), update),
+    is_trial = 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
+    score = train_and_test(
+        parts,
+        files,
+        [
+            Tracking(parts.trackers, folder, config, update),
             Trimming(),
-            *_thread_choice(settings, ranks),
+            *([] if ranks.several or _threads_are_set(settings) else [FewerThreads()]),
             *parts.callbacks,
             *callbacks,
         ],
-        checkpoint=saved,
-        tests=_tests(settings),
+        saved=saved,
+        tests=not is_trial if settings.final_test == "auto" else settings.final_test,
         facts=_facts(settings, parts, hashes, ranks),
     )
+    return Trained(folder, score)
 
 
 def _compare_with(folder: Path, hashes: Mapping[str, str]) -> None:
@@ -368,17 +371,6 @@ def _compare_with(folder: Path, hashes: Mapping[str, str]) -> None:
             folder,
             " ".join(settings),
         )
-
-
-def _yaml(config: dict[str, Any]) -> str:
-    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-
-
-def _thread_choice(settings: TrainingSettings, ranks: Ranks) -> list[Callback]:
-    """Returns the callback that chooses the number of threads, unless the user has set a number or
-    the training has several ranks."""
-    is_fixed = ranks.several or _threads_are_set(settings)
-    return [] if is_fixed else [FewerThreads()]
 
 
 def _facts(
@@ -415,13 +407,18 @@ def _data_hashes(
 def _parts(
     settings: TrainingSettings, folder: Path, ranks: Ranks, saved: Checkpoint | None
 ) -> Parts:
-    """Builds the components of a run.
+    """Builds the components of a run with random number generators seeded by `seed`.
 
     Raises UserError if the data cannot be used; for a resumed run, the message names the original
     working directory.
     """
+    device = device_of(ranks, settings.device)
+    # Python, NumPy and PyTorch have separate random number generators.
+    random.seed(settings.seed)
+    np.random.seed(settings.seed)
+    torch.manual_seed(settings.seed)
     try:
-        return _seeded_parts(settings, ranks, saved)
+        return parts_of(settings, device, ranks, saved)
     except UserError as error:
         origin = started_in(folder)
         if saved is None or origin in (None, str(Path.cwd())):
@@ -431,35 +428,6 @@ def _parts(
             "resume the training in this folder"
         )
         raise UserError(f"{error}; {remedy}") from error
-
-
-def _tests(settings: TrainingSettings) -> bool:
-    """Returns whether the best checkpoint is evaluated on the test set.
-
-    With final_test=auto, runs limited to fewer than TRIAL_UPDATES updates are not evaluated.
-    """
-    if settings.final_test != "auto":
-        return settings.final_test
-    return not 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
-
-
-def _seeded_parts(settings: TrainingSettings, ranks: Ranks, saved: Checkpoint | None) -> Parts:
-    """Builds the components of a run with random number generators seeded by `seed`.
-
-    Raises UserError if the model of init= is not found.
-    """
-    device = device_of(ranks, settings.device)
-    # Python, NumPy and PyTorch have separate random number generators.
-    random.seed(settings.seed)
-    np.random.seed(settings.seed)
-    torch.manual_seed(settings.seed)
-    path = getattr(settings, "init", None)
-    beginning: Beginning = Fresh()
-    if saved is not None:
-        beginning = Resumed(saved)
-    elif path:
-        beginning = FromCheckpoint(ckpt.read_model(path, "init", "train"))
-    return parts_of(settings, beginning, device, ranks)
 
 
 def _files(
@@ -484,6 +452,30 @@ def _files(
         keep=parts.trainer.keep,
         keep_answers=keep_answers,
     )
+
+
+def _advise_recipe(settings: TrainingSettings, task: Task, ranks: Ranks) -> None:
+    """Logs a warning if few updates are planned, with the recommended experiment for the data size.
+
+    There is no warning for fine-tuning, generated data, or an explicit number of updates.
+    """
+    trainer = settings.trainer
+    is_generated = getattr(settings.view.parts["data"], "generated", False)
+    is_excepted = is_generated or trainer["max_updates"] or getattr(settings, "init", None)
+    if is_excepted or not isinstance(task, TranslationTask):
+        return
+    batches = trainer["max_epochs"] * len(task.batches(0))
+    updates = batches // (trainer["accumulate"] * ranks.count)
+    pairs = len(task.data.kept)
+    if updates < FEW_UPDATES:
+        log.warning(
+            "trainer.max_epochs: the training has only %s updates, but translation needs "
+            "thousands; raise trainer.max_epochs, or use the recipe for %s pairs, "
+            "experiment=%s",
+            f"{updates:,}",
+            f"{pairs:,}",
+            recipe_for(pairs),
+        )
 
 
 def _log_parts(parts: Parts, ranks: Ranks, seconds: float) -> None:

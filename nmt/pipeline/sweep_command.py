@@ -1,12 +1,11 @@
 """Sweeps (-m): trains every run of a command line in its own folder, and reports the results."""
 
-import glob
 import json
 import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,32 +15,32 @@ from nmt.configuration.check import faults_of, faults_of_building
 from nmt.configuration.compose import added_folders, choices_of, compose, options, parse
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigError, ConfigErrors, refuse, shown
-from nmt.data import as_list
 from nmt.foundation import plugins
 from nmt.foundation.configurations import NOT_LEARNT, digest, learnt_settings
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import RunView
-from nmt.foundation.progress import waiting
+from nmt.foundation.progress import repeating, waiting
 from nmt.metric import LOWER_IS_BETTER
 from nmt.pipeline import launchers
 from nmt.pipeline.assembly import fingerprints, trackers_of
-from nmt.pipeline.fingerprint import hash_of_files
+from nmt.pipeline.fingerprint import hash_of_file
 from nmt.pipeline.one_after_another import first_valid, variants
 from nmt.storage.checkpoint import BEST
 from nmt.storage.lock import Lock
-from nmt.sweep import watch
-from nmt.sweep.names import differing, name_of, usual_parts
+from nmt.sweep.names import differing, name_of
 from nmt.sweep.run_status import Run, RunState, find
-from nmt.sweep.watch import best_score, overall, progress_of, time_left
+from nmt.sweep.watch import SweepProgress, best_score, overall, progress_of, time_left
 from nmt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 OF_THE_SWEEP = re.compile(r"[+~]*(run_dir|sweep(\..*)?)(=|$)")
 """Pattern of overrides that control the sweep itself and are not passed to its runs."""
-FINGERPRINTED = ("train", "validation", "config")
-"""Data keys naming files whose content, instead of the path, is part of the data fingerprint."""
+FINGERPRINTED = ("train", "validation", "test", "config")
+"""Keys of the data whose content, instead of their value, is part of the identity of a run."""
 WITH_FILES = {"init", "vectors", "objective", "tokenizer"}
 """Configuration keys and groups whose values may be paths of files or run folders."""
+LOOK_SECONDS = 1.0
+"""Seconds between two updates of the progress display from the run folders."""
 END_SECONDS = 60
 """Seconds within which the runs of a killed sweep must save their state and stop."""
 
@@ -76,20 +75,6 @@ def sweep(
             raise
 
 
-@dataclass(frozen=True)
-class RunDescription:
-    """Identity of a run in a sweep, and the settings from which the run's name is formed.
-
-    key: digest of the settings and data
-    config: configuration of the run, with the choice of each group
-    values: values of the overridden keys
-    """
-
-    key: str
-    config: Mapping[str, Any]
-    values: Mapping[str, str]
-
-
 class TrainingJob:
     """Training sweep, which implements `nmt.sweep.Job`.
 
@@ -113,7 +98,7 @@ class TrainingJob:
         ]
         self._config = compose(command, first)
         self.sweeper: Any = self._sweeper()
-        self._prints: dict[str, Mapping[str, str]] = {}
+        self._prints: dict[str, Any] = {}
         self._known: dict[str, Run] = {}
         trials = self.grid(self.sweeper.grids) if self.sweeper.counted else [_of_a_run(first)]
         # A single valid combination is enough to read the data and to name the folder.
@@ -160,20 +145,18 @@ class TrainingJob:
         swept = [override for override in self._typed.values() if override.is_sweep_override()]
         return {override.key_or_group: _distribution(override) for override in swept}
 
-    def fixed(self) -> list[str]:
-        typed = self._typed.items()
-        return _of_a_run([text for text, override in typed if not override.is_sweep_override()])
-
     def plan(self, combinations: Sequence[Sequence[str]], keys: Sequence[str] = ()) -> list[Run]:
+        """Returns a run for each list of overrides; earlier runs are reused.
+
+        combinations: one list of overrides per run
+        keys: keys in the names of new runs; by default the keys whose values differ
+        """
         described = [self._described(overrides) for overrides in combinations]
-        named_by = list(keys) or differing([run.values for run in described])
+        named_by = list(keys) or differing([values for _, values in described])
         runs: dict[str, Run] = {}
-        for overrides, description in zip(combinations, described, strict=True):
-            key = description.key
+        for overrides, (key, values) in zip(combinations, described, strict=True):
             if key not in self._known:
-                values = description.values
-                parts = {name: values[name] for name in named_by if name in values}
-                name = name_of(parts if named_by else usual_parts(values, description.config))
+                name = name_of({name: values[name] for name in named_by if name in values})
                 # Runs may differ in a key that is not part of the name.
                 if name in {run.name for run in self._known.values()}:
                     name = f"{name}-{key[:6]}"
@@ -189,6 +172,13 @@ class TrainingJob:
                 self._warn_of_idle_overrides(self._known[key], overrides)
             runs[key] = self._known[key]
         return list(runs.values())
+
+    def trial(self, values: Mapping[str, Any]) -> Run:
+        typed = self._typed.items()
+        fixed = _of_a_run([text for text, override in typed if not override.is_sweep_override()])
+        overrides = [f"{key}={value}" for key, value in values.items()]
+        [run] = self.plan([[*fixed, *overrides]], tuple(values))
+        return run
 
     def _warn_of_idle_overrides(self, run: Run, overrides: Sequence[str]) -> None:
         """Logs a warning for overrides without effect that were added after a run had begun."""
@@ -225,7 +215,8 @@ class TrainingJob:
             run.note()
         ready = [run for run in unfinished if run not in running and self._can_begin(run)]
         if ready:
-            with watch.watching(runs, self.metric):
+            progress = SweepProgress(runs, self.metric)
+            with closing(progress), repeating(LOOK_SECONDS, progress.update):
                 launchers.launch(self.folder, ready, epochs, self.of_hydra)
 
     def _can_begin(self, run: Run) -> bool:
@@ -257,52 +248,37 @@ class TrainingJob:
             compose(self.command, run.overrides)["trainer"].get("max_epochs", Trainer.max_epochs)
         )
 
-    def _described(self, overrides: Sequence[str]) -> RunDescription:
+    def _described(self, overrides: Sequence[str]) -> tuple[str, dict[str, str]]:
+        """Returns the identity of a run, a digest of its settings and data, and the values of the
+        overridden keys, from which the name of the run is formed."""
         typed = {text.partition("=")[0].lstrip("+~"): text.partition("=")[2] for text in overrides}
         typed.pop("sweep", None)  # the kind of sweep does not change a run
         try:
             config = compose(self.command, overrides)
             choices = choices_of(self.command, overrides)
         except ConfigErrors:  # an invalid configuration fails when the run itself is started
-            return RunDescription(digest([self.command, *overrides]), {}, typed)
+            return digest([self.command, *overrides]), typed
         view = RunView(config, {})
-        values = {key: choices[key] if key in choices else shown(view.value(key)) for key in typed}
+        values = {key: shown(choices.get(key, view.value(key))) for key in typed}
         settings = learnt_settings(config)
         try:
             data: Any = self._fingerprints(config)
             # Moving a file without changing its content does not change the run.
-            settings["data"] = _without_paths(config["data"])
+            settings["data"] = {
+                key: value for key, value in config["data"].items() if key not in FINGERPRINTED
+            }
         except UserError as error:
             data = str(error)
         for name in WITH_FILES & settings.keys():
             settings[name] = _by_content(settings[name])
-        key = digest([self.command, settings, data])
-        return RunDescription(key, {**config, **choices}, values)
+        return digest([self.command, settings, data]), values
 
-    def _fingerprints(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+    def _fingerprints(self, config: Mapping[str, Any]) -> Any:
         key = json.dumps(config["data"], sort_keys=True, default=str)
         if key not in self._prints:
             with waiting("reading the training data"):
                 self._prints[key] = fingerprints(self.command, config)
         return self._prints[key]
-
-
-def _without_paths(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the data settings without files whose content is in the data fingerprint."""
-    settings = {
-        key: value
-        for key, value in data.items()
-        if key not in FINGERPRINTED or not isinstance(value, str | list)
-    }
-    if isinstance(data.get("test"), str):
-        name, at, part = data["test"].partition("@")
-        path = Path(name)
-        files = [path] if path.is_file() else []
-        for language in [*as_list(data.get("source") or []), data.get("target")]:
-            files += sorted(path.parent.glob(f"{glob.escape(path.name)}.{language}*"))
-        if files:
-            settings["test"] = f"{hash_of_files([*map(str, files)])}{at}{part}"
-    return settings
 
 
 def _by_content(value: Any) -> Any:
@@ -314,7 +290,7 @@ def _by_content(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     is_path = Path(value).is_file() or Path(value, BEST).is_file()
-    return hash_of_files(value) if is_path else value
+    return hash_of_file(value) if is_path else value
 
 
 def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
@@ -330,13 +306,12 @@ def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
     lines = [f"{job.folder}: {summary}"]
     for run in runs:
         state = states[run.name]
-        detail = ""
-        if state is RunState.FINISHED:
-            detail = best_score(run, job.metric)
-        elif state is RunState.FAILED:
-            detail = str(run.record()["failure"])
-        elif run.latest():
-            detail = progress_of(run, job.metric)
+        details = {
+            RunState.WAITING: "",
+            RunState.FINISHED: best_score(run, job.metric),
+            RunState.FAILED: run.record().get("failure"),
+        }
+        detail = details.get(state, progress_of(run, job.metric))
         lines.append(f"  {run.name:<{width}}  {state.value}{': ' if detail else ''}{detail}")
     unfinished = any(state is not RunState.FINISHED for state in states.values())
     if unfinished and time_left(runs, states) is None:

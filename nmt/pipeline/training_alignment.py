@@ -35,24 +35,20 @@ def with_links(data: PreparedData, ranks: Ranks) -> PreparedData:
     if ranks.first:
         began = time.monotonic()
         links = [()] * len(data.train)
+        vocabulary = data.tokenizer.source_size
         for start in range(0, len(data.kept), PAIRS):
-            _align(data, data.kept[start : start + PAIRS], links)
+            rows = data.kept[start : start + PAIRS]
+            source = [ids % vocabulary for ids in sequences(data.train.source, rows)]
+            target = sequences(data.train.target, rows)
+            for row, pair_links in zip(rows, token_links(source, target), strict=True):
+                # token positions s₁ t₁ s₂ t₂ …
+                links[row] = [position for link in sorted(pair_links) for position in link]
         log.info(
             "objective.guided_alignment: aligned the words of %s training pairs, in %.1f s",
             f"{len(data.kept):,}",
             time.monotonic() - began,
         )
     return replace(data, train=replace(data.train, links=Ragged.of(ranks.of_first(links))))
-
-
-def _align(data: PreparedData, rows: np.ndarray, links: list[Sequence[int]]) -> None:
-    """Aligns the training pairs with the given indices, and sets their items of `links`, token
-    positions s₁ t₁ s₂ t₂ … of each pair."""
-    vocabulary = data.tokenizer.source_size
-    source = [ids % vocabulary for ids in sequences(data.train.source, rows)]
-    target = sequences(data.train.target, rows)
-    for row, pair_links in zip(rows, token_links(source, target), strict=True):
-        links[row] = [position for link in sorted(pair_links) for position in link]
 
 
 def token_links(source: Sequence[np.ndarray], target: Sequence[np.ndarray]) -> list[Links]:

@@ -6,7 +6,8 @@ RENAMED = {
     "nmt.encoder.Encoder": "nmt.model.encoder.bidirectional.Bidirectional",
     "nmt.schedule.Step": "nmt.training.schedule.StepDecay",
     "nmt.schedule.Linear": "nmt.training.schedule.LinearDecay",
-    "nmt.sweep.grid.Grid": "nmt.sweep.grid_search.GridSearch",
+    "nmt.sweep.grid.Grid": "nmt.sweep.GridSearch",
+    "nmt.sweep.grid_search": "nmt.sweep",
     "nmt.attention": "nmt.model.attention",
     "nmt.window": "nmt.model.attention.window",
     "nmt.normalizer": "nmt.model.attention.normalizer",
@@ -18,6 +19,10 @@ RENAMED = {
     "nmt.optimizer": "nmt.training.optimizer",
     "nmt.schedule": "nmt.training.schedule",
     "nmt.tracker": "nmt.training.tracker",
+    **{
+        f"nmt.training.tracker.{name}": "nmt.training.tracker"
+        for name in ("mlflow", "tensorboard", "trackio", "wandb")
+    },
     **{
         f"nmt.data.{name}": f"nmt.data.sources.{name}"
         for name in ("captions", "digits", "everyday", "hub", "mix", "reverse", "table", "text")

@@ -2,10 +2,11 @@
 
 The state of a sweep is stored in the folders of its runs.
 
-Reading order: this file, run_status, names, grid_search, halving, trials, job, child, watch.
+Reading order: this file, run_status, names, halving, trials, job, child, watch.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -38,15 +39,14 @@ class Job(Protocol):
     def spaces(self) -> Mapping[str, Any]:
         """Returns Optuna's distribution for each key with several values or an interval."""
 
-    def fixed(self) -> list[str]:
-        """Returns the overrides of the command line that have a single value."""
-
-    def plan(self, combinations: Sequence[Sequence[str]], keys: Sequence[str] = ()) -> list[Run]:
+    def plan(self, combinations: Sequence[Sequence[str]]) -> list[Run]:
         """Returns a run for each list of overrides; earlier runs are reused.
 
         combinations: one list of overrides per run
-        keys: keys in the names of new runs; by default the keys whose values differ
         """
+
+    def trial(self, values: Mapping[str, Any]) -> Run:
+        """Returns the run with one value for each key of `spaces`; an earlier run is reused."""
 
     def train(self, runs: Sequence[Run], epochs: int = 0) -> None:
         """Trains runs up to an epoch and records failures.
@@ -85,3 +85,23 @@ class Sweeper:
     def planned(self, job: Job) -> list[Run]:
         """Returns the runs that are known before the first training."""
         return job.plan(job.grid(self.grids))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridSearch(Sweeper):
+    """Sweeper that trains all combinations of the values on the command line to the end.
+
+    grids: strings of overrides; each is combined with the command line to form a grid. None uses
+        the command line alone
+    """
+
+    grids: list[str] | None = None
+
+    @property
+    def single(self) -> bool:
+        return not self.grids
+
+    def __call__(self, job: Job) -> list[Run]:
+        runs = self.planned(job)
+        job.train(runs)
+        return runs

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import nmt
 from nmt.foundation.errors import quoted
@@ -141,24 +142,16 @@ def threads_of(launcher: Mapping[str, Any]) -> int | None:
     if isinstance(launcher.get("n_jobs"), int):
         return max(1, available_cores() // parallel_jobs(launcher))
     remote = (launcher.get("ray") or {}).get("remote", {})
-    for threads in (launcher.get("cpus_per_task"), remote.get("num_cpus")):
-        if isinstance(threads, int):
-            return threads
-    return None
+    settings = (launcher.get("cpus_per_task"), remote.get("num_cpus"))
+    return next((threads for threads in settings if isinstance(threads, int)), None)
 
 
 def gpus() -> list[str]:
     """Returns the names of the available GPUs, in the form of CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return [name for name in visible.split(",") if name.strip() and name.strip() != "-1"]
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    listed = subprocess.run([tool, "--list-gpus"], capture_output=True, text=True)
-    # Lines of MIG devices follow the line of their GPU and are indented.
-    cards = [line for line in listed.stdout.splitlines() if line.startswith("GPU")]
-    return [str(i) for i in range(len(cards))]
+        return [name for name in visible.split(",") if name.strip() not in ("", "-1")]
+    return [str(i) for i in range(torch.cuda.device_count())]
 
 
 @contextmanager

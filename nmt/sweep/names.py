@@ -3,14 +3,11 @@
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 FIRST = ("experiment", "data", "encoder", "decoder", "attention", "window", "normalizer", "pooling")
 """Configuration groups whose choices begin a run name, in order; the seed ends the name."""
 GROUPS = {*FIRST, "tokenizer", "optimizer", "schedule", "objective", "search", "metric", "trainer"}
 """Configuration groups whose choices appear in a run name without the group's name."""
-USUAL = ("decoder", "attention", "pooling", "seed")
-"""Keys whose values form the name of a run if no setting differs between runs."""
 LONGEST = 120
 """Maximum number of characters in a run name."""
 NUMBER = re.compile(r"-?[\d.]+(e[+-]?\d+)?")
@@ -25,18 +22,8 @@ def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
     return sorted(differ, key=lambda key: order.get(key, len(FIRST)))
 
 
-def usual_parts(values: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the components of a run name if no setting differs between runs.
-
-    values: overrides by key, used if the configuration has none of the keys in USUAL
-    config: configuration of the run, with the choices of groups
-    """
-    keys = [key for key in USUAL if isinstance(config.get(key), str | int)]
-    return {key: str(config[key]) for key in keys} or dict(values)
-
-
 def name_of(parts: Mapping[str, str]) -> str:
-    """Returns a run name such as `bahdanau-concat-lr0.001-seed1`.
+    """Returns a run name such as `bahdanau-concat-lr0.001-seed1`; `run` if no setting differs.
 
     parts: values of the settings that distinguish the run, by key
     """

@@ -121,10 +121,8 @@ class Run:
 
     def warnings(self) -> list[str]:
         """Returns the warnings in the log file of the run, in chronological order."""
-        try:
-            text = (self.folder / LOG).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return []
+        file = self.folder / LOG
+        text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         return WARNING.findall(text)
 
     def latest(self) -> dict[str, dict[str, Any]]:

@@ -46,24 +46,16 @@ class Trials(Sweeper):
                 "sweep=optuna: the search space is empty. Give several values or an interval, "
                 "such as optimizer.lr=interval(0.0005,0.01)"
             )
-
-        def run_of(trial: Any) -> Run:
-            values = [f"{key}={value}" for key, value in trial.params.items()]
-            [run] = job.plan([[*job.fixed(), *values]], tuple(space))
-            return run
-
-        runs = {trial.number: run_of(trial) for trial in study.trials}
         # Resume interrupted trials first.
-        waiting = [trial for trial in study.trials if not trial.state.is_finished()]
-        while waiting or len(study.trials) < self.trials:
-            if not waiting:
-                count = min(self.parallel, self.trials - len(study.trials))
-                waiting = [study.ask(space) for _ in range(count)]
-            runs |= {trial.number: run_of(trial) for trial in waiting}
-            job.train([runs[trial.number] for trial in waiting])
-            for trial in waiting:
-                _tell(study, job, trial.number, runs[trial.number])
-            waiting = []
+        interrupted = [trial for trial in study.trials if not trial.state.is_finished()]
+        while interrupted or len(study.trials) < self.trials:
+            count = min(self.parallel, self.trials - len(study.trials))
+            trials = interrupted or [study.ask(space) for _ in range(count)]
+            interrupted = []
+            runs = [job.trial(trial.params) for trial in trials]
+            job.train(runs)
+            for trial, run in zip(trials, runs, strict=True):
+                _tell(study, job, trial.number, run)
         finished = sum(trial.value is not None for trial in study.trials)
         if finished:
             best = ", ".join(f"{key}={value}" for key, value in study.best_params.items())
@@ -73,7 +65,7 @@ class Trials(Sweeper):
                 best,
                 study.best_value,
             )
-        return [runs[number] for number in sorted(runs)]
+        return [job.trial(trial.params) for trial in study.trials]
 
     def _study(self, job: Job) -> Any:
         import optuna

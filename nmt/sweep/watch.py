@@ -2,32 +2,14 @@
 
 import logging
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
-from nmt.foundation.progress import ProgressLines, duration, repeating
+from nmt.foundation.progress import ProgressLines, duration
 from nmt.sweep.run_status import Run, RunState
 
 log = logging.getLogger(__name__)
-LOOK_SECONDS = 1.0
-"""Seconds between two updates of the progress display from the run folders."""
 QUIET_SECONDS = 60.0
 """Seconds between two progress messages while no run starts or ends."""
-
-
-@contextmanager
-def watching(runs: Sequence[Run], metric: str) -> Iterator[None]:
-    """Shows the progress of the runs while the context is active.
-
-    runs: runs of the sweep
-    metric: name of the validation score to show
-    """
-    view = SweepProgress(runs, metric)
-    try:
-        with repeating(LOOK_SECONDS, view.update):
-            yield
-    finally:
-        view.close()
 
 
 class SweepProgress:
@@ -62,6 +44,8 @@ class SweepProgress:
         )
 
     def _log_change(self, run: Run, states: Mapping[str, RunState]) -> None:
+        """Logs that a run has begun or ended, and the warnings of an ended run that no earlier run
+        had."""
         progress = overall(self.runs, states)
         events = {
             RunState.RUNNING: "started",
@@ -72,12 +56,8 @@ class SweepProgress:
         if event is not None:
             log.info("%s: %s", run.name, event)
             self._lines.postpone()
-        if states[run.name] in (RunState.FINISHED, RunState.FAILED):
-            self._log_warnings(run)
-
-    def _log_warnings(self, run: Run) -> None:
-        """Logs the warnings of an ended run that no earlier run had."""
-        for warning in run.warnings():
+        is_ended = states[run.name] in (RunState.FINISHED, RunState.FAILED)
+        for warning in run.warnings() if is_ended else ():
             if warning not in self._warnings:
                 self._warnings.add(warning)
                 log.warning("%s: %s (shown once for all runs)", run.name, warning)

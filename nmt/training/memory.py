@@ -3,6 +3,7 @@ system, measurement of the peak memory."""
 
 import ctypes
 import os
+import resource
 import sys
 from typing import Any
 
@@ -45,13 +46,8 @@ def keep_freed_memory() -> None:
         mallopt(_TOP_PAD, 2**26)
 
 
-def peak_memory() -> float | None:
-    """Returns the peak memory of the process so far, in MB; None if the operating system does not
-    report the value."""
-    try:
-        import resource
-    except ImportError:
-        return None
+def peak_memory() -> float:
+    """Returns the peak memory of the process so far, in MB."""
     # The system reports bytes on macOS, kilobytes elsewhere.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (1e6 if sys.platform == "darwin" else 1e3), 1)

@@ -19,7 +19,6 @@ import importlib.metadata
 import itertools
 import json
 import logging
-import os
 import platform
 import shutil
 import subprocess
@@ -38,7 +37,7 @@ from nmt.foundation.devices import find_device, processor_name
 from nmt.foundation.errors import UserError, typed
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import read_json_object, remove_unfinished, write_atomically
-from nmt.storage.lock import Lock
+from nmt.storage.lock import Lock, LockHeld
 from nmt.storage.metrics_file import read_metrics
 from nmt.training.callback import Callback, Update
 from nmt.training.task import Validation
@@ -91,14 +90,23 @@ def git_commit() -> str | None:
     root = Path(nmt.__file__).parent.parent
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None
-    git = ["git", "-C", str(root)]
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
-    if head.returncode != 0:
-        return None
-    changes = [*git, "status", "--porcelain", "--untracked-files=no"]
-    # git prints one line for each modified file.
-    is_changed = bool(subprocess.run(changes, capture_output=True).stdout)
-    return head.stdout.strip() + "+" * is_changed
+    options = ["--always", "--exclude=*", "--abbrev=40", "--dirty=+"]  # without names of tags
+    described = subprocess.run(["git", "-C", root, "describe", *options], capture_output=True)
+    return described.stdout.decode().strip() or None
+
+
+def locked_folder(path: Path) -> Lock:
+    """Creates a folder unless it exists, locks it for this process, and returns the lock.
+
+    Raises UserError if the folder cannot be created, or if another process is using it.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"run_dir={path}: cannot be created ({error.strerror}); choose another run_dir"
+        ) from error
+    return Lock(path / LOCK, f"run_dir={path}")
 
 
 def claim(path: Path) -> Lock:
@@ -109,17 +117,7 @@ def claim(path: Path) -> Lock:
 
     Raises UserError if the folder contains another run, or if another process is using it.
     """
-    is_new = not path.exists()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = Lock(path / LOCK, f"run_dir={path}")
-    except OSError as error:
-        raise UserError(f"run_dir={path}: cannot be created ({error.strerror})") from error
-    except UserError:
-        if is_new:
-            with contextlib.suppress(OSError):  # not empty, because another process uses it by now
-                path.rmdir()
-        raise
+    lock = locked_folder(path)
     try:
         _check_free(path)
     except UserError:
@@ -153,23 +151,15 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
 
     base: preferred path of the folder; a number is appended if the path exists
     """
-    for number in itertools.count(1):
-        path = base if number == 1 else base.with_name(f"{base.name}-{number}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.mkdir()
-        except FileExistsError:
-            if not path.parent.is_dir():
-                raise UserError(
-                    f"run_dir={path}: {path.parent} is not a folder; choose another path"
-                ) from None
-        except OSError as error:
-            raise UserError(
-                f"run_dir={path}: cannot be created ({error.strerror}); choose another run_dir"
-            ) from error
-        else:
-            break
-    return path, Lock(path / LOCK, f"run_dir={path}")
+    path = base
+    for number in itertools.count(2):
+        # Another process may create the same folder at the same time.
+        with contextlib.suppress(LockHeld):
+            if not path.exists():
+                lock = claim(path)
+                break
+        path = base.with_name(f"{base.name}-{number}")
+    return path, lock
 
 
 def clear(path: Path) -> None:
@@ -236,29 +226,24 @@ class RunDirectory(Callback):
     def write_text(self, name: str, text: str) -> None:
         write_atomically(self.path / name, text.encode())
 
+    def write_lines(self, name: str, lines: Sequence[str]) -> None:
+        """Writes a text file. Line breaks within a line are replaced by spaces."""
+        self.write_text(name, "".join(line.replace("\n", " ") + "\n" for line in lines))
+
     # Methods of `Store`
 
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         meta = {**self.meta, "training": state}
-        ckpt.write(self.path / ckpt.LAST, meta, {**self.tensors, **tensors})
-        if self.keep > 1:
-            self._keep_last(state["progress"]["update"])
+        copies = [f"last-{state['progress']['update']:08d}.safetensors"] if self.keep > 1 else []
+        for name in (ckpt.LAST, *copies):
+            ckpt.write(self.path / name, meta, {**self.tensors, **tensors})
+        if copies:
+            for old in sorted(self.path.glob("last-*.safetensors"))[: -self.keep]:
+                old.unlink(missing_ok=True)
 
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         saved = ckpt.read(self.path / ckpt.LAST)
         return saved.meta["training"], saved.tensors
-
-    def _keep_last(self, update: int) -> None:
-        """Copies the last checkpoint to a file named after its update number. Removes all but the
-        latest `keep` copies."""
-        file = self.path / f"last-{update:08d}.safetensors"
-        with contextlib.suppress(FileExistsError):
-            try:
-                os.link(self.path / ckpt.LAST, file)  # a hard link shares the data
-            except (OSError, NotImplementedError):  # a file system without hard links
-                shutil.copyfile(self.path / ckpt.LAST, file)
-        for old in sorted(self.path.glob("last-*.safetensors"))[: -self.keep]:
-            old.unlink(missing_ok=True)
 
     def save_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None:
         model = {f"model/{name}": tensor for name, tensor in weights.items()}
@@ -286,8 +271,7 @@ class RunDirectory(Callback):
         entry = {"kind": "validation", "update": update, "epoch": epoch, "best": best}
         self.record({**entry, **validation.metrics})
         if self.keep_answers:
-            lines = "".join(line + "\n" for line in validation.answers)
-            self.write_text(f"validation-{update:08d}.txt", lines)
+            self.write_lines(f"validation-{update:08d}.txt", validation.answers)
 
     def record(self, entry: Mapping[str, Any]) -> None:
         """Appends a record (JSON object) to metrics.jsonl, as one line."""
@@ -306,4 +290,4 @@ class RunDirectory(Callback):
         """Removes the records of all updates after `update` from metrics.jsonl, because a resumed
         run repeats these updates."""
         entries = [entry for entry in self.records() if entry["update"] <= update]
-        self.write_text("metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries))
+        self.write_lines("metrics.jsonl", [json.dumps(entry) for entry in entries])

@@ -121,11 +121,6 @@ class TrainingState:
         self.optimized = [p for group in optimizer.param_groups for p in group["params"]]
         self.base_rates = [group["lr"] for group in optimizer.param_groups]
 
-    @property
-    def rate(self) -> float:
-        """Current learning rate of the optimizer's first parameter group."""
-        return self.optimizer.param_groups[0]["lr"]
-
     def set_rate(self, total: int, epoch: float) -> None:
         """Sets the learning rate of each parameter group for the next update.
 
@@ -156,8 +151,8 @@ class TrainingState:
             nn.utils.clip_grads_with_norm_(self.parameters, clip_norm, norm)
         return norm
 
-    def skip(self) -> None:
-        """Discards the accumulated gradient, so that the update is skipped."""
+    def discard_gradient(self) -> None:
+        """Discards the accumulated gradient, after a step or in order to skip the update."""
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
 
@@ -165,8 +160,7 @@ class TrainingState:
         """Runs one optimizer step and updates the moving average of the weights. `gradient_norm`
         must be called first."""
         self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
+        self.discard_gradient()
         if self._averaged:
             # The decay is smaller at first, to reduce the share of the random initial weights.
             decay = min(self.ema, (1 + self.progress.update) / (10 + self.progress.update))

@@ -5,6 +5,7 @@ the validation. The training state can be saved after any update, and resumed tr
 bit-identical results.
 """
 
+import contextlib
 import hashlib
 import logging
 import math
@@ -181,6 +182,10 @@ class Trainer:
         return state.progress
 
 
+class RolledBack(Exception):
+    """Exception raised after the last saved state has been restored."""
+
+
 class UpdateFigures(NamedTuple):
     """Figures of one update, which may still be computed on a GPU.
 
@@ -245,8 +250,7 @@ class TrainingLoop:
         if self._captures():
             self.recordings = Recordings(self._add_gradient, self.device, state.unchanged)
         state.keeps_gradients = self.recordings is not None
-        self._counted_from = time.monotonic()
-        self._saved_at = self._counted_from
+        self._saved_at = time.monotonic()
         self._saved_update = state.progress.update
         self._failures = 0
         self._reset_figures()
@@ -278,10 +282,11 @@ class TrainingLoop:
         stop_after = self.trainer.stop_after
         while not self.progress.finished and self.progress.epoch < self.epochs:
             if 0 < stop_after <= self.progress.epoch:
-                raise Stopped(planned=True)
-            self.epoch(self.task.batches(self.progress.epoch))
-            if self.progress.epoch == stop_after and not self.progress.finished:
                 self.save()
+                raise Stopped(planned=True)
+            # After a rollback, training continues from the restored state.
+            with contextlib.suppress(RolledBack):
+                self.epoch(self.task.batches(self.progress.epoch))
         self.progress.finished = True
         if self.trainer.average and not self.progress.averaged and not self._is_stopped():
             self.try_average()
@@ -299,7 +304,8 @@ class TrainingLoop:
 
         batches: all batches of the epoch
 
-        Raises Stopped, after saving the state, if training is interrupted.
+        Raises Stopped, after saving the state, if training is interrupted, and RolledBack after a
+        rollback, perhaps to an earlier epoch.
         """
         progress = self.progress
         plan = self._plan(batches)
@@ -309,8 +315,7 @@ class TrainingLoop:
             if progress.finished:  # training ended by patience
                 break
             self.state.set_rate(plan.total_updates, plan.position(progress.batch))
-            if not self._update(share, plan.total_updates):
-                return  # rolled back, perhaps to an earlier epoch
+            self._update(share, plan.total_updates)
             progress.update += 1
             progress.batch = update.stop
             progress.averaged = False  # there is a newer state than the average
@@ -322,14 +327,13 @@ class TrainingLoop:
                 self.trainer.validate_every_updates,
             )
             is_last = progress.batch >= len(batches) or progress.update >= plan.total_updates
-            if (is_reported or is_validated or is_last) and not self._settle():
-                return
+            if is_reported or is_validated or is_last:
+                self._read_figures()
             if is_reported:
                 self._report(plan)
             if is_validated:
                 self._validate(plan.position(progress.batch))
-            if not self._save_if_due():
-                return
+            self._save_if_due()
         if progress.update >= plan.total_updates:
             progress.finished = True
         if progress.batch >= len(batches):
@@ -381,27 +385,23 @@ class TrainingLoop:
         for update, share in zip(updates, shares, strict=True):
             yield update, [(planned, next(reader)) for planned in share]
 
-    def _save_if_due(self) -> bool:
-        """Saves the state if `save_every` minutes have passed or a signal has arrived. Returns
-        False if the state was rolled back instead. Raises Stopped after a signal."""
+    def _save_if_due(self) -> None:
+        """Saves the state if `save_every` minutes have passed or a signal has arrived. Raises
+        Stopped after a signal."""
         minutes = (time.monotonic() - self._saved_at) / 60
         is_old = self.ranks.first and minutes > self.trainer.save_every
         stopped = self._is_stopped()
         if stopped or self.ranks.any(is_old):
-            if not self._settle():
-                return False
+            self._read_figures()
             self.save()
         if stopped:
             raise Stopped
-        return True
 
-    def _update(self, share: list[tuple[PlannedBatch, TrainingBatch]], total: int) -> bool:
+    def _update(self, share: list[tuple[PlannedBatch, TrainingBatch]], total: int) -> None:
         """Runs one update with the gradient of the mean loss per token over all ranks' batches.
 
         share: batches that this rank computes
         total: number of updates in the training
-
-        Returns False if the state was rolled back instead.
         """
         # without dummy batches
         counted = sum(batch.num_tokens for planned, batch in share if planned.weight)
@@ -415,28 +415,19 @@ class TrainingLoop:
         self.ranks.mean(self.estimates)
         norm = self.state.gradient_norm(self.trainer.clip_norm, self.trainer.clip_value)
         self._unread.append(UpdateFigures(self.progress.update + 1, int(tokens), loss, norm))
-        if self._reads_at_once and (failed := self._failed_update()):
-            return self._without_update(failed)
-        self.state.step()
-        return True
+        is_skipped = self._reads_at_once and self._read_figures()
+        if not is_skipped:
+            self.state.step()
 
-    def _settle(self) -> bool:
-        """Reads the loss and the gradient norm of all updates since the last call.
-
-        Returns False if an update had a NaN or infinite value and the state was rolled back.
-        """
-        failed = self._failed_update()
-        return not failed or self._without_update(failed)
-
-    def _failed_update(self) -> int:
+    def _read_figures(self) -> bool:
         """Reads loss and gradient norm of the updates since the last call, and adds them to the
         next report.
 
-        Returns the number of the first update with a NaN or infinite loss or gradient; 0 without
-        such an update.
+        Returns whether the last update is skipped because its loss or gradient is NaN or infinite.
+        Raises UserError if training stops, and RolledBack after a rollback.
         """
         if not self._unread:
-            return 0
+            return False
         unread, self._unread = self._unread, []
         figures = [value for update in unread for value in (update.loss, update.norm)]
         values = torch.stack(figures).tolist()  # a single copy from a GPU
@@ -446,13 +437,14 @@ class TrainingLoop:
             scaled = self.state.scaler.is_enabled() and math.isfinite(loss)
             if not scaled and not math.isfinite(norm + loss):
                 self._failures += 1
-                return update.update
+                self._handle_failure(update.update)
+                return True
             self._tokens += update.tokens
             self._loss += loss
             self._norm = norm
             if self.trainer.on_nan != "rollback":
                 self._failures = 0
-        return 0
+        return False
 
     def _backward(
         self, planned: PlannedBatch, batch: TrainingBatch, total: int, tokens: float
@@ -484,29 +476,26 @@ class TrainingLoop:
         self.state.scaler.scale(summed / work.tokens).backward()
         return loss.total.detach() * work.weight
 
-    def _without_update(self, update: int) -> bool:
-        """Handles a NaN or infinite loss or gradient of an update according to `on_nan`.
-
-        Returns True if the update is skipped, or False if the state is rolled back. Raises
-        UserError if training stops.
-        """
+    def _handle_failure(self, update: int) -> None:
+        """Skips an update with a NaN or infinite loss or gradient. Depending on `on_nan`, raises
+        UserError instead, or RolledBack after a rollback."""
         progress = self.progress
         policy = self.trainer.on_nan
         problem = f"loss or gradient is NaN or infinite at update {update:,}"
         if policy == "stop" or self._failures >= PATIENCE:
             raise UserError(f"{problem}: {self._remedy}")
-        self.state.skip()
+        self.state.discard_gradient()
         if policy == "skip":
             log.warning("%s: update skipped", problem)
             progress.skipped += 1
             self._norm = 0.0
-            return True
+            return
         log.warning("%s: restoring the last saved state with half the learning rate", problem)
         self.ranks.wait()  # until rank 0 has written the state
         self.state.load(*self.store.load_last())
         self.progress.halvings = progress.halvings + 1
         self._reset_figures()
-        return False
+        raise RolledBack
 
     def _report(self, plan: EpochPlan) -> None:
         """Reports training metrics to the callbacks, unless all updates since the last report were
@@ -518,7 +507,7 @@ class TrainingLoop:
             total=plan.total_updates,
             epoch=plan.position(self.progress.batch),
             loss=self._loss / self._tokens,
-            rate=self.state.rate,
+            rate=self.state.optimizer.param_groups[0]["lr"],
             gradient_norm=self._norm,
             speed=self._tokens / (time.monotonic() - self._reported_at),
         )
@@ -635,15 +624,14 @@ class TrainingLoop:
                 f"weights are NaN or infinite at update {progress.update:,}: {self._remedy}"
             )
         now = time.monotonic()
-        progress.seconds += now - self._counted_from
-        self._counted_from = now
+        progress.seconds += now - self._saved_at
+        self._saved_at = now
         saved = self.state.save()
         if saved is not None:
             self.store.save_last(*saved)
         if progress.update != self._saved_update:
             self._saved_update = progress.update
             self._failures = 0
-        self._saved_at = time.monotonic()
 
     @property
     def _remedy(self) -> str:

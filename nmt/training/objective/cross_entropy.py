@@ -1,17 +1,23 @@
 """Maximum likelihood with teacher forcing: each token is predicted from the preceding reference
-tokens."""
+tokens.
+
+Attention windows that sample positions are trained by REINFORCE (Williams 1992) in addition. The
+reward is the log-likelihood of the target tokens given the sampled positions. The attention window
+computes the REINFORCE loss from the reward.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import PAD, Batch, Loss, Prepared
+from nmt.foundation.interfaces import PAD, Batch, DecoderOutput, Loss, Prepared
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, NonNegative
 from nmt.model.seq2seq import Seq2Seq
-from nmt.training.objective.reinforce import likelihood_loss
 
 SMALLEST = 1e-6
 """Lower bound of attention weights before the logarithm, because an attention window can give
@@ -109,3 +115,40 @@ class CrossEntropy:
         # Source positions of sentences with a target; a padded batch has rows without.
         is_counted = memory.mask & is_word.any(1, keepdim=True)  # [B, S]
         return ((1 - attended) ** 2 * is_counted).sum()
+
+
+def likelihood_loss(
+    model: Seq2Seq,
+    output: DecoderOutput,
+    memory: Prepared,
+    targets: Int[Tensor, "N T"],
+    smoothing: float,
+    agreement: float = 0.0,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Returns the smoothed and the plain loss of the output layer, in nats, summed over the tokens.
+    The smoothed loss includes the REINFORCE loss if the attention window samples positions.
+
+    model: translation network
+    output: decoder output for the batch
+    memory: prepared encoder memory of the sources
+    targets: reference tokens, padded with PAD
+    smoothing: label smoothing, 0 to 1; applied in training only
+    agreement: weight of the divergence between two passes over the same sentence; 0 for one pass
+    """
+    if not model.training:
+        smoothing = 0.0
+    loss, nll = model.output_layer.loss(output, memory, targets, smoothing, agreement=agreement)
+    if model.training and model.decoder.attends and model.decoder.attention.window.needs_reward:
+        loss = loss + _reinforce_loss(model, output, memory, targets)
+    return loss, nll
+
+
+def _reinforce_loss(
+    model: Seq2Seq, output: DecoderOutput, memory: Prepared, targets: Int[Tensor, "N T"]
+) -> Float[Tensor, ""]:
+    is_word = targets != PAD  # [N, T]
+    with torch.no_grad():
+        log_probs = model.output_layer.log_probs_of(output, memory, targets)  # [N, T]
+        log_likelihood = (log_probs * is_word).sum(1)  # [N]
+    _, window_state = output.state.attention
+    return model.decoder.attention.window.reinforce_loss(window_state, log_likelihood, is_word)

@@ -24,7 +24,7 @@ from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Ratio
 from nmt.model.layers.numeric import only
 from nmt.model.seq2seq import Seq2Seq
-from nmt.training.objective.reinforce import likelihood_loss
+from nmt.training.objective.cross_entropy import likelihood_loss
 
 
 @dataclass(kw_only=True)

@@ -18,8 +18,7 @@ from nmt.foundation.interfaces import Batch, Loss
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Positive
 from nmt.model.seq2seq import Seq2Seq
-from nmt.training.objective.cross_entropy import CrossEntropy
-from nmt.training.objective.reinforce import likelihood_loss
+from nmt.training.objective.cross_entropy import CrossEntropy, likelihood_loss
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,6 @@ processes one position at a time, because the input at position t+1 needs the pr
 position t.
 """
 
-import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -27,7 +26,7 @@ from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Fraction, Positive, Ratio
 from nmt.model.layers.numeric import exclude, sampled
 from nmt.model.seq2seq import Seq2Seq
-from nmt.training.objective.reinforce import likelihood_loss
+from nmt.training.objective.cross_entropy import likelihood_loss
 
 Decay = Literal["constant", "linear", "exponential", "inverse_sigmoid"]
 """Decay schedule of the teacher-forcing ratio."""
@@ -124,16 +123,12 @@ def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[Decoder
     return replace(outputs[-1], readout=readout, weights=weights, heads=None), memory
 
 
-@functools.cache
 def _solve_half(updates: int) -> float:
     """Returns the decay constant k' of the inverse sigmoid decay for which (k' + 1) / (k' +
-    e^{u/k'}) = 1/2, where u is `updates`. The equation is solved by bisection."""
-    low = updates / 700
-    high = max(2.0, float(updates))
-    for _ in range(80):
-        middle = (low + high) / 2
-        if middle + 2 > math.exp(min(updates / middle, 700.0)):
-            high = middle
-        else:
-            low = middle
-    return (low + high) / 2
+    e^{u/k'}) = 1/2, where u is `updates`. The equivalent equation k' ln(k' + 2) = u is solved by
+    Newton's method."""
+    k = float(updates)
+    for _ in range(20):
+        log = math.log(k + 2)
+        k -= (k * log - updates) / (log + k / (k + 2))
+    return k

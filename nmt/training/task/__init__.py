@@ -51,11 +51,13 @@ class FinalResult:
     part: name of the evaluated data: "test", or "validation" if there is no test set
     results: entries for results.json; `scores` has a `score` for each metric
     lines: results as text lines for the log
+    texts: lines of text files for the run folder, such as the outputs, by file name without .txt
     """
 
     part: str
     results: Mapping[str, Any]
     lines: Sequence[str]
+    texts: Mapping[str, Sequence[str]]
 
 
 def never() -> bool:
@@ -131,11 +133,9 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def test(self, write: Callable[[str, str], None]) -> FinalResult:
-        """Evaluates the network on the test set, or on the validation set if there is no test set.
-
-        write: function (file name, text) that writes a file to the run folder
-        """
+    def test(self) -> FinalResult:
+        """Evaluates the network on the test set, or on the validation set if there is no test
+        set."""
 
     @abstractmethod
     def draw(self, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,6 +30,8 @@ from nmt.tokenizer import Tokenizer
 from nmt.training.task import FinalResult, Task, Validation, ValidationStopped, never
 
 log = logging.getLogger(__name__)
+MORE_LABELS = " … and more; check that data.label is the right column"
+"""End of a long list of labels in a warning."""
 MOST_LINES = 30
 """Maximum number of labels whose results are logged individually."""
 
@@ -79,7 +82,7 @@ class ClassificationTask(Task):
                     "%s: these labels are not in the training set, so their texts count as "
                     "errors: %s",
                     part.name,
-                    _some(unseen),
+                    textwrap.shorten(", ".join(unseen), 300, placeholder=MORE_LABELS),
                 )
         self.reader = TextClassifier(network, tokenizer, max_tokens=max_tokens)
         self.encode = partial(
@@ -96,8 +99,7 @@ class ClassificationTask(Task):
             )  # fmt: skip
         self.gold = labels.table(splits.train.labels)
         self.title = f"{type(network.pooling).__name__} · {splits.train.name}"
-        self.fingerprints = fingerprints(splits)
-        self.test_fingerprints = {"test": _fingerprint(splits.test)} if splits.test else {}
+        self.fingerprints, self.test_fingerprints = fingerprints(splits)
         tokenizer_meta, self.tensors = tokenizer_parts(tokenizer)
         self.meta = {"tokenizer": tokenizer_meta, "labels": asdict(labels)}
 
@@ -161,25 +163,23 @@ class ClassificationTask(Task):
         guesses = np.pad(answers, ((0, 0), (0, len(names) - len(self.labels.names))))
         return {"loss": loss, **report(truth, guesses, names)}, answers
 
-    def test(self, write: Callable[[str, str], None]) -> FinalResult:
+    def test(self) -> FinalResult:
         name = "test" if self.splits.test else "validation"
         part = self.splits.test or self.splits.validation
         figures, answers = self._evaluate(part)
         label_names = np.array(self.labels.names)
-        files = {
+        texts = {
             name: [",".join(label_names[row]) for row in answers],
             f"{name}.source": part.texts,
             f"{name}.reference": [",".join(labels) for labels in part.labels],
         }
-        for file, lines in files.items():
-            write(f"{file}.txt", "".join(" ".join(line.split("\n")) + "\n" for line in lines))
         gap = removal(self.reader, part.texts)
         lines = _figures(figures)
         if gap.texts:
             lines.append(gap.sentence)
         scores = {metric: {"score": figures[metric]} for metric in ("macro_f1", "accuracy", "loss")}
         results = {"scores": scores, "labels": figures["labels"], "removal": asdict(gap)}
-        return FinalResult(part=name, results=results, lines=lines)
+        return FinalResult(part=name, results=results, lines=lines, texts=texts)
 
     def draw(self, folder: Path) -> None:
         """Writes an HTML page that shows validation texts with their most important words
@@ -215,18 +215,6 @@ def _figures(figures: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _some(labels: Sequence[str], most: int = 10) -> str:
-    """Returns a comma-separated list of the first `most` labels, each truncated to 30
-    characters."""
-    names = [label if len(label) <= 30 else f"{label[:29]}…" for label in labels[:most]]
-    more = (
-        f" and {len(labels) - most:,} more; check that data.label is the right column"
-        if len(labels) > most
-        else ""
-    )
-    return ", ".join(names) + more
-
-
 @dataclass(frozen=True)
 class TextBatches:
     """Batches of one epoch of classification.
@@ -247,9 +235,11 @@ class TextBatches:
         return (collate_texts(self.documents, self.order[i], self.gold) for i in indices)
 
 
-def fingerprints(splits: LabelledSplits) -> dict[str, str]:
-    """Returns the hashes of training set and validation set, by name of the set."""
-    return {"train": _fingerprint(splits.train), "validation": _fingerprint(splits.validation)}
+def fingerprints(splits: LabelledSplits) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the hashes of training set and validation set, and the hash of the test set, by name
+    of the set."""
+    known = {"train": _fingerprint(splits.train), "validation": _fingerprint(splits.validation)}
+    return known, {"test": _fingerprint(splits.test)} if splits.test else {}
 
 
 def _fingerprint(part: Labelled) -> str:

@@ -41,15 +41,18 @@ PAIR_LENGTH = 64
 reference, so that it fits on a line of 80 columns."""
 
 
-def fingerprints(splits: Splits) -> dict[str, str]:
-    """Returns the hashes of the training set and of each validation set, by name of the set."""
-    parts = {"train": splits.train, "validation": splits.validation, **splits.more_validation}
-    if splits.mixture is None:
-        return {name: fingerprint(pairs) for name, pairs in parts.items()}
-    del parts["train"]
-    corpora = [fingerprint(pairs) for pairs in splits.mixture.corpora.values()]
-    mixture = hashlib.sha256("\0".join([*corpora, splits.mixture.settings]).encode()).hexdigest()
-    return {"train": mixture, **{name: fingerprint(pairs) for name, pairs in parts.items()}}
+def fingerprints(splits: Splits) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the hashes of the training set and of each validation set, and the hash of the test
+    set, by name of the set."""
+    mixture = splits.mixture
+    if mixture is None:
+        train = fingerprint(splits.train)
+    else:
+        corpora = [fingerprint(pairs) for pairs in mixture.corpora.values()]
+        train = hashlib.sha256("\0".join([*corpora, mixture.settings]).encode()).hexdigest()
+    validation = {"validation": splits.validation, **splits.more_validation}
+    hashes = {name: fingerprint(pairs) for name, pairs in validation.items()}
+    return {"train": train, **hashes}, {"test": fingerprint(splits.test)} if splits.test else {}
 
 
 class TranslationTask(Task):
@@ -114,22 +117,17 @@ class TranslationTask(Task):
             self.epochs = self.mixing.epochs
             for line in self.mixing.described():
                 log.info("mixture: %s", line)
-        self._check_case()
-        self.title = f"{type(network.decoder).__name__} · {' → '.join(splits.languages)}"
-        self.fingerprints = fingerprints(splits)
-        self.test_fingerprints = {"test": fingerprint(splits.test)} if splits.test else {}
-        tokenizer_meta, tensors = tokenizer_parts(data.tokenizer)
-        self.tensors = {**tensors, **lexicon_parts(network)}
-        self.meta = {"tokenizer": tokenizer_meta, "languages": splits.languages}
-        self.meta |= {"typical_words": typical_words} if typical_words else {}
-
-    def _check_case(self) -> None:
-        """Logs a warning if lower-case translations are compared with references in mixed case."""
-        if self.data.tokenizer.lowercase and not self.judge.lowercase:
+        if data.tokenizer.lowercase and not metric.lowercase:
             log.warning(
                 "tokenizer.lowercase=true: translations are in lower case, but the references "
                 "are not; also set metric.lowercase=true"
             )
+        self.title = f"{type(network.decoder).__name__} · {' → '.join(splits.languages)}"
+        self.fingerprints, self.test_fingerprints = fingerprints(splits)
+        tokenizer_meta, tensors = tokenizer_parts(data.tokenizer)
+        self.tensors = {**tensors, **lexicon_parts(network)}
+        self.meta = {"tokenizer": tokenizer_meta, "languages": splits.languages}
+        self.meta |= {"typical_words": typical_words} if typical_words else {}
 
     def introduction(self) -> tuple[str, str]:
         splits = self.data.splits
@@ -199,12 +197,13 @@ class TranslationTask(Task):
         for name, pairs in splits.more_validation.items():
             further = self._validation_of(self.data.more_validation[name], pairs, interrupted)
             metrics |= {f"{name}/{figure}": value for figure, value in further.metrics.items()}
-        first = replace(first, example=_example(splits.validation, first.answers))
-        if self.samples:
-            samples = _table(splits.validation, first.answers, self.samples)
-            attention = self._attention(splits.validation)
-            first = replace(first, samples=samples, attention=attention)
-        return replace(first, metrics=metrics)
+        return replace(
+            first,
+            metrics=metrics,
+            example=_example(splits.validation, first.answers),
+            samples=_table(splits.validation, first.answers, self.samples) if self.samples else "",
+            attention=self._attention(splits.validation) if self.samples else None,
+        )
 
     def _validation_of(
         self, corpus: Corpus, part: Pairs, interrupted: Callable[[], bool]
@@ -296,7 +295,7 @@ class TranslationTask(Task):
         splits = self.data.splits
         return ("test", splits.test) if splits.test else ("validation", splits.validation)
 
-    def test(self, write: Callable[[str, str], None]) -> FinalResult:
+    def test(self) -> FinalResult:
         name, part = self._last_part
         began = time.monotonic()
         hypotheses = self.ranks.whole(self._share_translated(self.search, part.source))
@@ -307,11 +306,9 @@ class TranslationTask(Task):
             others=part.more_references,
             orders=self.data.splits.pictures,
         )
-        files = {name: hypotheses, f"{name}.source": part.source, f"{name}.reference": part.target}
+        texts = {name: hypotheses, f"{name}.source": part.source, f"{name}.reference": part.target}
         for number, references in enumerate(part.more_references, 2):
-            files[f"{name}.reference{number}"] = references
-        for file, lines in files.items():
-            write(f"{file}.txt", "".join(one_line(line) + "\n" for line in lines))
+            texts[f"{name}.reference{number}"] = references
         if part.regions is not None and self.network.decoder.attends:
             scores["pointing"] = pointing(self._translator(self.search), part)
         return FinalResult(
@@ -325,6 +322,7 @@ class TranslationTask(Task):
                 f"{' %' * (name == 'exact')} ({result.signature})"
                 for name, result in scores.items()
             ],
+            texts=texts,
         )
 
     def draw(self, folder: Path) -> None:
