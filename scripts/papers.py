@@ -438,9 +438,10 @@ def counted(verdicts: Sequence[Verdict], claims: str) -> list[str]:
     agreeing = [verdict for verdict in verdicts if verdict.agrees]
     sure = sum(verdict.is_significant for verdict in agreeing)
     against = sum(verdict.is_significant and not verdict.agrees for verdict in verdicts)
-    count = f"{len(agreeing)} of {len(verdicts)} {claims}, {sure} of them significantly"
-    sentence = f"The results agree in direction with {count}, and disagree significantly with"
-    return [f"{sentence} {against or 'none'}."]
+    sentence = f"The results agree in direction with {len(agreeing) or 'none'} of {len(verdicts)}"
+    significant = f", {sure} of them significantly" if agreeing else ""
+    against_them = f"disagree significantly with {against or 'none'}"
+    return [f"{sentence} {claims}{significant}, and {against_them}."]
 
 
 def luong(results: Results) -> Sections:
