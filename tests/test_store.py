@@ -236,7 +236,7 @@ def test_every_kind_of_file_is_stored(corpus, tmp_path):
     stream = TextFiles(train="", validation="x", source="en", target="de").stream(
         f"{tmp_path}/z", False
     )
-    assert list(store.Storing("disk", Filters())(stream, True).source) == [
+    assert list(store.stored(stream, True, "disk", Filters()).source) == [
         pair[0] for pair in wanted
     ]
 
@@ -247,7 +247,7 @@ def test_only_large_text_is_stored_by_default(corpus, cache, monkeypatch):
     )
 
     def on_disk(where):
-        return store.Storing(where, Filters())(stream, True).store is not None
+        return store.stored(stream, True, where, Filters()).store is not None
 
     assert [on_disk(where) for where in ("auto", "memory", "disk")] == [False, False, True]
     monkeypatch.setattr(store, "AUTO", stream.size - 1)

@@ -5,6 +5,7 @@ format of the shared tasks of 2003 and 2005 has one link per line. Words are cou
 Pharaoh and JSON, from 1 in NAACL.
 """
 
+import collections
 import json
 import re
 from collections.abc import Sequence
@@ -111,8 +112,8 @@ def _is_link(link: Any) -> bool:
 
 def _naacl_gold(lines: Sequence[str], file: Path, count: int) -> list[GoldLinks]:
     """Returns the gold links of each pair from lines in the NAACL format."""
-    sure: list[set[tuple[int, int]]] = [set() for _ in range(count)]
-    possible: list[set[tuple[int, int]]] = [set() for _ in range(count)]
+    # The key is the pair, and whether the links are only possible.
+    links = collections.defaultdict[tuple[int, bool], set[tuple[int, int]]](set)
     for number, line in enumerate(lines, 1):
         fields = NAACL_LINK.fullmatch(line)
         if fields is None:
@@ -126,6 +127,8 @@ def _naacl_gold(lines: Sequence[str], file: Path, count: int) -> list[GoldLinks]
                 f"{count:,} sentences"
             )
         if source_word and target_word:  # 0 marks a word without a link
-            links = possible if fields[4] == "P" else sure
-            links[pair - 1].add((source_word - 1, target_word - 1))
-    return [GoldLinks(frozenset(s), frozenset(p)) for s, p in zip(sure, possible, strict=True)]
+            links[pair, fields[4] == "P"].add((source_word - 1, target_word - 1))
+    return [
+        GoldLinks(sure=frozenset(links[pair, False]), possible=frozenset(links[pair, True]))
+        for pair in range(1, count + 1)
+    ]

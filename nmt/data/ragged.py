@@ -171,20 +171,10 @@ def _piece_links(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokeni
         sure, possible = parse_links(line)
         source_words = tokenizer.source_words(pairs.source[i], source[i].tolist(), str.split)
         target_words = tokenizer.target_words(pairs.target[i], target[i].tolist(), str.split)
-        source_pieces = _pieces_by_word(source_words)
-        target_pieces = _pieces_by_word(target_words)
         row: list[int] = []
         for s, t in sorted(sure | possible):
-            for link in itertools.product(source_pieces.get(s, ()), target_pieces.get(t, ())):
-                row += link
+            source_pieces = [piece for piece, words in enumerate(source_words) if s in words]
+            target_pieces = [piece for piece, words in enumerate(target_words) if t in words]
+            row += itertools.chain(*itertools.product(source_pieces, target_pieces))
         rows.append(row)
     return Ragged.of(rows)
-
-
-def _pieces_by_word(words_of_pieces: Sequence[range]) -> dict[int, list[int]]:
-    """Returns the token indices of each word, given the word range of each token."""
-    pieces: dict[int, list[int]] = {}
-    for piece, words in enumerate(words_of_pieces):
-        for word in words:
-            pieces.setdefault(word, []).append(piece)
-    return pieces

@@ -15,7 +15,6 @@ import os
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,38 +73,36 @@ class StoredText(View):
             yield from self[start : start + CHUNK]
 
 
-@dataclass(frozen=True)
-class Storing:
-    """Storage of sentence pairs in memory or on disk; the argument `keep` of a data source.
+def stored(stream: Stream[Pairs], training: bool, where: str, filters: Filters) -> Pairs:
+    """Reads sentence pairs into memory or a store on disk. With `where` and `filters`, the function
+    is the argument `keep` of a data source.
 
+    stream: sentence pairs
+    training: whether the pairs are training pairs; other pairs are not filtered
     where: auto, memory or disk; auto uses the disk for training files above AUTO bytes
     filters: filters of the training pairs
+
+    Raises UserError if there are no pairs, or if the filters drop all pairs.
     """
-
-    where: str
-    filters: Filters
-
-    def __call__(self, stream: Stream[Pairs], training: bool) -> Pairs:
-        if self.where == "memory" or (self.where == "auto" and stream.size <= AUTO):
-            return in_memory(stream)
-        first = next(stream.read(), None)
-        if first is None:
-            raise UserError(f"{stream.name}: {stream.empty}")
-        filters = self.filters if training else Filters()  # only training pairs are filtered
-        key = f"{VERSION} {stream.digest()} {filters.key}"
-        folder = cache_folder() / hashlib.sha256(key.encode()).hexdigest()[:32]
-        build = partial(_write_text, stream=stream, filters=filters)
-        dropped = build_once(folder, f"store of {stream.name}", build)
-        texts: dict[str, Text] = {name: StoredText(folder, name) for name in first.columns}
-        num_read = len(texts["source"]) + sum(dropped.values()) - dropped.get("duplicate", 0)
-        if filters.drop_duplicates:
-            different = _mapped(folder / "kept", np.uint32)
-            texts = {name: Selection(text, different) for name, text in texts.items()}
-        filters.report(stream.name, num_read, len(texts["source"]), dropped)
-        log.info("data: the encoded training text is stored in %s", folder)
-        return Pairs(
-            texts["source"], texts["target"], stream.name, texts.get("links"), store=folder
-        )
+    if where == "memory" or (where == "auto" and stream.size <= AUTO):
+        return in_memory(stream)
+    first = next(stream.read(), None)
+    if first is None:
+        raise UserError(f"{stream.name}: {stream.empty}")
+    if not training:
+        filters = Filters()
+    key = f"{VERSION} {stream.digest()} {filters.key}"
+    folder = cache_folder() / hashlib.sha256(key.encode()).hexdigest()[:32]
+    build = partial(_write_text, stream=stream, filters=filters)
+    dropped = build_once(folder, f"store of {stream.name}", build)
+    texts: dict[str, Text] = {name: StoredText(folder, name) for name in first.columns}
+    num_read = len(texts["source"]) + sum(dropped.values()) - dropped.get("duplicate", 0)
+    if filters.drop_duplicates:
+        different = _mapped(folder / "kept", np.uint32)
+        texts = {name: Selection(text, different) for name, text in texts.items()}
+    filters.report(stream.name, num_read, len(texts["source"]), dropped)
+    log.info("data: the encoded training text is stored in %s", folder)
+    return Pairs(texts["source"], texts["target"], stream.name, texts.get("links"), store=folder)
 
 
 def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from nmt.data.filters import Filters
 from nmt.data.labels import LabelSet
 from nmt.data.lexicon_estimation import estimated_lexicon, read_lexicon_table
 from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_once
-from nmt.data.store import Storing
+from nmt.data.store import stored
 from nmt.data.swapped_sides import SideCounts, warn_of_swapped_sides
 from nmt.data.word_vectors import load_vectors
 from nmt.foundation.errors import UserError
@@ -134,7 +135,7 @@ def loaded(config: Config, filters: Filters) -> Splits:
     data = components.make(config, "data")
     # Data sources of plugins may lack the parameter `keep`.
     if "keep" in inspect.signature(data.load).parameters:
-        return data.load(Storing(config.get("store", "auto"), filters))
+        return data.load(partial(stored, where=config.get("store", "auto"), filters=filters))
     return data.load()
 
 

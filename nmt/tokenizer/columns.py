@@ -69,7 +69,7 @@ class Columns:
     names: names of all columns, for messages
     picture: whether the last column is an image name
 
-    Raises ValueError if several texts are combined with factors or an image.
+    Raises ValueError if more than one of several texts, factors and an image are combined.
     """
 
     sources: int = 1
@@ -78,14 +78,11 @@ class Columns:
     picture: bool = False
 
     def __post_init__(self) -> None:
-        if self.sources < (not self.picture) or (self.sources != 1 and self.factors):
+        num_kinds = (self.sources > 1) + bool(self.factors) + self.picture
+        if num_kinds > 1 or not (self.sources or self.picture):
             raise ValueError(
-                "data.factors: cannot be combined with several sources; leave data.factors out, "
-                "or name one data.source"
-            )
-        if self.picture and (self.sources > 1 or self.factors):
-            raise ValueError(
-                "source columns: an image can be combined only with a single text without factors"
+                "data.factors: cannot be combined with several sources or an image; leave "
+                "data.factors out, or name one data.source"
             )
 
     @property

@@ -235,14 +235,10 @@ class Tokenizer:
         spans: list[range] = []
         end = 0
         for piece in self.target_pieces(ids):
-            begin = None
-            for character in piece:
-                if character == SPACE:
-                    end += line[end : end + 1].isspace()  # normalisation may have inserted a space
-                else:
-                    begin = end if begin is None else begin
-                    end += 1
-            spans.append(range(end if begin is None else begin, end))
+            # A piece begins with a space if at all; normalisation may have inserted the space.
+            begin = end + (piece.startswith(SPACE) and line[end : end + 1].isspace())
+            end = begin + len(piece.removeprefix(SPACE))
+            spans.append(range(begin, end))
         return spans
 
     def _places(

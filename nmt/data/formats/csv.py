@@ -40,16 +40,16 @@ def read(
             names = names or [str(i + 1) for i in range(len(chunk[0]))]
             requested = present(names, columns)
             if any(names.count(name) > 1 for name in requested):
-                header_names = ", ".join(names)
-                raise UserError(f"{file}, line 1: duplicate column names ({header_names})")
+                raise UserError(f"{file}, line 1: duplicate column names ({', '.join(names)})")
             cells = {name: [row[names.index(name)] for row in chunk] for name in requested}
             yield Rows(str(file), names, cells)
     except csv.Error as error:
         # csv.Error has no error codes; the message is the only way to identify a problem.
         is_return = "new-line character" in str(error)
         problem = "a carriage return inside a cell" if is_return else str(error)
-        place = f"{file}, line {parsed.line_num:,}"
-        raise UserError(f"{place}: cannot be read as a table: {problem}") from error
+        raise UserError(
+            f"{file}, line {parsed.line_num:,}: cannot be read as a table: {problem}"
+        ) from error
 
 
 def _same_width(parsed: Any, file: Path, header: bool) -> Iterator[list[str]]:

@@ -147,9 +147,8 @@ class Everyday:
                         "lower data.train"
                     )
                 meaning = rng.choice(kinds)(rng)
-                if meaning.only_trained and part != "train":
-                    continue
-                if part_by_meaning.setdefault(meaning.key, part) != part:
+                is_excluded = meaning.only_trained and part != "train"
+                if is_excluded or part_by_meaning.setdefault(meaning.key, part) != part:
                     continue
                 source = meaning.write(self.languages[0])
                 if source in held_out:

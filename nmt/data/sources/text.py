@@ -92,9 +92,9 @@ class TextFiles:
             slice_ = ""
             paths = self.files[part]
             if len(paths) != len(columns.names):
-                needed = ", ".join(columns.names)
                 raise UserError(
-                    f"{part}: {len(paths)} files, expected {len(columns.names)} ({needed})"
+                    f"{part}: {len(paths)} files, expected {len(columns.names)} "
+                    f"({', '.join(columns.names)})"
                 )
         else:
             prefix, slice_ = parse_part(part)
