@@ -441,7 +441,7 @@ def test_labels_that_training_has_not_seen_are_missed(tokenizer, caplog):
     )
     with caplog.at_level("WARNING", "nmt"):
         task = ClassificationTask(
-            LabelledSplits(train, validation, None, False), labels, tokenizer, network,
+            LabelledSplits(train, validation, None), labels, tokenizer, network,
             batching=Batching(sentences=2), metric="macro_f1", seed=1, max_tokens=9,
         )  # fmt: skip
     assert (
@@ -477,7 +477,7 @@ def test_labelled_tables(tmp_path):
         data = loaded(kind, write(tmp_path / f"one.{kind}", rows, kind))
         assert data.train.texts == ['say "hi"', "N/A"]
         assert data.train.labels == [("good",), ("null",)]
-        assert not data.multi_label
+        assert not data.train.multi_label
         assert data.test is None
     data = loaded(
         "tsv",
@@ -485,7 +485,7 @@ def test_labelled_tables(tmp_path):
         separator=",",
     )
     assert data.train.labels == [("x", "y"), ()]
-    assert data.multi_label
+    assert data.train.multi_label
     data = loaded(
         "jsonl",
         write(
@@ -495,7 +495,7 @@ def test_labelled_tables(tmp_path):
         ),
     )
     assert data.train.labels == [("x", "y"), ()]
-    assert data.multi_label
+    assert data.train.multi_label
     data = loaded(
         "jsonl",
         write(
@@ -515,7 +515,7 @@ def test_labels_in_columns_of_their_own(tmp_path):
         json.dumps({"text": t, "kind": int(a), "rude": b == "1", "long": float(c)}) + "\n" for t, a, b, c in rows))  # fmt: skip
     for kind in ("csv", "jsonl"):
         result = loaded(kind, tmp_path / f"t.{kind}", text="text", label=["kind", "rude", "long"])
-        assert result.multi_label
+        assert result.train.multi_label
         assert list(result.train.labels) == [("kind", "long"), (), ("rude",)]
         assert list(result.train.texts) == ["good day", "bad", "so so"]
     with pytest.raises(UserError, match="column 'rudde' not found"):
@@ -802,7 +802,7 @@ def test_a_wrong_label_column_does_not_flood_the_terminal(tokenizer, caplog):
     validation = Labelled(["good"] * 500, wrong, "validation")
     with caplog.at_level("WARNING", "nmt"):
         ClassificationTask(
-            LabelledSplits(train, validation, None, False), labels, tokenizer, network,
+            LabelledSplits(train, validation, None), labels, tokenizer, network,
             batching=Batching(sentences=2), metric="macro_f1", seed=1, max_tokens=9,
         )  # fmt: skip
     assert len(caplog.text) < 700

@@ -238,7 +238,7 @@ def test_any_labels(tmp_path, values):
     )
     if result is not None:
         assert len(result.train.labels) == len(values)
-        names = LabelSet.of(result.train.labels, result.multi_label).names
+        names = LabelSet.of(result.train.labels, result.train.multi_label).names
         assert all(name.strip() and len(name.splitlines()) == 1 and name.encode() for name in names)
 
 

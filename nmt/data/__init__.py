@@ -236,15 +236,11 @@ class Labelled:
 
 @dataclass(frozen=True)
 class LabelledSplits:
-    """Training, validation and optional test set for classification.
-
-    multi_label: whether a training text may have any number of labels instead of exactly one
-    """
+    """Training, validation and optional test set for classification."""
 
     train: Labelled
     validation: Labelled
     test: Labelled | None
-    multi_label: bool
 
 
 def as_list(names: str | int | Sequence[str | int] | None) -> list[str]:

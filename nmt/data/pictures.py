@@ -16,7 +16,6 @@ import io
 import math
 import os
 import re
-import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -92,7 +91,6 @@ class Reader:
         self.settings = settings
         self._cache: dict[str, np.ndarray] = {}
         self._bytes = 0
-        self._lock = threading.Lock()
 
     def __str__(self) -> str:
         settings = {"channels": self.channels, **self.settings}
@@ -124,10 +122,10 @@ class Reader:
         if name in self._cache:
             return self._cache[name]
         picture = self.read(name, self.channels, **self.settings)
-        with self._lock:
-            if self._bytes + picture.nbytes <= CACHE_BYTES and name not in self._cache:
-                self._cache[name] = picture
-                self._bytes += picture.nbytes
+        # Threads that read the same image at the same time may count its bytes twice.
+        if self._bytes + picture.nbytes <= CACHE_BYTES:
+            self._cache[name] = picture
+            self._bytes += picture.nbytes
         return picture
 
 

@@ -92,9 +92,8 @@ def _shared_model(folder: Path, settings: object, lines: list[str], train: Train
     if file.is_file():
         log.info("tokenizer: reusing the SentencePiece model of an earlier run on the same data")
 
-    def build(unfinished: Path) -> dict[str, int]:
+    def build(unfinished: Path) -> None:
         (unfinished / file.name).write_bytes(train(lines))
-        return {}
 
     build_once(file.parent, "tokenizer", build)
     return file.read_bytes()

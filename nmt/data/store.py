@@ -145,14 +145,13 @@ def _write_text(folder: Path, stream: Stream[Pairs], filters: Filters) -> dict[s
     return dropped
 
 
-def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, int]:
+def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> None:
     """Encodes stored pairs and writes their token ids."""
     ranges = (slice(start, start + CHUNK) for start in range(0, len(pairs), CHUNK))
     with Progress("encoding", len(pairs), "pairs") as step:
         for columns in _computed(partial(_ids_chunk, pairs, tokenizer), ranges):
             append_columns(folder, "ids", columns)
             step(len(columns["source"]))
-    return {}
 
 
 def _computed(function: Callable[[Any], Result], items: Iterable[Any]) -> Iterator[Result]:

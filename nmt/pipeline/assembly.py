@@ -454,11 +454,11 @@ def _classification(
 ) -> ClassificationTask:
     config = settings.values
     splits: LabelledSplits = components.make(config, "data").labelled()
-    labels = LabelSet.of(splits.train.labels, splits.multi_label)
-    if len(labels.names) < (1 if splits.multi_label else 2):
+    labels = LabelSet.of(splits.train.labels, splits.train.multi_label)
+    if len(labels.names) < (1 if splits.train.multi_label else 2):
         raise UserError(
             f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}), must "
-            f"be at least {1 if splits.multi_label else 2}"
+            f"be at least {1 if splits.train.multi_label else 2}"
         )
     if saved is not None:
         if list(labels.names) != saved.meta["labels"]["names"]:

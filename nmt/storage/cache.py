@@ -27,15 +27,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("NMT_CACHE") or Path(base) / "nmt")
 
 
-def build_once(folder: Path, what: str, build: Callable[[Path], Counts]) -> Counts:
+def build_once(folder: Path, what: str, build: Callable[[Path], Counts | None]) -> Counts:
     """Builds a cache folder unless it is complete, and returns the counts stored in its manifest.
 
     Waits if another process is building the folder.
 
     folder: path whose name identifies the content
     what: noun for the content, for messages
-    build: function that writes all files into a given folder and returns counts, which are stored
-        with the files
+    build: function that writes all files into a given folder and may return counts, which are
+        stored with the files
 
     Raises UserError if the folder cannot be written or is damaged.
     """
@@ -56,14 +56,14 @@ def build_once(folder: Path, what: str, build: Callable[[Path], Counts]) -> Coun
         ) from error
 
 
-def _built(folder: Path, build: Callable[[Path], Counts]) -> Counts:
+def _built(folder: Path, build: Callable[[Path], Counts | None]) -> Counts:
     """Builds a folder under a temporary name, renames it when complete, and returns the counts."""
     unfinished = folder.with_name(f".{folder.name}{WRITING}")
     for leftover in (unfinished, folder):
         shutil.rmtree(leftover, ignore_errors=True)  # left by a process that was killed
     unfinished.mkdir()
     try:
-        counts = build(unfinished)
+        counts = build(unfinished) or {}
         checksums = {file.name: _checksum(file) for file in unfinished.iterdir()}
         manifest = {"counts": counts, "checksums": checksums}
         write_atomically(unfinished / MANIFEST, json.dumps(manifest).encode())

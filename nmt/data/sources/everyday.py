@@ -203,10 +203,6 @@ def _amount(rng: random.Random) -> Meaning:
     )
 
 
-def _write_unit(value: float, unit: str, locale: str) -> str:
-    return str(format_unit(value, unit, length="long", locale=locale))
-
-
 def _duration(rng: random.Random, units: Sequence[str]) -> Meaning:
     first = rng.randrange(len(units))
     # A duration has one unit or two adjacent units.
@@ -215,7 +211,7 @@ def _duration(rng: random.Random, units: Sequence[str]) -> Meaning:
         parts.append((rng.randint(1, 59), units[first + 1]))
 
     def write(locale: str) -> str:
-        texts = [_write_unit(value, unit, locale) for value, unit in parts]
+        texts = [format_unit(value, unit, length="long", locale=locale) for value, unit in parts]
         return _plain(format_list(texts, locale=locale))
 
     return Meaning(("duration", tuple(parts)), write)
@@ -224,7 +220,10 @@ def _duration(rng: random.Random, units: Sequence[str]) -> Meaning:
 def _unit(rng: random.Random, units: Sequence[str]) -> Meaning:
     value: float = rng.randint(1, 999) if rng.random() < 0.5 else rng.randint(1, 9999) / 10
     unit = rng.choice(units)
-    return Meaning(("unit", (value, unit)), lambda locale: _plain(_write_unit(value, unit, locale)))
+    return Meaning(
+        ("unit", (value, unit)),
+        lambda locale: _plain(format_unit(value, unit, length="long", locale=locale)),
+    )
 
 
 def _number_word(rng: random.Random) -> Meaning:

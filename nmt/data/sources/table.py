@@ -152,7 +152,7 @@ class Table:
         if self.parts.share:
             parts = split_labelled(parts[0], self.parts.share)
         train, validation, *test = parts  # the order of `named` and of `split_labelled`
-        return LabelledSplits(train, validation, test[0] if test else None, train.multi_label)
+        return LabelledSplits(train, validation, test[0] if test else None)
 
 
 class TableFiles(Table):

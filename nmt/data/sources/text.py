@@ -1,5 +1,6 @@
 """Aligned text files with one sentence per line, such as `train.en` and `train.de`."""
 
+import itertools
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -114,20 +115,16 @@ class TextFiles:
 def _pairs(columns: PairColumns, files: dict[str, Path], name: str) -> Iterator[Pairs]:
     """Yields sentence pairs in chunks. Raises UserError if the files are not aligned."""
     places = {suffix: f"{file}, line" for suffix, file in files.items()}
-    streams = {suffix: stream_chunks(file) for suffix, file in files.items()}
+    streams = [stream_chunks(file) for file in files.values()]
     first = 1
-    while True:
-        texts = {suffix: next(chunks, []) for suffix, chunks in streams.items()}
-        if len({len(lines) for lines in texts.values()}) > 1:
+    for chunks in itertools.zip_longest(*streams, fillvalue=[]):
+        if len(set(map(len, chunks))) > 1:
             # Chunk lengths differ, so the remaining lines of all files are counted.
             counts = [
-                first - 1 + len(texts[suffix]) + sum(map(len, rest))
-                for suffix, rest in streams.items()
+                first - 1 + len(chunk) + sum(map(len, rest))
+                for chunk, rest in zip(chunks, streams, strict=True)
             ]
             for file, count in zip(files.values(), counts, strict=True):
                 check_aligned(files[columns.sources[0]], counts[0], file, count)
-        num_lines = len(texts[columns.target])
-        if not num_lines:
-            return
-        yield columns.pairs(texts, name, places, first)
-        first += num_lines
+        yield columns.pairs(dict(zip(files, chunks, strict=True)), name, places, first)
+        first += len(chunks[0])
