@@ -212,7 +212,7 @@ FAULTS = {
         "stages: [start, mid, gone]",
         "stages: definition of gone not found",
     ),
-    "  - clean 0.8": ("  - claen 0.8", "`claen 0.8`: corpus 'claen' not found"),
+    "  - clean 0.8": ("  - claen 0.8", "`claen 0.8`: corpus claen: not found"),
     "  - until clean 2   # two passes": (
         "  - until dirty 2",
         "the stage never ends, because the stage does not read the corpus dirty",
@@ -220,13 +220,13 @@ FAULTS = {
     "until medium 1": ("until medium inf", r"stage mid: never ends \(until medium inf\)"),
     "- UpperCase: 0.05": ("- Upper: 0.05", "modifier Upper: not found"),
     "- Noise: 0.0005": ("- Noise: 5", "probability 5 must be"),
-    "  max_words: 6": ("  words: 6", "modifier Noise: unknown setting words"),
-    "  char_swap: 0.1": ("  swap: 0.1", "modifier Typos: unknown setting swap"),
+    "  max_words: 6": ("  words: 6", "modifier Noise: setting words: not found"),
+    "  char_swap: 0.1": ("  swap: 0.1", "modifier Typos: setting swap: not found"),
     "seed: 1111": ("seed: [", "cannot be read as YAML"),
     "- UpperCase: 0.05\n": ("- Tags: 0.1\n", "modifier Tags: not supported"),
     "num_fields: 2": ("num_fields: 3", "num_fields: 3: not supported"),
-    "trainer: /usr/bin/cat": ("curriculum: x", "curriculum: unknown"),
-    "  dirty: dirty": ("", "`dirty 0`: corpus 'dirty' not found"),
+    "trainer: /usr/bin/cat": ("curriculum: x", "key curriculum: not found"),
+    "  dirty: dirty": ("", "`dirty 0`: corpus dirty: not found"),
 }
 
 

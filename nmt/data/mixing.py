@@ -55,15 +55,15 @@ class Mixing:
     def epoch(self, number: int) -> list[tuple[Stage, np.ndarray]]:
         """Returns the training pair indices of an epoch, grouped by stage."""
         begin = number * self.size
-        end = begin + self.size
         segments = []
+        first = 0  # number of pairs in earlier stages
         # number of pairs read from each corpus in earlier stages
         read = dict.fromkeys(self.rows, 0)
         for stage in self.mixture.stages:
             length = self.length(stage)
             # Overlap of the stage with the epoch, counted from the start of the stage.
-            start = max(begin, 0)
-            stop = int(min(end, length))
+            start = max(begin - first, 0)
+            stop = int(min(begin + self.size - first, length))
             if start < stop:
                 parts = [
                     self._rows_of(
@@ -74,11 +74,9 @@ class Mixing:
                     for name in stage.weights
                 ]
                 segments.append((stage, np.concatenate(parts)))
-            if end <= length:
+            if stop < length:
                 break
-            # The epoch is now counted from the end of the stage.
-            begin -= int(length)
-            end -= int(length)
+            first += int(length)
             read = {name: count + _share(stage, name, int(length)) for name, count in read.items()}
         return [(stage, rows) for stage, rows in segments if len(rows)]
 

@@ -7,7 +7,7 @@ this module and an entry in MODIFIERS.
 import inspect
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -187,6 +187,19 @@ MODIFIERS: Mapping[str, Callable[..., list[Pair]]] = {
 }
 
 
+def check_known(kind: str, names: Iterable[object], known: Collection[str]) -> None:
+    """Raises UserError if a name is unknown.
+
+    kind: kind of the names, for the message
+    names: names to check
+    known: all valid names
+    """
+    unknown = [str(name) for name in names if str(name) not in known]
+    if unknown:
+        available = ", ".join(known) or "none"
+        raise UserError(f"{kind} {', '.join(unknown)}: not found (available: {available})")
+
+
 def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifier:
     """Creates a modifier from an entry of an OpusTrainer file.
 
@@ -198,8 +211,7 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
     """
     if name in UNSUPPORTED:
         raise UserError(f"modifier {name}: not supported, because the modifier {UNSUPPORTED[name]}")
-    if name not in MODIFIERS:
-        raise UserError(f"modifier {name}: not found (modifiers: {', '.join(MODIFIERS)})")
+    check_known("modifier", [name], MODIFIERS)
     is_number = isinstance(probability, int | float) and not isinstance(probability, bool)
     if not is_number or not 0 <= probability <= 1:
         raise UserError(
@@ -208,12 +220,7 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
     # the parameters after `pair` and `rng`
     parameters = list(inspect.signature(MODIFIERS[name]).parameters)[2:]
     known = list(MISTAKES) if parameters == ["probabilities"] else parameters
-    unknown = [key for key in settings if key not in known]
-    if unknown:
-        raise UserError(
-            f"modifier {name}: unknown setting {', '.join(unknown)} "
-            f"(settings: {', '.join(known) or 'none'})"
-        )
+    check_known(f"modifier {name}: setting", settings, known)
     modify = partial(MODIFIERS[name], **settings)
     try:
         modify(("a", "b"), random.Random(0))  # a trial call raises an error for invalid settings

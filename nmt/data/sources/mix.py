@@ -26,7 +26,7 @@ import yaml
 from nmt.data import Mixture, Pairs, Splits, Stage, as_list, chained
 from nmt.data.formats import reader
 from nmt.data.lines import OPENERS, find_file, reading
-from nmt.data.modifiers import Modifier, modifier
+from nmt.data.modifiers import Modifier, check_known, modifier
 from nmt.data.pair_columns import PairColumns
 from nmt.data.parts import Keep, PartNames, Stream, in_memory, with_named_parts
 from nmt.data.sources.table import pairs_of
@@ -71,12 +71,7 @@ class Mix:
         try:
             self.files = _corpora(content)
             self.stages = _stages(content, self.files)
-            unknown = [name for name in self.tags if name not in self.files]
-            if unknown:
-                raise UserError(
-                    f"data.tags: corpus {', '.join(unknown)} not found "
-                    f"(available: {', '.join(self.files)})"
-                )
+            check_known("data.tags: corpus", self.tags, self.files)
         except UserError as error:
             raise ValueError(f"{key}: {error}") from error
 
@@ -158,11 +153,7 @@ def _corpora(content: Any) -> dict[str, list[str]]:
         raise UserError(
             f"stages: definition of {', '.join(missing)} not found; add a key `{missing[0]}: […]`"
         )
-    unknown = [str(key) for key in content if key not in KEYS and key not in stages]
-    if unknown:
-        raise UserError(
-            f"{', '.join(unknown)}: unknown key (keys: {', '.join(KEYS)} and the stage names)"
-        )
+    check_known("key", content, [*KEYS, *stages])
     if content.get("num_fields", 2) != 2:
         raise UserError(
             f"num_fields: {content['num_fields']}: not supported, must be 2 (source and target)"
@@ -179,9 +170,7 @@ def _stages(content: Mapping[str, Any], files: Mapping[str, Any]) -> list[Stage]
         node = content[name] if isinstance(content[name], dict) else {"mix": content[name]}
         try:
             stage = _stage(name, node.get("mix"), files)
-            unknown = [str(key) for key in node if key not in ("mix", "modifiers")]
-            if unknown:
-                raise UserError(f"{', '.join(unknown)}: unknown key (keys: mix and modifiers)")
+            check_known("key", node, ("mix", "modifiers"))
         except UserError as error:
             raise UserError(f"stage {name}: {error}") from error
         modifiers = _modifiers(node["modifiers"]) if "modifiers" in node else shared
@@ -227,8 +216,7 @@ def _weight(line: str, files: Mapping[str, Any]) -> tuple[str, Fraction]:
     """Parses the corpus and weight of a line such as `clean 0.8`."""
     corpus, number = line.strip().rpartition(" ")[::2]
     corpus = corpus.strip()
-    if corpus not in files:
-        raise UserError(f"`{line}`: corpus {corpus!r} not found (available: {', '.join(files)})")
+    check_known(f"`{line}`: corpus", [corpus], files)
     try:
         weight = Fraction(number)
     except (ValueError, ZeroDivisionError):
