@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from nmt.data import Labelled, as_list
 from nmt.data.formats import Rows
-from nmt.data.lines import LONE_SURROGATE, has_surrogate
 from nmt.data.parts import Stream
 from nmt.foundation.errors import UserError
 
@@ -115,8 +114,6 @@ def _listed_labels(
         # Spaces are normalised, so that labels differing only in spaces are equal.
         names = [" ".join(name.split()) for name in names]
         labels.append(tuple(dict.fromkeys(filter(None, names))))
-        if any(map(has_surrogate, labels[i])):
-            raise UserError(f"{rows.place(i)}: column {column!r} contains {LONE_SURROGATE}")
         if not labels[i] and not multi_label:
             raise UserError(f"{rows.place(i)}: column {column!r} contains no label")
     return labels

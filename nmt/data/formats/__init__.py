@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nmt.data.lines import LONE_SURROGATE, has_surrogate
 from nmt.foundation.errors import UserError
 
 ReadTable = Callable[..., "Iterator[Rows]"]
@@ -98,8 +97,6 @@ class Rows:
         for i, cell in enumerate(cells):
             if not isinstance(cell, str):
                 raise UserError(f"{self.place(i)}: column {column!r} contains {cell!r}, not text")
-            if has_surrogate(cell):
-                raise UserError(f"{self.place(i)}: column {column!r} contains {LONE_SURROGATE}")
         # A line break inside a cell would split the line when it is written to a file.
         return [LINE_BREAK.sub(" ", cell) for cell in cells]
 

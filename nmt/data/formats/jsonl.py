@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.data.formats import Rows, present
-from nmt.data.lines import batched, stream_lines
+from nmt.data.lines import LONE_SURROGATE, batched, has_surrogate, stream_lines
 from nmt.foundation.errors import UserError
 
 
@@ -23,6 +23,10 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
                     f"{file}, line {number:,}: JSON key {', '.join(missing)} not found; all "
                     "lines need the keys of the first line"
                 )
+            cells = [row[name] for name in requested]
+            # Only JSON can express lone surrogates; the other formats are decoded strictly.
+            if has_surrogate(json.dumps(cells, ensure_ascii=False)):
+                raise UserError(f"{file}, line {number:,}: contains {LONE_SURROGATE}")
         values = {name: [row[name] for _, row in chunk] for name in requested}
         yield Rows(str(file), names, values)
 
