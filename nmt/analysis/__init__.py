@@ -1,5 +1,5 @@
 """Analysis of models: evaluation, reports of runs, comparisons of systems, and citations.
 
-Reading order: tables, significance, run_results, ranking, verdicts, result_entries, run_report,
-comparison, the rest in any order.
+Reading order: tables, significance, run_results, ranking, result_entries, run_report, comparison,
+the rest in any order.
 """

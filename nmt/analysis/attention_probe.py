@@ -12,7 +12,7 @@ import copy
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,26 +119,25 @@ class Probe:
 
     function: function or module to call
     memory_size: size M of the memory vectors
-    name: name of the code in messages
 
-    Raises UserError if no layout returns weights or a context.
+    Raises ValueError if no layout returns weights or a context.
     """
 
-    def __init__(self, function: Callable[..., Any], memory_size: int, name: str) -> None:
+    def __init__(self, function: Callable[..., Any], memory_size: int) -> None:
         self.function = function
         self.memory_size = memory_size
-        self.roles = _roles(function, name)
-        self.lengths: tuple[int, ...] = LENGTHS
-        self.layouts = self._find_layouts()
-        if not self.layouts:
-            self.lengths = LENGTHS[:1]  # the checked code may support only one sentence at a time
+        self.roles = _roles(function)
+        # The checked code may support only one sentence at a time.
+        for lengths in (LENGTHS, LENGTHS[:1]):
+            self.lengths = lengths
             self.layouts = self._find_layouts()
-        if not self.layouts:
-            raise UserError(
-                f"{name}: no call returned weights of {len(LENGTHS)} sentences and "
-                f"{max(LENGTHS)} source positions. Wrap the code in a function of query [B, P], "
-                "memory [B, S, M] and mask [B, S] that returns the weights [B, S]"
-            )
+            if self.layouts:
+                return
+        raise ValueError(
+            f"no call returned weights of {len(LENGTHS)} sentences and {max(LENGTHS)} source "
+            "positions. Wrap the code in a function of query [B, P], memory [B, S, M] and mask "
+            "[B, S] that returns the weights [B, S]"
+        )
 
     def example(self) -> AttentionExample:
         """Returns an example with random query and memory; the padding of the memory is not 0."""
@@ -187,11 +186,9 @@ class Probe:
                     answer = self._called(example, {**layouts, "mask": mask})
                     on_padding[mask] = _weight_of_padding(answer, example)
             if on_padding:
-                best = min(on_padding, key=lambda mask: on_padding[mask])
-                return {
-                    **layouts,
-                    "mask": best if on_padding[best] < MASKED else next(iter(on_padding)),
-                }
+                first = next(iter(on_padding))
+                best = min(on_padding, key=on_padding.__getitem__)
+                return {**layouts, "mask": best if on_padding[best] < MASKED else first}
         return {}
 
 
@@ -212,48 +209,43 @@ def probe_of(target: Any, name: str) -> Probe:
 
     Raises UserError if the code cannot be called.
     """
-    problem: UserError | None = None
-    for told_size, memory_size in MEMORY_SIZES:
+    problems = []
+    for encoder_size, memory_size in MEMORY_SIZES:
         try:
-            function = _constructed(target, told_size, name) if inspect.isclass(target) else target
-            if isinstance(function, Score):
-                _check(function, told_size, name)
-            if isinstance(function, Attention | Score):
-                function = _OfThisPackage(function)
-            if isinstance(function, nn.Module):
-                function = function.double().eval()
-            return Probe(function, memory_size, name)
-        except UserError as error:
-            problem = problem or error
-    assert problem is not None
-    raise problem
+            return Probe(_function(target, encoder_size), memory_size)
+        except ValueError as error:
+            problems.append(error)
+    raise UserError(f"{name}: {problems[0]}") from problems[0]
 
 
-def _check(score: Score, memory_size: int, name: str) -> None:
-    try:
-        check_score(score, SIZE, memory_size)
-    except ValueError as error:
-        raise UserError(f"{name}: {error}") from error
+def _function(target: Any, encoder_size: int) -> Callable[..., Any]:
+    """Returns a function or module in float64 for a function, module, module class or score."""
+    function = _constructed(target, encoder_size) if inspect.isclass(target) else target
+    if isinstance(function, Score):
+        check_score(function, SIZE, encoder_size)
+    if isinstance(function, Attention | Score):
+        function = _OfThisPackage(function)
+    return function.double().eval() if isinstance(function, nn.Module) else function
 
 
-def _constructed(cls: type, memory_size: int, name: str) -> Any:
+def _constructed(cls: type, encoder_size: int) -> Any:
     """Returns an instance of a class, with small sizes for the required parameters."""
     arguments = {}
     for parameter in _required(cls, r"max_?len"):
         value = next((v for words, v in CONSTRUCTOR_VALUES if re.search(words, parameter)), None)
         if value is None:
-            raise UserError(
-                f"{name}: the constructor parameter {parameter} is unknown; give an instance "
-                "instead of the class"
+            raise ValueError(
+                f"the constructor parameter {parameter} is unknown; give an instance instead of "
+                "the class"
             )
         of_memory = value == SIZE and re.search(r"enc|memor|key|annot|matrix|eproj", parameter)
-        arguments[parameter] = memory_size if of_memory else value
+        arguments[parameter] = encoder_size if of_memory else value
     torch.manual_seed(0)  # a fixed seed gives the same verdict in every call
     try:
         return cls(**arguments)
     except Exception as error:
-        raise UserError(
-            f"{name}: the constructor failed with the arguments {arguments}: {error}"
+        raise ValueError(
+            f"the constructor failed with the arguments {arguments}: {error}"
         ) from error
 
 
@@ -268,10 +260,10 @@ def _required(function: Callable[..., Any], pattern: str = "$^") -> list[str]:
     ]
 
 
-def _roles(function: Callable[..., Any], name: str) -> Mapping[str, str]:
+def _roles(function: Callable[..., Any]) -> Mapping[str, str]:
     """Returns the role of each parameter in the signature of a function or `forward` method.
 
-    Raises UserError for an unknown parameter or a missing role.
+    Raises ValueError for an unknown parameter or a missing role.
     """
     called = function.forward if isinstance(function, nn.Module) else function
     required = _required(called)
@@ -279,8 +271,8 @@ def _roles(function: Callable[..., Any], name: str) -> Mapping[str, str]:
     for parameter in inspect.signature(called).parameters:
         role = next((r for r, words in ROLES.items() if re.search(words, parameter)), None)
         if role is None and parameter in required:
-            raise UserError(
-                f"{name}: the meaning of the parameter {parameter} is unknown; rename it to query, "
+            raise ValueError(
+                f"the meaning of the parameter {parameter} is unknown; rename it to query, "
                 "memory, keys, values, mask, lengths or tokens"
             )
         # Optional tokens are omitted: the decoder then continues its own output.
@@ -290,9 +282,9 @@ def _roles(function: Callable[..., Any], name: str) -> Mapping[str, str]:
         roles |= dict.fromkeys(_likely_queries(roles)[:1], "query")
     for needed in ("query", "memory"):
         if needed not in roles.values():
-            raise UserError(
-                f"{name}: no parameter for the {needed} (recognised: {', '.join(roles)}); rename "
-                f"the parameter to {needed}"
+            raise ValueError(
+                f"no parameter for the {needed} (recognised: {', '.join(roles)}); rename the "
+                f"parameter to {needed}"
             )
     return roles
 
@@ -311,8 +303,8 @@ def _likely_queries(roles: Mapping[str, str]) -> list[str]:
 def _weight_of_padding(answer: Answer, example: AttentionExample) -> float:
     if answer.weights is None:
         return 0.0
-    weights = answer.weights.detach()
-    return float(weights.masked_fill(example.mask, 0.0).abs().sum().nan_to_num(torch.inf))
+    on_padding = answer.weights.masked_fill(example.mask, 0.0)  # [B, S]
+    return float(on_padding.abs().sum().nan_to_num(torch.inf))
 
 
 def _answer(result: Any, example: AttentionExample) -> Answer:
@@ -342,20 +334,16 @@ def _answer(result: Any, example: AttentionExample) -> Answer:
             contexts.append(tensor.reshape(sentences, features))  # [B, M]
     if not weights and not contexts:
         raise ValueError("the result contains neither weights nor a context")
-    sums = [float((tensor.detach().sum(1) - 1).abs().max()) for tensor in weights]
     # The result may contain scores besides the weights, which sum to 1.
-    chosen = weights[sums.index(min(sums))] if weights else None
+    chosen = min(weights, key=lambda w: (w.detach().sum(1) - 1).abs().max(), default=None)
     return Answer(chosen, contexts[0] if contexts else None)
 
 
-def _tensors(result: Any) -> Iterator[Tensor]:
-    """Yields all floating-point tensors of a nested result."""
+def _tensors(result: Any) -> list[Tensor]:
+    """Returns all floating-point tensors of a nested result."""
     if isinstance(result, Tensor):
-        if result.is_floating_point():
-            yield result
-    elif isinstance(result, Mapping):
-        for value in result.values():
-            yield from _tensors(value)
-    elif isinstance(result, tuple | list):
-        for value in result:
-            yield from _tensors(value)
+        return [result] if result.is_floating_point() else []
+    if not isinstance(result, Mapping | tuple | list):
+        return []
+    values = result.values() if isinstance(result, Mapping) else result
+    return [tensor for value in values for tensor in _tensors(value)]

@@ -6,11 +6,12 @@ The tables are those of the tool compare-mt (Neubig et al. 2019).
 import difflib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, zip_longest
 
 from nmt.analysis.significance import (
+    LEVEL,
     SignificanceResult,
     agreement,
     as_chances,
@@ -18,7 +19,7 @@ from nmt.analysis.significance import (
     names_of_tests,
     over_sentences,
 )
-from nmt.analysis.tables import ReportColumn, ReportTable, table_of, with_best
+from nmt.analysis.tables import ReportTable, with_best
 from nmt.analysis.word_statistics import (
     CASES,
     FREQUENCIES,
@@ -31,13 +32,9 @@ from nmt.analysis.word_statistics import (
     tokens,
     word_accuracy,
 )
-from nmt.metric import TITLES, Metric, Result
+from nmt.metric import TITLES, Metric, Result, similarity
 from nmt.tokenizer.words import words
 
-SUSPICIOUS = "Suspicious outputs"
-BY_FREQUENCY = "Words by frequency"
-BY_CASE = "Words by case"
-BY_LENGTH = "Sentences by length"
 EXACT = "exact match (%)"
 """Column of the percentage of outputs that are equal to the reference."""
 LONGEST = 4
@@ -62,24 +59,25 @@ CHRF_BORDERS = (0, 20, 40, 60, 80, 101)
 class Comparison:
     """Comparison of systems on a test set.
 
-    source: source sentences; None if unknown
+    source: source sentences; empty if unknown
     reference: reference translation of each sentence
     outputs: translations of each system, by name
     metric: metric options, such as `lowercase`
     counts: number of occurrences of target words, for the frequency classes
     counted: name of the file from which `counts` is computed
-    links: for each sentence, the source word aligned with each reference word; None if unknown
+    links: pairs of a reference word and the source word aligned with it, by index of the sentence;
+        empty if unknown
     samples: number of bootstrap samples of the significance tests
     trials: number of randomisation trials of the significance tests
     """
 
-    source: Sequence[str] | None
+    source: Sequence[str]
     reference: Sequence[str]
     outputs: Mapping[str, Sequence[str]]
     metric: Metric
     counts: Mapping[str, int]
     counted: str
-    links: Sequence[Sequence[str]] | None = None
+    links: Mapping[int, Sequence[tuple[str, str]]] = field(default_factory=dict)
     samples: int = 1000
     trials: int = 1000
 
@@ -97,16 +95,42 @@ class Comparison:
         """Sentence-level chrF of the translations, by name of the system; one score per
         sentence.
         """
-        from sacrebleu.metrics import CHRF
+        score = similarity("chrf", **self.metric.options)
+        return {name: [*map(score, lines, self.reference)] for name, lines in self.outputs.items()}
 
-        chrf = CHRF(lowercase=self.metric.lowercase)
-        return {
-            name: [
-                chrf.sentence_score(line, [reference]).score
-                for line, reference in zip(lines, self.reference, strict=True)
-            ]
-            for name, lines in self.outputs.items()
-        }
+    def sentences(self) -> list[str]:
+        """Returns a sentence about the difference of each system from the first system, or about
+        the scores of a single system.
+        """
+        first, *others = self.outputs
+        if others:
+            return [self._difference(first, other) for other in others]
+        results = [
+            f"{tests[first].score:.1f} ± {tests[first].confidence:.1f} {TITLES[metric]}"
+            for metric, tests in self.tests.items()
+        ]
+        return [f"{first}: {' and '.join(results)}."]
+
+    def _difference(self, first: str, other: str) -> str:
+        tests = self.tests["bleu"]
+        better, worse = sorted((first, other), key=lambda name: -tests[name].score)
+        gap = tests[better].score - tests[worse].score
+        if gap == 0:
+            return f"{first} and {other} have the same score: {tests[first].score:.1f} BLEU."
+        scores = f"{tests[better].score:.1f} against {tests[worse].score:.1f} BLEU"
+        p_values = tests[other].probabilities
+        p_value = f"p = {as_chances(max(p_values))}".replace("= <", "<")
+        if max(p_values) > LEVEL:
+            return f"{better} and {worse} do not differ significantly: {scores}, {p_value}."
+        contradiction = ""
+        chrf = self.tests["chrf"]
+        if chrf[worse].score > chrf[better].score and max(chrf[other].probabilities) <= LEVEL:
+            contradiction = f" In chrF, {worse} is significantly better, so no system is best."
+        return (
+            f"{better} is better than {worse} by {gap:.1f} BLEU ({scores}, {p_value}); human "
+            f"judgements agree with such a difference in {agreement('bleu', gap):.0f} % of cases."
+            f"{contradiction}"
+        )
 
     def tables(self) -> list[ReportTable]:
         """Returns all comparison tables that have at least one row."""
@@ -115,8 +139,8 @@ class Comparison:
         tables = [
             self.scores(),
             self.faults(),
-            self._word_table(BY_FREQUENCY, groups, FREQUENCIES, note),
-            self._word_table(BY_CASE, case_class, CASES, "F1 score (%) of words."),
+            self._word_table("Words by frequency", groups, FREQUENCIES, note),
+            self._word_table("Words by case", case_class, CASES, "F1 score (%) of words."),
             self.by_source_word(),
             self.by_length(),
             self.by_sentence_score(),
@@ -127,7 +151,6 @@ class Comparison:
     def scores(self) -> ReportTable:
         """Returns a table of the scores of all systems, with confidence intervals and p-values."""
         first = next(iter(self.outputs))
-        are_several = len(self.outputs) > 1
         scores = {
             name: self.metric.score(lines, self.reference, ter=True)
             for name, lines in self.outputs.items()
@@ -141,7 +164,7 @@ class Comparison:
             f"the number of output words per reference word. Signatures: {'; '.join(texts)}."
         )
         caption = f"{interval} "
-        if are_several:
+        if len(self.outputs) > 1:
             note += (
                 f" p is the p-value of the difference from {first} (paired bootstrap · approximate "
                 "randomisation, corrected by Holm's method). Human agreement is the percentage of "
@@ -151,67 +174,49 @@ class Comparison:
             tests = names_of_tests([*self.tests["bleu"].values()])
             caption += f"p: difference from {first}, {tests}. "
         texts = [text for text in texts if not text.startswith(TITLES["exact"])]
-        systems = list(self.outputs)
-        paper = table_of(
+        paper_columns = {
+            name: cells
+            for name, cells in self._columns(scores, as_largest).items()
+            if not name.startswith(("human agreement", EXACT, "length ratio"))
+        }
+        paper = ReportTable(
             f"Scores of {len(self.reference):,} sentences",
-            self._columns(scores, in_paper=True),
-            systems,
+            ["p" if name.startswith("p (") else name for name in paper_columns],
+            list(zip(*paper_columns.values(), strict=True)),
             note=f"{caption}Signatures: {'; '.join(texts)}.",
         )
-        table = table_of("Scores", self._columns(scores, in_paper=False), systems, note=note)
-        columns = [
-            [(row, list(table.head).index(title)) for row in range(len(systems))]
-            for title in (TITLES["bleu"], TITLES["chrf"], EXACT, TITLES["ter"])
-        ]
-        table = with_best(with_best(table, columns[:3]), columns[3:], lower=True)
-        return replace(table, paper=paper)
+        columns = self._columns(scores, as_chances)
+        rows = list(zip(*columns.values(), strict=True))
+        table = ReportTable("Scores", [*columns], rows, note=note, paper=paper)
+        for title in (TITLES["bleu"], TITLES["chrf"], EXACT, TITLES["ter"]):
+            cells = [(row, table.head.index(title)) for row in range(len(rows))]
+            table = with_best(table, [cells], lower=title == TITLES["ter"])
+        return table
 
     def _columns(
-        self, scores: Mapping[str, Mapping[str, Result]], *, in_paper: bool
-    ) -> list[ReportColumn[str]]:
-        """Returns the columns of the table of scores.
+        self, scores: Mapping[str, Mapping[str, Result]], p_values: Callable[..., str]
+    ) -> dict[str, list[str]]:
+        """Returns the cells of each column of the table of scores that has values, by name.
 
         scores: scores of each system by metric
-        in_paper: whether to return the narrower columns of a paper
+        p_values: function that converts p-values to text
         """
+        first, *others = self.outputs
+        columns = {"system": [*self.outputs]}
+        for metric, tests in self.tests.items():
+            title = TITLES[metric]
+            results = tests.values()
+            gaps = [tests[name].score - tests[first].score for name in others]
+            columns[title] = [f"{result.score:.2f} ± {result.confidence:.2f}" for result in results]
+            columns[f"p ({title})"] = [p_values(*result.probabilities) for result in results]
+            shares = [f"{agreement(metric, gap):.0f} %" for gap in gaps]
+            columns[f"human agreement ({title})"] = ["–", *shares]
+        lengths = [sum(map(count_words, lines)) for lines in self.outputs.values()]
         expected = max(1, sum(map(count_words, self.reference)))
-        return [
-            ReportColumn("system", str),
-            *self._score_columns("bleu", in_paper),
-            *self._score_columns("chrf", in_paper),
-            ReportColumn("TER", lambda name: f"{scores[name]['ter'].score:.2f}"),
-            ReportColumn(EXACT, lambda name: f"{scores[name]['exact'].score:.2f}", not in_paper),
-            ReportColumn(
-                "length ratio",
-                lambda name: f"{sum(map(count_words, self.outputs[name])) / expected:.3f}",
-                not in_paper,
-            ),
-        ]
-
-    def _score_columns(self, metric: str, in_paper: bool) -> list[ReportColumn[str]]:
-        as_text = as_largest if in_paper else as_chances
-        tests = self.tests[metric]
-        first = next(iter(tests))
-        are_several = len(tests) > 1
-
-        def people(name: str) -> str:
-            share = agreement(metric, tests[name].score - tests[first].score)
-            return f"{share:.0f} %" if share is not None and name != first else "–"
-
-        return [
-            ReportColumn(
-                TITLES[metric],
-                lambda name: f"{tests[name].score:.2f} ± {tests[name].confidence:.2f}",
-            ),
-            ReportColumn(
-                "p" if in_paper else f"p ({TITLES[metric]})",
-                lambda name: as_text(*tests[name].probabilities),
-                are_several,
-            ),
-            ReportColumn(
-                f"human agreement ({TITLES[metric]})", people, are_several and not in_paper
-            ),
-        ]
+        columns["TER"] = [f"{results['ter'].score:.2f}" for results in scores.values()]
+        columns[EXACT] = [f"{results['exact'].score:.2f}" for results in scores.values()]
+        columns["length ratio"] = [f"{length / expected:.3f}" for length in lengths]
+        return {name: cells for name, cells in columns.items() if {*cells} != {"–"}}
 
     def faults(self) -> ReportTable:
         """Returns a table with the number of suspicious outputs of each kind."""
@@ -227,10 +232,8 @@ class Comparison:
             ),
             "without a reference word": lambda _, ref, out: detached(tokens(out), tokens(ref)),
         }
-        source = self.source
-        if source is None:
-            # a placeholder, since the kinds below do not need the source
-            source = [""] * len(self.reference)
+        source = self.source or [""] * len(self.reference)
+        if not self.source:
             del kinds["copied from the source"]
         rows = []
         for kind, is_kind in kinds.items():
@@ -244,7 +247,7 @@ class Comparison:
             "phrase three times in a row. An output without a reference word (of three letters or "
             "more) may be a hallucination."
         )
-        return self._with_best(self._table(SUSPICIOUS, ["output is"], rows, note), lower=True)
+        return self._table("Suspicious outputs", ["output is"], rows, note, lower=True)
 
     def _word_table(
         self, title: str, group: Callable[[str], str], names: Sequence[str], note: str
@@ -256,31 +259,22 @@ class Comparison:
         ]
         rows = []
         for name in names:
-            expected = accuracies[0][name].expected if name in accuracies[0] else 0
-            if expected:
+            if name in accuracies[0]:
                 scores = [f"{accuracy[name].f1:.1f}" for accuracy in accuracies]
-                rows.append([name, f"{expected:,}", *scores])
-        return self._with_best(self._table(title, ["words", "in the reference"], rows, note))
+                rows.append([name, f"{accuracies[0][name].expected:,}", *scores])
+        return self._table(title, ["words", "in the reference"], rows, note)
 
     def by_source_word(self) -> ReportTable:
         """Returns a table of the source words whose translations differ most between systems."""
         expected: Counter[str] = Counter()
         right: list[Counter[str]] = [Counter() for _ in self.outputs]
-        for number, links in enumerate(self.links or []):
-            reference = [bare(word) for word in words(self.reference[number])]
-            pairs = [
-                (target, source)
-                for target, source in zip(reference, map(bare, links), strict=False)
-                if source and target
-            ]
+        for number, links in self.links.items():
+            pairs = [(bare(target), bare(source)) for target, source in links]
+            pairs = [(target, source) for target, source in pairs if target and source]
             expected.update(source for _, source in pairs)
             for counts, lines in zip(right, self.outputs.values(), strict=True):
-                # output words that no reference word has matched yet
-                remaining = Counter(bare(word) for word in words(lines[number]))
-                for target, source in pairs:
-                    if remaining[target] > 0:
-                        remaining[target] -= 1  # each output word is matched at most once
-                        counts[source] += 1
+                written = {bare(word) for word in words(lines[number])}
+                counts.update(source for target, source in pairs if target in written)
 
         def gain(source: str) -> int:
             return max(abs(right[0][source] - counts[source]) for counts in right)
@@ -297,8 +291,7 @@ class Comparison:
             "model aligns with the source word. Other cells are the percentage of these words that "
             "the system's output contains. Rows are the words in which the systems differ most."
         )
-        head = ["source word", "reference words"]
-        return self._with_best(self._table("Source words", head, rows, note))
+        return self._table("Source words", ["source word", "reference words"], rows, note)
 
     def by_length(self) -> ReportTable:
         """Returns a table of BLEU by source length; without a source, by reference length."""
@@ -311,8 +304,7 @@ class Comparison:
                 row.append(f"{scores['bleu'].score:.1f}")
             rows.append(row)
         head = [f"{'source' if self.source else 'reference'} length", "sentences"]
-        note = "Cells are BLEU of each group."
-        return self._with_best(self._table(BY_LENGTH, head, rows, note))
+        return self._table("Sentences by length", head, rows, "Cells are BLEU of each group.")
 
     def by_sentence_score(self) -> ReportTable:
         """Returns a table of the number of sentences in each chrF interval."""
@@ -323,20 +315,27 @@ class Comparison:
                 for scores in self.sentence_scores.values()
             ]
             rows.append([f"{low}–{min(high, 100)}", *map(str, counts)])
-        return self._table("Sentences by score", ["chrF"], rows, "Cells are numbers of sentences.")
+        head = ["chrF", *self.outputs]
+        return ReportTable("Sentences by score", head, rows, note="Cells are numbers of sentences.")
 
     def _table(
-        self, title: str, head: Sequence[str], rows: Sequence[Sequence[str]], note: str
+        self,
+        title: str,
+        head: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        note: str,
+        *,
+        lower: bool = False,
     ) -> ReportTable:
-        """Returns a table with the columns of `head` and a column for each system."""
-        return ReportTable(title, [*head, *self.outputs], rows, note=note)
+        """Returns a table in which the best system of each row is bold.
 
-    def _with_best(self, table: ReportTable, *, lower: bool = False) -> ReportTable:
-        """Returns a comparison table in which the best system of each row is bold."""
-        width = len(table.head)
-        columns = range(width - len(self.outputs), width)
-        rows = [[(row, column) for column in columns] for row in range(len(table.rows))]
-        return with_best(table, rows, lower=lower)
+        head: names of the columns before the columns of the systems
+        lower: whether lower numbers are better
+        """
+        table = ReportTable(title, [*head, *self.outputs], rows, note=note)
+        columns = range(len(head), len(table.head))
+        cells = [[(row, column) for column in columns] for row in range(len(rows))]
+        return with_best(table, cells, lower=lower)
 
     def by_ngram(self) -> list[ReportTable]:
         """Returns one table for each system after the first, with the n-grams that only one system
@@ -352,16 +351,15 @@ class Comparison:
         )
         tables = []
         for other in others:
-            gains: Counter[str] = Counter()
+            gains: Counter[tuple[str, ...]] = Counter()
             for texts in zip(self.reference, self.outputs[first], self.outputs[other], strict=True):
                 reference, *outputs = (ngrams(tokens(text), LONGEST) for text in texts)
                 # An n-gram counts at most as often as it occurs in the reference.
-                right = [reference & output for output in outputs]  # counts of n-grams
-                gains.update({" ".join(gram): count for gram, count in right[0].items()})
-                gains.subtract({" ".join(gram): count for gram, count in right[1].items()})
+                gains.update(reference & outputs[0])
+                gains.subtract(reference & outputs[1])
             ordered = sorted(gains.items(), key=lambda item: (-item[1], item[0]))
-            won = [[gram, str(gain)] for gram, gain in ordered if gain > 0]
-            lost = [[gram, str(-gain)] for gram, gain in reversed(ordered) if gain < 0]
+            won = [[" ".join(gram), str(gain)] for gram, gain in ordered if gain > 0]
+            lost = [[" ".join(gram), str(-gain)] for gram, gain in reversed(ordered) if gain < 0]
             pairs = zip_longest(won[:ROWS], lost[:ROWS], fillvalue=["", ""])
             head = [f"only in {first}", "count", f"only in {other}", "count "]
             title = f"N-grams: {first} and {other}"

@@ -71,6 +71,12 @@ def _warn_of_languages(languages: Sequence[str], source: str, references: Sequen
             )
 
 
+def translations(translator: Translator, sentences: Sequence[str]) -> list[str]:
+    """Returns the translation of each sentence in one line, and shows the progress."""
+    with Progress("translating", len(sentences), "lines") as step:
+        return [one_line(text) for text in translator.translate(sentences, step)]
+
+
 def scores_of(
     translator: Translator,
     metric: Metric,
@@ -85,8 +91,7 @@ def scores_of(
     references: sets of references, each with one reference per sentence
     """
     metric = metric.of(translator.languages[1], references[0])
-    with Progress("translating", len(sentences), "lines") as step:
-        hypotheses = [one_line(text) for text in translator.translate(sentences, step)]
+    hypotheses = translations(translator, sentences)
     return hypotheses, metric.score(
         hypotheses,
         references[0],

@@ -1,22 +1,17 @@
 """Example sentences in which the translations of several systems differ most."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from markupsafe import Markup
 
 from nmt.analysis.comparison import Comparison
 from nmt.analysis.word_statistics import bare
 from nmt.drawing.attention_map import AttentionMap
 from nmt.drawing.pages import render
 from nmt.tokenizer.words import words
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
 
 EXAMPLES = "Sentences that differ most"
 """Heading of the example sentences in a comparison of systems."""

@@ -4,7 +4,7 @@ configuration.
 
 import logging
 import statistics
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,16 +19,10 @@ from nmt.analysis.significance import (
     over_seeds,
     over_sentences,
 )
-from nmt.analysis.tables import (
-    BOLD,
-    ReportColumn,
-    ReportTable,
-    table_of,
-    with_best,
-    with_columns,
-)
+from nmt.analysis.tables import BOLD, ReportTable
+from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
-from nmt.metric import TITLES, Metric
+from nmt.metric import LOWER_IS_BETTER, TITLES, Metric
 
 log = logging.getLogger(__name__)
 COSTS = ("parameters", "tokens/s", "minutes", "MB")
@@ -90,10 +84,10 @@ class Ranking:
         trials: number of randomisation trials; 0 disables the test
         """
         ranked = configurations(runs, metric)
-        seeds = over_seeds([row.scores(metric) for row in ranked]) or [None] * len(ranked)
+        seeds = over_seeds([row.scores(metric) for row in ranked])
         tests = _over_sentences(ranked, metric, samples, trials) if metric in TESTED else {}
         rows = [
-            replace(row, over_sentences=tests.get(i), over_seeds=seeds[i])
+            replace(row, over_sentences=tests.get(str(i)), over_seeds=seeds[i])
             for i, row in enumerate(ranked)
         ]
         return cls(part, metric, rows)
@@ -117,6 +111,29 @@ class Ranking:
         chances = row.chances if is_repeated else row.sentence_chances
         return score == best or (bool(chances) and min(chances) > LEVEL)
 
+    @property
+    def sentence(self) -> str:
+        """Sentence about the best configuration, and its difference from the worst
+        configuration.
+        """
+        best, *others = self.rows
+        unit = TITLES.get(self.metric, self.metric)
+        score = f"{as_spread(best.scores(self.metric), 1)} {unit} on the {self.part} set"
+        if not others:
+            return f"{best.label if best.values else best.runs[0].folder.name}: {score}."
+        if len({f"{self.mean(row):.2f}" for row in self.rows}) == 1:
+            return f"All {len(self.rows)} configurations have the same score: {score}."
+        similar = [row for row in others if self.may_be_best(row)]
+        names = similar[0].label if len(similar) == 1 else f"{len(similar)} other configurations"
+        equal = f", not distinguishable from {names}" if similar else ""
+        sentence = f"{best.label} is best: {score}{equal}"
+        if len(similar) == len(others):
+            return f"{sentence}."
+        worst = others[-1]
+        direction = "higher" if self.metric in LOWER_IS_BETTER else "lower"
+        gap = abs(self.mean(best) - self.mean(worst))
+        return f"{sentence}; {worst.label} is {gap:.1f} {direction} ({_p_values(best, worst)})."
+
     def table(self, names: Sequence[str] | None = None) -> ReportTable:
         """Returns a table with a row for each configuration.
 
@@ -124,107 +141,114 @@ class Ranking:
 
         Raises UserError for an unknown column.
         """
-        names = names and [NAMES.get(name, name) for name in names]
+        columns = self._columns(as_chances)
+        in_table = self._selected(names, [*columns])
+        omitted = {*COSTS, "exact"} - {self.metric}
+        in_paper = in_table if names else [name for name in in_table if name not in omitted]
+        title = f"{self.part.capitalize()} scores"
+        paper = self._table(
+            title,
+            self._columns(as_largest),
+            in_paper,
+            head=_headings(in_paper),
+            note=self._caption(in_paper),
+        )
+        table = self._table(
+            f"{title}, sorted by {TITLES.get(self.metric, self.metric)}",
+            columns,
+            in_table,
+            head=[HEADS.get(name, name) for name in in_table],
+            note=self._notes(in_table),
+        )
+        return replace(table, paper=paper)
+
+    def _selected(self, names: Sequence[str] | None, available: Sequence[str]) -> Sequence[str]:
+        """Returns the columns of the ranking table by name.
+
+        names: columns by name or heading; None for all columns
+        available: names of all columns
+
+        Raises UserError for an unknown column.
+        """
+        if not names:
+            return available
+        selected = [NAMES.get(name, name) for name in names]
         keys = list(self.rows[0].values)
         # Translations of other systems have no other settings.
         identity = ["system"] if "system" in keys else keys
-        if names and not {*identity} & {*names}:
-            names = [*identity, *names]
-        title = f"{self.part.capitalize()} scores"
-        sorting = TITLES.get(self.metric, self.metric)
-        table = self._table(f"{title}, sorted by {sorting}", names, as_chances)
-        omitted = {*COSTS, "exact"} - {self.metric}
-        names = names or [name for name in table.head if name not in omitted]
-        paper = self._table(title, names, as_largest)
-        caption = " ".join(self._caption(paper.head))
-        paper = replace(paper, head=_headings(paper.head), note=caption)
-        notes = " ".join(self._notes(table.head))
-        heads = [HEADS.get(name, name) for name in table.head]
-        return replace(table, head=heads, note=notes, paper=paper)
+        if not {*identity} & {*selected}:
+            selected = [*identity, *selected]
+        unknown = [name for name in selected if name not in available]
+        if unknown:
+            raise UserError(
+                f"columns=[{','.join(selected)}]: column {unknown[0]} not found; available: "
+                f"{', '.join(available)}"
+            )
+        return selected
 
     def _table(
-        self, title: str, names: Sequence[str] | None, p_values: Callable[..., str]
+        self,
+        title: str,
+        columns: Mapping[str, Sequence[str]],
+        names: Sequence[str],
+        head: Sequence[str],
+        note: str,
     ) -> ReportTable:
-        """Returns the ranking table without notes.
+        """Returns the ranking table.
 
         title: title of the table
-        names: columns of the table, in this order; None for all columns
-        p_values: function that converts the p-values over sentences to text
+        columns: cells of each column, by name
+        names: columns of the table, in this order
+        head: heading of each column of the table
+        note: explanation below the table
         """
-        keys = list(self.rows[0].values)
-        strong = [i for i, row in enumerate(self.rows) if self.may_be_best(row)]
-        table = table_of(
+        is_compared = self._is_compared(names)
+        best = [i for i, row in enumerate(self.rows) if is_compared and self.may_be_best(row)]
+        keys = self.rows[0].values.keys() | {"run"}
+        return ReportTable(
             title,
-            self._columns(keys, p_values),
-            self.rows,
-            keys=len(keys) or 1,
-            strong=strong if len(self.rows) > 1 else [],
+            head,
+            rows=list(zip(*(columns[name] for name in names), strict=True)),
+            keys=sum(name in keys for name in names),
+            bold=[(i, names.index(self.metric)) for i in best],
+            note=note,
         )
-        if names:
-            table = with_columns(table, names)
-        column = list(table.head).index(self.metric) if self.metric in table.head else None
-        cells = [(row, column) for row in range(len(table.rows)) if column is not None]
-        shares = with_best(table, [cells]).shares
-        return replace(table, shares=shares)
 
-    def _columns(
-        self, keys: Sequence[str], p_values: Callable[..., str]
-    ) -> list[ReportColumn[Configuration]]:
-        """Returns all columns of the ranking table.
+    def _is_compared(self, columns: Sequence[str]) -> bool:
+        """Returns whether a table compares the scores of several configurations."""
+        return len(self.rows) > 1 and self.metric in columns
 
-        keys: settings that differ between configurations
+    def _columns(self, p_values: Callable[..., str]) -> dict[str, list[str]]:
+        """Returns the cells of each column of the ranking table that has values, by name.
+
         p_values: function that converts the p-values over sentences to text
         """
+        rows = self.rows
+        settings = {key: [row.values[key] for row in rows] for key in rows[0].values}
         metrics = [
-            name
-            for name in self.rows[0].runs[0].scores
-            if all(name in run.scores for run in self.runs)
+            name for name in self.runs[0].scores if all(name in run.scores for run in self.runs)
         ]
         metrics.sort(key=lambda name: name != self.metric)
-        return [
-            *(ReportColumn(key, lambda row, key=key: row.values[key]) for key in keys),  # type: ignore[misc]
-            ReportColumn("run", lambda row: row.label, not keys),
-            ReportColumn("n", lambda row: str(len(row.runs))),
-            *(
-                ReportColumn(
-                    name,
-                    lambda row, name=name: as_spread(row.scores(name)),  # type: ignore[misc]
-                    is_score=name == self.metric,
-                )
-                for name in metrics
-            ),
-            # A test without results has no column.
-            ReportColumn("p seeds", lambda row: as_chances(row.over_seeds), self._has_seeds),
-            ReportColumn(
-                "p sentences", lambda row: p_values(*row.sentence_chances), self._has_sentences
-            ),
-            ReportColumn("parameters", lambda row: _figure(max, [r.parameters for r in row.runs])),
-            ReportColumn(
-                "tokens/s", lambda row: _figure(statistics.median, [r.speed for r in row.runs])
-            ),
-            ReportColumn("minutes", _minutes),
-            ReportColumn(
-                "MB",
-                lambda row: _figure(max, [run.memory for run in row.runs]),
-                any(run.memory for run in self.runs),
-            ),
-        ]
-
-    @property
-    def _has_seeds(self) -> bool:
-        return any(row.over_seeds is not None for row in self.rows)
-
-    @property
-    def _has_sentences(self) -> bool:
-        return any(row.sentence_chances for row in self.rows)
+        columns = {
+            **(settings or {"run": [row.label for row in rows]}),
+            "n": [str(len(row.runs)) for row in rows],
+            **{name: [as_spread(row.scores(name)) for row in rows] for name in metrics},
+            "p seeds": [as_chances(row.over_seeds) for row in rows],
+            "p sentences": [p_values(*row.sentence_chances) for row in rows],
+            "parameters": [_cost(row, "parameters") for row in rows],
+            "tokens/s": [_cost(row, "speed", statistics.median) for row in rows],
+            "minutes": [_cost(row, "minutes", statistics.fmean, digits=1) for row in rows],
+            "MB": [_cost(row, "memory") for row in rows],
+        }
+        return {name: cells for name, cells in columns.items() if {*cells} != {"–"}}
 
     @property
     def _is_tested(self) -> bool:
         return any(row.chances for row in self.rows)
 
-    def _notes(self, columns: Collection[str]) -> list[str]:
+    def _notes(self, columns: Sequence[str]) -> str:
         """Returns the notes below the ranking table, which explain its columns."""
-        is_compared = len(self.rows) > 1 and self.metric in columns
+        is_compared = self._is_compared(columns)
         has_seeds = "p seeds" in columns
         bold = (
             "the best configuration, and configurations that no test separates from the best at "
@@ -233,84 +257,79 @@ class Ranking:
             else "the best configuration. No significance test was made, so any other "
             "configuration may be equally good."
         )
-        return [
-            *self._seeds(columns),
-            *self._signatures(columns),
-            *self._leaks(),
-            *self._repeats(),
-            *([f"{BOLD} {bold}"] if is_compared else []),
-            *([SEEDS] if has_seeds else []),
-            *([NO_SEEDS] if is_compared and not has_seeds and not installed("scipy") else []),
-            *([NO_SENTENCES] if is_compared and self.metric not in TESTED else []),
-            *(self._sentence_tests() if "p sentences" in columns else []),
+        notes = [
+            self._seeds(columns),
+            self._signatures(columns),
+            self._leaks(),
+            self._repeats(),
+            f"{BOLD} {bold}" if is_compared else "",
+            SEEDS if has_seeds else "",
+            NO_SEEDS if is_compared and not has_seeds and not installed("scipy") else "",
+            NO_SENTENCES if is_compared and self.metric not in TESTED else "",
+            self._sentence_tests() if "p sentences" in columns else "",
         ]
+        return " ".join(filter(None, notes))
 
-    def _repeats(self) -> list[str]:
+    def _repeats(self) -> str:
         """Returns a sentence that lists repeated runs (same configuration and seed); empty without
         repeats.
         """
         folders = [str(run.folder) for row in self.rows for run in row.repeats]
         repeats = "Repeats are left out, because another run has the same configuration and seed"
-        return [f"{repeats}: {', '.join(folders)}."] if folders else []
+        return f"{repeats}: {', '.join(folders)}." if folders else ""
 
-    def _sentence_tests(self) -> list[str]:
+    def _sentence_tests(self) -> str:
         """Returns sentences about the significance tests over test sentences."""
         results = [row.over_sentences for row in self.rows if row.over_sentences]
-        has_trials = any(result.randomization is not None for result in results)
+        has_trials = any(len(result.probabilities) > 1 for result in results)
         largest = max(result.confidence for result in results)
-        return [
+        return (
             f"p (sentences) is the p-value over test sentences: paired bootstrap"
             f"{' · approximate randomisation' if has_trials else ''}, corrected by Holm's "
             "method, for the seed with the best validation score. The 95 % confidence interval "
             f"of a score over sentences is ± {largest:.1f} or less."
-        ]
-
-    def _caption(self, columns: Collection[str]) -> list[str]:
-        """Returns short explanations of the columns, for the caption of the paper table."""
-        is_compared = len(self.rows) > 1 and self.metric in columns
-        tested = (
-            "and scores that no test separates from the best (5 %)"
-            if self._is_tested
-            else "untested"
         )
-        results = [row.over_sentences for row in self.rows if row.over_sentences]
-        return [
-            *self._seeds(columns),
-            *([f"Bold: the best, {tested}."] if is_compared else []),
-            *(
-                ["p seeds: Tukey's range test against the best with several seeds."]
-                if "p seeds" in columns
-                else []
-            ),
-            *([f"p sentences: {names_of_tests(results)}."] if "p sentences" in columns else []),
-            *self._signatures(columns),
-            *self._leaks(),
-        ]
 
-    def _leaks(self) -> list[str]:
+    def _caption(self, columns: Sequence[str]) -> str:
+        """Returns short explanations of the columns, for the caption of the paper table."""
+        separated = "and scores that no test separates from the best (5 %)"
+        tested = separated if self._is_tested else "untested"
+        over_seeds = "p seeds: Tukey's range test against the best with several seeds."
+        results = [row.over_sentences for row in self.rows if row.over_sentences]
+        explanations = [
+            self._seeds(columns),
+            f"Bold: the best, {tested}." if self._is_compared(columns) else "",
+            over_seeds if "p seeds" in columns else "",
+            f"p sentences: {names_of_tests(results)}." if "p sentences" in columns else "",
+            self._signatures(columns),
+            self._leaks(),
+        ]
+        return " ".join(filter(None, explanations))
+
+    def _leaks(self) -> str:
         """Returns a sentence about test pairs in the training text; empty without such pairs."""
         counts = {run.leaked for run in self.runs if run.answers is None}
         if not any(counts):
-            return []
-        size = len(self.runs[0].lines(".reference") or [])
+            return ""
+        size = len(self.runs[0].lines(".reference"))
         number = f"{'Up to ' * (len(counts) > 1)}{max(counts):,}"
-        return [
+        return (
             f"{number} of {size:,} {self.part} pairs are also training pairs, which raises the "
             "scores."
-        ]
+        )
 
-    def _seeds(self, columns: Collection[str]) -> list[str]:
-        """Returns sentences that explain the scores, with the number of seeds if the table has no
+    def _seeds(self, columns: Sequence[str]) -> str:
+        """Returns a sentence that explains the scores, with the number of seeds if the table has no
         column `n`.
         """
         counts = sorted({len(row.runs) for row in self.rows})
         extremes = dict.fromkeys([counts[0], counts[-1]])
         number = "the" if "n" in columns else " to ".join(map(str, extremes))
         if counts[-1] > 1:
-            return [f"Scores are means ± sample standard deviations over {number} seeds."]
-        return ["Scores are of one seed."] if "n" not in columns else []
+            return f"Scores are means ± sample standard deviations over {number} seeds."
+        return "Scores are of one seed." if "n" not in columns else ""
 
-    def _signatures(self, columns: Collection[str]) -> list[str]:
+    def _signatures(self, columns: Sequence[str]) -> str:
         """Returns a sentence with the sacreBLEU signature of each score in the ranking table."""
         signatures = self.runs[0].signatures
         texts = [
@@ -318,7 +337,22 @@ class Ranking:
             for name in columns
             if signatures.get(name)
         ]
-        return [f"Signatures: {'; '.join(texts)}."] if texts else []
+        return f"Signatures: {'; '.join(texts)}." if texts else ""
+
+
+def _p_values(best: Configuration, worst: Configuration) -> str:
+    """Returns the p-values of the difference of two configurations, over seeds and over
+    sentences.
+    """
+    texts = []
+    # The test over seeds has another baseline if the best configuration has a single run.
+    if worst.over_seeds is not None and len(best.runs) > 1:
+        texts.append(f"p = {as_chances(worst.over_seeds)} over seeds")
+    if worst.sentence_chances:
+        is_one_of_several = max(len(best.runs), len(worst.runs)) > 1
+        seeds = " with one seed of each" if is_one_of_several else ""
+        texts.append(f"p = {as_largest(*worst.sentence_chances)} over sentences{seeds}")
+    return ", ".join(texts).replace("= <", "<") or "not tested"
 
 
 def _headings(columns: Sequence[str]) -> list[str]:
@@ -330,24 +364,29 @@ def _headings(columns: Sequence[str]) -> list[str]:
     ]
 
 
-def _minutes(row: Configuration) -> str:
-    # 0 seconds for translations by other tools
-    seconds = statistics.fmean(run.seconds for run in row.runs)
-    return f"{seconds / 60:.1f}" if seconds else "–"
+def _cost(
+    row: Configuration,
+    name: str,
+    summary: Callable[[list[float]], float] = max,
+    digits: int = 0,
+) -> str:
+    """Returns a cost of the runs of a configuration as text; "–" if unknown.
 
-
-def _figure(summary: Callable[[list[float]], float], values: Sequence[float | None]) -> str:
-    figures = [value for value in values if value]
-    return f"{summary(figures):,.0f}" if figures else "–"
+    name: attribute of the runs
+    summary: function of the runs' values
+    digits: number of decimals
+    """
+    values = [value for run in row.runs if (value := getattr(run, name))]
+    return f"{summary(values):,.{digits}f}" if values else "–"
 
 
 def _over_sentences(
     ranked: Sequence[Configuration], metric: str, samples: int, trials: int
-) -> dict[int, SignificanceResult]:
+) -> dict[str, SignificanceResult]:
     """Tests the difference of each configuration from the best over test sentences.
 
     A configuration is represented by the seed with the best validation score. Returns the results
-    by index of the configuration.
+    by index of the configuration, as text.
 
     ranked: configurations, the best first
     metric: metric to test, `bleu` or `chrf`
@@ -358,8 +397,8 @@ def _over_sentences(
     references: list[str] = []
     for number, configuration in enumerate(ranked):
         run = configuration.best_by_validation()
-        answers = run.lines() or []
-        expected = run.lines(".reference") or []
+        answers = run.lines()
+        expected = run.lines(".reference")
         # Incomplete translations cannot be aligned with the reference.
         if answers and expected and len(answers) != len(expected):
             log.warning(
@@ -377,10 +416,9 @@ def _over_sentences(
     if "0" not in systems or len(systems) < 2:
         return {}
     judging_metric = metric_of(ranked[0].runs[0])
-    results = over_sentences(
+    return over_sentences(
         systems, references, judging_metric, metric, samples=samples, trials=trials
     )
-    return {int(number): result for number, result in results.items()}
 
 
 def metric_of(run: RunResult) -> Metric:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.analysis.ranking import TESTED, Ranking, metric_of
-from nmt.analysis.run_results import Configuration, RunResult
+from nmt.analysis.run_results import Configuration
 from nmt.analysis.significance import over_sentences
 from nmt.metric import TITLES
 from nmt.storage.files import read_json_object
@@ -96,7 +96,7 @@ def _metrics(row: Configuration, ranking: Ranking) -> dict[str, dict[str, Any]]:
         metrics[name] = {**_summary(values, unit), "signature": run.signatures.get(name) or None}
         if len(values) == 1 and (interval := _over_sentences(row, name, ranking)):
             metrics[name]["interval"] = {**interval, "over": "sentences"}
-    costs: dict[str, tuple[str, list[float | None]]] = {
+    costs: dict[str, tuple[str, list[Any]]] = {
         "seconds": ("s", [run.seconds for run in row.runs]),
         "tokens_per_second": ("target tokens/s", [run.speed for run in row.runs]),
         "memory_mb": ("MB", [run.memory for run in row.runs]),
@@ -105,9 +105,8 @@ def _metrics(row: Configuration, ranking: Ranking) -> dict[str, dict[str, Any]]:
     }
     for name, (unit, figures) in costs.items():
         # Runs of older versions have no memory and parameters; short runs have no speed.
-        known = [figure for figure in figures if figure is not None]
-        if len(known) == len(figures):
-            metrics[name] = _summary(known, unit)
+        if None not in figures:
+            metrics[name] = _summary(figures, unit)
     return metrics
 
 
@@ -137,21 +136,22 @@ def _over_sentences(row: Configuration, name: str, ranking: Ranking) -> dict[str
         metric only
     """
     run = row.runs[0]
-    lines, references = run.lines(), run.lines(".reference")
-    if not lines or not references or len(lines) != len(references):
+    lines = run.lines()
+    references = run.lines(".reference")
+    if not lines or len(lines) != len(references):
         return None
     if name == "exact":
         return _wilson(run.scores[name] / 100, len(lines))
     if name != ranking.metric or name not in TESTED:
         return None
     # A report with one configuration has no test over sentences.
-    tested = row.over_sentences or _bootstrap(run, name, lines, references)
+    tested = (
+        row.over_sentences
+        or over_sentences({"": lines}, references, metric_of(run), name, samples=SAMPLES, trials=0)[
+            ""
+        ]
+    )
     return _interval(tested.score, tested.confidence)
-
-
-def _bootstrap(run: RunResult, name: str, lines: Sequence[str], references: Sequence[str]) -> Any:
-    systems = {"": lines}
-    return over_sentences(systems, references, metric_of(run), name, samples=SAMPLES, trials=0)[""]
 
 
 def _wilson(share: float, count: int) -> dict[str, float]:

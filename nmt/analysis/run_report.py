@@ -6,10 +6,10 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from markupsafe import Markup
 
@@ -22,12 +22,10 @@ from nmt.analysis.tables import (
     markdown,
     page_table,
     terminal,
-    terminal_lines,
 )
-from nmt.analysis.verdicts import of_ranking
 from nmt.data import unique_suffixes
 from nmt.drawing import USUAL, FigureStyle
-from nmt.drawing.pages import origin, page, render
+from nmt.drawing.pages import origin, page
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
 from nmt.foundation.part_limits import broken, refuse
@@ -95,11 +93,7 @@ class Report:
     @property
     def lead(self) -> list[str]:
         """Sentences with the main result of each ranking."""
-        return [of_ranking(ranking) for ranking in self.rankings]
-
-    @property
-    def is_unfinished(self) -> bool:
-        return "waiting" in self.state or "running" in self.state
+        return [ranking.sentence for ranking in self.rankings]
 
     def tables(self, columns: Sequence[str] | None = None) -> list[ReportTable]:
         """Returns a table for each ranking, and a table of failed runs if there are any.
@@ -112,43 +106,30 @@ class Report:
 
 
 def csv_text(report: Report) -> str:
-    """Returns a CSV table with one row per run and unrounded values."""
+    """Returns a CSV table with one row per run and unrounded values; "" without runs."""
     keys = differing([run.settings for run in report.runs])
     scores = list(dict.fromkeys(name for run in report.runs for name in run.scores))
     # Validation scores must not be mistaken for test scores.
     prefix = "test" if all(run.part == "test" for run in report.runs) else "final"
-    metric = report.runs[0].metric if report.runs else "score"
-    head = [
-        "folder",
-        *keys,
-        "seed",
-        "part",
-        *(f"{prefix}_{name}" for name in scores),
-        f"validation_{metric}",
-        "parameters",
-        "tokens_per_second",
-        "seconds",
-        "updates",
-        "memory_mb",
-    ]
-    rows = [
-        [
-            run.answers or run.folder,
-            *(run.settings.get(key, "") for key in keys),
-            run.seed,
-            run.part,
-            *(run.scores.get(name) for name in scores),
-            run.validation.get(run.metric),
-            run.parameters,
-            run.speed and round(run.speed, 1),
-            run.seconds,
-            run.updates,
-            run.memory,
-        ]
+    rows: list[dict[str, Any]] = [
+        {
+            "folder": run.answers or run.folder,
+            **{key: run.settings.get(key, "") for key in keys},
+            "seed": run.seed,
+            "part": run.part,
+            **{f"{prefix}_{name}": run.scores.get(name) for name in scores},
+            f"validation_{report.runs[0].metric}": run.validation.get(run.metric),
+            "parameters": run.parameters,
+            "tokens_per_second": run.speed and round(run.speed, 1),
+            "seconds": run.seconds,
+            "updates": run.updates,
+            "memory_mb": run.memory,
+        }
         for run in report.runs
     ]
     written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows([head, *rows])
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerows([*rows[:1], *(row.values() for row in rows)])  # keys of the first row: head
     return written.getvalue()
 
 
@@ -168,30 +149,29 @@ def write(
     figures: file format of the figures, png, pdf or svg
     style: size of the figures
     """
-    state = [f"The sweep is not finished: {report.state}.", ""] if report.is_unfinished else []
-    contents: dict[str, Callable[[], bytes]] = {
-        ".md": lambda: "\n".join(
-            [*state, *map("{}\n".format, report.lead), *map(markdown, tables)]
-        ).encode(),
-        ".csv": lambda: csv_text(report).encode(),
-        ".json": lambda: entries_text(report.rankings).encode(),
-        ".tex": lambda: "\n".join(map(latex, tables[: len(report.rankings)])).encode(),
-        ".html": lambda: report_page(report.rankings, tables, base, state=report.state),
-    }
-    files = {ending: base.with_name(base.name + ending) for ending in contents}
-    with waiting(f"drawing {files['.html'].name}"):
+    state = [f"Sweep: {report.state}."] if report.state else []
+    texts = [f"{sentence}\n" for sentence in [*state, *report.lead]]
+    with waiting(f"drawing {base.name}.html"):
+        contents = {
+            ".md": "\n".join([*texts, *map(markdown, tables)]).encode(),
+            ".csv": csv_text(report).encode(),
+            ".json": entries_text(report.rankings).encode(),
+            ".tex": "\n".join(map(latex, tables[: len(report.rankings)])).encode(),
+            ".html": report_page(report, tables, base),
+        }
         for ending, content in contents.items():
-            write_atomically(files[ending], content())
-        if not (installed("matplotlib") and report.rankings):
-            return list(files.values())
-        from nmt.analysis.charts import bars, learning_curves
-        from nmt.drawing.plots import save
+            write_atomically(Path(f"{base}{ending}"), content)
+        files = [Path(f"{base}{ending}") for ending in contents]
+        if installed("matplotlib") and report.rankings:
+            from nmt.analysis.charts import bars, learning_curves
+            from nmt.drawing.plots import save
 
-        images = [base.with_name(f"{base.name}{kind}.{figures}") for kind in ("", ".curves")]
-        ranking = report.rankings[0]
-        save(bars(ranking), images[0], style)
-        save(learning_curves(ranking, style.width), images[1], style)
-    return [*files.values(), *images]
+            ranking = report.rankings[0]
+            drawn = {"": bars(ranking), ".curves": learning_curves(ranking, style.width)}
+            for kind, figure in drawn.items():
+                files.append(Path(f"{base}{kind}.{figures}"))
+                save(figure, files[-1], style)
+    return files
 
 
 def _with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunResult]:
@@ -239,8 +219,6 @@ def report_folders(
     """
     refuse(broken((not folders, "folders", "name a folder of runs, as in nmt.report runs/x", [])))
     runs = collect(folders, different_data=different_data)
-    for problem in runs.problems:
-        log.warning("%s", problem)
     names = sorted({name for run in runs.finished for name in run.scores})
     if metric is not None and runs.finished and metric not in names:
         raise UserError(
@@ -254,51 +232,40 @@ def report_folders(
     base = Path(output) if output else Path(folders[0], "report")
     written = write(report, tables, base, figures, FigureStyle(figure_width, font_size))
     # Print after writing the files, because a reader may close the pipe early.
-    sys.stdout.write("\n".join([*map(terminal_lines, report.lead), "", *map(terminal, tables)]))
+    sys.stdout.write("\n".join([*report.lead, "", *map(terminal, tables)]))
     log.info("wrote %s", ", ".join(map(str, written)))
 
 
-def report_page(
-    rankings: Sequence[Ranking], tables: Sequence[ReportTable], base: Path, *, state: str
-) -> bytes:
+def report_page(report: Report, tables: Sequence[ReportTable], base: Path) -> bytes:
     """Returns the HTML page of a report.
 
-    rankings: one ranking per data set
+    report: report to show
     tables: table of each ranking, and further tables
     base: path of the page without suffix, from which links to run folders start
-    state: progress of the runs' sweeps; empty without a sweep
     """
-    runs = [run for ranking in rankings for run in ranking.runs]
+    rankings = report.rankings
     note = (
-        f"{len(runs)} run{'s' if len(runs) != 1 else ''} of "
+        f"{len(report.runs)} run{'s' if len(report.runs) != 1 else ''} of "
         f"{sum(len(ranking.rows) for ranking in rankings)} configurations; total training time "
-        f"{duration(sum(run.seconds for run in runs))}. {f'Sweep: {state}.' if state else ''}"
+        f"{duration(sum(run.seconds for run in report.runs))}. "
+        f"{f'Sweep: {report.state}.' if report.state else ''}"
     )
     sections: dict[str, Markup] = {}
     for ranking, table in zip(rankings, tables, strict=False):
         # The first cell of a configuration is a link to its best run by validation.
         folders = [row.best_by_validation().folder for row in ranking.rows]
         links = {(i, 0): os.path.relpath(folder, base.parent) for i, folder in enumerate(folders)}
-        sections |= {table.title: page_table(replace(table, links=links)), **_charts(ranking)}
+        sections[table.title] = page_table(replace(table, links=links))
+        if installed("matplotlib"):
+            from nmt.analysis.charts import chart_sections
+
+            sections |= chart_sections(ranking)
     sections |= {table.title: page_table(table) for table in tables[len(rankings) :]}
     return page(
         "Report",
         note,
         sections.values(),
-        lead=[*map(of_ranking, rankings)],
+        lead=report.lead,
         contents=[*sections],
         facts=origin(),
     )
-
-
-def _charts(ranking: Ranking) -> dict[str, Markup]:
-    """Returns the HTML section of each chart of a ranking, by title."""
-    if not installed("matplotlib"):
-        return {}
-    from nmt.analysis.charts import sections
-    from nmt.drawing.plots import svg
-
-    return {
-        title: render("report_figure", title=title, text=text, svgs=[*map(svg, figures)])
-        for title, (text, figures) in sections(ranking).items()
-    }

@@ -1,8 +1,10 @@
 """Results of finished training runs, read from their folders and grouped by configuration."""
 
 import json
+import logging
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from nmt.storage.metrics_file import read_metrics
 from nmt.storage.upgrade import with_renamed_targets
 from nmt.sweep.run_status import RECORD, Run, find
 
+log = logging.getLogger(__name__)
 DEPTH = 3
 """Number of folder levels below a given folder that are searched for runs."""
 FIRST_COLUMNS = ("system", "decoder", "attention", "window", "normalizer")
@@ -76,22 +79,26 @@ class RunResult:
     @property
     def speed(self) -> float | None:
         """Median training speed in tokens per second, or None without log entries."""
-        training = [entry for entry in self.curve if entry.get("kind") == "train"]
-        speeds = [entry["speed"] for entry in training if entry.get("speed")]
+        # Validations have no speed.
+        speeds = [entry["speed"] for entry in self.curve if entry.get("speed")]
         return statistics.median(speeds) if speeds else None
 
-    def lines(self, side: str = "") -> list[str] | None:
-        """Returns the lines of a text file for the data set `part`; None if the file is missing.
+    @property
+    def minutes(self) -> float:
+        """Duration of the training in minutes."""
+        return self.seconds / 60
+
+    def lines(self, side: str = "") -> list[str]:
+        """Returns the lines of a text file for the data set `part`; [] if the file is missing.
 
         side: text to return: "" (translations), ".source" or ".reference"
         """
-        file = self.folder / f"{self.part}{side}.txt"
-        if self.answers is not None and not side:
-            file = self.answers
+        answers = None if side else self.answers
+        file = answers or self.folder / f"{self.part}{side}.txt"
         try:
             return file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         except OSError:
-            return None
+            return []
 
 
 @dataclass(frozen=True)
@@ -112,9 +119,9 @@ class Configuration:
     repeats: Sequence[RunResult] = ()
 
     @property
-    def sentence_chances(self) -> list[float]:
+    def sentence_chances(self) -> Sequence[float]:
         """P-values of the significance tests over sentences; empty if untested."""
-        return self.over_sentences.probabilities if self.over_sentences else []
+        return self.over_sentences.probabilities if self.over_sentences else ()
 
     @property
     def chances(self) -> list[float]:
@@ -155,43 +162,44 @@ class CollectedRuns:
 
     finished: results of finished runs
     swept: finished and unfinished runs of sweeps
-    problems: messages about unreadable runs
     """
 
     finished: Sequence[RunResult]
     swept: Sequence[Run]
-    problems: Sequence[str]
 
 
 def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedRuns:
-    """Finds runs in folders and their subfolders.
+    """Finds runs in folders and their subfolders. Logs a warning for each unreadable run.
 
     names: paths of the folders
     different_data: whether to accept runs with different data
 
     Raises UserError if no run is found or the runs have different data.
     """
-    folders = [folder for name in names for folder in _with_subfolders(Path(name))]
-    swept: dict[Path, Run] = {}
+    for name in names:
+        if not Path(name).is_dir():
+            raise UserError(f"{name}: not a folder; give the folder of a run or a sweep")
+    sweeps = dict.fromkeys(record.parent.parent for record in _files(names, f"*/{RECORD}"))
+    # Ignore runs that a later command line of the sweep no longer includes.
+    swept = [run for folder in sweeps for run in find(folder) if not run.dropped]
+    for file in _files(names, "run.json"):
+        is_swept = (file.parent / RECORD).is_file()
+        if not is_swept and not (file.parent / "results.json").is_file():
+            log.warning(
+                "%s: the run is left out of the report, because it is not finished; continue the "
+                "training by resume=%s",
+                file.parent,
+                file.parent,
+            )
     results = []
-    problems = []
-    for folder in dict.fromkeys(folders):
-        # Ignore runs that a later command line of the sweep no longer includes.
-        if any(folder.glob(f"*/{RECORD}")):
-            swept |= {run.folder: run for run in find(folder) if not run.dropped}
-        if not (folder / "results.json").is_file():
-            if (folder / "run.json").is_file() and folder not in swept:
-                problems.append(
-                    f"{folder}: the run is left out of the report, because it is not finished; "
-                    f"continue the training by resume={folder}"
-                )
-            continue
+    for file in _files(names, "results.json"):
         try:
-            results.append(read_result(folder))
+            results.append(read_result(file.parent))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as e:
-            problems.append(
-                f"{folder}: the run is left out of the report, because its files cannot be "
-                f"read ({e!r})"
+            log.warning(
+                "%s: the run is left out of the report, because its files cannot be read (%r)",
+                file.parent,
+                e,
             )
     if not results and not swept:
         raise UserError(
@@ -205,7 +213,22 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
             f"{differing_folders} were trained or validated on different data, so their scores "
             "cannot be compared. Give runs with the same data, or add different_data=true"
         )
-    return CollectedRuns(_with_choices(results), list(swept.values()), problems)
+    return CollectedRuns(_with_choices(results), swept)
+
+
+def _files(names: Sequence[str], pattern: str) -> list[Path]:
+    """Returns the files in folders and their subfolders that match a pattern, without repeats.
+
+    names: paths of the folders
+    pattern: glob pattern of the files, relative to a folder
+    """
+    files = [
+        file
+        for name in names
+        for depth in range(DEPTH + 1)
+        for file in sorted(Path(name).glob("*/" * depth + pattern))
+    ]
+    return list(dict.fromkeys(files))
 
 
 def _with_choices(results: Sequence[RunResult]) -> list[RunResult]:
@@ -214,14 +237,16 @@ def _with_choices(results: Sequence[RunResult]) -> list[RunResult]:
 
     A class has such a name if all command lines that select the class use the same name.
     """
-    choices: dict[str, set[str]] = {}
-    for result in results:
-        for key, choice in result.typed.items():
-            choices.setdefault(_class_of(result, key), set()).add(choice)
+    choices = {
+        (_class_of(result, key), choice)
+        for result in results
+        for key, choice in result.typed.items()
+    }
+    counts = Counter(target for target, _ in choices)
     names = {
-        target: min(typed)
-        for target, typed in choices.items()
-        if len(typed) == 1 and not target.startswith("nmt.")
+        target: choice
+        for target, choice in choices
+        if counts[target] == 1 and not target.startswith("nmt.")
     }
     return [
         replace(
@@ -242,16 +267,6 @@ def _class_of(result: RunResult, key: str) -> str:
     return result.settings.get(f"{key}._target_", "nmt.")
 
 
-def _with_subfolders(folder: Path) -> list[Path]:
-    if folder.is_file():
-        raise UserError(f"{folder}: expected the folder of a run or a sweep, got a file")
-    if not folder.is_dir():
-        raise UserError(f"{folder}: folder not found; give the folder of a run or a sweep")
-    patterns = ["/".join(["*"] * depth) for depth in range(1, DEPTH + 1)]
-    below = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
-    return [folder, *(path for path in below if path.is_dir())]
-
-
 def read_result(folder: Path) -> RunResult:
     """Reads the results of a run from its folder.
 
@@ -266,7 +281,8 @@ def read_result(folder: Path) -> RunResult:
     return RunResult(
         folder=folder,
         seed=int(config.get("seed", 0)),
-        settings=flat_settings(config),
+        # The data hash distinguishes runs whose data files have the same names but other content.
+        settings={**flat_settings(config), "data.content": digest(results["data"])[:6]},
         metric=str(config.get("choose_by") or config["metric"]["name"]),
         part=part,
         scores={name: float(entry["score"]) for name, entry in scores.items()},
@@ -294,20 +310,20 @@ def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Met
 
     Raises UserError if the file does not match the test set.
     """
-    tested = [run for run in runs if run.lines(".reference")]
-    if not tested:
+    tested = next((run for run in runs if run.lines(".reference")), None)
+    if tested is None:
         raise UserError(
             f"systems={file}: cannot be scored, because no run has a test set with references"
         )
-    reference = tested[0].lines(".reference") or []
+    reference = tested.lines(".reference")
     lines = read_lines(find_file(str(file)))
-    check_aligned(tested[0].folder, len(reference), file, len(lines))
+    check_aligned(tested.folder, len(reference), file, len(lines))
     scores = metric.score(lines, reference)
     # The row copies the settings that all runs share, so that the table omits their columns.
     unequal = differing([run.settings for run in runs])
     common = {key: value for key, value in runs[0].settings.items() if key not in unequal}
     return replace(
-        tested[0],
+        tested,
         settings={"system": name, **common},
         scores={name: result.score for name, result in scores.items()},
         signatures={name: result.signature for name, result in scores.items()},
@@ -328,48 +344,31 @@ def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
     `decoder: {_target_: nmt.model.decoder.luong.Luong, hidden_size: 9}` becomes decoder=luong,
     decoder._target_=nmt.model.decoder.luong.Luong and decoder.hidden_size=9.
     """
-    settings = {}
-    for key, value in learnt_settings(config).items():
-        if not value or not isinstance(value, Mapping):
-            settings[key] = _as_text(value)
-            continue
-        for name, option in flat(value, null=NULL).items():
-            if name == "_target_":
-                settings[key] = NAMES.get(option) or class_label(option, key)
-            settings[f"{key}.{name}"] = _as_text(option)
+    learnt = learnt_settings(config)
+    settings = {key: "none" for key, value in learnt.items() if value == {}}
+    for key, value in flat(learnt, null=NULL).items():
+        group, option = key.partition(".")[::2]
+        if option == "_target_":
+            settings[group] = NAMES.get(value) or class_label(value, group)
+        settings[key] = str(value).lower() if isinstance(value, bool) else str(value)
     settings.pop("seed", None)  # runs that differ only in the seed are one configuration
     return settings
 
 
-def _as_text(value: Any) -> str:
-    if value is None:
-        return NULL
-    if value == {}:
-        return "none"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration]:
     """Returns the runs grouped by configuration and data, the best group first."""
-    by_seed = sorted(runs, key=lambda run: run.seed)
-    # The data hash distinguishes runs whose data files have the same names but other content.
-    settings = [{**run.settings, "data.content": digest(run.data)[:6]} for run in by_seed]
-    columns = differing(settings)
-    groups: dict[tuple[str, ...], dict[int, list[RunResult]]] = {}
-    values: dict[tuple[str, ...], dict[str, str]] = {}
-    for run, of_run in zip(by_seed, settings, strict=True):
-        group = tuple(of_run.get(key, NULL) for key in columns)
-        groups.setdefault(group, {}).setdefault(run.seed, []).append(run)
+    columns = differing([run.settings for run in runs])
+    groups: dict[tuple[str, ...], list[RunResult]] = {}
+    for run in sorted(runs, key=lambda run: run.seed):
+        groups.setdefault(tuple(run.settings.get(key, NULL) for key in columns), []).append(run)
+    grouped = []
+    for group in groups.values():
+        first_of_seed = {run.seed: run for run in reversed(group)}
+        counted = [run for run in group if run is first_of_seed[run.seed]]
+        repeats = [run for run in group if run is not first_of_seed[run.seed]]
         # A key that a choice lacks has an empty cell.
-        values.setdefault(group, {key: of_run.get(key, "") for key in columns})
-    grouped = [
-        Configuration(
-            values[group],
-            [runs_of_seed[0] for runs_of_seed in seeds.values()],
-            repeats=[run for runs_of_seed in seeds.values() for run in runs_of_seed[1:]],
-        )
-        for group, seeds in groups.items()
-    ]
+        values = {key: group[0].settings.get(key, "") for key in columns}
+        grouped.append(Configuration(values, counted, repeats=repeats))
     sign = 1 if metric in LOWER_IS_BETTER else -1
     # Configurations without a score come last.
     return sorted(
@@ -402,5 +401,5 @@ def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
         if len({*values}) > 1 and not (is_option and division in divisions):
             columns.append(key)
         divisions.add(division)  # divisions by earlier keys, including keys that are left out
-    first = {key: place for place, key in enumerate(FIRST_COLUMNS)}
-    return sorted(columns, key=lambda key: first.get(key, len(first)))
+    later = [key for key in columns if key not in FIRST_COLUMNS]
+    return [*(key for key in FIRST_COLUMNS if key in columns), *later]

@@ -5,6 +5,7 @@ tests estimate whether a difference would hold for other sentences. The test ove
 range test. The test over seeds estimates whether a difference would hold for other seeds.
 """
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -25,24 +26,16 @@ class SignificanceResult:
 
     score: score of the system on the test set, in per cent
     confidence: half the width of the score's 95 % confidence interval over test sentences
-    bootstrap: p-value of the paired bootstrap test; None for the first system
-    randomization: p-value of the approximate randomisation test; None for the first system or
-        without a test
-    signature: sacreBLEU's signature with the settings of the test
-
-    Both p-values are corrected for the number of comparisons by Holm's method.
+    probabilities: p-values of the paired bootstrap test and, if it was run, of the approximate
+        randomisation test, corrected for the number of comparisons by Holm's method; empty for
+        the first system
+    signature: sacreBLEU's signature with the settings of the bootstrap test
     """
 
     score: float
     confidence: float
-    bootstrap: float | None
-    randomization: float | None
+    probabilities: Sequence[float]
     signature: str
-
-    @property
-    def probabilities(self) -> list[float]:
-        """P-values of the bootstrap and randomisation tests; empty for the first system."""
-        return [p for p in (self.bootstrap, self.randomization) if p is not None]
 
 
 def over_sentences(
@@ -64,6 +57,7 @@ def over_sentences(
     trials: number of randomisation trials; 0 disables the test
     """
     from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.significance import PairedTest
 
     scorer: Any = CHRF(char_order=metric.char_order, lowercase=metric.lowercase)
     if name == "bleu":
@@ -72,97 +66,65 @@ def over_sentences(
     if len(tested) == 1:
         # A single system is compared with itself, for the confidence interval of its score.
         tested *= 2
+    kinds = {"bs": samples, "ar": trials} if trials else {"bs": samples}
     with waiting("testing differences"):
-        results, signature = _paired_tests(tested, references, scorer, "bs", samples)
-        bootstraps = _chances(results)
-        randomizations: list[float | None] = [None] * len(results)
-        if trials:
-            trial_results, _ = _paired_tests(tested, references, scorer, "ar", trials)
-            randomizations = _chances(trial_results)
+        outcomes = [
+            PairedTest(tested, {"": scorer}, [list(references)], test_type=kind, n_samples=count)()
+            for kind, count in kinds.items()
+        ]
+    [(title, signature)] = outcomes[0][0].items()
+    tests: list[list[Any]] = [results[title] for _, results in outcomes]  # one result per system
+    probabilities = [(), *zip(*map(_chances, tests), strict=True)]
     return {
         system: SignificanceResult(
-            score=results[i].score,
-            confidence=float(results[i].ci),
-            bootstrap=bootstraps[i],
-            randomization=randomizations[i],
-            signature=signature,
+            score=tests[0][i].score,
+            confidence=float(tests[0][i].ci),
+            probabilities=probabilities[i],
+            signature=str(signature),
         )
         for i, system in enumerate(systems)
     }
 
 
-def _paired_tests(
-    systems: list[tuple[str, Sequence[str]]],
-    references: Sequence[str],
-    metric: Any,
-    kind: str,
-    samples: int,
-) -> tuple[list[Any], str]:
-    """Returns the results of sacreBLEU's paired test, and the signature of the test.
+def _chances(results: Sequence[Any]) -> list[float]:
+    """Returns the p-values of the differences from the first system, corrected by Holm's method.
 
-    systems: names and translations; the first system is the baseline
-    references: reference translation of each sentence
-    metric: metric of sacreBLEU
-    kind: `bs` (bootstrap) or `ar` (approximate randomisation)
-    samples: number of samples or trials
-    """
-    from sacrebleu.significance import PairedTest
-
-    test = PairedTest(systems, {"": metric}, [list(references)], test_type=kind, n_samples=samples)
-    signatures, scores = test()
-    [name] = signatures
-    return scores[name], str(signatures[name])
-
-
-def _chances(results: Sequence[Any]) -> list[float | None]:
-    """Returns p-values of the differences from the first system, corrected by Holm's method.
-
-    The value of the first system is None.
+    results: sacreBLEU's result of a test for each system
     """
     first, *others = results
     # For equal scores, sacreBLEU returns the p-value 1 / (samples + 1) instead of 1.
-    return [None, *holm([1.0 if r.score == first.score else r.p_value for r in others])]
+    return holm([1.0 if r.score == first.score else r.p_value for r in others])
 
 
-def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Returns p-values corrected for multiple comparisons (Holm 1979); None stays None."""
-    ascending = sorted((value, i) for i, value in enumerate(values) if value is not None)
-    corrected = list(values)
+def holm(values: Sequence[float]) -> list[float]:
+    """Returns p-values corrected for multiple comparisons (Holm 1979)."""
+    ascending = sorted(values)
     # The k-th smallest of n is multiplied by n - k + 1; the result never decreases.
-    largest = 0.0
-    for rank, (value, i) in enumerate(ascending):
-        largest = max(largest, min(1.0, value * (len(ascending) - rank)))
-        corrected[i] = largest
-    return corrected
+    products = [min(1.0, p * (len(values) - rank)) for rank, p in enumerate(ascending)]
+    corrected = dict(zip(ascending, itertools.accumulate(products, max), strict=True))
+    return [corrected[value] for value in values]
 
 
-def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
+def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None]:
     """Returns the p-value of each configuration by Tukey's range test over seeds.
 
     The test compares with the first configuration that has several seeds. The p-value is None for
-    this configuration and for configurations with a single seed. Returns None if fewer than two
-    configurations have several seeds, or SciPy is not installed.
+    this configuration and for configurations with a single seed, and for all configurations if
+    fewer than two have several seeds, or if SciPy is not installed.
 
     scores: for each configuration, the score of each seed
     """
     several = [i for i, of_seeds in enumerate(scores) if len(of_seeds) > 1]
-    if len(several) < 2 or not installed("scipy"):
-        return None
+    chances: dict[int, float] = {}
     if all(statistics.pvariance(scores[i]) == 0 for i in several):
         # Without variance, the test is undefined; equal scores get the p-value 1.
-        first = several[0]
-        return [
-            1.0 if i != first and values == scores[first] else None
-            for i, values in enumerate(scores)
-        ]
-    from scipy.stats import tukey_hsd
+        chances = {i: 1.0 for i in several[1:] if scores[i] == scores[several[0]]}
+    elif len(several) > 1 and installed("scipy"):
+        from scipy.stats import tukey_hsd
 
-    # p-values of the comparisons with the first configuration
-    p_values = tukey_hsd(*(scores[i] for i in several)).pvalue[0]
-    chances: list[float | None] = [None] * len(scores)
-    for i, p_value in zip(several[1:], p_values[1:], strict=True):
-        chances[i] = float(p_value)
-    return chances
+        tests = tukey_hsd(*(scores[i] for i in several)).pvalue[0]  # comparisons with the first
+        chances = dict(zip(several[1:], map(float, tests[1:]), strict=True))
+    return [chances.get(i) for i in range(len(scores))]
 
 
 def as_spread(values: Sequence[float], digits: int = 2) -> str:
@@ -187,7 +149,7 @@ def as_largest(*chances: float) -> str:
 def names_of_tests(results: Sequence[SignificanceResult]) -> str:
     """Returns the names of the significance tests over sentences, for the caption of a table."""
     tests = "paired bootstrap"
-    if any(result.randomization is not None for result in results):
+    if any(len(result.probabilities) > 1 for result in results):
         tests += " and approximate randomisation, the larger p-value"
     return f"{tests}, corrected by Holm's method"
 
@@ -196,13 +158,11 @@ AGREEMENT = {"bleu": (88.33, 0.966), "chrf": (93.0, 1.114)}
 """Parameters (maximum in %, slope) of the curves of Kocmi et al. 2024, from their mt-thresholds."""
 
 
-def agreement(metric: str, difference: float) -> float | None:
+def agreement(metric: str, difference: float) -> float:
     """Returns the percentage of human judgements that agree with a metric (Kocmi et al. 2024).
 
-    metric: `bleu` or `chrf`; the result is None for other metrics
+    metric: `bleu` or `chrf`
     difference: score difference of two systems; for 0, the result is 50, the chance level
     """
-    if metric not in AGREEMENT:
-        return None
     highest, slope = AGREEMENT[metric]
     return max(50.0, highest / (1 + math.exp(-slope * abs(difference))))

@@ -121,7 +121,7 @@ def word_accuracy(
     references: Sequence[Sequence[str]],
     group: Callable[[str], str],
 ) -> dict[str, WordAccuracy]:
-    """Returns the word accuracy of the outputs for each group of words.
+    """Returns the word accuracy of the outputs for each group of reference words.
 
     outputs: words of each output
     references: words of each reference
@@ -134,10 +134,7 @@ def word_accuracy(
         right.update(map(group, matches.elements()))
     written = Counter(group(word) for output in outputs for word in output)
     expected = Counter(group(word) for reference in references for word in reference)
-    return {
-        name: WordAccuracy(right[name], written[name], expected[name])
-        for name in {**expected, **written}
-    }
+    return {name: WordAccuracy(right[name], written[name], expected[name]) for name in expected}
 
 
 def ngrams(sentence: Sequence[str], longest: int) -> Counter[tuple[str, ...]]:

@@ -5,6 +5,10 @@ Reading order: pages, attention_map, plots, the rest in any order.
 
 from dataclasses import dataclass
 
+INK = "#222222"
+"""Colour of text in images."""
+LONGEST = 28
+"""Maximum number of characters of a word in an image."""
 FIGURES = (".png", ".pdf", ".svg")
 """File name extensions of the image formats that matplotlib writes."""
 
@@ -23,3 +27,13 @@ class FigureStyle:
 
 USUAL = FigureStyle()
 """Style of an image whose size fits its contents."""
+
+
+def short(word: str) -> str:
+    """Returns a word for an image, shortened to LONGEST characters."""
+    return literal(word if len(word) <= LONGEST else f"{word[: LONGEST - 1]}…")
+
+
+def literal(text: str) -> str:
+    """Returns a text with $ escaped, so that matplotlib does not parse the text as a formula."""
+    return text.replace("$", r"\$")

@@ -4,8 +4,6 @@ The pages load nothing from the network, adapt to the screen width, and support 
 keyboard navigation.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import platform
@@ -16,17 +14,16 @@ import time
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from markupsafe import Markup
 
 import nmt
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-    from markupsafe import Markup
-
 
 @functools.cache
-def _templates() -> Environment:
+def _templates() -> Any:
+    """Returns the Jinja environment of the templates."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(
@@ -51,8 +48,6 @@ def render(template: str, **values: Any) -> Markup:
     template: file name of the template without .html
     values: variables of the template; strings are escaped, except for results of this function
     """
-    from markupsafe import Markup
-
     return Markup(_templates().get_template(f"{template}.html").render(values))
 
 
@@ -86,15 +81,12 @@ def page(
 
 
 def origin() -> list[str]:
-    """Returns the command line, and the versions, processor and date, for the end of a page."""
-    file = Path("/proc/cpuinfo")  # exists on Linux
-    name = re.search(r"model name\s*: (.+)", file.read_text("utf-8") if file.exists() else "")
-    processor = name[1] if name else platform.processor() or platform.machine()
+    """Returns the command line, and the versions and date, for the end of a page."""
     torch = importlib.metadata.version("torch")
     # The program is a Python file of nmt, or a program of the user.
     command = shlex.join(["python", "-m", f"nmt.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
     return [
         *([f"Command: {command}"] if Path(sys.argv[0]).parent.name == "nmt" else []),
         f"Written by nmt {nmt.__version__}, PyTorch {torch}, Python {platform.python_version()}, "
-        f"{processor}, {time.strftime('%Y-%m-%d')}.",
+        f"{time.strftime('%Y-%m-%d')}.",
     ]

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import json
 import logging
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup
 
-from nmt.drawing import FIGURES
+from nmt.drawing import FIGURES, INK, literal
 from nmt.drawing.pages import page, render
 from nmt.foundation.progress import waiting
 from nmt.storage.files import write_atomically
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
     from matplotlib.figure import Figure
 
 PICTURES = 12
 """Maximum number of texts in an image file; .html and .json files contain all texts."""
 MOST = 6
 """Maximum number of words in the table that shows the effect of hiding each word of a text."""
+SHADE = (0.12, 0.38, 0.63)
+"""RGB colour behind highlighted words, from 0 to 1; the opacity grows with the importance."""
+TEXT_WIDTH = 9.0
+"""Width of a figure of highlighted texts, in inches."""
+MARGIN = 0.2
+"""Left and right margin of highlighted texts, in inches."""
+LINE_HEIGHT = 0.27
+"""Line spacing of highlighted texts, in inches."""
+WORD_SPACE = 0.09
+"""Space between words of highlighted texts, in inches."""
 NOTE = (
     "A stronger colour means a larger attention weight, relative to the most important word of the "
     "text. Hover, tap, or press Tab and the arrow keys to see the weight. The weights of a text sum "
@@ -69,6 +80,11 @@ class Classified:
     def most_attended(self) -> list[str]:
         """Up to three words with the largest attention weights, the largest first."""
         return [self.words[i] for i in np.argsort(-self.shares, kind="stable")[:3]]
+
+    @property
+    def title(self) -> str:
+        """Prediction with the largest probability, such as `good  (0.80)`."""
+        return f"{self.prediction}  ({max(self.probabilities.values()):.2f})"
 
     def plot(self) -> Figure:
         """Returns a matplotlib figure of the text with highlighted words."""
@@ -118,18 +134,35 @@ def write_explanations(
 
 
 def _figure(answers: Sequence[Classified]) -> Figure:
+    """Returns a figure of classified texts, each word on a background as dark as its importance."""
     from nmt.drawing import plots
 
-    return plots.marked_texts(
-        [
-            plots.MarkedText(
-                title=f"{answer.prediction}  ({max(answer.probabilities.values()):.2f})",
-                words=answer.words,
-                shares=answer.shares,
-            )
-            for answer in answers
-        ]
-    )
+    words = [word for answer in answers for word in (answer.title, *answer.words)]
+    with warnings.catch_warnings(action="ignore", category=UserWarning), plots.fonts_for(words):
+        figure = plots.Figure(figsize=(TEXT_WIDTH, 1.0))
+        # Positions in inches from the upper left corner, because the height is not known yet.
+        style: Any = {"fontsize": 9, "color": INK, "transform": figure.dpi_scale_trans}
+        y = 0.3
+        for answer in answers:
+            figure.text(MARGIN, -y, literal(answer.title), weight="bold", **style)
+            y += LINE_HEIGHT
+            x = MARGIN
+            greatest = max([1e-12, *answer.shares])
+            for word, share in zip(answer.words, answer.shares, strict=True):
+                label = figure.text(x, -y, literal(word), **style)
+                width = label.get_window_extent().width / figure.dpi  # width in inches
+                if x + width > TEXT_WIDTH - MARGIN and x > MARGIN:
+                    x = MARGIN
+                    y += LINE_HEIGHT
+                    label.set_position((x, -y))  # the word becomes the first one of the next line
+                colour = (*SHADE, 0.7 * share / greatest)
+                label.set_bbox({"facecolor": colour, "edgecolor": "none", "pad": 1.5})
+                x += width + WORD_SPACE
+            y += 1.6 * LINE_HEIGHT  # vertical space before the next title
+        figure.set_size_inches(TEXT_WIDTH, y)
+        for label in figure.texts:
+            label.set_y(y + label.get_position()[1])  # inches from the lower left corner
+    return figure
 
 
 def as_json(answer: Classified) -> dict[str, object]:
