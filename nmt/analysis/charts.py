@@ -147,7 +147,7 @@ def learning_curves(ranking: Ranking, width: float | None = None) -> Figure:
     figure, row = row_of_axes(len(names), 12.0, 3.8)
     if width is not None and width < NARROW:
         figure = Figure(figsize=(width, 0.85 * width * len(names)), layout="constrained")
-        row = figure.subplots(len(names), squeeze=False)[:, 0]
+        row = list(figure.subplots(len(names), squeeze=False)[:, 0])
     for axes, name in zip(row, names, strict=True):
         _curve(axes, ranking, name)
     _add_legend(figure)
