@@ -335,7 +335,7 @@ def test_the_model_that_translates_fits(whole, text, tmp_path):
     assert not (tmp_path / "out").exists()
     failed(
         run("backtranslate", *typed[:-1], "run_dir=/proc/nmt"),
-        "run_dir=/proc/nmt: cannot be created",
+        "run_dir=/proc/nmt: cannot be written",
     )
     teacher = "objective=distillation", f"objective.teacher={whole}/reverse"
     failed(

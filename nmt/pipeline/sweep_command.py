@@ -63,9 +63,7 @@ def sweep(
     if dry:
         print("\n".join(listing(job, job.sweeper.planned(job))))
         return
-    notes = job.folder / launchers.NOTES
-    notes.mkdir(parents=True, exist_ok=True)  # the lock file needs this folder
-    with Lock(notes / "lock", f"run_dir={job.folder}"):
+    with Lock(job.folder / launchers.NOTES / "lock", f"run_dir={job.folder}"):
         try:
             if job.sweeper.counted:
                 job.drop_all_but(job.sweeper.planned(job))

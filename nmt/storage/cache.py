@@ -43,7 +43,6 @@ def build_once(folder: Path, what: str, build: Callable[[Path], Counts | None]) 
     if counts is not None:
         return counts
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
         with wait_for_lock(folder.with_name(f".{folder.name}.lock"), f"{what} ({folder})"):
             counts = _checked(folder, what)
             return _built(folder, build) if counts is None else counts

@@ -65,7 +65,8 @@ class Lock:
     On systems and file systems without locks, the lock has no effect.
 
     Args:
-        file: path of the lock file; its content names the holder.
+        file: path of the lock file, in a folder that is created if missing; its content names the
+            holder.
         what: noun for the thing to write, for messages.
 
     Raises:
@@ -76,6 +77,7 @@ class Lock:
     def __init__(self, file: Path, what: str) -> None:
         self.path = file
         try:
+            file.parent.mkdir(parents=True, exist_ok=True)
             self._file = _open_locked(file, what)
         except OSError as error:
             raise UserError(
