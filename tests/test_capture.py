@@ -28,7 +28,7 @@ from test_trainer import Known, Store, Watch
 from nmt.foundation import capture
 from nmt.foundation.capture import Recordings, bucket, copy_into
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import Request
+from nmt.foundation.interfaces import Request, to_device
 from nmt.inference.captured_step import CapturedStep, StepRecordings
 from nmt.inference.networks import Networks
 from nmt.model.layers.packed import PackedWeights, generating
@@ -95,7 +95,7 @@ def test_padding_changes_no_loss(decoder, goal, option, there):
         if there == "cuda":
             for teacher in getattr(goal, "teachers", ()):
                 teacher.to("cuda")
-        actual = result(copy.deepcopy(model).to(there), padded.to(torch.device(there)))
+        actual = result(copy.deepcopy(model).to(there), to_device(padded, torch.device(there)))
     for mine, theirs in zip(actual, truth, strict=True):
         assert (mine is None) == (theirs is None)
         if mine is not None:

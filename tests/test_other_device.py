@@ -17,7 +17,7 @@ from test_trainer import Known, Store, Watch
 
 import nmt
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import Candidate, Request
+from nmt.foundation.interfaces import Candidate, Request, to_device
 from nmt.inference.model_step import EnsembleState, EnsembleStep, ModelStep
 from nmt.inference.translation import Constraint
 from nmt.model.layers.packed import PackedWeights, generating
@@ -123,7 +123,7 @@ def test_a_training_step(decoder, objective_name, precision, option):
     with other_device() as waits:
         for teacher in getattr(goal, "teachers", ()):
             teacher.to("cuda")
-        moved, there = on_other(model), data.to(DEVICE)
+        moved, there = on_other(model), to_device(data, DEVICE)
         with waits.during() as step:
             actual, moved_gradients = loss_and_gradients(moved, goal, there, precision, "cuda")
     assert not step.counts
@@ -319,7 +319,7 @@ def test_a_search(decoder, search, precision, constraint, option):
     model, data = tiny(decoder, option), batch((5, 3, 4, 2), (4, 6, 2, 2))
     truth, _ = searched(model, data, kind, options, constraint, precision)
     with other_device() as waits:
-        moved, there = on_other(model), data.to(DEVICE)
+        moved, there = on_other(model), to_device(data, DEVICE)
         with waits.during() as search_waits:
             actual, steps = searched(moved, there, kind, options, constraint, precision)
     waits_per_step = 2 if search == "beam with coverage" and constraint == "required" else 1
@@ -343,7 +343,7 @@ def test_greedy_search_waits_once_in_four_steps(decoder):
 
     truth = search(model, data)
     with other_device() as waits:
-        moved, there = on_other(model), data.to(DEVICE)
+        moved, there = on_other(model), to_device(data, DEVICE)
         with waits.during() as search_waits:
             actual = search(moved, there)
     assert [hs[0].tokens for hs in actual] == [hs[0].tokens for hs in truth]
@@ -367,7 +367,7 @@ def test_a_search_with_an_ensemble():
 
     truth = search(models, data)
     with other_device():
-        actual = search([on_other(m) for m in models], data.to(DEVICE))
+        actual = search([on_other(m) for m in models], to_device(data, DEVICE))
     assert [[h.tokens for h in hs] for hs in actual] == [[h.tokens for h in hs] for hs in truth]
 
 

@@ -134,9 +134,6 @@ class Batch:
     links: Float[Tensor, "B T S"] | None = None
     pictures: Pictures | None = None
 
-    def to(self, device: torch.device) -> Batch:
-        return to_device(self, device)
-
     def padded(self, size: Callable[[int], int]) -> Batch:
         """Returns the batch with B, S and T rounded up. Additional rows have EOS as source, and no
         target.
@@ -186,9 +183,6 @@ class TextBatch:
     labels: Bool[Tensor, "B L"] | None
     num_tokens: int
 
-    def to(self, device: torch.device) -> TextBatch:
-        return to_device(self, device)
-
 
 @runtime_checkable
 class TrainingBatch(Protocol):
@@ -196,7 +190,6 @@ class TrainingBatch(Protocol):
 
     @property
     def num_tokens(self) -> int: ...
-    def to(self, device: torch.device, /) -> Any: ...
 
 
 @runtime_checkable

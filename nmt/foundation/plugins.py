@@ -53,8 +53,7 @@ def permit(packages: Iterable[str]) -> None:
 @contextmanager
 def permitting(packages: Iterable[str]) -> Iterator[None]:
     """Permits plugins within a `with` block. Raises UserError if a package is not found."""
-    before = _of_context.get()
-    token = _of_context.set((*before, *_existing(packages)))
+    token = _of_context.set((*_of_context.get(), *_existing(packages)))
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ import torch
 from nmt.data.documents import Documents, collate_texts, encode_documents, sentences
 from nmt.data.lines import check_lines
 from nmt.drawing.word_importance import Classified
+from nmt.foundation.interfaces import to_device
 from nmt.foundation.progress import Progress
 from nmt.inference.parallel import length_batches
 from nmt.inference.word_alignment import shares_of_words
@@ -123,7 +124,7 @@ class TextClassifier:
         lengths = documents.lengths.tolist()
         with Progress("labelling", len(documents), "texts") as step:
             for batch in length_batches(range(len(documents)), lengths, BATCH_TOKENS):
-                texts = collate_texts(documents, batch, None).to(device)
+                texts = to_device(collate_texts(documents, batch, None), device)
                 logits, pooled = self.model.read(texts)  # logits: [batch, labels]
                 # [batch, labels]
                 batch_probabilities = self.model.labels.probabilities(logits.double())

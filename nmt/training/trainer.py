@@ -460,7 +460,7 @@ class TrainingLoop:
         # A new recording has drawn random numbers.
         _seed(self.task.seed, self.progress.epoch, planned.number)
         if recording is None:
-            return self._add_gradient(replace(work, batch=batch.to(self.device)))
+            return self._add_gradient(replace(work, batch=to_device(batch, self.device)))
         copy_into(recording.inputs, fixed)
         return recording.replay()
 

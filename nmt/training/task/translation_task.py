@@ -22,7 +22,7 @@ from nmt.data.ragged import Corpus
 from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.foundation.errors import typed
 from nmt.foundation.extras import installed
-from nmt.foundation.interfaces import Batch, Loss, Search
+from nmt.foundation.interfaces import Batch, Loss, Search, to_device
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.inference.explanations.pointing_game import pointing
 from nmt.inference.output_formats import one_line
@@ -233,7 +233,7 @@ class TranslationTask(Task):
                 if interrupted():
                     break
                 batch = collate(corpus, indices, self.network.encoder.reader)
-                result = self.network(self.objective, batch.to(self.device), 0)
+                result = self.network(self.objective, to_device(batch, self.device), 0)
                 loss += float(result.nll)
                 tokens += result.num_tokens
         return loss, tokens
