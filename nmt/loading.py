@@ -13,13 +13,14 @@ from nmt.configuration.check import mismatches
 from nmt.configuration.compose import compose
 from nmt.configuration.compose import options as options_of
 from nmt.configuration.configure import settings_class
-from nmt.configuration.faults import ConfigError, ConfigErrors, refuse, shown, unknown
+from nmt.configuration.faults import unknown
 from nmt.configuration.model_settings import EnsembleSettings, ModelSettings
 from nmt.data import as_list
 from nmt.data.labels import LabelSet
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Search
+from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse, shown
 from nmt.foundation.plugins import permitting, refuse_missing
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator

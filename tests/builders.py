@@ -12,8 +12,8 @@ from typechecker import unchecked
 
 from nmt.configuration import compose as composition
 from nmt.configuration.compose import CONF
-from nmt.configuration.faults import refuse
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Pictures
+from nmt.foundation.part_limits import refuse
 
 SIZES = [
     "model.embedding_size=6",

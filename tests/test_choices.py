@@ -23,8 +23,8 @@ from typechecker import unchecked
 from nmt import components
 from nmt.components import signature
 from nmt.configuration.configure import configure
-from nmt.configuration.faults import ConfigErrors
 from nmt.foundation.errors import Stopped, UserError
+from nmt.foundation.part_limits import ConfigErrors
 from nmt.model.precision import usable_precision
 from nmt.pipeline.assembly import parts_of
 from nmt.pipeline.run_training import train

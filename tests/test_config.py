@@ -26,12 +26,12 @@ from nmt import components
 from nmt.configuration import compose as composition
 from nmt.configuration.check import mismatches
 from nmt.configuration.configure import COMMANDS, configure, settings_class
-from nmt.configuration.faults import ConfigErrors
 from nmt.configuration.recipe_by_size import log_recipe
 from nmt.configuration.training_settings import TrainSettings
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Candidate
+from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.synonyms import CHOICE_SYNONYMS, SYNONYMS
 from nmt.model import precision
 from nmt.model.attention.general import General

@@ -17,7 +17,7 @@ import nmt
 from nmt import components
 from nmt.configuration import compose as composition
 from nmt.configuration.configure import configure
-from nmt.configuration.faults import ConfigErrors
+from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.ranges import Range
 from nmt.model.layers.cells.lstm import LSTM
 

@@ -14,7 +14,7 @@ from nmt.components import signature
 from nmt.configuration import compose
 from nmt.configuration.check import mismatch
 from nmt.configuration.configure import COMMANDS, configure, settings_class
-from nmt.configuration.faults import ConfigErrors
+from nmt.foundation.part_limits import ConfigErrors
 
 PACKAGE = Path(nmt.__file__).parent
 GAP = "\0"

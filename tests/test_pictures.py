@@ -18,13 +18,13 @@ import nmt
 from nmt import components
 from nmt.configuration.check import faults_of
 from nmt.configuration.configure import configure, set_keys
-from nmt.configuration.faults import ConfigErrors
 from nmt.data.filters import fingerprint
 from nmt.data.pictures import Reader, features_of, read_features, read_image
 from nmt.data.sources.captions import Captions
 from nmt.data.sources.digits import Digits, digit_words, number_words, page
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Pictures
+from nmt.foundation.part_limits import ConfigErrors
 from nmt.inference.explanations.pointing_game import inside, pointing
 from nmt.metric import Metric
 from nmt.storage.upgrade import upgraded

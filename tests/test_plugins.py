@@ -14,9 +14,9 @@ from nmt.analysis.citations import papers_of, print_papers
 from nmt.components import signature
 from nmt.configuration.check import mismatches
 from nmt.configuration.configure import configure
-from nmt.configuration.faults import ConfigErrors
 from nmt.foundation import plugins
 from nmt.foundation.errors import UserError
+from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.ranges import NonNegative, Size
 from nmt.model.decoder.luong import Luong
 from nmt.storage import checkpoint as ckpt

@@ -16,8 +16,8 @@ from commands import ROOT, failed, run
 from safetensors.torch import load_file
 
 from nmt.configuration.configure import configure
-from nmt.configuration.faults import ConfigErrors
 from nmt.foundation.errors import UserError
+from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.processes import is_running
 from nmt.pipeline import launchers
 from nmt.pipeline.one_after_another import first_valid

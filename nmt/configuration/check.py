@@ -28,9 +28,10 @@ from nmt.components import (
     type_and_ranges,
     view,
 )
-from nmt.configuration.faults import ConfigError, ConfigErrors, shown, unknown
+from nmt.configuration.faults import unknown
 from nmt.data.labels import LabelSet
 from nmt.foundation.errors import in_list
+from nmt.foundation.part_limits import ConfigError, ConfigErrors, shown
 from nmt.model.uninitialized import Uninitialized
 
 WORDS: Mapping[Any, str] = {

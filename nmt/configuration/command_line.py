@@ -18,12 +18,12 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from nmt.configuration.compose import compose_partly, hydra_main, search_beside
-from nmt.configuration.faults import ConfigError, broken, refuse
 from nmt.foundation import plugins
 from nmt.foundation.command_exit import with_exit_status
 from nmt.foundation.errors import UserError, quoted
 from nmt.foundation.extras import imported, make_callable, resume_collections, with_settings
 from nmt.foundation.json_log import choose_format
+from nmt.foundation.part_limits import ConfigError, broken, refuse
 from nmt.foundation.ranks import of_torchrun
 
 SHELLS = ("bash", "zsh", "fish")

@@ -32,10 +32,11 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, refuse
+from nmt.configuration.faults import not_a_choice
 from nmt.configuration.recipe_by_size import recipe_of_data
 from nmt.foundation import plugins
 from nmt.foundation.errors import PATH, UserError, first_line, in_list
+from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse
 from nmt.storage.upgrade import with_renamed_targets
 
 _package = Path(__file__).resolve().parent.parent

@@ -22,7 +22,6 @@ from nmt.configuration.compose import (
     reason,
     resolve,
 )
-from nmt.configuration.faults import ConfigError, ConfigErrors, broken, refuse, shown
 from nmt.configuration.model_settings import (
     AlignSettings,
     EvaluateSettings,
@@ -41,6 +40,7 @@ from nmt.configuration.training_settings import (
 from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import imported
+from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse, shown
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.upgrade import with_renamed_targets

@@ -4,10 +4,9 @@ import difflib
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse, shown
+from nmt.foundation.part_limits import ConfigError, shown
 from nmt.foundation.synonyms import CHOICE_SYNONYMS, SYNONYMS
 
-__all__ = ["ConfigError", "ConfigErrors", "broken", "not_a_choice", "refuse", "shown", "unknown"]
 SIMILARITY = 0.6
 """Minimum similarity of a suggested name, 0 to 1 (difflib)."""
 MOST = 3

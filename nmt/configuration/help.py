@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from nmt.configuration.compose import CONF, choices_of, compose, folders, options
-from nmt.configuration.faults import shown
 from nmt.foundation.configurations import value_of
 from nmt.foundation.errors import UserError
+from nmt.foundation.part_limits import shown
 
 COLUMN = 34
 """Column at which comments begin in the --help text, in characters."""

@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 from nmt.components import Group
 from nmt.configuration.check import faults_of_building
-from nmt.configuration.faults import ConfigError, broken
 from nmt.configuration.settings import Settings
 from nmt.data import as_list
 from nmt.data.lines import Errors
 from nmt.data.word_aligner import AlignerName
 from nmt.drawing import FIGURES
 from nmt.foundation.extras import advice, installed
+from nmt.foundation.part_limits import ConfigError, broken
 from nmt.foundation.ranges import Count, NonNegative, Positive, Range, Size
 from nmt.inference.model_step import Averaging
 from nmt.inference.output_formats import ONE_BEST, FormatName

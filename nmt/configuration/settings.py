@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from nmt.components import signature
 from nmt.configuration.check import completed, impossible, mismatches
-from nmt.configuration.faults import ConfigError, broken, refuse
 from nmt.data import as_list
 from nmt.data.lines import OPENERS
 from nmt.foundation.configurations import flat
+from nmt.foundation.part_limits import ConfigError, broken, refuse
 from nmt.foundation.ranges import Size
 
 Some = TypeVar("Some", bound="Settings")

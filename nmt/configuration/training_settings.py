@@ -9,11 +9,10 @@ import torch
 
 from nmt import components
 from nmt.components import Group
-from nmt.configuration.faults import ConfigError, broken
 from nmt.configuration.settings import Settings
 from nmt.foundation.configurations import flat
 from nmt.foundation.errors import UserError
-from nmt.foundation.part_limits import RunView
+from nmt.foundation.part_limits import ConfigError, RunView, broken
 from nmt.foundation.ranges import Count, Range, Size
 from nmt.model.freezing import freeze, frozen_tables
 from nmt.model.layers.cells import CellName, cell_class

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from nmt import components
-from nmt.configuration.faults import broken, refuse
 from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
 from nmt.data import LabelledSplits, Pairs, Splits, as_list
 from nmt.data.filters import Filters
@@ -23,6 +22,7 @@ from nmt.data.swapped_sides import SideCounts, warn_of_swapped_sides
 from nmt.data.word_vectors import load_vectors
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed, require
+from nmt.foundation.part_limits import broken, refuse
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.inference.candidates import Candidates
 from nmt.inference.translator import Translator

@@ -25,7 +25,6 @@ import yaml
 from nmt import components
 from nmt.configuration.compose import compose
 from nmt.configuration.configure import changed, saved_run
-from nmt.configuration.faults import shown
 from nmt.configuration.model_settings import TranslateSettings
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
 from nmt.data import Splits, as_list
@@ -35,6 +34,7 @@ from nmt.data.synthetic import Synthetic
 from nmt.foundation.configurations import NOT_LEARNT, flat
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import Stopped, UserError
+from nmt.foundation.part_limits import shown
 from nmt.foundation.ranks import AGAIN, Ranks, together
 from nmt.foundation.terminal import set_up_logging
 from nmt.inference.output_formats import one_line

@@ -18,8 +18,9 @@ from nmt.configuration.compose import (
     reason,
     search_path,
 )
-from nmt.configuration.faults import ConfigError, refuse, unknown
+from nmt.configuration.faults import unknown
 from nmt.foundation.errors import UserError
+from nmt.foundation.part_limits import ConfigError, refuse
 from nmt.sweep import job
 from nmt.sweep.run_status import Run, find
 

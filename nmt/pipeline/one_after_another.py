@@ -7,9 +7,9 @@ from typing import Any
 
 from nmt.configuration.compose import parse
 from nmt.configuration.configure import configure
-from nmt.configuration.faults import ConfigError, ConfigErrors, refuse
 from nmt.configuration.settings import Settings
 from nmt.foundation.errors import UserError
+from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse
 
 log = logging.getLogger(__name__)
 

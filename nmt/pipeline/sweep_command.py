@@ -14,11 +14,10 @@ from nmt.analysis.run_report import report_folders
 from nmt.configuration.check import faults_of, faults_of_building
 from nmt.configuration.compose import added_folders, choices_of, compose, options, parse
 from nmt.configuration.configure import configure
-from nmt.configuration.faults import ConfigError, ConfigErrors, refuse, shown
 from nmt.foundation import plugins
 from nmt.foundation.configurations import NOT_LEARNT, digest, learnt_settings
 from nmt.foundation.errors import UserError
-from nmt.foundation.part_limits import RunView
+from nmt.foundation.part_limits import ConfigError, ConfigErrors, RunView, refuse, shown
 from nmt.foundation.progress import repeating, waiting
 from nmt.metric import LOWER_IS_BETTER
 from nmt.pipeline import launchers
