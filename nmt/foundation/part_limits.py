@@ -9,7 +9,8 @@ A component declares these limits in two optional class methods:
 
 `conflicts` yields an error for each incompatible setting. `idle` returns the keys without effect,
 each with the reason; a key is an error only if the user sets it. nmt/configuration calls both
-methods for every component and every recurrent cell of a run.
+methods for every component and every recurrent cell of a run, and raises all errors together as
+ConfigErrors.
 
 A package declares the configuration groups of its components in a dictionary GROUPS.
 """

@@ -31,7 +31,7 @@ from nmt.data import Splits, as_list
 from nmt.data.lines import find_file, stream_lines
 from nmt.data.overlap import warn_of_held_out_lines
 from nmt.data.synthetic import Synthetic
-from nmt.foundation.configurations import NOT_LEARNT, flat
+from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.part_limits import shown
@@ -200,10 +200,7 @@ def _check_unchanged(
             f"synthetic.text={synthetic.text}: the file has changed since the back-translation "
             f"in {folder} began; choose another run_dir"
         )
-    keys = sorted({*values, *corpus.settings})
-    changed_keys = [key for key in keys if corpus.settings.get(key) != values.get(key)]
-    if changed_keys:
-        key = changed_keys[0]
+    for key in changed_keys(corpus.settings, values):
         reuse = f", and reuse the reverse model by synthetic.model={folder / 'reverse'}"
         is_trained = (folder / "reverse" / "results.json").exists()
         raise UserError(

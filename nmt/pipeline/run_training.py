@@ -20,7 +20,7 @@ from nmt.configuration.recipe_by_size import recipe_for
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.data.overlap import held_out_in_training
 from nmt.foundation import plugins
-from nmt.foundation.configurations import NOT_LEARNT, flat
+from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
 from nmt.foundation.devices import device_of, find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
@@ -210,13 +210,8 @@ def final_score(results: Mapping[str, Any], metric: str) -> float:
 
 def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -> None:
     """Logs that a run is already finished; changed settings without effect are listed."""
-    before = flat(saved.meta["config"])
-    after = flat(settings.values)
-    changed = sorted(
-        key
-        for key in {*before, *after}
-        if key.partition(".")[0] not in NOT_LEARNT and before.get(key) != after.get(key)
-    )
+    keys = changed_keys(flat(saved.meta["config"]), flat(settings.values))
+    changed = [key for key in keys if key.partition(".")[0] not in NOT_LEARNT]
     unused = f"The changed settings {', '.join(changed)} have no effect. " if changed else ""
     progress = _progress(saved)
     log.info(
