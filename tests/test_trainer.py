@@ -558,7 +558,7 @@ def test_a_folder_that_cannot_be_made_is_one_message(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "mkdir", refused)
-    with pytest.raises(UserError, match="run_dir=.*cannot be created .Permission denied"):
+    with pytest.raises(UserError, match="run_dir=.*cannot be written .Permission denied"):
         claim_fresh(tmp_path / "runs" / "now")
 
 

@@ -100,12 +100,6 @@ def locked_folder(path: Path) -> Lock:
 
     Raises UserError if the folder cannot be created, or if another process is using it.
     """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"run_dir={path}: cannot be created ({error.strerror}); choose another run_dir"
-        ) from error
     return Lock(path / LOCK, f"run_dir={path}")
 
 
