@@ -184,12 +184,13 @@ def signature(
     hints: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
     for function in _called(target):
+        parameters = inspect.signature(function).parameters
         annotated = typing.get_type_hints(function, include_extras=True)
         # A parameter without annotation, in a plugin, accepts any value.
-        hints = dict.fromkeys(inspect.signature(function).parameters, Any) | annotated | hints
+        hints = {name: annotated.get(name, Any) for name in parameters} | hints
         keywords = {
             parameter.name: parameter.default
-            for parameter in inspect.signature(function).parameters.values()
+            for parameter in parameters.values()
             if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in given
         }
         defaults |= {name: keywords[name] for name in keywords if name not in defaults}
