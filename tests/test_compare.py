@@ -8,8 +8,8 @@ import pytest
 from commands import failed, run
 
 from nmt.analysis.comparison import Comparison, copied, detached, repeats
-from nmt.analysis.examples import marked, most_different
 from nmt.analysis.significance import agreement
+from nmt.analysis.system_comparison import marked, most_different
 from nmt.analysis.word_statistics import (
     bare,
     case_class,

@@ -15,7 +15,7 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 import nmt
-from nmt.analysis.examples import Example, section
+from nmt.analysis.system_comparison import Example, example_section
 from nmt.data import Pairs
 from nmt.drawing import FigureStyle, plots
 from nmt.drawing.attention_map import AttentionMap, write_map
@@ -308,7 +308,7 @@ def test_sentences_of_a_comparison_are_sorted_and_filtered(browser, tmp_path):
         Example(number, source, "x", {"A": "x", "B": "y"}, {"A": a, "B": b}, {}, {})
         for number, (source, (a, b)) in enumerate(zip(sources, scores, strict=True))
     ]
-    sections = [section(examples[i]) for i in (0, 1, 4, 3, 2)]
+    sections = [example_section(examples[i]) for i in (0, 1, 4, 3, 2)]
     text = render("comparison", first="", others=[], examples=sections, title="Sentences")
     (tmp_path / "page.html").write_bytes(page("Comparison", "", [text]))
     shown = opened(browser, tmp_path / "page.html")

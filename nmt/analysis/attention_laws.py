@@ -223,7 +223,7 @@ def ignores_padding(probe: Probe) -> None:
     real = weights[worst].masked_select(example.mask[worst])
     cause = _first_cause(
         (
-            not probe.has_mask,
+            not {"mask", "lengths"} & {*probe.roles.values()},
             "The code has no mask: add a parameter mask, and set the scores of padding to -inf.",
         ),
         (

@@ -29,7 +29,6 @@ SIZE = 8
 """Size P of the query vectors in the example."""
 MEMORY_SIZES = ((SIZE, SIZE), (SIZE, 2 * SIZE), (2 * SIZE, 2 * SIZE))
 """Pairs (encoder size, memory size M) to try; a bidirectional encoder doubles M."""
-VOCABULARY = 11
 MASKED = 0.01
 """Maximum weight of padding for which a layout of the mask is accepted."""
 ROLES = {
@@ -44,7 +43,7 @@ ROLES = {
 CONSTRUCTOR_VALUES = (
     (r"head", 2),
     (r"drop", 0.0),
-    (r"vocab|out", VOCABULARY),
+    (r"vocab|out", 11),
     (r"max_?len", max(LENGTHS)),
     (r"size|dim|hid|feat|unit|emb|proj|filt|chan|^d|^n", SIZE),
 )
@@ -152,11 +151,6 @@ class Probe:
     def __call__(self, example: AttentionExample) -> Answer:
         """Calls the checked code with an example, and returns its weights and context."""
         return self._called(example, self.layouts)
-
-    @property
-    def has_mask(self) -> bool:
-        """Whether the checked code has a parameter for the mask or the lengths."""
-        return bool({"mask", "lengths"} & set(self.roles.values()))
 
     def _called(self, example: AttentionExample, layouts: Mapping[str, str]) -> Answer:
         tensors = {"query": example.query, "memory": example.memory}

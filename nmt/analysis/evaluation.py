@@ -47,8 +47,7 @@ def evaluate_file(
     _warn_of_languages(translator.languages, source, references)
     hypotheses, scores = scores_of(translator, metric, sentences, reference_lines)
     if output:
-        text = "".join(f"{line}\n" for line in hypotheses)
-        write_atomically(Path(output), text.encode())
+        write_atomically(Path(output), "".join(f"{line}\n" for line in hypotheses).encode())
     for name, result in scores.items():
         print(f"{name:6}{result.score:7.2f}   {result.signature}")
     return scores[metric.name].score

@@ -43,17 +43,6 @@ name.
 """
 NAMES = {head: name for name, head in HEADS.items()}
 """Maps headings of the ranking table to the names of its columns."""
-SEEDS = (
-    "p (seeds) is the p-value over seeds: Tukey's range test against the best configuration with "
-    "several seeds, corrected for all pairs."
-)
-"""Note below a table with the column `p seeds`."""
-NO_SEEDS = "The significance test over seeds needs SciPy: pip install '.[sweep]'."
-"""Note below a table that lacks the column `p seeds`, because SciPy is not installed."""
-NO_SENTENCES = (
-    "The tests over test sentences support only BLEU (metric=bleu) and chrF (metric=chrf)."
-)
-"""Note below a table that is ranked by a metric without significance tests over sentences."""
 TESTED = ("bleu", "chrf")
 """Names of the metrics for which sacreBLEU's significance tests are run."""
 
@@ -263,9 +252,16 @@ class Ranking:
             self._leaks(),
             self._repeats(),
             f"{BOLD} {bold}" if is_compared else "",
-            SEEDS if has_seeds else "",
-            NO_SEEDS if is_compared and not has_seeds and not installed("scipy") else "",
-            NO_SENTENCES if is_compared and self.metric not in TESTED else "",
+            "p (seeds) is the p-value over seeds: Tukey's range test against the best configuration "
+            "with several seeds, corrected for all pairs."
+            if has_seeds
+            else "",
+            "The significance test over seeds needs SciPy: pip install '.[sweep]'."
+            if is_compared and not has_seeds and not installed("scipy")
+            else "",
+            "The tests over test sentences support only BLEU (metric=bleu) and chrF (metric=chrf)."
+            if is_compared and self.metric not in TESTED
+            else "",
             self._sentence_tests() if "p sentences" in columns else "",
         ]
         return " ".join(filter(None, notes))
