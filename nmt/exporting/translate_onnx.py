@@ -65,26 +65,25 @@ class Model:
             memories = {name: value.repeat(len(last), 0) for name, value in memory.items()}
             outputs = run(self.graphs["step"], {"words": last, **state, **memories})
             log_probs = outputs["log_probs"].astype(np.float64)  # [W, V]
+            vocabulary = log_probs.shape[1]
             # PAD and BOS have probability 0.
             log_probs[:, [settings["pad"], settings["bos"]]] = -np.inf
             # At the length limit, only EOS is allowed.
             if length == longest:
-                log_probs[:, np.arange(log_probs.shape[1]) != settings["eos"]] = -np.inf
+                log_probs[:, np.arange(vocabulary) != settings["eos"]] = -np.inf
             scores = (totals[:, None] + log_probs).ravel()  # [W · V]
             best = np.argsort(-scores, kind="stable")[: settings["width"]]
-            parents, tokens = np.divmod(best, log_probs.shape[1])
-            totals = scores[best]
-            for parent, token, total in zip(parents, tokens, totals):
-                if token == settings["eos"] and total > -np.inf:
-                    finished.append((total / (length + 1), hypotheses[parent]))
-            is_live = (tokens != settings["eos"]) & (totals > -np.inf)
+            best = best[scores[best] > -np.inf]
+            is_ended = best % vocabulary == settings["eos"]
+            for i in best[is_ended]:
+                finished.append((scores[i] / (length + 1), hypotheses[i // vocabulary]))
+            best = best[~is_ended]
             # Stop if no live hypothesis can exceed the best finished score.
             highest = max((mean for mean, _ in finished), default=-np.inf)
-            if not is_live.any() or highest >= totals[is_live].max() / max(length + 2, longest + 1):
+            if not len(best) or highest >= scores[best].max() / max(length + 2, longest + 1):
                 break
-            parents = parents[is_live]
-            tokens = tokens[is_live]
-            totals = totals[is_live]
+            totals = scores[best]
+            parents, tokens = np.divmod(best, vocabulary)
             hypotheses = [[*hypotheses[p], int(token)] for p, token in zip(parents, tokens)]
             state = {
                 name.removeprefix("next."): value[parents]

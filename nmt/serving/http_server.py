@@ -131,21 +131,17 @@ def stopping(seconds: float, begin: Callable[[], None]) -> Iterator[None]:
         yield
         return
     loop = asyncio.get_running_loop()
-
-    def terminate(number: int) -> None:
-        begin()
-        loop.call_later(seconds, stop, number, None)
-
-    def orphaned(sentinel: int) -> None:
-        loop.remove_reader(sentinel)
-        terminate(signal.SIGTERM)
-
-    loop.add_signal_handler(signal.SIGTERM, terminate, signal.SIGTERM)
     supervisor = multiprocessing.parent_process()
+
+    def terminate() -> None:
+        begin()
+        loop.call_later(seconds, stop, signal.SIGTERM, None)
+        if supervisor is not None:
+            loop.remove_reader(supervisor.sentinel)
+
+    loop.add_signal_handler(signal.SIGTERM, terminate)
     if supervisor is not None:
         # Without its supervisor, a process would serve on after the service is stopped.
-        loop.add_reader(supervisor.sentinel, orphaned, supervisor.sentinel)
+        loop.add_reader(supervisor.sentinel, terminate)
     yield
-    if supervisor is not None:
-        loop.remove_reader(supervisor.sentinel)
     loop.remove_signal_handler(signal.SIGTERM)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -59,17 +60,16 @@ class SearchTrace:
     """Decoder state of a recorded search.
 
     inner: state of the recorded step
-    nodes: node number of each search row
+    nodes: node number of each search row, on the CPU
     depth: depth of the nodes in the tree, 0 for BOS
     """
 
     inner: SearchState
-    nodes: tuple[int, ...]
+    nodes: Int[Tensor, " N"]
     depth: int
 
     def select(self, rows: Int[Tensor, " n"]) -> SearchTrace:
-        nodes = tuple(self.nodes[row] for row in rows.tolist())
-        return SearchTrace(self.inner.select(rows), nodes, self.depth)
+        return SearchTrace(self.inner.select(rows), self.nodes[rows], self.depth)
 
 
 class RecordingStep:
@@ -103,7 +103,7 @@ class RecordingStep:
         prediction = step(tokens, state.inner, layout)
         first = len(self.nodes)
         for parent, token, log_probs in zip(
-            state.nodes, tokens.tolist(), prediction.log_probs, strict=True
+            state.nodes.tolist(), tokens.tolist(), prediction.log_probs, strict=True
         ):
             best = log_probs.topk(min(self.alternatives, len(log_probs)))
             alternatives = zip(best.indices.tolist(), best.values.tolist(), strict=True)
@@ -111,7 +111,7 @@ class RecordingStep:
             self._log_probs.append(log_probs.clone())  # searches overwrite the log-probabilities
         if prediction.weights is not None:
             self._weights += [*prediction.weights]  # [S] for each row
-        nodes = tuple(range(first, len(self.nodes)))
+        nodes = torch.arange(first, len(self.nodes))
         return replace(prediction, state=SearchTrace(prediction.state, nodes, state.depth + 1))
 
     def keep(self, sentences: Int[Tensor, " b"]) -> RecordingStep:
@@ -139,9 +139,7 @@ class RecordingStep:
         children = {(node.parent, node.token): number for number, node in enumerate(self.nodes)}
         paths = []
         for tokens in translations:
-            path = [0]
-            for token in tokens:
-                path.append(children[path[-1], token])
+            path = list(accumulate(tokens, lambda node, token: children[node, token], initial=0))
             self._add_node(path[-1], EOS, [])
             paths.append([*path, len(self.nodes) - 1])
         for path in reversed(paths):
@@ -219,7 +217,7 @@ def explain(
         first_step, state = translator.networks.first_step(memories)
         recorder = RecordingStep(first_step, ALTERNATIVES, attend_to)
         step = Constrained(recorder, [request])
-        state = step.initial_state(SearchTrace(state, nodes=(-1,), depth=0))
+        state = step.initial_state(SearchTrace(state, torch.tensor([-1]), depth=0))
         [hypotheses] = translator.search(step, state, [request])
     if not hypotheses:
         raise UserError("prefix: the search found no translation; shorten the prefix")
