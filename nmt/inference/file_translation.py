@@ -21,7 +21,7 @@ from nmt.inference.output_sinks import OnFailure, StreamSink, is_complete
 from nmt.inference.prompt import at_terminal
 from nmt.inference.shared_output import JobShare, in_parts, sink_of
 from nmt.inference.translation import Translation
-from nmt.inference.translator import Translator, no_progress
+from nmt.inference.translator import Translator
 from nmt.tokenizer.columns import Columns
 from nmt.tokenizer.words import Units
 
@@ -139,9 +139,8 @@ def _translate(
     with Progress("translating", total, "lines", work) as step:
         for chunk in sink.own(source.chunks(skip=sink.finished_lines)):
             try:
-                finished = _counter(step, chunk.lines) if total > 0 else no_progress
                 translations = translator.translations(
-                    chunk.lines, chunk.constraints, details, finished
+                    chunk.lines, chunk.constraints, details, _counter(step, chunk.lines)
                 )
             except ValueError as error:  # the search or the model does not support the settings
                 raise UserError(str(error)) from error
