@@ -47,7 +47,8 @@ def label_file(
                 "choose a classifier with attention"
             )
         began = time.monotonic()
-        with Progress("labelling", source.count, "lines") as step:
+        # At a terminal, a progress bar would mix with the output lines.
+        with Progress("labelling", source.count if output else 0, "lines") as step:
             for chunk in source.chunks():
                 answers = classifier.classify(chunk.lines, units)
                 if format == "jsonl":
@@ -57,8 +58,7 @@ def label_file(
                 sink.write(lines)
                 if explain:
                     drawn += answers
-                if output:  # on a terminal, a progress bar would mix with the output lines
-                    step(len(answers))
+                step(len(answers))
     if output:
         log_speed(step.done, "labelled", time.monotonic() - began, output)
     if explain and units == "word":

@@ -39,8 +39,9 @@ class Measures:
     """Prometheus counters, gauges and histograms of the server."""
 
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
+        registry = CollectorRegistry()
         registry.register(_Processes())
+        self._registry = registry
         self.requests = Counter(
             "nmt_requests", "Requests answered", ["path", "status"], registry=registry
         )
