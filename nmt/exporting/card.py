@@ -81,11 +81,7 @@ def card_text(
     languages = [str(language) for language in meta.get("languages") or []]
     config: Mapping[str, Any] = meta["config"]
     choices = {name: _choice(config, name) for name in PARTS}
-    scores = {
-        name: entry
-        for name, entry in (results.get("scores") or {}).items()
-        if isinstance(entry, Mapping) and isinstance(entry.get("score"), int | float)
-    }
+    scores: Mapping[str, Any] = results.get("scores", {})
     data_part = str(results.get("part", "test"))
     figures = [
         f"- {data_part} {name}: {entry['score']:.2f} (`{entry.get('signature', '')}`)".removesuffix(

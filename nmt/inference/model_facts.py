@@ -49,7 +49,11 @@ def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
         "network": _network(config),
         "parameters": sum(tensor.numel() for tensor in saved.weights.values()),
         "training": _training_text(config.get("data") or {}),
-        "scores": _scores(results.get("scores") or {}),
+        "scores": [
+            {"name": SCORES[name], "score": entry["score"]}
+            for name, entry in results.get("scores", {}).items()
+            if name in SCORES
+        ],
         "examples": examples(tokenizer, test_sentences(folder)),
     }
     return {name: fact for name, fact in facts.items() if fact}
@@ -123,12 +127,3 @@ def _training_text(data: Mapping[str, Any]) -> str:
         # The setting is the beginning of both file names.
         names = [f"{name}.{data[side]}" for name in names for side in ("source", "target")]
     return ", ".join(names)
-
-
-def _scores(scores: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {"name": SCORES[name], "score": entry["score"]}
-        for name, entry in scores.items()
-        if name in SCORES and isinstance(entry, Mapping)
-        if isinstance(entry.get("score"), int | float)
-    ]
