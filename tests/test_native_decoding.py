@@ -8,9 +8,8 @@ from builders import batch, network, pairs_of_choices
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.foundation.interfaces import BOS, EOS, PAD, Request
-from nmt.inference.model_step import ModelStep
+from nmt.inference.model_step import ModelStep, computes
 from nmt.inference.networks import Networks
-from nmt.inference.whole_search import computes
 from nmt.model.layers.cells.gru import GRU
 from nmt.model.layers.numeric import tanh
 from nmt.model.layers.packed import PackedWeights, generating, int8_is_native

@@ -11,7 +11,7 @@ of tests/test_native.py, and runs where the extension is not available.
     attention.cpp       scores, softmax and weighted sum    attention/, decoder/attention_step.py
     gru.cpp             gates of the gated recurrent unit   layers/cells/gru.py
     cross_entropy.cpp   loss and gradient of logits         layers/fused_cross_entropy.py
-    beam_search.cpp     beam search with Luong's decoder    inference/whole_search.py, search/
+    beam_search.cpp     beam search with Luong's decoder    inference/model_step.py, search/
     decoding.cpp        operations of a search step         attention/, layers/packed.py, search/
 
 NMT_NATIVE=0 in the environment disables the extension.
