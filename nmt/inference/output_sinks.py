@@ -232,9 +232,9 @@ def is_complete(name: str, line_count: int, numbered: bool) -> bool:
 
     Raises UserError if the file exists with another number of lines.
     """
-    if not Path(name).is_file() or Path(f"{name}.partial").is_file():
-        return False
-    if Path(f"{name}.parts").is_dir():  # a kill interrupted the removal of the joined parts
+    # Parts are left if a kill interrupted the removal of the joined parts.
+    is_partial = Path(f"{name}.partial").is_file() or Path(f"{name}.parts").is_dir()
+    if is_partial or not Path(name).is_file():
         return False
     with open(name, "rb") as file:
         lines = {line.split(b" ", 1)[0] for line in file} if numbered else file
