@@ -161,7 +161,9 @@ def resume(
         saved = _for_validation(settings, saved)
         progress = _progress(saved)
         results = read_json_object(folder / "results.json")
-        if _limits_reached(settings, progress) and not _needs_test(settings, results, folder):
+        is_tested = (folder / f"{results.get('part', 'test')}.txt").exists()
+        needs_test = not results or (settings.final_test is True and not is_tested)
+        if _limits_reached(settings, progress) and not needs_test:
             _log_finished(settings, saved, folder)
             metric = (
                 settings.values.get("choose_by") or components.make(settings.values, "metric").name
@@ -186,15 +188,6 @@ def _limits_reached(settings: TrainingSettings, progress: TrainingProgress) -> l
         "trainer.max_updates": 0 < trainer["max_updates"] <= progress.update,
     }
     return [key for key, reached in is_reached.items() if reached]
-
-
-def _needs_test(settings: TrainingSettings, results: Mapping[str, Any], folder: Path) -> bool:
-    """Returns whether a finished run has no results, or lacks the test of final_test=true.
-
-    results: content of results.json
-    """
-    is_tested = (folder / f"{results.get('part', 'test')}.txt").exists()
-    return not results or (settings.final_test is True and not is_tested)
 
 
 def final_score(results: Mapping[str, Any], metric: str) -> float:
