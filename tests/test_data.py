@@ -598,8 +598,10 @@ def test_missing_files_and_columns_get_suggestions(tmp_path):
     files = ["data=text", "data.source=en", "data.target=de"]
     assert re.search(
         r"no such file. Files in the folder: train.en, .* …$",
-        told(*files, f"data.train={tmp_path}/train.en"),
+        told(*files, f"data.train={tmp_path}/trein"),
     )
+    wrong = told(*files, f"data.train={tmp_path}/train.en")
+    assert wrong == f"{tmp_path}/train.en: give the name without language, {tmp_path}/train"
     for wrong in ("train@5", "train@a:b", "train@::2"):
         assert "To read only some rows, give NAME@START:STOP" in told(
             *files, f"data.train={tmp_path}/{wrong}"

@@ -32,6 +32,7 @@ from nmt.configuration.faults import unknown
 from nmt.data.labels import LabelSet
 from nmt.foundation.errors import in_list
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, shown
+from nmt.foundation.synonyms import SYNONYMS
 from nmt.model.uninitialized import Uninitialized
 
 WORDS: Mapping[Any, str] = {
@@ -70,7 +71,11 @@ def mismatches(
             remedy = f"write this parameter of {target.__name__} after * (keyword-only)"
             errors.append(ConfigError(prefix + key, remedy))
         elif key not in defaults:
-            errors.append(unknown(prefix + key, defaults, everywhere))
+            # A group of another toolkit, such as training.batch_size, has no counterpart; its keys do.
+            inner = [name for name in value if name in SYNONYMS] if isinstance(value, dict) else []
+            errors += [unknown(f"{prefix}{key}.{name}", (), everywhere) for name in inner] or [
+                unknown(prefix + key, defaults, everywhere)
+            ]
         elif nested := nested_of(hints[key]):
             find = partial(nested_part, nested=nested, path=prefix + key)
             errors += _component_errors(value, prefix + key, find, nested.supplied, everywhere)

@@ -9,6 +9,7 @@ import argparse
 import difflib
 import gc
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from nmt.foundation.extras import imported, make_callable, resume_collections, w
 from nmt.foundation.json_log import choose_format
 from nmt.foundation.part_limits import ConfigError, broken, refuse
 from nmt.foundation.ranks import of_torchrun
+from nmt.foundation.synonyms import SYNONYMS
 
 SHELLS = ("bash", "zsh", "fish")
 TOGETHER = ("train", "classify", "translate", "score", "align", "backtranslate")
@@ -103,6 +105,7 @@ def _dispatch(
     """Runs the action of a flag, such as --help, or the command itself."""
     flags, words = _flags()
     overrides = with_key(name, [word for word in words if not word.startswith("-")])
+    _refuse_spaces(words)
     choose_format("log=json" in overrides)  # holds for errors of the settings too
     # flags that argparse does not define
     strange = [word for word in words if word.startswith("-")]
@@ -170,10 +173,28 @@ def _run_all(
 def _no_such_flag(flag: str) -> ConfigError:
     """Returns the error for an unknown command-line flag, with a suggested flag or key."""
     name, value = flag.partition("=")[::2]
-    near = tuple(difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7))
+    if name in ("--config", "-config"):
+        advice = "; to train from the config.yaml of a run, write --from FILE"
+        return ConfigError(name, f"no such flag{advice}")
     key = name.lstrip("-").replace("-", "_")
-    advice = f". Write keys without dashes, as {key}={value or 'VALUE'}; --help lists all keys"
-    return ConfigError(name, f"no such flag{'' if near else advice}", nearest=near)
+    translated = SYNONYMS.get(key)
+    near = tuple(difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7))
+    if near and not translated:
+        return ConfigError(name, "no such flag", nearest=near)
+    keys = " or ".join(f"{word}={value or 'VALUE'}" for word in translated or (key,))
+    advice = f". Write keys without dashes, as {keys}; --help lists all keys"
+    return ConfigError(name, f"no such flag{advice}")
+
+
+def _refuse_spaces(overrides: Sequence[str]) -> None:
+    """Raises ConfigErrors if there are spaces around an equals sign."""
+    errors = []
+    for before, after in itertools.pairwise(overrides):
+        is_typed = not before.startswith("=")
+        if (is_typed and after.startswith("=")) or (before.endswith("=") and "=" not in after):
+            problem = "must have the form key=value, without spaces around ="
+            errors.append(ConfigError(f"{before} {after}", problem))
+    refuse(errors)
 
 
 def with_key(command: str, overrides: Sequence[str]) -> list[str]:

@@ -132,6 +132,8 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
             remedy = f". Put the value in quotes twice: {key}='\"{quoted}\"'" if equals else ""
             if value.startswith("["):
                 remedy = f". Put each item in quotes: {key}={shlex.quote(in_list(value))}"
+            if text.endswith((".yaml", ".yml")):
+                remedy = f"; to train from the config.yaml of a run, write --from {text}"
             if value.startswith("~/"):  # the shell expands ~ only at the beginning of a word
                 remedy = f". Write {key}=$HOME{value[1:]}"
             errors.append(ConfigError(text, f"must have the form key=value{remedy}"))
@@ -172,7 +174,7 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
         value = override.value()  # ~experiment and experiment=null disable the recipe
         if value not in options(key) and not (value is None and key == RECIPE):
             elsewhere = [group for group in groups if value in options(group)]
-            errors.append(not_a_choice(key, value, options(key), elsewhere))
+            errors.append(not_a_choice(key, value, options(key), elsewhere, folders()))
         elif typed.choices.setdefault(key, value) != value:
             errors.append(
                 ConfigError(

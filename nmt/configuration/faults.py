@@ -21,14 +21,21 @@ def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) 
     everywhere: all dotted keys of the configuration, for suggestions from other groups
     """
     if not known and not everywhere:
-        return ConfigError(key, "no such key, because the group has no settings; leave the key out")
+        problem = "no such key, because the choice has no settings; leave the key out"
+        return ConfigError(
+            key, f"{problem}, or give your class and its parameter in your YAML file"
+        )
     others = [name for name in everywhere if name != key]
     nearest = near_matches(key.rpartition(".")[2], known, others)
     return ConfigError(key, "no such key", choices=tuple(sorted(known)), nearest=nearest)
 
 
 def not_a_choice(
-    group: str, value: Any, choices: Sequence[str], elsewhere: Sequence[str] = ()
+    group: str,
+    value: Any,
+    choices: Sequence[str],
+    elsewhere: Sequence[str] = (),
+    folders: Sequence[str] = (),
 ) -> ConfigError:
     """Returns the error for an unknown choice of a group.
 
@@ -36,6 +43,7 @@ def not_a_choice(
     value: the unknown choice
     choices: valid choices of the group
     elsewhere: other groups that have this choice
+    folders: folders of additional choices, which do not have this choice
     """
     problem = "unknown choice"
     name = str(value).lower()
@@ -46,6 +54,8 @@ def not_a_choice(
     if not nearest:
         question = f"did you mean {elsewhere[0]}={value}, or is" if elsewhere else "is"
         problem += f"; {question} --plugins PACKAGE or --config-dir FOLDER missing?"
+    if folders:
+        problem += f" No file {group}/{value}.yaml in {', '.join(folders)}."
     return ConfigError(group, problem, shown(value), tuple(choices), nearest)
 
 

@@ -508,6 +508,8 @@ class Translator:
 
         Raises UserError if the model has no attention or the text has no words.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"text: expected one string, got {type(text).__name__}")
         if not self.attends:
             raise UserError(
                 "attention: the model has no attention (decoder=fixed); load another model"

@@ -43,6 +43,7 @@ def translation_model(
         embedding_size=embedding_size,
         memory_size=encoder.memory_size,
     )
+    decoder.check_forward()
     return make(
         "model",
         encoder=encoder,

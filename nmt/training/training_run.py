@@ -127,12 +127,14 @@ def _log_stop(task: Task, files: RunDirectory, state: str) -> None:
     """
     if task.ranks.first:
         _draw_curve(task, files)
-    log.info(
-        "%s with: python -m nmt.%s %s",
-        state,
-        task.command,
-        typed(resume=files.path),
-    )
+    command = f"python -m nmt.{task.command} {typed(resume=files.path)}"
+    log.info("%s with: %s", state, _with_plugins(command, files))
+
+
+def _with_plugins(command: str, files: RunDirectory) -> str:
+    """Adds the flag that permits the plugins of a run to a command of nmt."""
+    plugins = ",".join(files.meta.get("plugins", []))
+    return re.sub(r"(-m nmt\.\w+)", rf"\1 --plugins {plugins}", command) if plugins else command
 
 
 def _finish(
@@ -199,11 +201,7 @@ def _conclude(
         weights_hash,
         files.path,
     )
-    commands = task.next_commands(files.path)
-    plugins = ",".join(files.meta.get("plugins", []))
-    if plugins:
-        permitted = rf"\1 --plugins {plugins}"
-        commands = [re.sub(r"(-m nmt\.\w+)", permitted, command) for command in commands]
+    commands = [_with_plugins(command, files) for command in task.next_commands(files.path)]
     if installed("tensorboard"):
         commands.append(f"tensorboard --logdir={shlex.quote(str(files.path))}")
     console.print("\nCommands for this model:", style="bold", highlight=False)

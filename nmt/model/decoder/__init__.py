@@ -10,6 +10,7 @@ Reading order: this file, bridge, luong, attention_step, attending, bahdanau, co
 luong_feed, fixed, stack, readout.
 """
 
+import inspect
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -209,6 +210,17 @@ class Decoder(nn.Module):
                 masks[f"between {i}"] = self.dropout.mask(like, len(like), 1, self.hidden_size)
             masks[f"inside {i}"] = self.recurrent_dropout.mask(like, len(like), self.hidden_size)
         return {name: mask for name, mask in masks.items() if mask is not None}
+
+    @classmethod
+    def check_forward(cls) -> None:
+        """Raises ValueError if `forward` lacks a parameter of the base class."""
+        needed = inspect.signature(Decoder.forward).parameters
+        missing = [name for name in needed if name not in inspect.signature(cls.forward).parameters]
+        if missing:
+            raise ValueError(
+                f"decoder={cls.__name__}: `forward` must have the parameters "
+                f"{', '.join(needed)}; missing: {', '.join(missing)}"
+            )
 
     def forward(
         self,
