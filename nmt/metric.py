@@ -108,14 +108,40 @@ class Metric:
                 tokenize = "char"
         metric = replace(self, tokenize=tokenize)
         try:
-            metric.score(["a"], ["a"])
+            results = metric.score(["a"], ["a"])
         except Exception as error:  # a missing package raises many types of errors
             how = f": pip install '{NEEDS[tokenize][1]}'" if tokenize in NEEDS else ""
             message = first_line(error)
             raise UserError(
                 f"metric.tokenize={tokenize}: cannot be used ({message}){how}"
             ) from error
+        metric._check(results)
         return metric
+
+    def _check(self, results: dict[str, Result]) -> None:
+        """Checks the result of a plugin's method `score`.
+
+        Raises UserError if the result lacks the selected metric or has a value that is no Result.
+        """
+        name = type(self).__name__
+        for key, result in results.items():
+            if not isinstance(result, Result):
+                problem = f"{key} is {type(result).__name__}, must be nmt.metric.Result"
+                raise UserError(f"metric={name}: `score` returned a wrong value; {problem}")
+        if self.name not in results and self.name != "loss":
+            raise UserError(
+                f"metric={name}: `score` returned no {self.name}, the name of the metric (returned: "
+                f"{', '.join(results)})"
+            )
+        added = results.keys() - {"bleu", "chrf", "ter", "exact"}
+        if added and self.name in TITLES:
+            log.warning(
+                "metric=%s: %s selects the best checkpoint; to select by %s, give the class a field "
+                'name: Literal["%s"] = "%s"',
+                name,
+                self.name,
+                *[min(added)] * 3,
+            )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -125,6 +151,11 @@ class Metric:
             "lowercase": self.lowercase,
             "char_order": self.char_order,
         }
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether a lower score of the selected metric is better, according to `better`."""
+        return self.better(0.0, 1.0)
 
     def better(self, new: float, old: float | None) -> bool:
         """Returns whether a new score is better than an old score; True without an old score."""

@@ -593,12 +593,26 @@ def test_scripts_name_their_requirements():
         (["--decoder", "luong"], "decoder=VALUE"),
         (["--trainer.max-epochs=3"], "trainer.max_epochs=3"),
         (["-x"], "x=VALUE"),
+        (["--batch-size=3"], "batching.sentences=3 or batching.tokens=3"),
     ],
 )
 def test_flags_that_there_are_not(typed, meant):
     result = run("train", *typed)
     failed(result, f"no such flag. Write keys without dashes, as {meant}")
     assert result.returncode == 2
+
+
+@pytest.mark.parametrize(
+    "typed", [["seed", "=", "3"], ["seed=", "3"], ["decoder=luong", "seed", "=3"]]
+)
+def test_spaces_around_an_equals_sign_are_named(typed):
+    result = run("train", *typed)
+    failed(result, "must have the form key=value, without spaces around =")
+    assert result.stderr.decode().count("  - ") == 1
+
+
+def test_a_config_file_as_a_flag_gets_the_right_flag():
+    failed(run("train", "--config", "my.yaml"), "write --from FILE")
 
 
 def test_what_was_tested_is_kept_beside_the_answers(trained, corpus):

@@ -2,7 +2,9 @@
 
 import re
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -12,12 +14,13 @@ from commands import ROOT, run
 import nmt
 from nmt.analysis.citations import papers_of, print_papers
 from nmt.components import signature
-from nmt.configuration.check import mismatches
+from nmt.configuration.check import _check_objective, mismatches
 from nmt.configuration.configure import configure
 from nmt.foundation import plugins
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.ranges import NonNegative, Size
+from nmt.metric import Metric, Result
 from nmt.model.decoder.luong import Luong
 from nmt.storage import checkpoint as ckpt
 from nmt.sweep.run_status import RunState, find
@@ -129,10 +132,10 @@ def test_a_model_file_never_causes_an_import(trained_example, tmp_path, capsys):
     papers_of(str(tmp_path / "forged.safetensors"))
     assert "mynmt" not in sys.modules
     with plugins.permitting(["mynmt"]):
-        assert "graves-et-al-2014" in papers_of(str(tmp_path / "forged.safetensors"))
+        # A short reference of a plugin may be another paper than that of nmt.
+        assert "graves-et-al-2014" not in papers_of(str(tmp_path / "forged.safetensors"))
         print_papers(model=str(tmp_path / "forged.safetensors"))
-    # The entry of a short reference may be another paper.
-    assert "% graves-et-al-2014: named by mynmt.score.Cosine; check" in capsys.readouterr().out
+    assert "% mynmt.score.Cosine cites graves-et-al-2014: add" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("findable")
@@ -177,6 +180,53 @@ def test_a_class_with_settings_has_the_keys_of_its_base():
     node = {**sizes, "attention": None, "initial_scale": -1.0, "cell": "elman", "scale": 1}
     problems = {error.key for error in mismatches(node, WithKey)}
     assert problems == {"initial_scale", "cell", "scale"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wer(Metric):
+    name: Literal["wer", "cer"] = "wer"
+    returned: Any = field(default_factory=lambda: {"wer": Result(40.0, "")})
+
+    def score(self, *arguments, **options):
+        return {"bleu": Result(10.0, ""), **self.returned}
+
+    def better(self, new, old):
+        return old is None or new < old
+
+
+def test_wrong_results_of_a_plugin_metric_are_named(caplog):
+    assert Wer().of("en").lower_is_better
+    assert not Metric().lower_is_better
+    assert Metric(name="ter").lower_is_better
+    with pytest.raises(UserError, match=r"wer is float, must be nmt\.metric\.Result"):
+        Wer(returned={"wer": 40.0}).of("en")
+    with pytest.raises(UserError, match=r"returned no cer, the name of the metric .*: bleu, wer"):
+        Wer(name="cer").of("en")
+    assert not caplog.text
+
+    @dataclass(frozen=True, kw_only=True)
+    class Nameless(Metric):
+        def score(self, *arguments, **options):
+            return {**super().score(*arguments, **options), "wer": Result(40.0, "")}
+
+    Nameless().of("en")
+    assert "bleu selects the best checkpoint; to select by wer, give the class" in caplog.text
+
+
+def test_an_objective_with_other_parameters_is_named():
+    class Torchlike:
+        def __call__(self, output, target): ...
+
+    with pytest.raises(ValueError, match=r"objective=Torchlike: `__call__` must have .* total"):
+        _check_objective(Torchlike)
+
+
+def test_a_decoder_without_the_layout_is_named():
+    class Short(Luong):
+        def forward(self, embedded, state, memory): ...
+
+    with pytest.raises(ValueError, match="decoder=Short: `forward` must have .* missing: layout"):
+        Short.check_forward()
 
 
 def test_a_parameter_that_is_not_keyword_only_is_named():

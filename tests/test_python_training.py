@@ -92,6 +92,23 @@ def test_wrong_settings_are_errors_without_a_run(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("callbacks", "problem"),
+    [
+        (Seen(), "must be a list, got Seen"),
+        ([Seen], "Seen must be an object of a subclass of Callback"),
+        (
+            [type("Late", (Callback,), {"on_epoch_end": print})()],
+            "Late.on_epoch_end is never called",
+        ),
+    ],
+)
+def test_wrong_callbacks_are_named_before_the_training(callbacks, problem, tmp_path):
+    with pytest.raises(UserError, match=problem):
+        nmt.train("experiment=reverse", f"run_dir={tmp_path}/run", callbacks=callbacks)
+    assert not (tmp_path / "run").exists()
+
+
 class TensorLoss:
     def __call__(self, network, batch, update, total):
         return torch.zeros(())

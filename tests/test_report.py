@@ -27,6 +27,7 @@ from nmt.analysis.run_results import (
     configurations,
     differing,
     flat_settings,
+    read_result,
     result_of_file,
 )
 from nmt.analysis.significance import (
@@ -415,6 +416,37 @@ def test_bad_folders_are_reported(sweep, tmp_path):
     make_run(tmp_path / "b", "luong", 2, 0.9, data="y")
     failed(run("report", tmp_path), "different data", "different_data=true")
     assert run("report", tmp_path, "different_data=true", "samples=50", "trials=0").returncode == 0
+
+
+def test_a_lower_score_of_a_plugin_metric_can_be_better(tmp_path):
+    runs = []
+    for name, score in (("bahdanau", 40.0), ("luong", 20.0), ("fixed", 30.0)):
+        make_run(tmp_path / name, name, 1, 0.9)
+        file = tmp_path / name / "results.json"
+        results = json.loads(file.read_text())
+        results["scores"]["wer"] = {"score": score, "signature": ""}
+        results["validation"]["wer"] = score
+        file.write_text(json.dumps({**results, "lower_is_better": True}))
+        runs.append(replace(read_result(tmp_path / name), metric="wer"))
+    [ranking] = Report.of(runs, [], None, samples=10).rankings
+    assert ranking.metric == "wer"
+    assert [ranking.mean(row) for row in ranking.rows] == [20.0, 30.0, 40.0]
+    assert "20.0 higher" in ranking.sentence
+    [ranking] = Report.of(runs, [], "bleu", samples=10).rankings
+    assert "lower" in ranking.sentence
+
+
+def test_systems_without_the_metric_of_a_plugin_are_ranked_by_a_common_score(tmp_path):
+    make_run(tmp_path / "a", "luong", 1, 0.9)
+    make_run(tmp_path / "b", "bahdanau", 1, 0.8)
+    runs = [read_result(tmp_path / name) for name in "ab"]
+    own = [replace(r, metric="wer", scores={"wer": 40.0, **r.scores}) for r in runs]
+    other = replace(runs[0], settings={"system": "other"}, answers=tmp_path / "other.txt")
+    results = [replace(r, settings={"system": "nmt", **r.settings}) for r in own]
+    [ranking] = Report.of([*results, other], [], None, samples=10).rankings
+    assert ranking.metric == "bleu"
+    heads = list(ranking.table(["system", "n", "bleu"]).head)
+    assert heads[:2] == ["system", "decoder"], "the settings tell the rows of nmt apart"
 
 
 def test_half_written_runs_are_left_out_and_named(sweep, tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from nmt.analysis.ranking import Ranking, metric_of
-from nmt.analysis.run_results import Configuration, RunResult
+from nmt.analysis.run_results import Configuration, RunResult, is_lower_better
 from nmt.analysis.word_statistics import count_words, length_groups
 from nmt.drawing.pages import render
 from nmt.drawing.plots import (
@@ -24,7 +24,7 @@ from nmt.drawing.plots import (
     svg,
     values_of,
 )
-from nmt.metric import LOWER_IS_BETTER, TITLES
+from nmt.metric import TITLES
 
 PALETTE = CHART_COLOURS[:-1]
 """Colours for the best configurations and, as the last colour, for the worst configuration."""
@@ -68,7 +68,7 @@ def chart_sections(ranking: Ranking) -> dict[str, Markup]:
     Figures that compare fewer than two values are left out.
     """
     metric = TITLES.get(ranking.metric, ranking.metric)
-    lower = " Lower is better." if ranking.metric in LOWER_IS_BETTER else ""
+    lower = " Lower is better." if is_lower_better(ranking.runs, ranking.metric) else ""
     costs: dict[str, Callable[[RunResult], float]] = {
         "minutes of training": attrgetter("minutes"),
         "million parameters": lambda run: (run.parameters or 0) / 1e6,

@@ -75,10 +75,9 @@ def print_papers(*, model: str | None = None) -> None:
     entries = {match[1]: match[0] for match in ENTRY.finditer(text)}
     cited = entries.keys() if model is None else papers_of(model)
     for target, keys in ({} if model is None else _cited(model)).items():
-        if plugins.home_of(target):
-            for key in sorted(keys & entries.keys()):
-                # A short reference may name another paper. BibTeX ignores this line.
-                print(f"% {key}: named by {target}; check that the entry is the same paper")
+        # A short reference of a plugin may be another paper than in nmt. BibTeX ignores this line.
+        if keys and plugins.home_of(target):
+            print(f"% {target} cites {', '.join(sorted(keys))}: add the entries of these papers")
     for key in sorted(cited & entries.keys()):
         print(entries[key].replace(", ", ",\n  ", 1).replace("}, ", "},\n  "))
 
@@ -108,9 +107,11 @@ def _cited(model: str) -> dict[str, set[str]]:
 
 
 def papers_of(model: str) -> set[str]:
-    """Returns the BibTeX keys of the papers behind a checkpoint's components and settings."""
+    """Returns the BibTeX keys of the papers behind a checkpoint's components and settings, without
+    the papers of plugins."""
     settings = flat(read_model(model).meta.get("config") or {})
-    named = set[str]().union(*_cited(model).values())
+    cited = _cited(model).items()
+    named = {key for target, keys in cited if not plugins.home_of(target) for key in keys}
     return ALWAYS | (named - SETTINGS.keys()) | {key for key in SETTINGS if uses(key, settings)}
 
 

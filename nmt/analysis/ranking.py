@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nmt.analysis.run_results import Configuration, RunResult, configurations
+from nmt.analysis.run_results import Configuration, RunResult, configurations, is_lower_better
 from nmt.analysis.significance import (
     LEVEL,
     SignificanceResult,
@@ -22,7 +22,7 @@ from nmt.analysis.significance import (
 from nmt.analysis.tables import BOLD, ReportTable
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
-from nmt.metric import LOWER_IS_BETTER, TITLES, Metric
+from nmt.metric import TITLES, Metric
 
 log = logging.getLogger(__name__)
 COSTS = ("parameters", "tokens/s", "minutes", "MB")
@@ -119,7 +119,7 @@ class Ranking:
         if len(similar) == len(others):
             return f"{sentence}."
         worst = others[-1]
-        direction = "higher" if self.metric in LOWER_IS_BETTER else "lower"
+        direction = "higher" if is_lower_better(self.runs, self.metric) else "lower"
         gap = abs(self.mean(best) - self.mean(worst))
         return f"{sentence}; {worst.label} is {gap:.1f} {direction} ({_p_values(best, worst)})."
 
@@ -163,10 +163,9 @@ class Ranking:
             return available
         selected = [NAMES.get(name, name) for name in names]
         keys = list(self.rows[0].values)
-        # Translations of other systems have no other settings.
-        identity = ["system"] if "system" in keys else keys
-        if not {*identity} & {*selected}:
-            selected = [*identity, *selected]
+        # The settings identify the rows; rows of other systems have only the name of the system.
+        if not ({*keys} - {"system"}) & {*selected}:
+            selected = [*keys, *(name for name in selected if name not in keys)]
         unknown = [name for name in selected if name not in available]
         if unknown:
             raise UserError(

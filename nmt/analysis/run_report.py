@@ -77,8 +77,11 @@ class Report:
         rankings = []
         for part in sorted({run.part for run in runs}):
             of_part = [run for run in runs if run.part == part]
-            scores = of_part[0].scores
-            usual = of_part[0].metric if of_part[0].metric in scores else next(iter(scores))
+            usual = of_part[0].metric
+            # Translations of other systems lack the scores of a plugin's metric.
+            shared = [name for name in of_part[0].scores if all(name in r.scores for r in of_part)]
+            if usual not in shared:
+                usual = shared[0]
             rankings.append(Ranking.of(part, of_part, metric or usual, samples, trials))
         return cls(
             rankings,
@@ -219,12 +222,13 @@ def report_folders(
     """
     refuse(broken((not folders, "folders", "name a folder of runs, as in nmt.report runs/x", [])))
     runs = collect(folders, different_data=different_data)
-    names = sorted({name for run in runs.finished for name in run.scores})
-    if metric is not None and runs.finished and metric not in names:
-        raise UserError(
-            f"metric={metric}: score not found in the runs; available: {', '.join(names)}"
-        )
     finished = _with_systems(runs.finished, systems) if systems else runs.finished
+    for run in finished:
+        if metric is not None and metric not in run.scores:
+            raise UserError(
+                f"metric={metric}: score not found in the runs (not in {run.answers or run.folder}); "
+                f"available: {', '.join(sorted(run.scores))}"
+            )
     report = Report.of(finished, runs.swept, metric, samples=samples, trials=trials)
     tables = report.tables(columns)
     if report.state:

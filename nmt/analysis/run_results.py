@@ -53,6 +53,7 @@ class RunResult:
     updates: number of optimizer updates
     parameters: number of model parameters; None if unknown
     memory: peak memory in megabytes; None if unknown
+    lower_is_better: whether a lower score in `metric` is better
     answers: file with another tool's translations; None for the run's own translations
     leaked: number of pairs of the data set `part` that are also training pairs
     typed: values of the command line that started the run, by key
@@ -72,6 +73,7 @@ class RunResult:
     updates: int
     parameters: int | None = None
     memory: float | None = None
+    lower_is_better: bool = False
     answers: Path | None = None
     leaked: int = 0
     typed: Mapping[str, str] = field(default_factory=dict)
@@ -152,7 +154,7 @@ class Configuration:
         """Returns the run of the configuration that has the best validation score."""
         metric = self.runs[0].metric
         # Runs without a validation come last.
-        sign = -1 if metric in LOWER_IS_BETTER else 1
+        sign = -1 if self.runs[0].lower_is_better else 1
         return max(self.runs, key=lambda run: sign * run.validation.get(metric, -sign * math.inf))
 
 
@@ -277,13 +279,14 @@ def read_result(folder: Path) -> RunResult:
     config = with_renamed_targets(yaml.safe_load(text))
     scores = results["scores"]
     part = str(results.get("part", "test"))
+    metric = str(config.get("choose_by") or config["metric"]["name"])
     commands = read_json_object(folder / "run.json").get("commands") or [[]]
     return RunResult(
         folder=folder,
         seed=int(config.get("seed", 0)),
         # The data hash distinguishes runs whose data files have the same names but other content.
         settings={**flat_settings(config), "data.content": digest(results["data"])[:6]},
-        metric=str(config.get("choose_by") or config["metric"]["name"]),
+        metric=metric,
         part=part,
         scores={name: float(entry["score"]) for name, entry in scores.items()},
         signatures={name: str(entry.get("signature", "")) for name, entry in scores.items()},
@@ -294,6 +297,7 @@ def read_result(folder: Path) -> RunResult:
         updates=int(results.get("updates", 0)),
         parameters=results.get("parameters"),
         memory=results.get("peak_memory_mb"),
+        lower_is_better=results.get("lower_is_better", metric in LOWER_IS_BETTER),
         leaked=int(results.get("pairs_in_training", {}).get(part, 0)),
         # The first command starts the run; others resume it.
         typed=dict(word.partition("=")[::2] for word in commands[0]),
@@ -355,6 +359,13 @@ def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
     return settings
 
 
+def is_lower_better(runs: Sequence[RunResult], metric: str) -> bool:
+    """Returns whether a lower score is better in a metric of nmt, or in the metric of a plugin that
+    selected the checkpoints of the runs."""
+    of_plugin = any(run.metric == metric and run.lower_is_better for run in runs)
+    return of_plugin or metric in LOWER_IS_BETTER
+
+
 def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration]:
     """Returns the runs grouped by configuration and data, the best group first."""
     columns = differing([run.settings for run in runs])
@@ -369,7 +380,7 @@ def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration
         # A key that a choice lacks has an empty cell.
         values = {key: group[0].settings.get(key, "") for key in columns}
         grouped.append(Configuration(values, counted, repeats=repeats))
-    sign = 1 if metric in LOWER_IS_BETTER else -1
+    sign = 1 if is_lower_better(runs, metric) else -1
     # Configurations without a score come last.
     return sorted(
         grouped, key=lambda c: sign * statistics.mean(c.scores(metric) or [sign * math.inf])

@@ -235,6 +235,8 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
         # Optimizers raise an error for an empty list of parameters.
         parameters = [nn.Parameter(torch.zeros(1))]
         errors += faults_of_building("optimizer", config["optimizer"], parameters=parameters)
+    if "objective" in config and "objective" not in faulty:
+        errors += _raised(_check_objective, class_of("objective", config["objective"]))
     if faulty.isdisjoint(NETWORK):
         with torch.device("meta"), Uninitialized():  # allocates no memory for weights
             if "model" in config:
@@ -243,6 +245,18 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
             else:
                 errors += _raised(classifier, config, 10, LabelSet(("a", "b"), False))
     return errors
+
+
+def _check_objective(objective: Callable[..., Any]) -> None:
+    """Raises ValueError if a training objective cannot be called with the trainer's arguments."""
+    arguments = ("self", "network", "batch", "update", "total")
+    try:
+        inspect.signature(objective.__call__).bind(*arguments)  # type: ignore[operator]
+    except TypeError as error:
+        raise ValueError(
+            f"objective={objective.__name__}: `__call__` must have the parameters "
+            f"{', '.join(arguments)} ({error})"
+        ) from error
 
 
 def _raised(action: Callable[..., Any], *arguments: Any, **named: Any) -> list[ConfigError]:

@@ -23,7 +23,7 @@ from nmt.metric import Metric, Result
 from nmt.pipeline import run_training
 from nmt.storage.cache import cache_folder
 from nmt.storage.metrics_file import read_metrics
-from nmt.training.callback import Callback
+from nmt.training.callback import Callback, check_callbacks
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ def train(
     Raises UserError for invalid settings or data, and Stopped if the training is interrupted.
     """
     words = list(overrides)
+    plugins = [plugins] if isinstance(plugins, str) else plugins
+    check_callbacks(callbacks)
     for word in words:
         if not isinstance(word, str):
             raise UserError(f'nmt.train: settings are words such as "decoder=luong", not {word!r}')

@@ -126,7 +126,9 @@ class TrainingJob:
 
     @property
     def greater(self) -> bool:
-        return self.metric not in LOWER_IS_BETTER
+        if self._config.get("choose_by"):
+            return self.metric not in LOWER_IS_BETTER
+        return not components.make(self._config, "metric").lower_is_better
 
     def grid(self, grids: Sequence[str] | None) -> list[list[str]]:
         why = "interval(…) is supported by sweep=optuna only; give values or range(…)"

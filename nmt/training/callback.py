@@ -6,10 +6,11 @@ trackers, callback from YAML, callbacks from Python. An exception raised by a ca
 training.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from nmt.foundation.errors import UserError
 from nmt.training.task import Validation
 
 
@@ -71,3 +72,24 @@ class Callback:
 
         results: final scores; None if the run was stopped or has failed
         """
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Checks user-defined callbacks.
+
+    Raises UserError if a callback is not an object of a subclass of `Callback`, or has a method
+    on_… that the trainer never calls.
+    """
+    if not isinstance(callbacks, Sequence):
+        raise UserError(f"callbacks: must be a list, got {type(callbacks).__name__}")
+    called = [name for name in dir(Callback) if name.startswith("on_")]
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            kind = getattr(callback, "__name__", type(callback).__name__)
+            raise UserError(f"callbacks: {kind} must be an object of a subclass of Callback")
+        for name in dir(callback):
+            if name.startswith("on_") and name not in called:
+                raise UserError(
+                    f"callbacks: {type(callback).__name__}.{name} is never called; the methods are "
+                    f"{', '.join(called)}"
+                )

@@ -107,7 +107,8 @@ def _train(
             )
     except BaseException as error:
         if isinstance(error, Stopped):
-            _log_stop(task, files, "training stopped and saved; resume it")
+            stop = {"trainer.stop_after": 0} if error.planned else {}
+            _log_stop(task, files, "training stopped and saved; resume it", stop)
         for callback in called:
             callback.on_end(None)
         # PyTorch has no exception type for a killed DataLoader worker: its signal handler
@@ -120,14 +121,17 @@ def _train(
         raise
 
 
-def _log_stop(task: Task, files: RunDirectory, state: str) -> None:
+def _log_stop(
+    task: Task, files: RunDirectory, state: str, settings: Mapping[str, Any] | None = None
+) -> None:
     """Draws the learning curve so far, and logs the command that resumes the stopped run.
 
     state: text with the state of the run and the effect of the command
+    settings: further settings of the command
     """
     if task.ranks.first:
         _draw_curve(task, files)
-    command = f"python -m nmt.{task.command} {typed(resume=files.path)}"
+    command = f"python -m nmt.{task.command} {typed(resume=files.path, **settings or {})}"
     log.info("%s with: %s", state, _with_plugins(command, files))
 
 
@@ -180,6 +184,7 @@ def _conclude(
         "part": final.part,
         **final.results,
         "validation": best.meta["metrics"],
+        "lower_is_better": task.better(0.0, 1.0),
         "best_update": best.meta["update"],
         "updates": progress.update,
         "training_seconds": round(progress.seconds, 1),
