@@ -336,8 +336,9 @@ def test_names_of_other_toolkits_get_the_key(name):
     with pytest.raises(ConfigErrors) as caught:
         configure("train", [f"{name}=1"])
     [fault] = caught.value.faults
-    assert fault.nearest == SYNONYMS[name]
-    for key in SYNONYMS[name]:
+    keys = [key for key in SYNONYMS[name] if key != "input"]  # a key of nmt.translate
+    assert fault.nearest == tuple(keys)
+    for key in keys:
         assert key in known_keys(), "what is advised exists"
 
 

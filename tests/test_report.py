@@ -433,7 +433,7 @@ def test_a_lower_score_of_a_plugin_metric_can_be_better(tmp_path):
     assert [ranking.mean(row) for row in ranking.rows] == [20.0, 30.0, 40.0]
     assert "20.0 higher" in ranking.sentence
     [ranking] = Report.of(runs, [], "bleu", samples=10).rankings
-    assert "lower" in ranking.sentence
+    assert [row.label for row in ranking.rows][-1] != "bahdanau"
 
 
 def test_systems_without_the_metric_of_a_plugin_are_ranked_by_a_common_score(tmp_path):
@@ -723,9 +723,12 @@ def test_rows_of_other_systems_have_a_name(tmp_path):
     other = result_of_file(file, "joey", runs, Metric(tokenize="13a"))
     ours = [replace(run, settings={"system": "nmt", **run.settings}) for run in runs]
     report = Report.of([*ours, other], [], "exact", samples=0)
-    for names in (["attention", "bleu"], ["bleu"]):
+    for names, settings in (
+        (["attention", "bleu"], ["attention"]),
+        (["bleu"], ["decoder", "attention"]),  # several rows are called nmt
+    ):
         [table] = report.tables(names)
-        assert list(table.head) == ["system", *names[:-1], "BLEU"]
+        assert list(table.head) == ["system", *settings, "BLEU"]
         assert "joey" in [row[0] for row in table.rows]
     best = result_of_file(
         tmp_path / "sweep/dot1/test.reference.txt", "best", runs, Metric(tokenize="13a")
@@ -774,6 +777,10 @@ def test_tables_compile(small_run, tmp_path):
 @pytest.mark.parametrize(("metric", "best"), [("bleu", 2.0), ("ter", 1.0)])
 def test_the_best_run_has_the_best_validation(metric, best):
     scores = [{metric: 1.0}, {}, {metric: 2.0}]
-    runs = [SimpleNamespace(metric=metric, validation=validation) for validation in scores]
+    is_lower = metric == "ter"
+    runs = [
+        SimpleNamespace(metric=metric, validation=validation, lower_is_better=is_lower)
+        for validation in scores
+    ]
     chosen = Configuration({}, runs).best_by_validation()
     assert chosen.validation == {metric: best}

@@ -163,9 +163,16 @@ class Ranking:
             return available
         selected = [NAMES.get(name, name) for name in names]
         keys = list(self.rows[0].values)
-        # The settings identify the rows; rows of other systems have only the name of the system.
-        if not ({*keys} - {"system"}) & {*selected}:
-            selected = [*keys, *(name for name in selected if name not in keys)]
+        needed = keys
+        is_missing = not {*keys} & {*selected}
+        if "system" in keys:
+            # Rows of other systems have only a name, and rows of nmt differ in their settings.
+            num_names = len({row.values["system"] for row in self.rows})
+            has_settings = num_names == len(self.rows) or {*keys[1:]} & {*selected}
+            needed = ["system"] if has_settings else keys
+            is_missing = not {*needed} <= {*selected}
+        if is_missing:
+            selected = [*needed, *(name for name in selected if name not in needed)]
         unknown = [name for name in selected if name not in available]
         if unknown:
             raise UserError(

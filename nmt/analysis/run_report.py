@@ -226,8 +226,8 @@ def report_folders(
     for run in finished:
         if metric is not None and metric not in run.scores:
             raise UserError(
-                f"metric={metric}: score not found in the runs (not in {run.answers or run.folder}); "
-                f"available: {', '.join(sorted(run.scores))}"
+                f"metric={metric}: score not found in the runs; available: "
+                f"{', '.join(sorted(run.scores))} ({run.answers or run.folder})"
             )
     report = Report.of(finished, runs.swept, metric, samples=samples, trials=trials)
     tables = report.tables(columns)

@@ -190,8 +190,8 @@ def _refuse_spaces(overrides: Sequence[str]) -> None:
     """Raises ConfigErrors if there are spaces around an equals sign."""
     errors = []
     for before, after in itertools.pairwise(overrides):
-        is_typed = not before.startswith("=")
-        if (is_typed and after.startswith("=")) or (before.endswith("=") and "=" not in after):
+        is_split = after.startswith("=") or (before.endswith("=") and "=" not in after)
+        if is_split and before != "=":
             problem = "must have the form key=value, without spaces around ="
             errors.append(ConfigError(f"{before} {after}", problem))
     refuse(errors)
