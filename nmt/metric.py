@@ -121,7 +121,7 @@ class Metric:
     def _check(self, results: dict[str, Result]) -> None:
         """Checks the result of a plugin's method `score`.
 
-        Raises UserError if the result lacks the selected metric or has a value that is no Result.
+        Raises UserError if the result lacks the selected metric or has a value of another type.
         """
         name = type(self).__name__
         for key, result in results.items():

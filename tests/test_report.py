@@ -440,9 +440,9 @@ def test_systems_without_the_metric_of_a_plugin_are_ranked_by_a_common_score(tmp
     make_run(tmp_path / "a", "luong", 1, 0.9)
     make_run(tmp_path / "b", "bahdanau", 1, 0.8)
     runs = [read_result(tmp_path / name) for name in "ab"]
-    own = [replace(r, metric="wer", scores={"wer": 40.0, **r.scores}) for r in runs]
+    of_plugin = [replace(r, metric="wer", scores={"wer": 40.0, **r.scores}) for r in runs]
     other = replace(runs[0], settings={"system": "other"}, answers=tmp_path / "other.txt")
-    results = [replace(r, settings={"system": "nmt", **r.settings}) for r in own]
+    results = [replace(r, settings={"system": "nmt", **r.settings}) for r in of_plugin]
     [ranking] = Report.of([*results, other], [], None, samples=10).rankings
     assert ranking.metric == "bleu"
     heads = list(ranking.table(["system", "n", "bleu"]).head)
