@@ -1,6 +1,7 @@
 """Comparisons of translations: every count against a count by hand, and the command as people type it."""
 
 import json
+import shutil
 from collections import Counter
 from dataclasses import replace
 
@@ -143,12 +144,15 @@ def test_a_comparison_begins_with_its_result():
     other = [line if i % 3 else "etwas ganz anderes" for i, line in enumerate(REFERENCE)]
     result = compared(one=REFERENCE, two=other)
     gap = result.tests["bleu"]["one"].score - result.tests["bleu"]["two"].score
-    [difference] = result.sentences()
+    difference, losses = result.sentences(result.tables())
     assert difference.startswith(f"one is better than two by {gap:.1f} BLEU (100.0 against ")
     assert f"agree with such a difference in {agreement('bleu', gap):.0f} % of cases" in difference
+    assert losses == "one is worse by 1 point or more in no group of words or sentences below."
+    [_, losses] = result.sentences(compared(two=REFERENCE, one=other).tables())
+    assert losses.startswith("one is worse in: ")
     same = compared(one=REFERENCE, two=REFERENCE)
-    assert same.sentences()[0] == "one and two have the same score: 100.0 BLEU."
-    alone = compared(one=REFERENCE).sentences()
+    assert same.sentences([])[0] == "one and two have the same score: 100.0 BLEU."
+    alone = compared(one=REFERENCE).sentences([])
     assert alone == ["one: 100.0 ± 0.0 BLEU and 100.0 ± 0.0 chrF."]
 
 
@@ -156,11 +160,11 @@ def test_a_metric_that_contradicts_bleu_is_named():
     """The better system by BLEU is significantly worse by chrF."""
     other = [line if i % 3 else "etwas ganz anderes" for i, line in enumerate(REFERENCE)]
     result = compared(one=REFERENCE, two=other)
-    assert "so no system is best" not in result.sentences()[0]
+    assert "so no system is best" not in result.sentences([])[0]
     one, two = result.tests["chrf"].values()
     swapped = {"one": replace(one, score=two.score), "two": replace(two, score=one.score)}
     result.tests["chrf"].update(swapped)
-    [first, *_] = result.sentences()
+    [first, *_] = result.sentences([])
     assert first.endswith(" In chrF, two is significantly better, so no system is best.")
 
 
@@ -254,6 +258,21 @@ def test_the_command_compares_models_and_files(small_run, texts):
     assert "<summary>Attention weights</summary>" in page
     assert page.count('scope="row"') > 30
     assert "### Sentences that differ most" in (texts / "out.md").read_text()
+
+
+def test_test_translations_of_a_run_are_not_translated_again(small_run, texts):
+    """The run translates a text with another source than its test set."""
+    shutil.copytree(small_run, texts / "run")
+    lines = (small_run / "test.txt").read_text().splitlines()
+    (texts / "run/test.txt").write_text("ganz anders\n" * len(lines))
+    (texts / "turned").write_text("".join(f"{line}\n" for line in reversed(lines)))
+    given = [f"reference={texts}/reference", f"output={texts}/out", "samples=20", "trials=0"]
+    for source, is_reused in (("source", True), ("turned", False)):
+        done = run("compare", *given, f"source={texts}/{source}", texts / "run", texts / "other")
+        assert done.returncode == 0, done.stderr.decode()
+        sentences = json.loads((texts / "out.json").read_text())["sentences"]
+        reused = [sentence["outputs"]["run"] == "ganz anders" for sentence in sentences]
+        assert reused == [is_reused] * len(sentences) and sentences
 
 
 def test_the_models_own_translation_is_the_most_probable_of_those_shown(small_run, texts):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from commands import failed, run
 
@@ -42,6 +43,7 @@ from nmt.drawing import attention_map
 from nmt.drawing.attention_map import AttentionMap
 from nmt.drawing.plots import row_of_axes
 from nmt.foundation.configurations import class_label
+from nmt.foundation.devices import processor_name
 from nmt.metric import Metric
 
 SENTENCES = 60
@@ -188,6 +190,10 @@ def test_a_report_begins_with_its_result(sweep, tmp_path):
     assert f'href="{os.path.relpath(folder, tmp_path)}"' in page
     assert 'data-value="luong, seed 2: ' in page and 'href="#learning-curves"' in page
     assert f"nmt {nmt.__version__}, PyTorch" in page
+    assert f", {processor_name(torch.device('cpu'))}, 20" in page  # before the date
+    mean = statistics.mean(similar.scores("bleu")) / statistics.mean(best.scores("bleu"))
+    [one, two, _] = re.findall(r'<td class="[^"]*bar" style="--w:([^"]*)">', page)
+    assert (float(one), float(two)) == (1.0, pytest.approx(mean, abs=0.002))
 
 
 def test_no_configuration_is_best_if_all_have_the_same_score(tmp_path):
@@ -203,6 +209,7 @@ def test_the_best_cells_of_a_group_are_bold():
     table = ReportTable("T", ["a", "b", "c"], [["x", "1 ± 9", "10"], ["y", "3", "3"]])
     marked = tables.with_best(table, [[(0, 1), (0, 2)], [(1, 1), (1, 2)]])
     assert set(marked.bold) == {(0, 2)}
+    assert marked.shares == {(0, 1): 0.1, (0, 2): 1.0}
     assert set(tables.with_best(table, [[(0, 1), (0, 2)]], lower=True).bold) == {(0, 1)}
 
 
@@ -375,6 +382,7 @@ def test_the_texts_of_narrow_figures_are_inside(sweep):
     assert not outside(figure)
     [legend] = figure.legends
     assert len(legend.get_texts()) == len(ranking.rows)
+    assert not any(axes.texts for axes in figure.axes)
     words = ["the", "quick", "brown", "fox", "jumps"]
     names = ["bahdanau, concat, hidden units 512, seed 1", "luong, general"]
     for size, width, columns in ((1, None, 2), (1, 3.3, 1), (2, 3.3, 1), (2, 8.0, 2)):
@@ -388,6 +396,37 @@ def test_the_texts_of_narrow_figures_are_inside(sweep):
             ratio = figure.get_figheight() / figure.get_figwidth()
             figure.set_size_inches(width, width * ratio)
             assert not outside(figure)
+
+
+def test_the_names_of_lines_are_at_their_ends(sweep):
+    """Lines of other configurations are grey, without names, and counted at the axis."""
+    pytest.importorskip("matplotlib")
+    [ranking] = Report.of(collect([str(sweep)]).finished, [], None, samples=10).rankings
+    many = [replace(ranking.rows[i % 3], values={"d": str(i)}) for i in range(11)]
+    for rows, others in ((ranking.rows, ""), (many, "\n(grey: 3 other configurations)")):
+        shown = replace(ranking, rows=rows)
+        figures = [charts.learning_curves(shown), charts._chart(charts._by_length, shown)]
+        assert not any(figure.legends or outside(figure) for figure in figures)
+        for axes in (axes for figure in figures for axes in figure.axes):
+            coloured = [line for line in axes.lines if line.get_color() != charts.GREY]
+            ends = {line.get_label(): tuple(line.get_xydata()[-1]) for line in coloured}
+            assert {text.get_text(): text.xy for text in axes.texts} == ends
+            assert re.fullmatch(
+                f"(epoch|words of the source sentence){re.escape(others)}", axes.get_xlabel()
+            )
+            heights = sorted(text.xyann[1] for text in axes.texts)
+            assert min(np.diff(heights)) > 0.99 * charts.LABEL_SPACE and heights[-1] <= 1.0
+
+
+def test_dots_of_equal_scores_are_apart(tmp_path):
+    pytest.importorskip("matplotlib")
+    for seed in (1, 2):
+        make_run(tmp_path / f"run{seed}", "luong", seed, 1.0)
+    report = Report.of(collect([str(tmp_path)]).finished, [], None, samples=10)
+    dots, _mean = charts.bars(report.rankings[0]).axes[0].lines
+    scores, heights = np.transpose(dots.get_xydata())
+    assert scores[0] == scores[1]
+    assert list(heights) == pytest.approx([-charts.JITTER / 2, charts.JITTER / 2])
 
 
 def test_points_are_at_lengths_of_the_data(tmp_path):
@@ -610,7 +649,7 @@ def test_agreement_is_that_of_the_papers_own_package():
     assert agreement("bleu", -2.0) == agreement("bleu", 2.0)
 
 
-def test_tables_keep_odd_characters():
+def test_tables_keep_odd_characters(monkeypatch):
     table = ReportTable(
         "T & 100%",
         ["a_b", "c|d"],
@@ -624,6 +663,11 @@ def test_tables_keep_odd_characters():
     assert r"| x\|y | **1 ± 2 \< 3** |" in tables.markdown(table)
     assert r"a\_b" in tables.latex(table)
     assert "[bold]" in tables.terminal(table)
+    assert "* 1 ± 2 < 3" in tables.terminal(table)
+    assert "\033" not in tables.terminal(table)
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setenv("TERM", "xterm")
+    assert "\033[1m* 1 ± 2 < 3\033[0m" in tables.terminal(table)
     assert "1 ± 2 &lt; 3" in tables.page_table(table)
 
 

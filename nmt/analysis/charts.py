@@ -40,8 +40,14 @@ MARKERS = "osD^vP*X"
 """Markers of the configurations in line charts, one per configuration."""
 FEWEST = 10
 """Minimum number of sentences per point in the curve of BLEU by source length."""
+LABEL_SPACE = 0.065
+"""Minimum distance of two labels beside a chart, as a fraction of the chart's height."""
 NARROW = 6.0
-"""Width of a figure in inches below which learning curves are not side by side."""
+"""Width of a figure in inches below which learning curves are not side by side, and have a legend
+instead of labels at the lines.
+"""
+JITTER = 0.12
+"""Vertical distance of the dots of two seeds, as a fraction of a row."""
 
 
 def _line_properties(ranking: Ranking) -> Iterator[tuple[Configuration, dict[str, Any]]]:
@@ -86,7 +92,10 @@ def chart_sections(ranking: Ranking) -> dict[str, Markup]:
         ),
         "Cost and quality": (
             "Each dot is a run. The best runs have a high score and a low cost.",
-            [_chart(partial(_costs, unit=unit, cost=costs[unit]), ranking) for unit in costs],
+            [
+                _chart(partial(_costs, unit=unit, cost=costs[unit]), ranking, label=_add_legend)
+                for unit in costs
+            ],
         ),
         "Quality by source length": (
             "BLEU of groups of sentences by mean source length, as in Bahdanau et al. (2015), "
@@ -102,18 +111,42 @@ def chart_sections(ranking: Ranking) -> dict[str, Markup]:
     return sections
 
 
-def _chart(draw: Callable[[Any, Ranking], None], ranking: Ranking, width: float = 4.9) -> Figure:
-    figure, [axes] = row_of_axes(1, width, height=3.4)
-    draw(axes, ranking)
-    _add_legend(figure)
-    return figure
+def _label_ends(axes: Any) -> None:
+    """Writes the names of lines to the right of a chart, at the height of their ends."""
+    low, high = axes.get_ylim()
+    lines = [line for line in axes.get_legend_handles_labels()[0] if len(line.get_xdata())]
+    lines.sort(key=lambda line: line.get_ydata()[-1])
+    ends = np.array([(line.get_ydata()[-1] - low) / (high - low) for line in lines])
+    # Labels move up to distances of at least LABEL_SPACE, and down below the top of the chart.
+    steps = LABEL_SPACE * np.arange(len(lines))
+    raised = np.maximum.accumulate(ends - steps) + steps
+    for line, height in zip(lines, np.minimum(raised, 1.0 - steps[::-1]), strict=True):
+        axes.annotate(
+            line.get_label(),
+            (line.get_xdata()[-1], line.get_ydata()[-1]),
+            (1.05, height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=9,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-", "color": line.get_color(), "ls": line.get_linestyle(), "lw": 1.2,
+                "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 3,
+            },
+        )  # fmt: skip
+    if greys := _count_greys(axes):
+        axes.set_xlabel(f"{axes.get_xlabel()}\n(grey: {greys} other configurations)")
 
 
-def _add_legend(figure: Figure) -> None:
+def _count_greys(axes: Any) -> int:
+    return sum(line.get_color() == GREY for line in axes.lines)
+
+
+def _add_legend(axes: Any) -> None:
     """Adds a legend of the lines below the axes, for which the figure becomes higher."""
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    greys = sum(line.get_color() == GREY for line in figure.axes[0].lines)
-    figure.legend(
+    handles, labels = axes.get_legend_handles_labels()
+    greys = _count_greys(axes)
+    axes.figure.legend(
         handles,
         [textwrap.shorten(label, 50) for label in labels],
         loc="outside lower left",
@@ -122,7 +155,24 @@ def _add_legend(figure: Figure) -> None:
         title_fontsize=8,
         frameon=False,
     )
-    figure.set_figheight(figure.get_figheight() + 0.17 * len(labels))
+    axes.figure.set_figheight(axes.figure.get_figheight() + 0.17 * len(labels))
+
+
+def _chart(
+    draw: Callable[[Any, Ranking], None],
+    ranking: Ranking,
+    width: float = 4.9,
+    label: Callable[[Any], None] = _label_ends,
+) -> Figure:
+    """Returns a figure with one chart.
+
+    draw: function that draws the chart
+    label: function that names the lines
+    """
+    figure, [axes] = row_of_axes(1, width, height=3.4)
+    draw(axes, ranking)
+    label(axes)
+    return figure
 
 
 def _compares(figure: Figure) -> bool:
@@ -141,16 +191,21 @@ def learning_curves(ranking: Ranking, width: float | None = None) -> Figure:
     Lines are means over seeds, and bands extend from minimum to maximum.
 
     width: width of the image in inches; None for the usual width. In a narrow image, one chart is
-        below the other
+        below the other, and a legend replaces the labels at the lines
     """
     names = _curve_names(ranking)
+    width = width or 12.0
+    is_narrow = width < NARROW
     figure, row = row_of_axes(len(names), 12.0, 3.8)
-    if width is not None and width < NARROW:
+    if is_narrow:
         figure = Figure(figsize=(width, 0.85 * width * len(names)), layout="constrained")
         row = list(figure.subplots(len(names), squeeze=False)[:, 0])
     for axes, name in zip(row, names, strict=True):
         _curve(axes, ranking, name)
-    _add_legend(figure)
+        if not is_narrow:
+            _label_ends(axes)
+    if is_narrow:
+        _add_legend(axes)
     return figure
 
 
@@ -171,7 +226,8 @@ def _scores(ax: Any, ranking: Ranking) -> None:
             f"{configuration.label}, seed {run.seed}: {score:.2f}"
             for run, score in zip(runs, scores, strict=True)
         )
-        ax.plot(scores, [row] * len(scores), "o", ms=4.5, color=colour, alpha=0.7, gid=gid)
+        heights = [row + JITTER * (i - (len(runs) - 1) / 2) for i in range(len(runs))]
+        ax.plot(scores, heights, "o", ms=4.5, color=colour, gid=gid)
         mean = statistics.fmean(scores)
         ax.plot([mean, mean], [row - 0.35, row + 0.35], color=colour, lw=2)
         # The value stands at the right, where no dot is.

@@ -51,6 +51,22 @@ COPY_SHARE = 0.8
 The similarity is twice the number of words that occur in both sentences in the same order, divided
 by the number of words of both sentences.
 """
+LOSSES = 3
+"""Maximum number of groups in the sentence about groups in which the better system is worse."""
+MARGIN = 1.0
+"""Minimum difference for naming a group in which the better system is worse.
+
+The unit is percentage points of F1 or BLEU, or a number of outputs.
+"""
+SUSPICIOUS = "Suspicious outputs"
+"""Title of the table whose cells are numbers of faults."""
+GROUPS = {
+    SUSPICIOUS: "outputs that are {}",
+    "Words by frequency": "F1 of words that occur {} times",
+    "Words by case": "F1 of words of the class “{}”",
+    "Sentences by length": "BLEU of sentences of {}",
+}
+"""Maps the title of a table to the description of a row of this table."""
 CHRF_BORDERS = (0, 20, 40, 60, 80, 101)
 """Boundaries of the chrF intervals in the table of sentences by score, in per cent."""
 
@@ -98,13 +114,18 @@ class Comparison:
         score = similarity("chrf", **self.metric.options)
         return {name: [*map(score, lines, self.reference)] for name, lines in self.outputs.items()}
 
-    def sentences(self) -> list[str]:
+    def sentences(self, tables: Sequence[ReportTable]) -> list[str]:
         """Returns a sentence about the difference of each system from the first system, or about
         the scores of a single system.
+
+        For two systems, a further sentence names the groups in which the better system is worse.
+
+        tables: tables of the comparison
         """
         first, *others = self.outputs
         if others:
-            return [self._difference(first, other) for other in others]
+            losses = [self._losses(tables)] if len(others) == 1 else []
+            return [*(self._difference(first, other) for other in others), *losses]
         results = [
             f"{tests[first].score:.1f} ± {tests[first].confidence:.1f} {TITLES[metric]}"
             for metric, tests in self.tests.items()
@@ -131,6 +152,26 @@ class Comparison:
             f"judgements agree with such a difference in {agreement('bleu', gap):.0f} % of cases."
             f"{contradiction}"
         )
+
+    def _losses(self, tables: Sequence[ReportTable]) -> str:
+        """Returns a sentence about the groups of words and sentences in which the better of two
+        systems is worse.
+        """
+        tests = self.tests["bleu"]
+        better, worse = sorted(self.outputs, key=lambda name: -tests[name].score)
+        losses = []
+        for table in tables:
+            sign = 1 if table.title == SUSPICIOUS else -1
+            for row in table.rows if table.title in GROUPS else []:
+                cells = dict(zip(table.head[-2:], row[-2:], strict=True))
+                gap = sign * (float(cells[better]) - float(cells[worse]))
+                group = GROUPS[table.title].format(row[0])
+                losses.append((gap, f"{group} ({cells[better]} against {cells[worse]})"))
+        largest = [text for gap, text in sorted(losses, reverse=True)[:LOSSES] if gap >= MARGIN]
+        if largest:
+            return f"{better} is worse in: {'; '.join(largest)}."
+        points = f"{MARGIN:g} point or more"
+        return f"{better} is worse by {points} in no group of words or sentences below."
 
     def tables(self) -> list[ReportTable]:
         """Returns all comparison tables that have at least one row."""
@@ -247,7 +288,7 @@ class Comparison:
             "phrase three times in a row. An output without a reference word (of three letters or "
             "more) may be a hallucination."
         )
-        return self._table("Suspicious outputs", ["output is"], rows, note, lower=True)
+        return self._table(SUSPICIOUS, ["output is"], rows, note, lower=True)
 
     def _word_table(
         self, title: str, group: Callable[[str], str], names: Sequence[str], note: str

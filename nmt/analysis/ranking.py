@@ -19,7 +19,7 @@ from nmt.analysis.significance import (
     over_seeds,
     over_sentences,
 )
-from nmt.analysis.tables import BOLD, ReportTable
+from nmt.analysis.tables import BOLD, ReportTable, with_best
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
 from nmt.metric import TITLES, Metric
@@ -198,16 +198,17 @@ class Ranking:
         note: explanation below the table
         """
         is_compared = self._is_compared(names)
-        best = [i for i, row in enumerate(self.rows) if is_compared and self.may_be_best(row)]
+        cells = [(i, names.index(self.metric)) for i in range(len(self.rows)) if is_compared]
+        bold = [cell for cell in cells if self.may_be_best(self.rows[cell[0]])]
         keys = self.rows[0].values.keys() | {"run"}
-        return ReportTable(
+        table = ReportTable(
             title,
             head,
             rows=list(zip(*(columns[name] for name in names), strict=True)),
             keys=sum(name in keys for name in names),
-            bold=[(i, names.index(self.metric)) for i in best],
             note=note,
         )
+        return replace(with_best(table, [cells]), bold=bold)
 
     def _is_compared(self, columns: Sequence[str]) -> bool:
         """Returns whether a table compares the scores of several configurations."""

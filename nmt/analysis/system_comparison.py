@@ -60,18 +60,18 @@ def compare_systems(
     train: file in which word frequencies are counted; None for the reference file
     output: path of the output files without suffix
     examples: number of example sentences
-    samples: number of bootstrap samples of the significance tests
-    trials: number of randomisation trials of the significance tests
+    samples, trials: numbers of bootstrap samples and randomisation trials of significance tests
 
-    Raises UserError if a file is missing or empty, if files differ in length, or if a model has no
-    source.
+    Raises UserError if files are missing, empty or not aligned, or if a model has no source.
     """
     lines = _read_files(systems, reference, source)
     source_lines = lines[source] if source else []
     names = dict(zip(systems, unique_suffixes(systems), strict=True))
     models = {name: load(path) for path, name in names.items() if path not in lines}
-    translated = {name: translations(model, source_lines) for name, model in models.items()}
-    outputs = {name: translated.get(name) or lines[path] for path, name in names.items()}
+    outputs = {
+        name: lines.get(path) or _translations(models[name], Path(path), source_lines)
+        for path, name in names.items()
+    }
     _warn_of_tokenised_text(outputs, metric)
     counted = read_lines(find_file(train)) if train else lines[reference]
     language = next((model.languages[1] for model in models.values()), "")
@@ -103,6 +103,16 @@ def _read_files(systems: Sequence[str], reference: str, source: str | None) -> d
     if not lines[reference]:
         raise UserError(f"{reference}: the file is empty")
     return lines
+
+
+def _translations(model: Translator, run: Path, source: Sequence[str]) -> list[str]:
+    """Returns the test translations of a run, or new ones if its test set has another source."""
+    files = [run / "test.source.txt", run / "test.txt"]
+    if all(file.is_file() for file in files):
+        sentences, tested = map(read_lines, files)
+        if sentences == source and len(tested) == len(source):
+            return tested
+    return translations(model, source)
 
 
 def _links(
@@ -304,7 +314,7 @@ def _examples(
 def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> None:
     """Writes the comparison as .md, .json, .tex and .html files, and prints the tables."""
     tables = comparison.tables()
-    lead = comparison.sentences()
+    lead = comparison.sentences(tables)
     markdown_texts = [*map("{}\n".format, lead), *map(markdown, tables)]
     files = {
         ".md": "\n".join([*markdown_texts, examples_markdown(examples)]).encode(),

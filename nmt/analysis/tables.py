@@ -32,6 +32,7 @@ class ReportTable:
     paper: narrower form for LaTeX, whose note is the caption (None: the table itself)
     words: indices of further columns that contain words, which are aligned to the left
     links: address that a cell of an HTML table links to, by (row, column)
+    shares: length of the bar in a cell of an HTML table, from 0 to 1, by (row, column)
     """
 
     title: str
@@ -43,12 +44,13 @@ class ReportTable:
     paper: ReportTable | None = None
     words: Collection[int] = ()
     links: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    shares: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
 
 def with_best(
     table: ReportTable, groups: Sequence[Sequence[tuple[int, int]]], *, lower: bool = False
 ) -> ReportTable:
-    """Returns a table in which the best cell of each group is bold.
+    """Returns a table in which the best cell of each group is bold, and cells have bars.
 
     Cells of a group whose numbers are all equal do not change.
 
@@ -57,36 +59,47 @@ def with_best(
     lower: whether lower numbers are better
     """
     bold = {*table.bold}
+    shares = dict(table.shares)
     for group in groups:
         # The first word of a cell such as `31.50 ± 0.72` is the score.
         numbers = {(i, j): float(table.rows[i][j].split()[0]) for i, j in group}
         if len({*numbers.values()}) > 1:
             best = (min if lower else max)(numbers.values())
             bold |= {place for place, value in numbers.items() if value == best}
-    return replace(table, bold=bold)
+            largest = max(numbers.values())
+            shares |= {place: max(0.0, value / largest) for place, value in numbers.items()}
+    return replace(table, bold=bold, shares=shares)
 
 
 def terminal(table: ReportTable) -> str:
     """Returns a table as text with aligned columns. Bold cells begin with a star."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     drawn = Table(
         title=table.title,
         title_justify="left",
+        title_style="",
         caption=table.note.replace(BOLD, "* marks") or None,
         caption_justify="left",
+        caption_style="",
         box=None,
     )
     for number, name in enumerate(table.head):
         justify: Any = "left" if number < table.keys else "right"
         drawn.add_column(name, justify=justify, overflow="fold")
-    for row in _rows(table, str, "* {}"):
-        drawn.add_row(*row)
+    for row in _rows(table, escape, "[bold]* {}[/bold]"):
+        drawn.add_row(*(Text.from_markup(cell, emoji=False) for cell in row))
+    is_terminal = sys.stdout.isatty()
     # Without a width, rich uses 80 columns for a pipe or a file.
-    width = None if sys.stdout.isatty() else TERMINAL_WIDTH
+    width = None if is_terminal else TERMINAL_WIDTH
     output = io.StringIO()  # rich prints to a file only
-    Console(file=output, width=width, highlight=False, markup=False).print(drawn)
+    console = Console(
+        file=output, force_terminal=is_terminal, width=width, highlight=False, markup=False
+    )
+    console.print(drawn)
     return output.getvalue()
 
 

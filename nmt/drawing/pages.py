@@ -5,7 +5,6 @@ keyboard navigation.
 """
 
 import functools
-import importlib.metadata
 import platform
 import re
 import shlex
@@ -16,9 +15,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from markupsafe import Markup
 
 import nmt
+from nmt.foundation.devices import processor_name
 
 
 @functools.cache
@@ -81,12 +82,12 @@ def page(
 
 
 def origin() -> list[str]:
-    """Returns the command line, and the versions and date, for the end of a page."""
-    torch = importlib.metadata.version("torch")
+    """Returns the command line, and the versions, processor and date, for the end of a page."""
+    processor = processor_name(torch.device("cpu"))
     # The program is a Python file of nmt, or a program of the user.
     command = shlex.join(["python", "-m", f"nmt.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
     return [
         *([f"Command: {command}"] if Path(sys.argv[0]).parent.name == "nmt" else []),
-        f"Written by nmt {nmt.__version__}, PyTorch {torch}, Python {platform.python_version()}, "
-        f"{time.strftime('%Y-%m-%d')}.",
+        f"Written by nmt {nmt.__version__}, PyTorch {torch.__version__}, "
+        f"Python {platform.python_version()}, {processor}, {time.strftime('%Y-%m-%d')}.",
     ]
