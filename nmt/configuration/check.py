@@ -1,6 +1,7 @@
 """Checks configurations: values against the signatures of classes and functions, and components
 that cannot be built."""
 
+import difflib
 import inspect
 import traceback
 import types
@@ -72,10 +73,13 @@ def mismatches(
             errors.append(ConfigError(prefix + key, remedy))
         elif key not in defaults:
             # A group of another toolkit, such as training.batch_size, has no counterpart; its keys do.
-            inner = [name for name in value if name in SYNONYMS] if isinstance(value, dict) else []
-            errors += [unknown(f"{prefix}{key}.{name}", (), everywhere) for name in inner] or [
-                unknown(prefix + key, defaults, everywhere)
-            ]
+            is_typo = difflib.get_close_matches(key, defaults, 1, 0.8)
+            node_keys = value if isinstance(value, dict) and not is_typo else ()
+            inner = [f"{prefix}{key}.{name}" for name in node_keys if name in SYNONYMS]
+            for wrong in inner:
+                errors.append(unknown(wrong, (), everywhere))
+            if not inner:
+                errors.append(unknown(prefix + key, defaults, everywhere))
         elif nested := nested_of(hints[key]):
             find = partial(nested_part, nested=nested, path=prefix + key)
             errors += _component_errors(value, prefix + key, find, nested.supplied, everywhere)
