@@ -15,7 +15,7 @@ CALLS = {
     't.translate({"a": 1})': "TypeError: expected a string or a list of strings, got dict",
     "t.translate(3)": "TypeError: expected a string or a list of strings, got int",
     't.translate("\\ud800")': "UserError: item 0 contains half of a surrogate pair",
-    't.attention(["a", "b"])': "TypeError: expected a list of strings, but item 0 is list",
+    't.attention(["a", "b"])': "TypeError: text: expected one string, got list",
     't.attention("a", ["x"])': "TypeError: expected a list of strings, but item 1 is list",
     't.attention("a", units="foo")': "UserError: units=foo: unknown; choose word",
     "c.classify([3])": "TypeError: expected a list of strings, but item 0 is int",

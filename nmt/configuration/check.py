@@ -75,9 +75,9 @@ def mismatches(
             # A group of another toolkit, such as training.batch_size, has no counterpart; its keys do.
             is_typo = difflib.get_close_matches(key, defaults, 1, 0.8)
             node_keys = value if isinstance(value, dict) and not is_typo else ()
-            inner = [f"{prefix}{key}.{name}" for name in node_keys if name in SYNONYMS]
-            for wrong in inner:
-                errors.append(unknown(wrong, (), everywhere))
+            inner = [name for name in node_keys if {*SYNONYMS.get(name, ())} & {*everywhere}]
+            for name in inner:
+                errors.append(unknown(f"{prefix}{key}.{name}", (), everywhere))
             if not inner:
                 errors.append(unknown(prefix + key, defaults, everywhere))
         elif nested := nested_of(hints[key]):
