@@ -5,7 +5,8 @@
 The network has random weights and the reference sizes of `benchmark.py`; the sentences are random tokens, so no data is
 needed. The first part compares losses, gradients and translations with those of the CPU, for every decoder, search and
 precision, with and without CUDA graphs. The second part measures the GPU: tokens and sentences per second, launches by the
-host, memory, and the share of the floor. The floor is the time of the products alone, at the measured rate of a product.
+host, memory, and the share of the floor. The floor is a lower bound of the time: the time of the matrix multiplications
+alone, from the throughput measured on the same GPU.
 With `--device cpu`, the first part alone runs.
 """
 

@@ -359,7 +359,7 @@ def test_faults_of_averaging_are_reported(base, texts, tmp_path):
         "init_vocabulary=grow",
         "trainer.max_updates=1",
     )
-    failed(run("average", f"models=[{base},{grown}]", out), "different networks")
+    failed(run("average", f"models=[{base},{grown}]", out), "different network architectures")
     same = trained(tmp_path / "same", *texts[1], *SIZES, "sizes.vocabulary=12", "decoder=luong", "attention=dot", "cell=lstm",
                    "trainer.max_updates=1")  # fmt: skip
     failed(run("average", f"models=[{base},{same}]", out), "different")

@@ -215,7 +215,7 @@ FAULTS = {
     "  - clean 0.8": ("  - claen 0.8", "`claen 0.8`: corpus claen: not found"),
     "  - until clean 2   # two passes": (
         "  - until dirty 2",
-        "the stage never ends, because the stage does not read the corpus dirty",
+        "the stage never ends, because its end is counted in epochs of the corpus dirty, which",
     ),
     "until medium 1": ("until medium inf", r"stage mid: never ends \(until medium inf\)"),
     "- UpperCase: 0.05": ("- Upper: 0.05", "modifier Upper: not found"),
@@ -248,8 +248,8 @@ def test_faults_are_reported_when_typed(folder):
     result = run("train", *typed(folder, "wrong.yml"))
     assert result.returncode in (1, 2)
     assert (
-        b"`until gone 2`: the stage never ends, because the stage does not read the corpus gone"
-        in result.stderr
+        b"`until gone 2`: the stage never ends, because its end is counted in epochs of the corpus "
+        b"gone, which the stage does not read" in result.stderr
     )
     (folder / "empty.tsv").write_text("\t\n")
     (folder / "hollow.yml").write_text(

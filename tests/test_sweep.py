@@ -214,7 +214,7 @@ def test_what_is_wrong_with_a_sweep_is_reported_before_anything_runs(tmp_path, t
 def test_what_belongs_to_sweeps_is_refused_elsewhere():
     failed(run("train", "--dry-run", *TINY), "add -m")
     failed(run("train", *TINY, "sweep=seeds"), "this sweep has several runs; add -m")
-    failed(run("evaluate", "-m", "model=x", "source=a", "reference=b", "hydra/launcher=workers"), "supported by sweeps of training commands only")  # fmt: skip
+    failed(run("evaluate", "-m", "model=x", "source=a", "reference=b", "hydra/launcher=workers"), "only sweeps of training commands (such as nmt.train -m) support this")  # fmt: skip
 
 
 @pytest.mark.exhaustive

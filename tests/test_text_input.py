@@ -129,7 +129,7 @@ def test_streams_that_never_end(small_run, tmp_path, monkeypatch):
     monkeypatch.setattr(input_lines, "READ_BYTES", 400)
     output = tmp_path / "out"
     result = run("translate", f"model={small_run}", f"output={output}", *GREEDY, stdin="a" * 2000)
-    failed(result, "input=stdin: a line has more than 1,000 bytes, must be text with newlines")
+    failed(result, "input=stdin: a line has more than 1,000 bytes; the input must be text with one")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(UserError, match=r"^/dev/zero: a line has more than 1,000 bytes"):
         find_input("/dev/zero")

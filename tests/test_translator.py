@@ -436,7 +436,7 @@ def test_maps_of_subwords_need_one_tokenizer(small_run, other_run, few_words):
         assert len(shown.weights) == 2
     other = {"two": nmt.load(few_words)}
     assert len(translator.attention_maps(*arguments, other, "word")) == 1
-    with pytest.raises(UserError, match="units=piece: two has another tokenizer"):
+    with pytest.raises(UserError, match="units=piece: the tokenizer of two differs"):
         translator.attention_maps(*arguments, other, "piece")
 
 

@@ -75,8 +75,8 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
     weights [B, S], the context [B, M], or both. B is the number of sentences, S of source
     positions, P and M are the sizes of query and memory.
 
-    target: function, module, module class, attention score, attention, or a subclass of `Decoder`,
-        which is tested for the laws of decoders
+    target: function, module, module class, attention score function, attention, or a subclass of
+        `Decoder`, which is tested for the laws of decoders
     name: name of the code in messages; None for its Python name
 
     Raises UserError if the code cannot be called.
@@ -198,8 +198,8 @@ def sums_to_one(probe: Probe) -> None:
             ),
         )
         raise BrokenLaw(
-            f"the weights of the sentence of length {LENGTHS[worst]}, {_row(weights[worst])}, sum "
-            f"to {sums[worst]:.6g} instead of 1. {cause}"
+            f"the attention weights of the source sentence of length {LENGTHS[worst]}, "
+            f"{_row(weights[worst])}, sum to {sums[worst]:.6g} instead of 1. {cause}"
         )
     for sign in (1, -1):
         scaled = _weights_of_scaled(probe, replace(example, query=sign * example.query))

@@ -112,7 +112,8 @@ class WordAccuracy:
 
     @property
     def f1(self) -> float:
-        """F1 score in percent, the harmonic mean of right / written and right / expected."""
+        """F1 score in percent: harmonic mean of precision (right / written) and recall (right /
+        expected)."""
         return 200 * self.right / max(1, self.written + self.expected)
 
 

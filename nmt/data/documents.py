@@ -42,7 +42,8 @@ class Documents:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of each text, summed over the rows of the text."""
+        """Number of tokens of each text. A text that is split into sentences has one row per
+        sentence, and the tokens of all its rows are counted."""
         return np.diff(self.rows.offsets[self.offsets])
 
 

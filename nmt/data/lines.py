@@ -125,7 +125,8 @@ def check_line_length(length: int, name: str) -> None:
     """Raises UserError if a line that is being read has more than LONGEST_LINE bytes."""
     if length > LONGEST_LINE:
         raise UserError(
-            f"{name}: a line has more than {LONGEST_LINE:,} bytes, must be text with newlines"
+            f"{name}: a line has more than {LONGEST_LINE:,} bytes; the input must be text with one "
+            "sentence or document per line"
         )
 
 

@@ -58,7 +58,7 @@ class PreparedData:
 def train_once(
     tokenizer: Untrained, source: Text, target: Text, ranks: Ranks, store: Path | None = None
 ) -> Tokenizer:
-    """Trains a tokenizer on the first rank and sends it to all other ranks.
+    """Trains a tokenizer on rank 0 and sends it to all other ranks.
 
     tokenizer: settings of the tokenizer
     source, target: lines of text

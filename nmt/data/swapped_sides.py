@@ -25,7 +25,10 @@ SHARE = 0.01
 HELD_OUT_SHARE = 0.5
 """Fraction of exchanged pairs of a validation or test set above which a warning is logged."""
 TYPICAL_WORDS = 100
-"""Maximum number of typical words of each side that a checkpoint contains."""
+"""Maximum number of typical words per language that a checkpoint contains.
+
+A typical word occurs almost only in the lines of one side of the training text.
+"""
 LEAST_ODDS = 20.0
 """Minimum odds that a word belongs to one side (source or target), not to the opposite side, for
 the word to be typical of its side.

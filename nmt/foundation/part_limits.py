@@ -168,6 +168,6 @@ class RunView:
             if self.value(key) and not self.attends:
                 why = (
                     "needs attention, but attention=none; leave the key out, or choose an "
-                    "attention score"
+                    "attention score function"
                 )
                 yield self.error(key, why)

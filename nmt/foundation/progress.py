@@ -100,7 +100,7 @@ class ProgressLines:
 def _drawing(
     texts: Sequence[str], share: float | None, elapsed: float | None, left: float | None
 ) -> Any:
-    """Returns a rich renderable of the status lines, with the progress bar below them."""
+    """Returns a Rich renderable of the status lines, with the progress bar below them."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table

@@ -116,7 +116,7 @@ class Ranks:
         return values
 
     def of_first(self, value: Item) -> Item:
-        """Broadcasts a value of the first rank, and returns that value on every rank."""
+        """Broadcasts a value of rank 0, and returns that value on every rank."""
         if not self.several:
             return value
         values = [value]
@@ -306,7 +306,7 @@ def noted_folder() -> str | None:
 def _store_of_torchrun() -> Any:
     """Returns the key-value store in which ranks meet.
 
-    The store belongs to torchrun, which outlives the ranks, or else to the first rank.
+    The store belongs to torchrun, which outlives the ranks, or else to rank 0.
 
     Raises UserError if the store cannot be reached.
     """
@@ -405,7 +405,7 @@ def _reason(ranks: Ranks, store: Any, lost: Lost, remedy: str | None) -> UserErr
         survivors = [number for number in numbers if store.check([f"survivor/{number}"])]
         if failed:
             message = f"rank {failed[0]}: {store.get(f'error/{failed[0]}').decode()}"
-            is_reported = failed[0] == 0  # the first rank reports its own error
+            is_reported = failed[0] == 0  # rank 0 reports its own error
         else:
             gone = ", ".join(str(number) for number in numbers if number not in survivors)
             message = (

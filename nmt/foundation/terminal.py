@@ -19,7 +19,7 @@ class TerminalHandler(logging.Handler):
     """Log handler for a terminal, which prints the time, the level of warnings and errors, and the
     message.
 
-    If a record has the attribute `screen`, a rich renderable, this attribute is printed instead of
+    If a record has the attribute `screen`, a Rich renderable, this attribute is printed instead of
     the message.
     """
 

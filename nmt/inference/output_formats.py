@@ -73,8 +73,8 @@ def lines(
 
 
 def one_line(text: str) -> str:
-    """Returns a translation on one line. Newlines, which byte fallback can produce, are
-    replaced."""
+    """Returns a translation on one line. Newlines, which byte fallback can produce, are replaced
+    by spaces."""
     return text.replace("\n", " ")
 
 

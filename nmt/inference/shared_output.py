@@ -1,7 +1,7 @@
 """Output that several processes write together as part files, which are joined or kept as parts.
 
 The input chunks are divided into blocks. Each process (rank) takes the next free block and writes
-its output to a separate part file. Every part file is complete. The first rank joins the part
+its output to a separate part file. Every part file is complete. Rank 0 joins the part
 files in order. Interrupted work resumes with the blocks that have no part file.
 
 Processes without a connection, such as the jobs of a Slurm array, each write every N-th block.
@@ -136,7 +136,7 @@ class PartsSink(StreamSink):
         self._lines: list[str] = []
         numbers = range(math.ceil(chunk_count / block_size))
         self.parts = [folder / f"part-{number:05}" for number in numbers]
-        # The first rank lists missing parts for all ranks: some ranks may already write.
+        # Rank 0 lists missing parts for all ranks: some ranks may already write.
         own_blocks = numbers[job.number :: job.count]
         self._missing = ranks.of_first([n for n in own_blocks if not self.parts[n].exists()])
 

@@ -118,11 +118,14 @@ class Translator:
     def _check_options(self) -> None:
         needs_attention = "needs attention, but the model has none (decoder=fixed)"
         if self.unknown == "copy" and not self.attends:
-            raise UserError(f"translation.unknown=copy: {needs_attention}; choose drop or mark")
+            raise UserError(
+                f"translation.unknown=copy: {needs_attention}; set translation.unknown=drop or "
+                "translation.unknown=mark"
+            )
         if self.unknown == "copy" and not self.tokenizer.columns.sources:
             raise UserError(
                 "translation.unknown=copy: the model reads images only, so there are no "
-                "source words to copy; choose drop or mark"
+                "source words to copy; set translation.unknown=drop or translation.unknown=mark"
             )
         if self.lexicon and self.unknown != "copy":
             raise UserError(
@@ -148,7 +151,11 @@ class Translator:
             return
         yield from run.needing_attention(key)
         if not run.sources:
-            yield run.error(key, "an image has no source words to copy; choose drop or mark")
+            yield run.error(
+                key,
+                "the model reads images only, so there are no source words to copy; set "
+                f"{key}=drop or {key}=mark",
+            )
 
     def with_search(self, search: Search) -> Translator:
         """Returns a new translator with the same models and the given search."""
@@ -543,15 +550,16 @@ class Translator:
             is left out if it has no attention
         units: units of the maps: words or subwords; several heads are shown separately
 
-        Raises UserError if the units are subwords and a model has another tokenizer.
+        Raises UserError if the units are subwords and the tokenizer of a model differs from that of
+        the translation model.
         """
         pairs = [pair for pair in zip(lines, translations, strict=True) if pair[1].hypotheses]
         maps = [attention_map(self.tokenizer, *pair, units, name, self.languages) for pair in pairs]
         for other_name, other in (others or {}).items():
             if units == "piece" and other.tokenizer.models != self.tokenizer.models:
                 raise UserError(
-                    f"units=piece: {other_name} has another tokenizer than the translating model; "
-                    "use units=word"
+                    f"units=piece: the tokenizer of {other_name} differs from that of the "
+                    "translation model; use units=word"
                 )
             texts = [translation.text for _, translation in pairs]
             added = other.forced_maps([line for line, _ in pairs], texts, units, name=other_name)

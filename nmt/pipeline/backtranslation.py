@@ -271,7 +271,7 @@ class Backtranslation:
         return self._train_final()
 
     def _exists(self, file: Path) -> bool:
-        """Waits until the first rank, which writes the file, reaches this call; returns whether the
+        """Waits until rank 0, which writes the file, reaches this call; returns whether the
         file exists.
         """
         return self.ranks.of_first(file.exists())
@@ -448,7 +448,7 @@ class Backtranslation:
             "tags": {"synthetic": tag} if tag else None,
         }
         self._train(folder, {**self._training_values, "data": data}, "step 5 (final model)")
-        self.ranks.wait()  # the first rank has written the results when it comes here
+        self.ranks.wait()  # rank 0 has written the results when it comes here
         results = json.loads((folder / "results.json").read_text())
         name = self.settings.metric["name"]
         score = final_score(results, name)

@@ -30,7 +30,8 @@ def run_all(
     for text in [*overrides, *(["--dry-run"] if dry else [])]:
         if text.startswith(("hydra", "--")):
             raise UserError(
-                f"{text}: supported by sweeps of training commands only; leave {text} out"
+                f"{text}: only sweeps of training commands (such as nmt.train -m) support this "
+                f"setting; leave {text} out"
             )
     combinations = variants(overrides)
     first_valid(command, combinations)

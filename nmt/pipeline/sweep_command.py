@@ -33,7 +33,7 @@ from nmt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 OF_THE_SWEEP = re.compile(r"[+~]*(run_dir|sweep(\..*)?)(=|$)")
-"""Pattern of overrides that control the sweep itself and are not passed to its runs."""
+"""Regular expression for overrides that control the sweep itself and are not passed to its runs."""
 FINGERPRINTED = ("train", "validation", "test", "config")
 """Keys of the data whose content, instead of their value, is part of the identity of a run."""
 WITH_FILES = {"init", "vectors", "objective", "tokenizer"}

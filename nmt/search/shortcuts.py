@@ -88,8 +88,9 @@ def best_tokens(prediction: Prediction, count: int) -> RankedPrediction:
 def top_k(x: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
     """Returns the k largest values of each row and their indices, largest first, like torch.topk.
 
-    On CPUs, torch.topk sorts all values by comparison, whereas a maximum runs at the speed of
-    memory. The k largest values lie in the k blocks with the largest maxima.
+    On CPUs, top-k is bound by comparisons, and maxima are bound by memory bandwidth. The function
+    therefore computes the maximum of each block, and searches only the k blocks with the largest
+    maxima, which contain the k largest values.
 
     x: rows of values
     k: number of values per row

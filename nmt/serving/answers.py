@@ -93,8 +93,8 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
     if needs_attention and not served.model.attends:
         raise Refused(
             400,
-            f"{served.name} has no attention, which HTML and alignments need; use format=text "
-            "without alignment and attention",
+            f"format=html, alignment and attention need a model with attention, but {served.name} "
+            "has no attention; use format=text without alignment and attention",
         )
     documents = await _documents(served, fields)
     answers: dict[str, list[Any]] = {

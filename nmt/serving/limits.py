@@ -95,7 +95,7 @@ class KeyFile:
             self._stamp = stamp
             try:
                 self._keys = self._read()
-                log.info("keys=%s: read %d keys", self.path, len(self._keys))
+                log.info("keys=%s: read %d API keys", self.path, len(self._keys))
             except (OSError, UserError) as error:
                 log.error("keys: %s; the previous API keys stay valid", error)
         return self._keys

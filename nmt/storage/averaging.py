@@ -109,7 +109,7 @@ def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
         for saved in (first, other)
     )
     if first_shapes != other_shapes:
-        raise UserError(f"{names} have different networks, so they cannot be averaged")
+        raise UserError(f"{names} have different network architectures, so they cannot be averaged")
     if ckpt.tokenizer_from(other).models != ckpt.tokenizer_from(first).models:
         raise UserError(f"{names} have different vocabularies, so they cannot be averaged")
     # Equal shapes do not suffice: other choices may use the same weights differently.

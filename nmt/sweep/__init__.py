@@ -83,7 +83,7 @@ class Sweeper:
         raise NotImplementedError
 
     def planned(self, job: Job) -> list[Run]:
-        """Returns the runs that are known before the first training."""
+        """Returns the runs that are fixed before any run is trained."""
         return job.plan(job.grid(self.grids))
 
 

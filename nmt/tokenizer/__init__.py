@@ -118,12 +118,12 @@ class SentencePiece:
         source = _drawn(source, self.sample // sides, "the source")
         target = _drawn(target, self.sample // sides, "the target")
         if self.joint:
-            name = "both languages" if target else "the text"
+            name = "joint" if target else "text"
             models = 2 * [self._train([*source, *target], name, shared)]
         else:
             models = [
-                self._train(source, "the source", shared),
-                self._train(target, "the target", shared),
+                self._train(source, "source", shared),
+                self._train(target, "target", shared),
             ]
         return Tokenizer(*models, lowercase=self.lowercase, sampling=self.sampling)
 
@@ -147,14 +147,14 @@ class SentencePiece:
             least = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
             why = f"at least {int(least[1]):,} symbols are required" if least else str(error)
             raise UserError(
-                f"tokenizer: SentencePiece cannot train a vocabulary of {size:,} subwords on "
-                f"{name} ({why}). Change sizes.vocabulary (or tokenizer.vocabulary_size), or "
+                f"tokenizer: SentencePiece cannot train a {name} vocabulary of {size:,} subwords "
+                f"({why}). Change sizes.vocabulary (or tokenizer.vocabulary_size), or "
                 "set tokenizer.byte_fallback=true or tokenizer=char"
             ) from error
         num_pieces = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
         if num_pieces < size and self.model in ("unigram", "bpe"):
             log.info(
-                "tokenizer: the vocabulary of %s has %s subwords, the maximum for this "
+                "tokenizer: the %s vocabulary has %s subwords, the maximum for this "
                 "training text (requested: %s)",
                 name,
                 f"{num_pieces:,}",

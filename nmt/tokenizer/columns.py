@@ -113,7 +113,9 @@ class Columns:
         return [len(values) + 1 for values in self.factors]
 
     def size(self, pieces: int) -> int:
-        """Returns the number of distinct ids, given the number of subwords in the vocabulary.
+        """Returns the number of distinct ids. An id encodes a subword and its factor values.
+
+        pieces: number of subwords in the vocabulary
 
         Raises UserError if the ids do not fit into 32-bit integers.
         """

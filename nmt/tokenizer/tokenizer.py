@@ -203,11 +203,11 @@ class Tokenizer:
     def source_units(
         self, line: str, ids: Sequence[int], units: Units = "word"
     ) -> tuple[list[str], list[range]]:
-        """Returns the units of a source line, and the range of unit indices that each token covers.
+        """Returns the units of a source line, and the indices of the units that each token covers.
 
         line: source line
         ids: token ids of the line
-        units: words, subwords, characters or space-separated tokens
+        units: kind of unit: word, piece (subword), character, or space (text between spaces)
         """
         if units == "piece":
             return self.source_pieces(ids), [range(i, i + 1) for i in range(len(ids))]
@@ -216,11 +216,11 @@ class Tokenizer:
     def target_units(
         self, line: str, ids: Sequence[int], units: Units = "word"
     ) -> tuple[list[str], list[range]]:
-        """Returns the units of a target text, and the range of unit indices that each token covers.
+        """Returns the units of a target text, and the indices of the units that each token covers.
 
         line: target text
         ids: token ids of the text
-        units: words, subwords, characters or space-separated tokens
+        units: kind of unit: word, piece (subword), character, or space (text between spaces)
         """
         if units == "piece":
             return self.target_pieces(ids), [range(i, i + 1) for i in range(len(ids))]

@@ -62,8 +62,8 @@ class FewerThreads(Callback):
         self._chosen_at = time.monotonic()
         if chosen < self._most and chosen != before:
             log.info(
-                "other processes use the cores: training uses %s instead of %s threads, which is "
-                "%.1f times as fast now; threads=%s disables this choice",
+                "other processes are using the CPU cores: training uses %s instead of %s threads, "
+                "which is %.1f times as fast now; set threads=%s to turn this off",
                 chosen,
                 self._most,
                 speeds[best] / speeds[self._most],

@@ -47,8 +47,8 @@ autocast."""
 
 @runtime_checkable
 class Store(Protocol):
-    """Interface of checkpoint storage. States are JSON mappings; tensors and weights are mappings
-    by name."""
+    """Interface of checkpoint storage. A state is a JSON object; tensors and weights are
+    dictionaries from names to tensors."""
 
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None: ...
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]: ...

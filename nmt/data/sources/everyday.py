@@ -143,7 +143,7 @@ class Everyday:
             while len(lines) < size:
                 if next(tries, None) is None:
                     raise UserError(
-                        f"data.{part}={size}: not enough different sentences can be generated; "
+                        f"data.{part}={size}: not enough distinct sentences can be generated; "
                         "lower data.train"
                     )
                 meaning = rng.choice(kinds)(rng)

@@ -202,7 +202,8 @@ def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
         )
     if not weights.get(end[1]):
         raise UserError(
-            f"`{last}`: the stage never ends, because the stage does not read the corpus {end[1]}"
+            f"`{last}`: the stage never ends, because its end is counted in epochs of the corpus "
+            f"{end[1]}, which the stage does not read"
         )
     return Stage(
         name=name,

@@ -36,7 +36,7 @@ class Reverse:
         # With fewer sequences, drawing distinct ones would take too long.
         if distinct < 2 * (train + validation + test):
             raise ValueError(
-                "data.max_length: not enough different lines can be generated for data.train, "
+                "data.max_length: not enough distinct lines can be generated for data.train, "
                 "data.validation and data.test; raise data.max_length"
             )
         self.sizes = {"train": train, "validation": validation, "test": test}

@@ -116,13 +116,13 @@ class Score(nn.Module):
 
 
 BASE = Score
-"""Base class that every attention score in a configuration must extend."""
+"""Base class that every attention score function in a configuration must extend."""
 
 
 def check_score(score: Score, query_size: int, memory_size: int) -> None:
-    """Checks a user-defined attention score with a small example.
+    """Checks a user-defined attention score function with a small example.
 
-    score: attention score to check
+    score: attention score function to check
     query_size: Q, number of features of a query
     memory_size: M, number of features of an annotation
 

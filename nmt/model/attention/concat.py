@@ -22,7 +22,7 @@ MB, which fits in the processor's cache."""
 
 
 class Concat(Score):
-    """Additive attention score (Bahdanau et al. 2015).
+    """Additive attention score function (Bahdanau et al. 2015).
 
     size: number of hidden units
     """

@@ -19,7 +19,7 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Coverage(Score):
-    """Additive attention score with coverage (Tu et al. 2016).
+    """Additive attention score function with coverage (Tu et al. 2016).
 
     size: number of hidden units
     fertility: maximum number of target tokens for one source position

@@ -17,7 +17,7 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Location(Score):
-    """Location-based attention score, computed from the decoder state alone.
+    """Location-based attention score function, computed from the decoder state alone.
 
     longest: number of positions with separate parameters; later positions get the score of the last
         of these positions

@@ -17,7 +17,7 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class MultiHead(Score):
-    """Scaled dot-product attention score with several heads.
+    """Scaled dot-product attention score function with several heads.
 
     heads: H, number of heads, each of size query_size / H
 

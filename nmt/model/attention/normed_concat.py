@@ -14,7 +14,7 @@ from nmt.model.attention.concat import Concat
 
 
 class NormedConcat(Concat):
-    """Additive attention score that learns the norm and the direction of the output vector v
+    """Additive attention score function that learns norm and direction of the output vector v
     separately (weight normalisation).
 
     size: number of hidden units

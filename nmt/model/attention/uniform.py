@@ -13,7 +13,7 @@ from nmt.model.attention import Score
 
 
 class Uniform(Score):
-    """Uniform attention score: equal scores for all positions, without parameters."""
+    """Uniform attention score function: equal scores for all positions, without parameters."""
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
         super().__init__()

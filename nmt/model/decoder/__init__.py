@@ -108,12 +108,13 @@ class Decoder(nn.Module):
         name = cls.__module__.rpartition(".")[2]
         if cls.attends and attention is None:
             raise ValueError(
-                f"decoder={name} needs an attention score: choose attention=concat, general or dot"
+                f"decoder={name} needs an attention score function: choose attention=concat, "
+                "general or dot"
             )
         if attention is not None and not cls.attends:
             raise ValueError(
-                f"decoder={name} has no attention, but an attention score is set: add "
-                "attention=none"
+                f"decoder={name} has no attention, but an attention score function is set: "
+                "add attention=none"
             )
         if context_gate and attention is None:
             raise ValueError(

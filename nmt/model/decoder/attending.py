@@ -1,5 +1,5 @@
-"""Base class of decoders whose lowest layer attends within its recurrence, including the loop over
-time."""
+"""Base class of decoders whose lowest layer attends within its recurrence. The class contains the
+loop over time."""
 
 from collections.abc import Callable
 from dataclasses import replace

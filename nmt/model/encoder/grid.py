@@ -27,7 +27,7 @@ from nmt.model.layers.numeric import xavier
 from nmt.model.layers.packed import PackableLinear
 
 LEARNT_POSITIONS = 64
-"""Maximum number of rows, and of columns, for which position vectors are learnt."""
+"""Maximum number of rows, and of columns, for which position embeddings are learnt."""
 Positions = Literal["none", "learnt", "sinusoidal"]
 """Name of the position encoding added to the annotations of an image: sinusoidal, learnt or
 none."""
@@ -98,7 +98,7 @@ class Grid(Encoder):
         pictures: B images
 
         Raises ValueError if an image has more rows or columns than there are learnt position
-        vectors.
+        embeddings.
         """
         assert pictures is not None, "an encoder of images needs data with images"
         features, sizes = self.features(pictures)  # [B, rows, columns, C], [B, 2]
@@ -117,12 +117,12 @@ class Grid(Encoder):
     def position(
         self, rows: int, columns: int, like: Tensor
     ) -> Float[Tensor, "rows columns M"] | Float[Tensor, ""]:
-        """Returns the position vectors that are added to the annotations; 0 for positions=none.
+        """Returns the position embeddings that are added to the annotations; 0 for positions=none.
 
         rows, columns: numbers of rows and columns of the grid
         like: tensor with the dtype and device of the result
 
-        Raises ValueError if there are more rows or columns than learnt position vectors.
+        Raises ValueError if there are more rows or columns than learnt position embeddings.
         """
         if self.positions == "none":
             return like.new_zeros(())
@@ -163,7 +163,7 @@ def real_first(values: Float[Tensor, "B P M"], mask: Bool[Tensor, "B P"]) -> tup
 
 
 def waves(count: int, size: int, like: Tensor) -> Float[Tensor, "count size"]:
-    """Returns sinusoidal position vectors: sines and cosines of the positions at size / 2
+    """Returns sinusoidal position embeddings: sines and cosines of the positions at size / 2
     frequencies.
 
     count: number of positions, counted from 0
