@@ -430,6 +430,7 @@ def test_a_fault_that_several_groups_repeat_is_reported_once():
         (["seed=4294967296"], "seed=4294967296: out of range"),
         (["encoder.beam_size=3"], "encoder.beam_size: no such key; did you mean search.width?"),
         (["training.epochs=3"], "training.epochs: no such key; did you mean trainer.max_epochs?"),
+        (["attention.heads=4"], "attention.heads: no such key; did you mean attention?"),
         (["trainr.max_epochs=3"], "trainr: no such key; did you mean trainer?"),
         (["run.yaml"], "to train from the config.yaml of a run, write --from run.yaml"),
         (["encoder.hidden.size=3"], "encoder.hidden: no such key; did you mean hidden_size?"),

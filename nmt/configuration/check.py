@@ -75,7 +75,8 @@ def mismatches(
             # A group of another toolkit, such as training.batch_size, has no counterpart; its keys do.
             is_typo = difflib.get_close_matches(key, defaults, 1, 0.8)
             node_keys = value if isinstance(value, dict) and not is_typo else ()
-            inner = [name for name in node_keys if {*SYNONYMS.get(name, ())} & {*everywhere}]
+            elsewhere = {name for name in everywhere if not name.startswith(f"{prefix}{key}.")}
+            inner = [name for name in node_keys if elsewhere.intersection(SYNONYMS.get(name, ()))]
             for name in inner:
                 errors.append(unknown(f"{prefix}{key}.{name}", (), everywhere))
             if not inner:

@@ -69,7 +69,8 @@ def near_matches(
     everywhere: all dotted keys; suggested are synonyms from other toolkits, and keys that end in
         the name or a similar name
     """
-    present = {*known, *everywhere}  # only synonyms of existing keys are suggested
+    # Only synonyms of existing keys and groups are suggested.
+    present = {*known, *everywhere, *(key.partition(".")[0] for key in everywhere)}
     translated = [key for key in SYNONYMS.get(name, ()) if key in present]
     if translated and name not in known:
         return tuple(translated[:MOST])
