@@ -458,8 +458,8 @@ def _advise_recipe(settings: TrainingSettings, task: Task, ranks: Ranks) -> None
     if updates < FEW_UPDATES:
         log.warning(
             "trainer.max_epochs: the training has only %s updates, but translation needs "
-            "thousands; raise trainer.max_epochs, or use the recipe for %s pairs, "
-            "experiment=%s",
+            "thousands; raise trainer.max_epochs. The recipe for %s pairs is "
+            "experiment=%s with its own number of epochs",
             f"{updates:,}",
             f"{pairs:,}",
             recipe_for(pairs),
