@@ -1,5 +1,7 @@
 """Prints the list of all commands: python -m nmt."""
 
+import sys
+
 COMMANDS = {
     "train": "trains a translation model; -m trains a sweep",
     "classify": "trains a text classifier",
@@ -22,7 +24,12 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Prints all commands with their purposes."""
+    """Prints all commands with their purposes.
+
+    Raises SystemExit if a command is given as an argument, as in `python -m nmt train`.
+    """
+    if sys.argv[1:]:
+        raise SystemExit(f"error: commands are modules; write python -m nmt.{sys.argv[1]} …")
     for name, purpose in COMMANDS.items():
         print(f"  python -m nmt.{name:<16}{purpose}")
     print(

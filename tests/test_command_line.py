@@ -611,6 +611,13 @@ def test_spaces_around_an_equals_sign_are_named(typed):
     assert result.stderr.decode().count("  - ") == 1
 
 
+def test_a_command_as_an_argument_of_the_package_is_named():
+    typed = [sys.executable, "-m", "nmt", "train", "seed=1"]
+    result = subprocess.run(typed, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "write python -m nmt.train" in result.stderr
+
+
 def test_a_config_file_as_a_flag_gets_the_right_flag():
     failed(run("train", "--config", "my.yaml"), "write --from FILE")
 

@@ -65,8 +65,8 @@ def _existing(packages: Iterable[str]) -> list[str]:
     for package in packages:
         if not str(package).isidentifier() or importlib.util.find_spec(package) is None:
             raise UserError(
-                f"plugins={package}: package not found; give the name of an installed package, or "
-                "of a package in the current folder or on PYTHONPATH"
+                f"plugins={package}: package not found; give the name (not the path) of an "
+                "installed package, or of a package in the current folder or on PYTHONPATH"
             )
     return packages
 
