@@ -692,7 +692,8 @@ def test_help_of_a_word_lists_the_keys_that_contain_it():
     assert failed(done, "--help zebra: no group or key contains these words")
 
 
-def test_the_package_lists_its_commands(capsys):
+def test_the_package_lists_its_commands(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["nmt"])
     main.main()
     printed = capsys.readouterr().out
     assert set(re.findall(r"python -m nmt\.(\w+)", printed)) == {*COMMANDS}
