@@ -250,6 +250,13 @@ def test_a_decoder_that_cannot_be_built_is_named():
     with pytest.raises(UserError, match=r"Demanding: cannot be created.*'style'"):
         check_attention(Demanding)
 
+    class Refusing(Luong):
+        def __init__(self, **settings):
+            raise KeyError("weight")
+
+    with pytest.raises(UserError, match=r"Refusing: cannot be created: KeyError: 'weight'"):
+        check_attention(Refusing)
+
 
 def test_a_file_is_checked_on_the_command_line():
     result = run("check_attention", f"{GALLERY}:Additive", f"{GALLERY}:no_mask")

@@ -689,7 +689,7 @@ def test_help_of_a_word_lists_the_keys_that_contain_it():
     assert any(line.startswith("  model.dropout=") for line in lines)
     assert all("dropout" in line.lower() for line in lines)
     done = run("translate", "--help", "zebra")
-    assert failed(done, "--help zebra: no group or key contains these words")
+    assert failed(done, "--help zebra: no group or key of the current choices contains these words")
 
 
 def test_the_package_lists_its_commands(capsys, monkeypatch):
@@ -804,6 +804,9 @@ def test_links_of_another_tool_are_compared_with_gold_in_every_format(tmp_path):
         output = run("align", *typed, f"gold={tmp_path}/{name}").stderr.decode()
         rate = 1 - (2 + 3) / (4 + 3)
         assert f"precision 0.7500, recall 0.6667, alignment error rate {rate:.4f} on 2" in output
+    (tmp_path / "beyond").write_text("1-1\n2-2\n")
+    output = run("align", f"links={tmp_path}/beyond", *files, f"gold={tmp_path}/pharaoh")
+    assert f"{tmp_path}/beyond: 1 alignment links refer to words after" in output.stderr.decode()
     failed(run("align", *typed), "links: needs gold=FILE")
     failed(
         run("align", *files),

@@ -122,7 +122,7 @@ def test_callbacks_are_called_in_the_documented_order_with_the_documented_values
 
 
 @pytest.mark.usefixtures("findable")
-def test_a_model_file_never_causes_an_import(trained_example, tmp_path, capsys):
+def test_a_model_file_never_causes_an_import(trained_example, tmp_path, capsys, caplog):
     """No import without the record of the plugin, or through its papers."""
     saved = ckpt.read(trained_example / ckpt.BEST)
     meta = {key: value for key, value in saved.meta.items() if key != "plugins"}
@@ -135,6 +135,9 @@ def test_a_model_file_never_causes_an_import(trained_example, tmp_path, capsys):
         # A short reference of a plugin may be another paper than that of nmt.
         assert "graves-et-al-2014" not in papers_of(str(tmp_path / "forged.safetensors"))
         print_papers(model=str(tmp_path / "forged.safetensors"))
+    assert "are left out" not in caplog.text
+    print_papers(model=str(tmp_path / "forged.safetensors"))
+    assert "the papers of mynmt are left out; add --plugins mynmt" in caplog.text
     assert "% mynmt.score.Cosine cites graves-et-al-2014: add" in capsys.readouterr().out
 
 
@@ -227,6 +230,12 @@ def test_a_decoder_without_the_layout_is_named():
 
     with pytest.raises(ValueError, match="decoder=Short: `forward` must have .* missing: layout"):
         Short.check_forward()
+
+
+def test_a_decoder_that_returns_nothing_is_named(small_run):
+    network = nmt.load(small_run).models[0]
+    with pytest.raises(UserError, match=r"`forward` returns NoneType, must be .*DecoderOutput"):
+        network._check_output(None)
 
 
 def test_a_parameter_that_is_not_keyword_only_is_named():

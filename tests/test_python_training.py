@@ -109,6 +109,11 @@ def test_wrong_callbacks_are_named_before_the_training(callbacks, problem, tmp_p
     assert not (tmp_path / "run").exists()
 
 
+def test_a_missing_column_to_translate_is_named(small_run):
+    with pytest.raises(UserError, match=r"data: column de not found .available: en, fr"):
+        nmt.load(small_run).for_column("de")({"en": ["a"], "fr": ["b"]})
+
+
 class TensorLoss:
     def __call__(self, network, batch, update, total):
         return torch.zeros(())

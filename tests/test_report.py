@@ -41,9 +41,10 @@ from nmt.analysis.significance import (
 from nmt.analysis.tables import ReportTable
 from nmt.drawing import attention_map
 from nmt.drawing.attention_map import AttentionMap
-from nmt.drawing.plots import row_of_axes
+from nmt.drawing.plots import row_of_axes, save
 from nmt.foundation.configurations import class_label
 from nmt.foundation.devices import processor_name
+from nmt.foundation.errors import UserError
 from nmt.metric import Metric
 
 SENTENCES = 60
@@ -358,6 +359,13 @@ def test_learning_curves_are_a_figure_with_text(sweep, tmp_path):
     assert (scores.name, curves.name) == ("x.svg", "x.curves.svg")
     assert re.search(r"<text.*>validation loss", curves.read_text())
     assert "bahdanau</text>" in curves.read_text()
+
+
+def test_an_image_that_cannot_be_written_is_one_message(tmp_path):
+    pytest.importorskip("matplotlib")
+    figure, _ = row_of_axes(1, 2, 2)
+    with pytest.raises(UserError, match=r"none/map.png: cannot be written"):
+        save(figure, tmp_path / "none" / "map.png")
 
 
 def outside(figure):

@@ -6,6 +6,7 @@ the key of `Luong et al. 2015`.
 """
 
 import inspect
+import logging
 import pydoc
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from nmt.foundation import plugins
 from nmt.foundation.configurations import flat
 from nmt.storage.checkpoint import read_model
 
+log = logging.getLogger(__name__)
 PAPERS = Path(nmt.__file__).with_name("papers.bib")
 ENTRY = re.compile(r"^@\w+\{([^,]+),.*$", re.MULTILINE)
 NAME = r"[A-Z][\w'-]+"
@@ -74,6 +76,8 @@ def print_papers(*, model: str | None = None) -> None:
     text = PAPERS.read_text(encoding="utf-8")
     entries = {match[1]: match[0] for match in ENTRY.finditer(text)}
     cited = entries.keys() if model is None else papers_of(model)
+    if model is not None:
+        _warn_of_plugins(read_model(model).meta.get("config") or {})
     for target, keys in ({} if model is None else _cited(model)).items():
         # A short reference of a plugin may be another paper than in nmt. BibTeX ignores this line.
         if keys and plugins.home_of(target):
@@ -93,6 +97,14 @@ def _trusted_targets(settings: Mapping[str, Any]) -> list[str]:
     outside nmt and its permitted plugins are left out and never imported."""
     targets = [str(value) for key, value in settings.items() if key.endswith("._target_")]
     return [path for path in targets if path.startswith("nmt.") or plugins.home_of(path)]
+
+
+def _warn_of_plugins(settings: Mapping[str, Any]) -> None:
+    """Logs a warning if the papers of plugins are left out, because a plugin is not permitted."""
+    missing = [package for package in plugins.needed(settings) if not plugins.home_of(package)]
+    if missing:
+        names = ",".join(missing)
+        log.warning("the papers of %s are left out; add --plugins %s", names, names)
 
 
 def _cited(model: str) -> dict[str, set[str]]:

@@ -23,7 +23,7 @@ def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) 
     if not known and not everywhere:
         problem = "no such key, because the choice has no settings; leave the key out"
         return ConfigError(
-            key, f"{problem}, or give your class and its parameter in your YAML file"
+            key, f"{problem}, or give a class with this parameter as _target_ in your YAML file"
         )
     others = [name for name in everywhere if name != key]
     nearest = near_matches(key.rpartition(".")[2], known, others)
@@ -55,7 +55,7 @@ def not_a_choice(
         question = f"did you mean {elsewhere[0]}={value}, or is" if elsewhere else "is"
         problem += f"; {question} --plugins PACKAGE or --config-dir FOLDER missing?"
     if folders:
-        problem += f" No file {group}/{value}.yaml in {', '.join(folders)}."
+        problem += f"; no file {group}/{value}.yaml in {', '.join(folders)}"
     return ConfigError(group, problem, shown(value), tuple(choices), nearest)
 
 

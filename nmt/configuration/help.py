@@ -78,7 +78,11 @@ def matching(text: str, words: Sequence[str]) -> str:
         if line.startswith("  ") and all(word.lower() in line.lower() for word in words)
     ]
     if not lines:
-        raise UserError(f"--help {' '.join(words)}: no group or key contains these words")
+        raise UserError(
+            f"--help {' '.join(words)}: no group or key of the current choices contains "
+            "these words; --help lists all choices, and a choice beside --help, such as data=tsv, "
+            "adds its keys"
+        )
     return "\n".join([*lines, ""])
 
 

@@ -20,6 +20,7 @@ from nmt.drawing import INK, USUAL, FigureStyle, literal
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice
 from nmt.metric import TITLES
+from nmt.storage.files import write_atomically
 
 try:
     import matplotlib
@@ -169,6 +170,8 @@ def save(figure: Figure, path: Path, style: FigureStyle = USUAL) -> None:
     """Writes a figure to a .png, .pdf or .svg file.
 
     style: width and font size
+
+    Raises UserError if the file cannot be written.
     """
     if style.width is not None:
         ratio = figure.get_figheight() / figure.get_figwidth()
@@ -183,7 +186,9 @@ def save(figure: Figure, path: Path, style: FigureStyle = USUAL) -> None:
         matplotlib.rc_context(settings),
     ):
         figure.draw_without_rendering()  # the second layout has space for titles of several lines
-        figure.savefig(path, dpi=130)
+        image = io.BytesIO()
+        figure.savefig(image, format=path.suffix[1:], dpi=130)
+    write_atomically(path, image.getvalue())
 
 
 def fonts_for(words: Iterable[str]) -> Any:

@@ -183,10 +183,16 @@ def compare_files(links: str, gold: str, source: str) -> float:
     Raises UserError if the files differ in their number of lines.
     """
     file = find_file(source)
-    count = len(read_lines(file))
-    others = [pair.sure | pair.possible for pair in read_gold_links("links", links, file, count)]
-    counts = count_links(others, read_gold_links("gold", gold, file, count))
-    return _error_rate([0, *counts], count, gold)
+    lengths = [len(line.split()) for line in read_lines(file)]
+    predicted = read_gold_links("links", links, file, len(lengths))
+    reference = read_gold_links("gold", gold, file, len(lengths))
+    for name, pairs in ((links, predicted), (gold, reference)):
+        sizes = zip(pairs, lengths, strict=True)
+        outside = sum(s >= size for pair, size in sizes for s, _ in pair.sure | pair.possible)
+        if outside:
+            log.warning(OUTSIDE, name, f"{outside:,}")
+    counts = count_links([pair.sure | pair.possible for pair in predicted], reference)
+    return _error_rate([0, *counts], len(lengths), gold)
 
 
 def strongest_links(weights: AttentionMap) -> Links:

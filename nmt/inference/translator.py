@@ -217,8 +217,18 @@ class Translator:
 
         source: name of the column to translate
         translation: name of the new column
+
+        The returned function raises UserError if the column is missing.
         """
-        return lambda rows: {translation: self.translate(list(rows[source]))}
+
+        def translated(rows: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+            if source not in rows:
+                raise UserError(
+                    f"data: column {source} not found (available: {', '.join(map(str, rows))})"
+                )
+            return {translation: self.translate(list(rows[source]))}
+
+        return translated
 
     @overload
     def translations(  # type: ignore[overload-overlap]
