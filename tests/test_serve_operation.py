@@ -83,13 +83,25 @@ def test_every_answer_has_an_id(client):
     assert 'nmt_requests_total{path="other",status="404"}' in figures
 
 
+def metric(client, name):
+    """The current value of a metric; 0 if it was not counted yet."""
+    lines = client.get("/metrics").text.splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(name)), 0.0)
+
+
 def test_metrics_of_models_and_processes(client, pair, server):
+    counts = {
+        'nmt_batch_sentences_sum{model="reverse"}': 2.0,
+        'nmt_reloads_total{model="reverse",result="loaded"}': 1.0,
+    }
+    before = {name: metric(client, name) for name in counts}  # of tests in any order
     assert client.post("/translate", json={"q": ["a b", "c d"], **pair}).status_code == 200
     server.models.all[0].reload()
+    assert {name: metric(client, name) - before[name] for name in counts} == counts
     figures = client.get("/metrics").text
     for name in (
-        'nmt_queue_sentences{model="reverse"} 0.0', 'nmt_batch_sentences_sum{model="reverse"} 2.0', "nmt_open_requests 0.0",
-        'nmt_reloads_total{model="reverse",result="loaded"} 1.0', f'process_open_fds{{pid="{os.getpid()}"}}', "process_cpu_seconds_total",
+        'nmt_queue_sentences{model="reverse"} 0.0', "nmt_open_requests 0.0",
+        f'process_open_fds{{pid="{os.getpid()}"}}', "process_cpu_seconds_total",
     ):  # fmt: skip
         assert name in figures
 
