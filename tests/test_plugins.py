@@ -14,7 +14,7 @@ from commands import ROOT, run
 import nmt
 from nmt.analysis.citations import papers_of, print_papers
 from nmt.components import signature
-from nmt.configuration.check import _check_objective, mismatches
+from nmt.configuration.check import check_objective, mismatches
 from nmt.configuration.configure import configure
 from nmt.foundation import plugins
 from nmt.foundation.errors import UserError
@@ -221,7 +221,7 @@ def test_an_objective_with_other_parameters_is_named():
         def __call__(self, output, target): ...
 
     with pytest.raises(ValueError, match=r"objective=Torchlike: `__call__` must have .* total"):
-        _check_objective(Torchlike)
+        check_objective(Torchlike)
 
 
 def test_a_decoder_without_the_layout_is_named():
@@ -235,7 +235,7 @@ def test_a_decoder_without_the_layout_is_named():
 def test_a_decoder_that_returns_nothing_is_named(small_run):
     network = nmt.load(small_run).models[0]
     with pytest.raises(UserError, match=r"`forward` returns NoneType, must be .*DecoderOutput"):
-        network._check_output(None)
+        network.check_output(None)
 
 
 def test_a_parameter_that_is_not_keyword_only_is_named():

@@ -76,9 +76,9 @@ def print_papers(*, model: str | None = None) -> None:
     text = PAPERS.read_text(encoding="utf-8")
     entries = {match[1]: match[0] for match in ENTRY.finditer(text)}
     cited = entries.keys() if model is None else papers_of(model)
-    if model is not None:
-        _warn_of_plugins(read_model(model).meta.get("config") or {})
-    for target, keys in ({} if model is None else _cited(model)).items():
+    config = {} if model is None else read_model(model).meta.get("config") or {}
+    _warn_of_plugins(config)
+    for target, keys in _cited(flat(config)).items():
         # A short reference of a plugin may be another paper than in nmt. BibTeX ignores this line.
         if keys and plugins.home_of(target):
             print(f"% {target} cites {', '.join(sorted(keys))}: add the entries of these papers")
@@ -107,10 +107,13 @@ def _warn_of_plugins(settings: Mapping[str, Any]) -> None:
         log.warning("the papers of %s are left out; add --plugins %s", names, names)
 
 
-def _cited(model: str) -> dict[str, set[str]]:
-    """Returns the BibTeX keys of the papers in the docstrings of a model's components, by class."""
+def _cited(settings: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Returns the BibTeX keys of the papers in the docstrings of a model's components, by class.
+
+    settings: values by full key
+    """
     cited = {}
-    for target in _trusted_targets(flat(read_model(model).meta.get("config") or {})):
+    for target in _trusted_targets(settings):
         located = pydoc.locate(target)
         documented = (located, inspect.getmodule(located))
         texts = [inspect.getdoc(part) or "" for part in documented]
@@ -122,7 +125,7 @@ def papers_of(model: str) -> set[str]:
     """Returns the BibTeX keys of the papers behind a checkpoint's components and settings, without
     the papers of plugins."""
     settings = flat(read_model(model).meta.get("config") or {})
-    cited = _cited(model).items()
+    cited = _cited(settings).items()
     named = {key for target, keys in cited if not plugins.home_of(target) for key in keys}
     return ALWAYS | (named - SETTINGS.keys()) | {key for key in SETTINGS if uses(key, settings)}
 

@@ -72,7 +72,8 @@ def mismatches(
             remedy = f"write this parameter of {target.__name__} after * (keyword-only)"
             errors.append(ConfigError(prefix + key, remedy))
         elif key not in defaults:
-            # A group of another toolkit, such as training.batch_size, has no counterpart; its keys do.
+            # A group of another toolkit may contain keys that have a counterpart in nmt, such as
+            # training.batch_size.
             is_typo = difflib.get_close_matches(key, defaults, 1, 0.8)
             node_keys = value if isinstance(value, dict) and not is_typo else ()
             elsewhere = {name for name in everywhere if not name.startswith(f"{prefix}{key}.")}
@@ -241,7 +242,7 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
         parameters = [nn.Parameter(torch.zeros(1))]
         errors += faults_of_building("optimizer", config["optimizer"], parameters=parameters)
     if "objective" in config and "objective" not in faulty:
-        errors += _raised(_check_objective, class_of("objective", config["objective"]))
+        errors += _raised(check_objective, class_of("objective", config["objective"]))
     if faulty.isdisjoint(NETWORK):
         with torch.device("meta"), Uninitialized():  # allocates no memory for weights
             if "model" in config:
@@ -252,7 +253,7 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
     return errors
 
 
-def _check_objective(objective: Callable[..., Any]) -> None:
+def check_objective(objective: Callable[..., Any]) -> None:
     """Raises ValueError if a training objective cannot be called with the trainer's arguments."""
     arguments = ("self", "network", "batch", "update", "total")
     try:

@@ -174,8 +174,8 @@ def _no_such_flag(flag: str) -> ConfigError:
     """Returns the error for an unknown command-line flag, with a suggested flag or key."""
     name, value = flag.partition("=")[::2]
     if name in ("--config", "-config"):
-        advice = "; to train from the config.yaml of a run, write --from FILE"
-        return ConfigError(name, f"no such flag{advice}")
+        problem = "no such flag; to train from the config.yaml of a run, write --from FILE"
+        return ConfigError(name, problem)
     key = name.lstrip("-").replace("-", "_")
     translated = SYNONYMS.get(key)
     near = tuple(difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7))

@@ -66,7 +66,7 @@ def warn_of_held_out_lines(splits: Splits, lines: Iterable[str], side: int, name
     """
     held_out = {pair[side] for pairs in _held_out(splits).values() for pair in pairs}
     common = held_out.intersection(map(str.strip, lines))
-    if len(common) >= SERIOUS * len(held_out):
+    if common and len(common) >= SERIOUS * len(held_out):
         log.warning(
             "%s: contains %s of %s validation and test sentences, which makes scores too high; "
             "remove these lines",

@@ -250,12 +250,12 @@ class Seq2Seq(Network):
         embedded = self.words(inputs, state.masks.get("words"))  # [N, T, E]
         # readout [N, T, D], weights [N, T, S]
         output = self.decoder(embedded, state, memory, layout)
-        self._check_output(output)
+        self.check_output(output)
         readout = self.readout_dropout(output.readout, state.masks.get("readout"))  # [N, T, D]
         output = replace(output, readout=readout)
         return replace(output, readout=self.output_layer.features(output, memory, layout))
 
-    def _check_output(self, output: object) -> None:
+    def check_output(self, output: object) -> None:
         """Raises UserError if the decoder, which may be a class outside nmt, returns another type or
         readouts with the wrong number of features."""
         if not isinstance(output, DecoderOutput):
