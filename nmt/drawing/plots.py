@@ -80,7 +80,8 @@ def learning_curve(
     scores.plot(*_curve(validation, shown_metric), "o-", color=ACCENT, ms=3, label="validation")
     best = [record for record in validation if record.get("best")][-1:]
     label = f"best checkpoint: {best[0][shown_metric]:.4g}" if best else ""
-    scores.plot(*_curve(best, shown_metric), "*", color=INK, ms=11, label=label)
+    # The star of 100 % would be cut off at the axis.
+    scores.plot(*_curve(best, shown_metric), "*", color=INK, ms=11, label=label, clip_on=False)
     scores.set(xlabel="epoch", ylabel=f"validation {TITLES.get(shown_metric, shown_metric)}")
     scores.legend(**below, ncols=2)
     if shown_metric in PERCENTAGES:
