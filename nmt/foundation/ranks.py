@@ -185,9 +185,10 @@ class Ranks:
             _added(self._claims(), NO_MORE)
 
     def _claims(self) -> Any:
-        from torch.distributed import PrefixStore
+        # The connected store: a new connection to a lost rank 0 would be retried for minutes.
+        from torch.distributed.distributed_c10d import _get_default_store
 
-        return PrefixStore(f"nmt/{self.attempt}", _store_of_torchrun())
+        return _get_default_store()
 
     def agree(self, what: str, value: object, remedy: str) -> None:
         """Raises UserError on every rank if the ranks have different values.
