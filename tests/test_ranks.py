@@ -30,6 +30,7 @@ TINY = [
     "experiment=reverse", "data.train=200", "data.validation=21", "data.test=20", "trainer.max_epochs=4", "sizes.encoder=8",
     "sizes.decoder=16", "sizes.readout=8", "model.embedding_size=8", "attention.size=8", "trainer.log_every=1", "device=cpu",
     "model.dropout=0.1", "trainer.save_every=0", "batching.sentences=10", "search=greedy", "trainer.ema=0.9", "trainer.average=2",
+    "time_budget=10h",
 ]  # fmt: skip
 
 

@@ -380,6 +380,73 @@ def test_a_warmup_that_is_longer_than_the_training_is_reported(caplog):
     assert [text.split(":")[0] for text in caplog.messages] == ["schedule.warmup=4"]
 
 
+class Timed(Known):
+    """A task with a simulated clock: an update takes 1 s, later 2 s; a validation takes 5 s."""
+
+    def __init__(self, monkeypatch, slower_from=50):
+        super().__init__(network("luong", "dot"), [batch((2,), (2,))] * 5)
+        self.now, self.slower_from = 0.0, slower_from
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+    def objective(self, network, batch, update, total):
+        self.now += 1.0 if update < self.slower_from else 2.0
+        return super().objective(network, batch, update, total)
+
+    def validate(self, interrupted=never):
+        self.now += 5.0
+        return super().validate(interrupted)
+
+    def fit(self, resume=None, **settings):
+        settings = {"max_epochs": 1000, "validate_every": 4, "log_every": 1, **settings}
+        store, watch = Store(), Watch()
+        progress = Trainer(**settings).fit(
+            self,
+            optimizer=torch.optim.SGD(self.network.parameters(), lr=0.1),
+            schedule=schedule.Cosine(warmup=5),
+            callbacks=[watch],
+            store=store,
+            resume=resume,
+        )
+        return progress, store, watch
+
+
+@pytest.mark.parametrize("budget", ["100s", 2, "3 min", "0.1h"])
+def test_training_fits_into_its_time_budget(monkeypatch, budget):
+    """The schedule is followed to its end, although the speed changes."""
+    seconds = {"100s": 100, 2: 120, "3 min": 180, "0.1h": 360}[budget]
+    task = Timed(monkeypatch)
+    progress, _, watch = task.fit(time_budget=budget)
+    assert seconds - 10 <= task.now <= seconds
+    assert watch.validations[-1][0] == progress.update
+    assert watch.updates[-1].rate < 0.05 * max(update.rate for update in watch.updates)
+
+
+def test_a_time_budget_includes_the_time_before_a_resume(monkeypatch):
+    task = Timed(monkeypatch)
+    state = Store()
+    with pytest.raises(Stopped):
+        Trainer(max_epochs=1000, log_every=1, time_budget="100s", stop_after=8).fit(
+            task,
+            optimizer=torch.optim.SGD(task.network.parameters(), lr=0.1),
+            schedule=schedule.Cosine(warmup=5),
+            store=state,
+        )
+    task.now += 500  # the time between two runs does not count
+    _, finished, _ = task.fit(time_budget="100s", validate_every=1, resume=state.load_last())
+    assert 590 <= task.now <= 600
+    before = task.now
+    task.fit(time_budget="100s", resume=finished.load_last())
+    assert task.now == before
+
+
+def test_a_large_time_budget_changes_nothing(monkeypatch):
+    task = Timed(monkeypatch)
+    progress, *_ = task.fit(time_budget="10h", max_epochs=6)
+    assert progress.update == 30
+    progress, *_ = Timed(monkeypatch).fit(time_budget="10h", max_updates=7)
+    assert progress.update == 7
+
+
 def test_validation_every_n_updates():
     _, _, watch = fit(
         Trainer(max_epochs=5, validate_every_updates=4),

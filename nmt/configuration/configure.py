@@ -76,6 +76,7 @@ CHOSEN_ANEW = ("search", "metric")
 CHANGEABLE = (
     "trainer", "optimizer", "objective", "search", "metric", "choose_by", "translation", "device",
     "max_validation", "threads", "final_test",
+    "time_budget",
 )  # fmt: skip
 """Keys and groups that may change on resume; all other keys determine the weights or the data."""
 OF_MODEL = (*NETWORK, "sizes", "tokenizer")

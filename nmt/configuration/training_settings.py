@@ -32,6 +32,7 @@ class TrainingSettings(Settings):
     resume: str | None = None
     repeats: str | None = None
     final_test: Literal["auto"] | bool = "auto"
+    time_budget: str | float | None = None
     sweep: Group | None = None
     tracker: Group | None = None
     callback: Group | None = None

@@ -82,9 +82,9 @@ class ProgressBar(Callback):
         """Logs the estimated duration of a long training."""
         if seconds > LONG_SECONDS:
             log.info(
-                "estimated training time: %s (about %s updates); smaller trainer.max_epochs or "
-                "trainer.max_updates shorten the training, and trainer.patience may end it "
-                "earlier",
+                "estimated training time: %s (about %s updates); time_budget, smaller "
+                "trainer.max_epochs or trainer.max_updates shorten the training, and "
+                "trainer.patience may end it earlier",
                 duration(seconds),
                 f"{updates:,}",
             )

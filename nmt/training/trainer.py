@@ -19,6 +19,7 @@ from torch import Tensor
 
 from nmt.foundation.capture import Recordings, bucket, copy_into
 from nmt.foundation.devices import Precision
+from nmt.foundation.durations import seconds_of
 from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.interfaces import Batches, TrainingBatch, to_device
 from nmt.foundation.part_limits import RunView
@@ -67,6 +68,10 @@ class Trainer:
     """Maximum number of epochs to train."""
     max_updates: Count = 0
     """Maximum number of updates to train; 0 for no limit."""
+    time_budget: str | float | None = None
+    """Maximum time of the training with its validations: minutes, or text such as 90s, 30m or 2h.
+    The number of updates, over which the schedule changes the learning rate, is fitted to the
+    measured speed. None for no limit."""
     stop_after: Count = 0
     """Number of epochs after which training stops early, with a checkpoint to resume from. 0
     disables the stop."""
@@ -114,6 +119,10 @@ class Trainer:
     """Whether the computation of the gradient is recorded for each of few batch shapes and
     replayed, as a CUDA graph on a GPU. Batches are padded to these shapes. CUDA graphs have not
     been tried on a GPU yet. On a CPU, recordings are slower, and serve tests."""
+
+    def __post_init__(self) -> None:
+        if self.time_budget is not None:
+            seconds_of("time_budget", self.time_budget)
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
@@ -253,6 +262,7 @@ class TrainingLoop:
         self._saved_at = time.monotonic()
         self._saved_update = state.progress.update
         self._failures = 0
+        self._validation_seconds = 0.0
         self._reset_figures()
 
     def _captures(self) -> bool:
@@ -312,7 +322,8 @@ class TrainingLoop:
         if progress.validating:
             self._validate(plan.position(progress.batch))
         for update, share in self._updates(plan, batches):
-            if progress.finished:  # training ended by patience
+            # Training has ended by patience or by the time budget.
+            if progress.finished or progress.update >= plan.total_updates:
                 break
             self.state.set_rate(plan.total_updates, plan.position(progress.batch))
             self._update(share, plan.total_updates)
@@ -320,6 +331,8 @@ class TrainingLoop:
             progress.batch = update.stop
             progress.averaged = False  # there is a newer state than the average
             is_reported = progress.update % self.trainer.log_every == 0
+            if is_reported and self.trainer.time_budget is not None:
+                plan = self._plan(batches)
             is_validated = plan.is_validation_due(
                 progress.update,
                 progress.batch,
@@ -355,7 +368,7 @@ class TrainingLoop:
             updates_before=progress.update - updates_done,
             epochs=self.epochs,
             epochs_of_data=self.task.epochs,
-            max_updates=self.trainer.max_updates,
+            max_updates=self._most_updates(),
         )
         if len(batches) < self.ranks.count and self.task.epochs - progress.epoch >= 1:
             raise UserError(
@@ -372,6 +385,21 @@ class TrainingLoop:
                 plan.total_updates,
             )
         return plan
+
+    def _most_updates(self) -> int:
+        """Returns the maximum number of updates: `max_updates`, or fewer if the time budget permits
+        only fewer updates at the average speed so far; 0 for no limit."""
+        limit = self.trainer.max_updates
+        update = self.progress.update
+        if self.trainer.time_budget is None or not update:
+            return limit
+        budget = seconds_of("time_budget", self.trainer.time_budget)
+        elapsed = self.progress.seconds + time.monotonic() - self._saved_at
+        # The last update is followed by a validation.
+        left = budget - elapsed - self._validation_seconds
+        possible = update + max(0, int(left * update / elapsed))
+        possible = self.ranks.of_first(possible)
+        return min(limit, possible) if limit else possible
 
     def _updates(
         self, plan: EpochPlan, batches: Batches
@@ -532,6 +560,7 @@ class TrainingLoop:
         """Validates the network, saves the best weights, and calls schedule and callbacks. Marks
         the training as finished if `patience` validations in a row brought no improvement."""
         progress = self.progress
+        began = time.monotonic()
         weights = self.state.weights()
         progress.validating = True  # a stop from here on repeats the validation
         validation = self._validation_of(weights)
@@ -558,6 +587,7 @@ class TrainingLoop:
         if self.trainer.patience and progress.worse >= self.trainer.patience:
             progress.finished = True
         self.save()
+        self._validation_seconds = time.monotonic() - began
         self._reset_figures()
 
     def _snapshot(self, score: float, weights: dict[str, Tensor]) -> None:
