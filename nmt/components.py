@@ -1,8 +1,8 @@
-"""Components of training runs and translations: classes that configurations name, and objects that
-are built from configuration groups.
+"""Finds the classes that a configuration names, and builds components such as encoder and decoder.
 
-The signature of a class is the schema of its settings: parameter names are keys, annotations are
-types with ranges (nmt/foundation/ranges.py), and a default makes a key optional.
+The signature of a component's constructor is the schema of its settings. Each parameter name is a
+key. The annotation gives the key's type and permitted range (nmt/foundation/ranges.py). A default
+value makes the key optional.
 """
 
 import importlib
@@ -49,9 +49,10 @@ PACKAGES = (
     "nmt.data", "nmt.inference", "nmt.metric", "nmt.model", "nmt.search", "nmt.sweep",
     "nmt.tokenizer", "nmt.training",
 )  # fmt: skip
-"""Packages and modules that declare configuration groups in their dictionary GROUPS."""
+"""Packages and modules whose dictionary GROUPS lists the configuration groups of their classes."""
 GROUPS: dict[str, PartGroup] = {"sizes": PartGroup(f"{__name__}.{Sizes.__qualname__}")}
-"""Class or package that each configuration group selects from, for the groups of all commands."""
+"""Maps the name of each configuration group to the package that contains its classes, or to its
+default class."""
 for package in PACKAGES:
     GROUPS |= importlib.import_module(package).GROUPS
 NETWORK = ("cell", *MODEL_GROUPS)
@@ -61,7 +62,7 @@ NETWORK = ("cell", *MODEL_GROUPS)
 def class_of(group: str, node: Group) -> Callable[..., Any]:
     """Returns the class that a configuration group selects.
 
-    Raises ConfigErrors if the class is not in the group's package or in a permitted plugin.
+    Raises ConfigErrors if neither the group's package nor a permitted plugin defines the class.
     """
     configured = GROUPS[group]
     target = str(node.get("_target_", ""))
@@ -88,7 +89,10 @@ def parameters(group: str, node: Group) -> dict[str, Any]:
 
 
 def view(config: Config) -> RunView:
-    """Returns the view of a valid configuration for compatibility checks."""
+    """Returns the values of a valid configuration and the class selected in each group.
+
+    Components use this read-only object to check whether they are compatible with each other.
+    """
     parts = {
         group: class_of(group, node)
         for group, node in config.items()
@@ -105,7 +109,7 @@ def network(
     config: validated configuration, as nested dictionaries
     source_vocabulary: number of source subwords
     target_vocabulary: number of target subwords
-    columns: columns of source lines; None for a single text
+    columns: column layout of the source lines; None if each line is a single text
     """
     return translation_model(
         partial(make, config), config, source_vocabulary, target_vocabulary, columns or Columns()
@@ -165,7 +169,11 @@ def locate(target: str, package: str, key: str, base: type | None = None) -> Cal
 
 
 def nested_part(node: Mapping[str, Any], nested: Nested, path: str) -> Callable[..., Any]:
-    """Returns the class of a nested component.
+    """Returns the class of a component that is the argument of another component.
+
+    node: keys of the component; `_target_` names the class
+    nested: annotation of the other component's constructor parameter
+    path: dotted key of the component, for messages
 
     Raises ConfigErrors if neither nmt nor a permitted plugin defines the class.
     """
@@ -179,7 +187,7 @@ def signature(
     """Returns the annotations and defaults of a callable's keyword parameters, each by name.
 
     target: class or function
-    given: parameters left out of the defaults
+    given: parameters that are not configuration keys; their defaults are not returned
     """
     hints: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
@@ -198,11 +206,10 @@ def signature(
 
 
 def _called(target: Callable[..., Any]) -> Iterator[Any]:
-    """Yields the functions that receive keyword arguments: a function itself, or constructors of a
-    class.
+    """Yields the functions that receive the keyword arguments of a call of `target`.
 
-    The constructors are those of the class and of its base classes, up to the first constructor
-    without a parameter **settings.
+    For a function, this is the function itself. For a class, it is the constructor, followed by
+    those of the base classes as long as each constructor passes on arguments as **settings.
     """
     if not inspect.isclass(target):
         yield target
@@ -226,7 +233,11 @@ def bound(target: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., 
 
 
 def _argument(value: Any, hint: Any) -> Any:
-    """Converts the value of a key to a constructor argument."""
+    """Converts the value of a key to the type of its constructor parameter.
+
+    The keys of a component become a factory of the component. An integer becomes a float if the
+    parameter accepts only float.
+    """
     if nested := nested_of(hint):
         return bound(nested_part(value, nested, ""), value)
     return as_float(value, hint)
@@ -242,7 +253,7 @@ def as_float(value: Any, hint: Any) -> Any:
 
 
 def nested_of(hint: Any) -> Nested | None:
-    """Returns the nested component of an annotation; None for plain values."""
+    """Returns the `Nested` of an annotation, which names a component; None for plain values."""
     extras = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
     return next((extra for extra in extras if isinstance(extra, Nested)), None)
 

@@ -1,8 +1,9 @@
 """python -m nmt.evaluate model=RUN_DIR source=FILE reference=FILE
 
 Translates the source and scores the translations against one reference, or several with
-reference=[FILE,FILE]. The scores are BLEU, chrF, TER and exact match with sacreBLEU's signatures,
-and BLEU-1 to BLEU-3 for image captions. In Python, the module can be called as a function:
+reference=[FILE,FILE]. The scores are exact match, and BLEU, chrF and TER with their sacreBLEU
+signatures. Image captions are also scored by BLEU-1 to BLEU-3. In Python, the module can be called
+as a function:
 nmt.evaluate("RUN_DIR", dataset, source="en", reference="de").
 """
 

@@ -49,7 +49,7 @@ def load(
     device: `auto` (the first GPU, otherwise the CPU), `cpu` or `cuda`
     key: configuration key that contains the path, for error messages
     plugins: packages outside nmt that the model needs and whose code may be executed
-    options: options of a translator; the defaults are the settings of its training:
+    options: options of a translator; most defaults are values in the model's configuration:
         search: search algorithm, as a name (greedy, beam, sample …) or an object
         precision: number format of matrix multiplications: float32, bfloat16, int8, or auto
             (int8 on a CPU, bfloat16 on a GPU)
@@ -93,7 +93,8 @@ def translator(
 
     path: run folder or checkpoint file; a list forms an ensemble
     device: `auto`, `cpu` or `cuda`
-    mapped: whether the weights are memory-mapped from the checkpoint file, shared by processes
+    mapped: whether the weights are memory-mapped from the checkpoint file; several processes then
+        share them in memory
     options: options of the translator, such as search, precision and batch_tokens
 
     Raises UserError for a missing checkpoint or an invalid option.
@@ -200,7 +201,8 @@ def translator_for(
 
     settings: validated settings of the command
     model: path of the model, or paths of an ensemble; None for the model in the settings
-    mapped: whether the weights are memory-mapped from the checkpoint file, shared by processes
+    mapped: whether the weights are memory-mapped from the checkpoint file; several processes then
+        share them in memory
     """
     search = getattr(settings, "search", None)
     lexicon = getattr(settings, "lexicon", None)

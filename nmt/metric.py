@@ -15,7 +15,7 @@ from nmt.foundation.part_limits import PartGroup
 from nmt.foundation.ranges import Depth
 
 GROUPS = {"metric": PartGroup("nmt.metric.Metric")}
-"""Configuration groups of `nmt.metric` by name: only the group `metric`."""
+"""Maps the name of the configuration group `metric` to the path of its default class."""
 
 log = logging.getLogger(__name__)
 MetricName = Literal["bleu", "chrf", "ter", "exact", "loss"]
@@ -44,7 +44,8 @@ SCRIPTS = {
 Kana come first, because Japanese text also contains Chinese characters.
 """
 SCRIPT_SHARE = 0.1
-"""Minimum fraction of letters in a script without spaces for which the script is detected."""
+"""Minimum fraction of a text's letters that are in a script without spaces if the text counts as
+written in this script."""
 SCRIPT_LINES = 1000
 """Number of lines used to detect the script of a text."""
 NEEDS = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "ko-mecab": ("mecab_ko", "sacrebleu[ko]")}
@@ -71,8 +72,8 @@ class Result:
 class Metric:
     """Metric of a training run, with its options.
 
-    name: metric that selects the best checkpoint, early stopping and the best run of a sweep; BLEU,
-        chrF and exact match are always reported
+    name: metric for early stopping, and for selecting the best checkpoint and the best run of a
+        sweep; BLEU, chrF and exact match are always reported
     tokenize: sacreBLEU tokeniser for BLEU; `auto` selects it by the target language
     lowercase: whether to ignore case
     char_order: maximum order of chrF's n-grams, in characters
@@ -154,7 +155,7 @@ class Metric:
 
     @property
     def lower_is_better(self) -> bool:
-        """Whether a lower score of the selected metric is better, according to `better`."""
+        """Whether a lower score of the selected metric is better."""
         return self.better(0.0, 1.0)
 
     def better(self, new: float, old: float | None) -> bool:
@@ -263,7 +264,8 @@ def similarity(
 
     The scores are from 0 to 100.
 
-    name: `bleu` or `chrf`; BLEU uses only the n-gram orders that the sentence has
+    name: `bleu` or `chrf`; BLEU uses the effective order, which ignores n-grams longer than the
+        translation
     tokenize: sacreBLEU tokeniser for BLEU
     lowercase: whether to ignore case
     char_order: maximum order of chrF's n-grams, in characters

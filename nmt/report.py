@@ -1,7 +1,7 @@
 """python -m nmt.report FOLDER [FOLDER …] [metric=bleu] [output=NAME]
 
-Compares training runs, also of sweeps that are still running. Prints a table, and writes it as
-Markdown, CSV, JSON, LaTeX and an HTML page with learning curves. systems=[FILE,…] adds
+Compares training runs, including those of a sweep that is still running. Prints a table, and writes
+it as Markdown, CSV, JSON, LaTeX and an HTML page with learning curves. systems=[FILE,…] adds
 translations of the test set by other systems as rows; columns=[NAME,…] selects the columns.
 """
 

@@ -1,8 +1,8 @@
 """python -m nmt.score model=RUN_DIR source=FILE target=FILE [output=FILE] [format=jsonl] …
 
-Computes the natural-log probability of each given translation under the model, </s> included, one
-value per line. The perplexity is printed to stderr. With nbest=FILE instead of target=FILE, scores
-the hypotheses of an n-best list in Moses format.
+Computes the natural logarithm of the probability that the model assigns to each given translation
+including </s>. The output has one value per line. The perplexity is printed to stderr. nbest=FILE
+instead of target=FILE reads the translations from an n-best list in Moses format.
 """
 
 from nmt.configuration.command_line import command

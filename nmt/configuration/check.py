@@ -1,5 +1,5 @@
-"""Checks configurations: values against the signatures of classes and functions, and components
-that cannot be built."""
+"""Checks whether values match the signatures of classes and functions, and whether the components
+of a configuration can be built."""
 
 import difflib
 import inspect
@@ -267,7 +267,7 @@ def check_objective(objective: Callable[..., Any]) -> None:
 
 def _raised(action: Callable[..., Any], *arguments: Any, **named: Any) -> list[ConfigError]:
     """Calls a function that builds a component, and returns the error if the component cannot be
-    built. A constructor of a user may raise any exception."""
+    built. A user-defined constructor may raise any exception."""
     try:
         action(*arguments, **named)
     except ValueError as error:

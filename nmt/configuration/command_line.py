@@ -32,7 +32,7 @@ SHELLS = ("bash", "zsh", "fish")
 TOGETHER = ("train", "classify", "translate", "score", "align", "backtranslate")
 """Commands that can run in several processes under torchrun."""
 POSITIONAL = {"report": "folders", "compare": "systems", "check_attention": "functions"}
-"""Name of the list key that receives positional arguments, by command."""
+"""Maps a command to the key that receives its positional arguments as a list."""
 SWITCH = {"action": "store_true"}
 FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
     ("--multirun", "-m"): SWITCH,
@@ -63,7 +63,7 @@ def command(
         parameters
     sweep: `module:function` that runs all combinations of several values (-m); None if -m is not
         supported
-    instead: command to call instead, by key; the keys belong to the other command
+    instead: maps a key of another command to that command, which runs if the key is set
     python: `module:function` called when the command's module is called in Python, as in
         nmt.train(…)
 

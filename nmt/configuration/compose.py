@@ -2,8 +2,8 @@
 
 Precedence:
 
-1. A data file sets only the data. An experiment is a complete recipe: group choices and values of
-their keys.
+1. A YAML file of the group `data` sets only keys of this group. An experiment is a complete recipe:
+choices of groups, and values of their keys.
 2. Groups and keys on the command line override everything else. If a group on the command line
 replaces a choice of the recipe, the recipe's values for this group are dropped. The group `sizes`
 is independent of choices and keeps the recipe's values.
@@ -92,7 +92,8 @@ def choices_of(command: str, overrides: Sequence[str]) -> Mapping[str, Any]:
 
 
 def apply(config: MutableMapping[str, Any], overrides: Sequence[Any]) -> list[ConfigError]:
-    """Sets keys of a configuration in place, and returns an error for each key below a value.
+    """Sets keys of a configuration in place, and returns an error for each key whose parent is a
+    value instead of a group, such as seed.x=1.
 
     Unknown keys are set too, and reported when the configuration is checked (check.py).
 
@@ -147,7 +148,10 @@ def _parsed(text: str) -> list[Any]:
 
 
 def resolve(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns a configuration as nested dictionaries and lists, with current class paths.
+    """Returns a configuration as nested dictionaries and lists.
+
+    References such as ${cell} are replaced by their values, and the paths of renamed classes by the
+    current paths.
 
     Raises ConfigErrors if a ${reference} cannot be resolved.
     """

@@ -1,7 +1,7 @@
 """Creates the validated settings of a command from its command line.
 
-A training run may start from a saved run: resumed (resume=), repeated (--from), or with the network
-of a model (init=).
+The configuration of a training run may come from a saved run. The command resumes the run
+(resume=), repeats it (--from), or starts with its trained network (init=).
 """
 
 import copy
@@ -63,9 +63,10 @@ COMMANDS: dict[str, type[Settings] | str] = {
     "report": "nmt.analysis.run_report:report_folders",
     "compare": "nmt.pipeline.model_commands:compare",
 }
-"""Settings class of each command, or its function `module:function`, whose parameters are the keys.
+"""Maps each command to the class of its settings, or to a function as `module:function`.
 
-The functions are imported when their commands run, so that other commands start quickly.
+The keyword parameters of the function define the settings. It is imported when its command runs,
+so that other commands start quickly.
 """
 AUTO = "auto"
 """Value of `resume` that resumes the run in `run_dir` if it has a checkpoint, or else starts it."""
@@ -144,8 +145,11 @@ def _continued(command: str, overrides: Sequence[str]) -> Settings:
 
 
 def _usual_data(faults: Sequence[ConfigError], overrides: Sequence[str]) -> Iterator[ConfigError]:
-    """Yields an error that explains the errors in data keys, if the command line chooses no
-    data."""
+    """Yields an error if data keys are wrong because the command line chooses no data set.
+
+    faults: errors of the configuration
+    overrides: command-line overrides
+    """
     keys = {override.key_or_group for override in parse(overrides)[0]}
     missing = any(fault.key.startswith("data.") for fault in faults)
     return broken(
@@ -231,7 +235,7 @@ def errors_of_changes(saved: Checkpoint, config: Mapping[str, Any]) -> list[Conf
 
 
 def repeated(path: str, changes: Sequence[str]) -> tuple[dict[str, Any], list[ConfigError]]:
-    """Returns the configuration of a run to train again with changed values, and the errors of the
+    """Returns the configuration for repeating a run with changed values, and the errors in the
     changes.
 
     path: config.yaml of the run, or the run folder
@@ -293,7 +297,7 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str
 def with_network_of(
     config: Mapping[str, Any], path: str, overrides: Sequence[str]
 ) -> tuple[dict[str, Any], list[ConfigError]]:
-    """Returns a configuration with the network and tokenizer of a trained model, and the errors of
+    """Returns a configuration with the network and tokenizer of a trained model, and the errors in
     the overrides.
 
     config: configuration of the command line
@@ -301,7 +305,8 @@ def with_network_of(
     overrides: command-line overrides; single keys of the model's groups, such as model.dropout, may
         change
 
-    Unknown keys and other choices of the model's groups are errors.
+    Unknown keys are errors, and so is another class in a group that the model determines, such as
+    decoder.
     """
     initial = copy.deepcopy(ckpt.read_model(path, "init", "train").config)
     taken = {**config, **{name: initial[name] for name in OF_MODEL if name in initial}}

@@ -66,8 +66,8 @@ def near_matches(
 
     name: last component of the unknown key
     known: valid names in the same group
-    everywhere: all dotted keys; suggested are synonyms from other toolkits, and keys that end in
-        the name or a similar name
+    everywhere: all dotted keys; the suggestions are keys that have this name in other toolkits, and
+        keys whose last component is the name or a similar name
     """
     # Only synonyms of existing keys and groups are suggested.
     present = {*known, *everywhere, *(key.partition(".")[0] for key in everywhere)}

@@ -16,7 +16,7 @@ COLUMN = 34
 WIDTH = 125
 """Maximum width in characters of the lines that list the choices of a group in the --help text."""
 EXAMPLES = "Commands to begin with:"
-"""Heading of the examples in the usage of a command, which the help text prints at its end."""
+"""Heading of the example commands in a command's usage; --help prints the examples last."""
 _LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):.*?(?:\s# (?P<comment>.*))?")
 _GROUP = re.compile(r"  - (?P<group>\w+): \w+(?:\s+# (?P<comment>.*))?")
 TRAINING_FLAGS = """\

@@ -1,4 +1,4 @@
-"""Settings of the commands other than training, which use trained models, runs or translations."""
+"""Settings of the commands that use trained models, such as nmt.translate and nmt.align."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from nmt.inference.word_alignment import Symmetrization
 from nmt.tokenizer.words import Units
 
 Models = str | list[str]
-"""Run folder or checkpoint file, or a list of several for an ensemble."""
+"""Type of a key that names models: a run folder, a checkpoint file, or a list for an ensemble."""
 ENDINGS = (".html", *FIGURES, ".json")
 """File extensions that a file with attention maps may have."""
 MOST_COMPARED = 3
-"""Maximum number of models compared with the translating model, limited by the width of the HTML
-page."""
+"""Maximum number of models in `compare`; the HTML page has room for one more attention map, that of
+the model that translates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class TranslateSettings(EnsembleSettings):
 
     @property
     def share(self) -> JobShare:
-        """Share of the work that this process does, as set by `job`."""
+        """Index of this process and number of processes that share the input, as set by `job`."""
         return parse_job(self.job or "1/1") or WHOLE
 
     def conflicts(self) -> Iterable[ConfigError]:

@@ -1,9 +1,9 @@
 """Typed settings of commands.
 
-Each top-level YAML file in conf/ has a settings class in training_settings.py or model_settings.py,
-or the keyword-only parameters of the command's function are its settings (`settings_of`). The
-fields of the class are the keys, with types as annotations. The keys of a field of type `Group`
-configure an object (nmt/components.py).
+The keys of a command's YAML file in conf/ are the fields of a class in training_settings.py or
+model_settings.py, or the keyword parameters of the command's function (`settings_of`). Annotations
+give the types of the keys. A field of type `Group` has keys of its own, from which a component is
+built (nmt/components.py).
 """
 
 import dataclasses

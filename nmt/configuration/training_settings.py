@@ -47,13 +47,13 @@ class TrainingSettings(Settings):
 
     @cached_property
     def view(self) -> RunView:
-        """View of the configuration for compatibility checks."""
+        """Values and selected classes that components read to check their compatibility."""
         return components.view(self.values)
 
     @property
     def parts(self) -> list[Any]:
-        """Classes selected by the configuration groups, and recurrent cells, without duplicates."""
-        # Encoder, decoder and pooling may have different cells.
+        """Classes selected by configuration groups and by the keys named `cell`, each once."""
+        # `cell` is not a group; encoder, decoder and pooling may have different cells.
         keys = flat(self.values).items()
         cells = [cell_class(value) for key, value in keys if key.rpartition(".")[2] == "cell"]
         return list(dict.fromkeys([*self.view.parts.values(), *cells]))
@@ -98,7 +98,10 @@ class TrainSettings(TrainingSettings):
 
     @property
     def columns(self) -> Columns:
-        """Column layout of the source lines; each factor has a single placeholder value."""
+        """Column layout of the source lines.
+
+        The values of a factor are known only when the data is read; a placeholder stands for them.
+        """
         run = self.view
         factors = (("",),) * len(run.value("data.factors") or ())
         return Columns(run.sources, factors, picture=run.pictures)

@@ -116,7 +116,7 @@ def align_files(
     output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
     format: `pharaoh` (source-target pairs) or `json`
-    attention_map: file for a drawing of the forward attention; None draws nothing
+    attention_map: file for a plot of the forward attention; None writes no plot
 
     Raises UserError if the files differ in their number of lines, or if the output cannot be
     divided into parts.

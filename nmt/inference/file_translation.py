@@ -55,7 +55,7 @@ def translate_file(
     resume: whether to continue an interrupted output file
     format, units: format of the output lines; units of word alignments, words or subwords
     model, compare: paths of the translating models, and of models whose attention is compared
-    attention_map, style: file for a drawing of the attention weights, or None; size of the drawing
+    attention_map, style: file for a plot of the attention weights, or None; size of the plot
 
     Raises UserError if the models do not support the settings.
     """

@@ -34,7 +34,7 @@ def label_file(
     format: `text` for labels separated by commas, or `jsonl` for labels, probabilities and
         importances
     explain: HTML file for a drawing of the importance of each word; None draws nothing
-    units: units of the drawing: words or subwords
+    units: units of the plot: words or subwords
 
     Raises UserError if `explain` is set and the classifier has no word importances.
     """

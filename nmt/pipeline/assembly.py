@@ -124,7 +124,8 @@ def fingerprints(command: str, config: Config) -> tuple[dict[str, str], dict[str
 
 
 def filters_of(config: Config) -> Filters:
-    """Returns the configured filters, with the tags that the data source adds to source lines."""
+    """Returns the configured filters; they ignore the tags that the data source prepends to source
+    lines."""
     tags = config["data"].get("tags") or {}
     return components.make(config, "filters", tags=tuple(tags.values()))
 

@@ -1,11 +1,10 @@
-"""Back-translation (nmt.backtranslate) in five steps, whose results are in one folder:
+"""Back-translation (nmt.backtranslate) in five steps. Each step writes to the folder `run_dir`:
 
-    corpus/        real pairs: train.SOURCE, train.TARGET, validation.…, test.…
-    reverse/       target-to-source model, unless another model is given: a run of nmt.train
-    translations   translations of the text with log-probabilities, appended line by line
-    synthetic.…    selected synthetic pairs
-    mixture.yml    proportion of synthetic and real pairs
-    model/         final model: a run of nmt.train on the mixture
+1. corpus/: the real pairs, in files such as train.SOURCE and train.TARGET
+2. reverse/: the target-to-source model, a run of nmt.train; skipped if synthetic.model is set
+3. translations: translations of the text with log-probabilities, appended line by line
+4. synthetic.…: the selected synthetic pairs; mixture.yml: proportion of synthetic and real pairs
+5. model/: the final model, a run of nmt.train on the mixture
 
 An interrupted step is resumed; a finished step is not repeated.
 """
@@ -271,8 +270,9 @@ class Backtranslation:
         return self._train_final()
 
     def _exists(self, file: Path) -> bool:
-        """Waits until rank 0, which writes the file, reaches this call; returns whether the
-        file exists.
+        """Waits until rank 0 reaches this call, and returns whether the file exists.
+
+        file: file that only rank 0 writes, such as the results or the checkpoint of a run
         """
         return self.ranks.of_first(file.exists())
 

@@ -1,5 +1,7 @@
-"""Implements the commands that use trained models: each command passes its settings to a
-package.
+"""Implements the commands that use trained models.
+
+Each function receives the validated settings of its command and calls other packages of nmt, such
+as nmt.inference.
 """
 
 import contextlib
@@ -134,7 +136,8 @@ def align(settings: AlignSettings) -> float | None:
 
 
 def _aligner(settings: AlignSettings) -> Aligner:
-    """Returns an aligner by word vectors, by a statistical word aligner or by models."""
+    """Returns an aligner that uses word vectors, a statistical alignment model, or the attention of
+    translation models."""
     how = settings.symmetrize
     if settings.vectors:
         source_vectors, target_vectors = settings.vectors
@@ -168,7 +171,7 @@ def label(settings: LabelSettings) -> None:
 
 
 def index(*, model: str, source: str, target: str, output: str, device: str) -> None:
-    """Writes an index of training sentences for the search of similar sentences."""
+    """Writes an index of training sentences, with which similar sentences can be found."""
     has_other_suffix = not output.endswith(".safetensors")
     refuse(broken((has_other_suffix, "output", "must end in .safetensors", output)))
     load = partial(translator, model, device=device)

@@ -53,8 +53,8 @@ def first_valid(command: str, combinations: Sequence[Sequence[str]]) -> Settings
     command: name of the command, such as translate
     combinations: overrides of each combination
 
-    Raises ConfigErrors if no combination is valid, with the errors common to all combinations, or
-    otherwise with all errors.
+    Raises ConfigErrors if no combination is valid. The exception contains the errors common to all
+    combinations. If no error is common to all, it contains all errors.
     """
     errors: list[Sequence[ConfigError]] = []
     for combination in combinations:

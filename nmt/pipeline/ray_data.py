@@ -43,11 +43,12 @@ def translate_dataset(
     """Translates text or Parquet files with Ray Data, and writes Parquet files in the same order.
 
     model: run folder or checkpoint file, readable on all machines
-    source: file or folder of lines of text, or file of a Parquet table; local or in object stores
+    source: text file with one text per line, folder of such files, or Parquet file; local or in an
+        object store
     output: folder for the Parquet files, local or in an object store
     actors: number of Ray actors, each with one model and one CPU core
-    column: column of texts; `text` for lines of text
-    added: name of the column of translations
+    column: name of the Parquet column with the texts; `text` for text files
+    added: name of the output column with the translations
     gpus: number of GPUs of each actor
     options: further arguments of `nmt.load`, such as search="greedy"
     """

@@ -13,15 +13,15 @@ from nmt.foundation.ranks import AGAIN
 
 Translate = Callable[[TranslateSettings], None]
 MOST_RESTARTS = 3
-"""Maximum number of times that Ray starts a task again whose process or machine was lost."""
+"""Maximum number of times that Ray restarts a task after the loss of its process or machine."""
 
 
 def start_ray() -> None:
-    """Connects to the Ray cluster of the environment variable RAY_ADDRESS, or starts Ray on this
-    machine, unless this process is connected already.
+    """Connects to the Ray cluster at the address in the environment variable RAY_ADDRESS.
 
-    If this function starts Ray, Ray's workers have the usual priority. With Ray's default, the
-    niceness 15, the workers would hardly run beside other programs.
+    Without RAY_ADDRESS, starts Ray on this machine. Ray's workers then run at normal priority,
+    because with Ray's default niceness of 15, other programs would leave them little CPU time. If
+    this process is already connected, nothing changes.
 
     Raises UserError if Ray is not installed.
     """
@@ -35,9 +35,9 @@ def start_ray() -> None:
 
 
 def run_jobs(translate: Translate, settings: TranslateSettings) -> None:
-    """Translates in simultaneous Ray tasks, which write the part files of the output.
+    """Translates in parallel Ray tasks, each of which writes part files of the output.
 
-    translate: function of the settings that translates in one process
+    translate: function that translates in one process; its argument is the settings
     settings: validated settings of nmt.translate
 
     Machines of a Ray cluster need access to the working directory and to the output folder.

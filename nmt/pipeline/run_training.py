@@ -52,7 +52,7 @@ from nmt.training.training_run import Parts, train_and_test
 
 log = logging.getLogger(__name__)
 FEW_UPDATES = 1000
-"""Minimum number of planned updates of a training run without a warning."""
+"""Number of planned updates below which a training run logs a warning."""
 TRIAL_UPDATES = 100
 """Number of updates below which final_test=auto skips the evaluation on the test set."""
 
@@ -202,7 +202,7 @@ def final_score(results: Mapping[str, Any], metric: str) -> float:
 
 
 def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -> None:
-    """Logs that a run is already finished; changed settings without effect are listed."""
+    """Logs that a run is already finished, and lists the changed settings, which have no effect."""
     keys = changed_keys(flat(saved.meta["config"]), flat(settings.values))
     changed = [key for key in keys if key.partition(".")[0] not in NOT_LEARNT]
     unused = f"The changed settings {', '.join(changed)} have no effect. " if changed else ""
@@ -263,7 +263,7 @@ def _threads_are_set(settings: TrainingSettings) -> bool:
 
 
 def _use_threads_of(saved: Checkpoint, is_set: bool) -> None:
-    """Sets the number of threads of the interrupted run, which affects rounding errors.
+    """Uses as many threads as the interrupted run, because the number affects rounding errors.
 
     saved: checkpoint of the run
     is_set: whether the user has set the number of threads, which is then kept
@@ -335,10 +335,12 @@ def _run(
 
 
 def _compare_with(folder: Path, hashes: Mapping[str, str]) -> None:
-    """Logs a warning if a repeated run had other data, or was resumed with other settings.
+    """Logs a warning if this run cannot repeat a saved run exactly (--from).
 
-    folder: folder of the repeated run (--from)
-    hashes: fingerprints of the data by name
+    The data has changed since the saved run, or the saved run was resumed with other settings.
+
+    folder: folder of the saved run
+    hashes: fingerprints of this run's data by name
     """
     record = read_json_object(folder / RECORD)
     before = record.get("data", {})
@@ -364,7 +366,11 @@ def _compare_with(folder: Path, hashes: Mapping[str, str]) -> None:
 def _facts(
     settings: TrainingSettings, parts: Parts, hashes: Mapping[str, str], ranks: Ranks
 ) -> dict[str, Any]:
-    """Returns entries for results.json; warns of held-out pairs in the training text."""
+    """Returns entries for results.json: seed, fingerprints of the data, and software versions.
+
+    For translation, a further entry is the number of pairs of each validation and test set that are
+    also training pairs; if there are any, it is logged.
+    """
     facts: dict[str, Any] = {"seed": settings.seed, "data": hashes, "versions": versions()}
     if ranks.first and isinstance(parts.task, TranslationTask):
         are_dropped = bool(settings.values["filters"].get("drop_held_out"))
@@ -443,7 +449,8 @@ def _files(
 
 
 def _advise_recipe(settings: TrainingSettings, task: Task, ranks: Ranks) -> None:
-    """Logs a warning if few updates are planned, with the recommended experiment for the data size.
+    """Logs a warning if few updates are planned. The warning recommends an experiment for the number
+    of sentence pairs.
 
     There is no warning for fine-tuning, generated data, or an explicit number of updates.
     """
@@ -483,7 +490,7 @@ def _log_parts(parts: Parts, ranks: Ranks, seconds: float) -> None:
 
 
 def _check_space(folder: Path, parts: Parts) -> None:
-    """Raises UserError if the disk is too small for the checkpoints of the run.
+    """Raises UserError if the disk has too little free space for the checkpoints of the run.
 
     A checkpoint contains the weights, their moving average and two optimizer moments. The last
     checkpoint exists twice while it is replaced. The best weights and the weights to average have

@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 OF_THE_SWEEP = re.compile(r"[+~]*(run_dir|sweep(\..*)?)(=|$)")
 """Regular expression for overrides that control the sweep itself and are not passed to its runs."""
 FINGERPRINTED = ("train", "validation", "test", "config")
-"""Keys of the data whose content, instead of their value, is part of the identity of a run."""
+"""Data keys that name files. The identity of a run depends on the content of the files, not on the
+values of these keys."""
 WITH_FILES = {"init", "vectors", "objective", "tokenizer"}
 """Configuration keys and groups whose values may be paths of files or run folders."""
 LOOK_SECONDS = 1.0
@@ -180,7 +181,7 @@ class TrainingJob:
         return run
 
     def _warn_of_idle_overrides(self, run: Run, overrides: Sequence[str]) -> None:
-        """Logs a warning for overrides without effect that were added after a run had begun."""
+        """Logs a warning if an override was added after a run had begun and has no effect on it."""
         if not (run.begun or run.finished):
             return
         for text in set(overrides) - set(run.overrides):
@@ -248,8 +249,11 @@ class TrainingJob:
         )
 
     def _described(self, overrides: Sequence[str]) -> tuple[str, dict[str, str]]:
-        """Returns the identity of a run, a digest of its settings and data, and the values of the
-        overridden keys, from which the name of the run is formed."""
+        """Returns a pair: the identity of a run, and the values of the overridden keys.
+
+        The identity is a digest of the settings and the data. The name of the run is formed from
+        the values.
+        """
         typed = {text.partition("=")[0].lstrip("+~"): text.partition("=")[2] for text in overrides}
         typed.pop("sweep", None)  # the kind of sweep does not change a run
         try:
@@ -281,7 +285,10 @@ class TrainingJob:
 
 
 def _by_content(value: Any) -> Any:
-    """Replaces the names of files and runs by digests of their content."""
+    """Returns a setting in which digests replace the paths of files and run folders.
+
+    A digest depends on the content of the file only.
+    """
     if isinstance(value, Mapping):
         return {key: _by_content(item) for key, item in value.items()}
     if isinstance(value, list):

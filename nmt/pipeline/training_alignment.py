@@ -20,9 +20,11 @@ log = logging.getLogger(__name__)
 
 
 def with_links(data: PreparedData, ranks: Ranks) -> PreparedData:
-    """Returns the data with links between the tokens of each training pair, estimated by a hidden
-    Markov model in both directions and symmetrised by `grow_diag`. A large text is aligned in
-    blocks of PAIRS pairs, independently of each other.
+    """Returns a copy of the data in which each training pair has links between its tokens.
+
+    A hidden Markov model (HMM) aligns the tokens in each direction, and `grow_diag` combines both
+    directions. A large text is aligned in blocks (nmt.data.lexicon_estimation.PAIRS), each with its
+    own HMM.
 
     Raises UserError for a mixture of corpora.
     """
@@ -69,7 +71,8 @@ def token_links(source: Sequence[np.ndarray], target: Sequence[np.ndarray]) -> l
 
 
 def _strongest(weights: np.ndarray) -> list[tuple[int, int]]:
-    """Returns a pair (row, column of the greatest weight) for each row with a weight above 0."""
+    """Returns the pair (row, column of its greatest weight) for each row of a weight matrix that is
+    not all zeros."""
     if not weights.size:
         return []
     rows = np.flatnonzero(weights.any(1))

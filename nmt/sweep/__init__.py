@@ -14,7 +14,7 @@ from nmt.foundation.part_limits import PartGroup
 from nmt.sweep.run_status import Run
 
 GROUPS = {"sweep": PartGroup("nmt.sweep")}
-"""Mapping of the group name `sweep` to the configuration group of this package."""
+"""Maps the name of the configuration group `sweep` to the package that contains its classes."""
 
 
 @runtime_checkable
@@ -46,7 +46,10 @@ class Job(Protocol):
         """
 
     def trial(self, values: Mapping[str, Any]) -> Run:
-        """Returns the run with one value for each key of `spaces`; an earlier run is reused."""
+        """Returns the run with the given values; an earlier run with the same values is reused.
+
+        values: value of each key that the sweep varies, by dotted key
+        """
 
     def train(self, runs: Sequence[Run], epochs: int = 0) -> None:
         """Trains runs up to an epoch and records failures.
@@ -56,7 +59,7 @@ class Job(Protocol):
         """
 
     def score(self, run: Run, epochs: int = 0) -> float | None:
-        """Returns the best validation score of a run, or None without a validation.
+        """Returns the best validation score of a run, or None if there was no validation.
 
         run: run whose score is returned
         epochs: number of epochs from the beginning to consider; 0 considers all epochs
@@ -75,7 +78,7 @@ class Sweeper:
 
     @property
     def single(self) -> bool:
-        """Whether a command line without several values trains a single run instead of a sweep."""
+        """Whether a command line with one value per key trains a single run instead of a sweep."""
         return False
 
     def __call__(self, job: Job) -> list[Run]:

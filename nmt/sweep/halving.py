@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 class Halving(Sweeper):
     """Sweeper for successive halving of the number of configurations.
 
-    Rung i = 0, 1, … ends after epochs · factorⁱ epochs. The best 1/factor of its runs continue, at
-    least one run. The remaining runs are trained to the end when a single run is left or the next
-    rung would exceed the training.
+    Rung i = 0, 1, … ends after epochs · factorⁱ epochs. The best 1/factor of its runs, but at least
+    one run, continue. When one run is left, or the next rung would not be shorter than a full
+    training run, the surviving runs are trained to the end.
 
     epochs: length of the first rung in epochs
     factor: ratio of the lengths of consecutive rungs, at least 2

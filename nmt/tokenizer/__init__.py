@@ -32,7 +32,10 @@ log = logging.getLogger(__name__)
 Train = Callable[[list[str]], bytes]
 """Function that trains a SentencePiece model on lines."""
 Shared = Callable[[object, list[str], Train], bytes]
-"""Function that returns the model cached for settings and lines, or trains a missing model."""
+"""Function (settings, lines, train) that returns a cached SentencePiece model.
+
+If the cache has no model for the settings and lines, `train` trains it.
+"""
 MEASURED = 10_000
 """Number of lines sampled to estimate the mean line length."""
 LONGEST = 10_000
@@ -94,8 +97,9 @@ class SentencePiece:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the reason why `split_digits` has no effect, by key; empty unless every character
-        is a token.
+        """Returns the reason why `split_digits` has no effect, by key.
+
+        The result is empty unless every character is a token (model=char).
         """
         if run.value("tokenizer.split_digits") and run.value("tokenizer.model") == "char":
             return {
@@ -227,9 +231,7 @@ class SentencePieceFile:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the key `sizes.vocabulary`, which has no effect because the files define the
-        vocabulary.
-        """
+        """Returns the reason why `sizes.vocabulary` has no effect, by key."""
         return {"sizes.vocabulary": "the file tokenizer.model determines the vocabulary"}
 
     def train(

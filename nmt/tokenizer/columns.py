@@ -23,15 +23,15 @@ from nmt.foundation.interfaces import EOS
 
 TAB = "\t"
 PICTURE = 32
-"""Number of tokens for which an image counts in length limits and batch sizes."""
+"""Number of tokens that an image counts as in length limits and batch sizes."""
 LARGEST = 2**32
 """Number of different ids that unsigned 32-bit integers can represent."""
 
 
 @dataclass(frozen=True)
 class Pictured(Sequence[int]):
-    """Token ids and image of a line; Boolean value False only if both text and image name are
-    empty.
+    """Token ids and image of a line. A line with neither text nor image name is false in a Boolean
+    context.
 
     ids: token ids of the text
     picture: file name of the image; "" for no image
@@ -69,7 +69,9 @@ class Columns:
     names: names of all columns, for messages
     picture: whether the last column is an image name
 
-    Raises ValueError if more than one of several texts, factors and an image are combined.
+    Several texts, factors and an image cannot be combined with each other.
+
+    Raises ValueError for such a combination, or if there is neither a text nor an image.
     """
 
     sources: int = 1

@@ -30,7 +30,8 @@ UNKNOWN_PENALTY = 10.0
 """Lowest subword score minus the score of an unknown character, as in SentencePiece."""
 _MASK = 2**64 - 1
 Arc = tuple[int, float, list[int]]
-"""Subword that ends at a given position of a word, as (start, α times its score, token ids)."""
+"""Tuple (start, α · log-probability, token ids) of a subword, where `start` is the index of its
+first character in the word."""
 
 
 class Draws:

@@ -182,7 +182,7 @@ class Tokenizer:
         """Returns the range of word indices that each token of a source line covers.
 
         A token covers a single word, except in scripts without spaces. The EOS between two source
-        texts has the index after the last word.
+        texts gets the index after the last word of the line.
 
         line: source line
         ids: token ids of the line
@@ -231,7 +231,10 @@ class Tokenizer:
         return self._places(self._target, line, ids, split)
 
     def target_spans(self, line: str, ids: Sequence[int]) -> list[range]:
-        """Returns the character range of each token in a target text, without spaces."""
+        """Returns the range of character positions that each token covers in a target text.
+
+        A token's range excludes the space before it.
+        """
         spans: list[range] = []
         end = 0
         for piece in self.target_pieces(ids):
@@ -284,16 +287,17 @@ class Tokenizer:
     def continuing(self) -> frozenset[int]:
         """Returns the target ids of subwords that continue a word.
 
-        These subwords begin with a letter, not a space, in a script that writes spaces.
+        These subwords begin with a letter instead of a space, and the letter belongs to a script
+        that separates words by spaces.
         """
         pieces = self.target_pieces(range(self.target_size))
         return frozenset(i for i, piece in enumerate(pieces) if _lengthens(piece[:1]))
 
     def spellings(self, text: str, most: int = 64) -> list[list[int]]:
-        """Returns segmentations of a text into target ids as whole words, starting with the
-        deterministic segmentation.
+        """Returns segmentations of a text into target ids that begin and end at word boundaries.
 
-        For a text without letters or digits, all subwords that contain the text follow.
+        The deterministic segmentation comes first. For a text without letters or digits, such as a
+        comma, the list ends with all single subwords that contain the text.
 
         text: target text
         most: maximum number of segmentations; the shortest segmentations are kept

@@ -18,7 +18,8 @@ UNKNOWN = "<unk>"
 SPACELESS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 """Prefixes of the Unicode names of letters in scripts without spaces between words."""
 ALONE = (*SPACELESS, "IDEOGRAPHIC", "FULLWIDTH")
-"""Prefixes of the Unicode names of characters that are words by themselves without a dictionary."""
+"""Prefixes of the Unicode names of characters that each count as one word if no dictionary is
+installed."""
 Split = Callable[[str], list[str]]
 """Function that splits a text into units without the spaces between them."""
 Units = Literal["word", "piece", "character", "space"]
