@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import math
 import pkgutil
 import re
 from pathlib import Path
@@ -26,8 +27,16 @@ from nmt import components
 from nmt.configuration import compose as composition
 from nmt.configuration.check import mismatches
 from nmt.configuration.configure import COMMANDS, configure, settings_class
-from nmt.configuration.recipe_by_size import log_recipe
+from nmt.configuration.recipe_by_size import (
+    MOST_PAIRS,
+    RUNGS,
+    UNITS,
+    interpolated,
+    log_recipe,
+    position_of,
+)
 from nmt.configuration.training_settings import TrainSettings
+from nmt.foundation.configurations import flat
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Candidate
@@ -196,27 +205,92 @@ def test_keys_of_the_command_line_win_over_everything():
     assert compose("decoder.hidden_size=64")["sizes"]["decoder"] == 256
 
 
-def test_the_number_of_pairs_selects_a_recipe(tmp_path, caplog):
-    caplog.set_level("INFO", "nmt")
-    columns = ["data.source=1", "data.target=2", "data.header=false", "data.split=0.1"]
-    for count, recipe in {
-        2_000: "low_resource_1k",
-        2_001: "low_resource_3k",
-        6_001: "low_resource_10k",
-        20_001: "low_resource_30k",
-    }.items():
-        file = tmp_path / f"{count}.tsv"
-        file.write_text("a\tb\n" * count)
-        keys = ["data=tsv", f"data.train={file}", *columns]
+TABLE = ["data=tsv", "data.source=1", "data.target=2", "data.header=false", "data.split=0.1"]
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Returns a function that writes a table of a number of pairs, and returns the overrides for
+    it."""
+
+    def written(pairs):
+        file = tmp_path / f"{pairs}.tsv"
+        file.write_text("a\tb\n" * pairs)
         log_recipe.cache_clear()
-        caplog.clear()
-        assert compose(*keys) == compose(f"experiment={recipe}", *keys)
-        assert f"using the recipe experiment={recipe};" in caplog.text
-        assert "WARNING" not in caplog.text
+        return [*TABLE, f"data.train={file}"]
+
+    return written
+
+
+@pytest.mark.parametrize(("pairs", "recipe"), RUNGS.items())
+def test_the_computed_recipe_is_the_measured_one_at_its_number_of_pairs(
+    table, caplog, pairs, recipe
+):
+    caplog.set_level("INFO", "nmt")
+    keys = table(pairs)
+    assert compose(*keys) == compose(f"experiment={recipe}", *keys)
+    assert f"{pairs:,} training pairs: using the recipe experiment=auto (sizes.enc" in caplog.text
+    assert "WARNING" not in caplog.text
+    assert compose("experiment=auto", *keys) == compose(*keys)
+
+
+def test_the_computed_recipe_between_measured_ones(table):
+    """By hand at the geometric mean of 3,000 and 10,000 pairs; choices are those of the nearer."""
+    middle = round(math.sqrt(3_000 * 10_000))
+    config = compose(*table(middle))
+    assert config["sizes"]["vocabulary"] == round(math.sqrt(2000 * 4000), -2) == 2800
+    assert config["decoder"]["hidden_size"] == round(math.sqrt(128 * 256) / 32) * 32 == 192
+    assert config["trainer"]["max_epochs"] == round(math.sqrt(48 * 20)) == 31
+    assert config["optimizer"]["lr"] == round(math.sqrt(0.003 * 0.002), 4) == 0.0024
+    assert config["trainer"]["ema"] == 0.99
+    shared = compose(*table(1_700))["decoder"], compose("experiment=low_resource_1k")["decoder"]
+    assert shared[0]["_target_"] == shared[1]["_target_"]
+    other = compose(*table(1_800))["decoder"]
+    assert other["_target_"] == "nmt.model.decoder.conditional.Conditional"
+
+
+def test_the_computed_recipe_changes_smoothly():
+    """Each value is between those of the neighbouring recipes, and near that for slightly fewer pairs."""
+    flats = {name: flat(compose(f"experiment={name}")) for name in RUNGS.values()}
+    counts = [round(1.05**n) for n in range(1, 300)]
+    assert counts[-1] > MOST_PAIRS
+    before = None
+    for pairs in counts:
+        place = position_of(pairs)
+        lower, upper = flats[place.lower], flats[place.upper]
+        values = interpolated(pairs, lower, upper)
+        for key, value in values.items():
+            ends = sorted([lower[key], upper[key]])
+            if pairs <= max(RUNGS):
+                assert ends[0] <= value <= ends[1], (pairs, key)
+            if before is not None:
+                leap = 0.12 * max(value, before[key]) + UNITS[key]
+                assert abs(value - before[key]) <= leap, (pairs, key)
+        before = values
+    # with more pairs, fewer epochs but more updates
+    largest = flats["low_resource_30k"]
+    epochs = [interpolated(n, largest, largest)["trainer.max_epochs"] for n in (29_000, 290_000)]
+    assert epochs == [16, 6]
+
+
+@pytest.mark.parametrize("pairs", [50, 1_500, 5_500, 17_000, 60_000])
+def test_computed_recipes_are_valid(table, pairs):
+    configure("train", table(pairs))
+
+
+def test_what_is_typed_wins_over_the_computed_recipe(table):
+    keys = table(2_001)
     assert compose(*keys, "trainer.max_epochs=3")["trainer"]["max_epochs"] == 3
     assert compose(*keys, "decoder=luong")["decoder"]["_target_"].endswith("Luong")
-    shorter = ["data=tsv", f"data.train={file}@:2000", *columns]
+    assert compose(*keys, "experiment=auto", "sizes.decoder=8")["sizes"]["decoder"] == 8
+    shorter = [*keys[:-1], f"{keys[-1]}@:1000"]
     assert compose(*shorter)["sizes"]["vocabulary"] == 1000
+
+
+@pytest.mark.parametrize("data", [[], ["data=multi30k"], ["data=reverse"], ["data=text"]])
+def test_pairs_that_cannot_be_counted_are_an_error_of_the_computed_recipe(data):
+    with pytest.raises(ConfigErrors, match="experiment: auto counts the training pairs"):
+        compose("experiment=auto", *data)
 
 
 def test_what_is_typed_prevents_a_recipe_by_size(tmp_path):
@@ -241,11 +315,12 @@ def test_sizes_that_prevent_a_recipe_are_logged(tmp_path, caplog):
     log_recipe.cache_clear()
     compose(*keys)
     assert "100 training pairs: using no recipe, because sizes are set;" in caplog.text
-    assert "add experiment=low_resource_1k to use the recipe with your sizes" in caplog.text
+    assert "add experiment=auto to use the recipe with your sizes" in caplog.text
     caplog.clear()
     log_recipe.cache_clear()
-    both = compose(*keys, "experiment=low_resource_1k")
+    both = compose(*keys, "experiment=auto")
     assert both["sizes"]["decoder"] == 8 and both["trainer"]["max_epochs"] == 50
+    caplog.clear()
     compose(*keys, "experiment=null")
     assert not caplog.text
 

@@ -8,9 +8,9 @@ choices of groups, and values of their keys.
 replaces a choice of the recipe, the recipe's values for this group are dropped. The group `sizes`
 is independent of choices and keeps the recipe's values.
 3. The default recipe is the experiment in conf/train.yaml. If the command line of nmt.train chooses
-text files or tables and no experiment, the number of sentence pairs selects the recipe
-(recipe_by_size.py). There is no recipe for other data, or with `sizes` or `init` on the command
-line.
+text files or tables and no experiment, the recipe is experiment=auto, which is computed from the
+number of sentence pairs (recipe_by_size.py). There is no recipe for other data, or with `sizes` or
+`init` on the command line.
 """
 
 import copy
@@ -33,8 +33,16 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from nmt.configuration.faults import not_a_choice
-from nmt.configuration.recipe_by_size import recipe_of_data
+from nmt.configuration.recipe_by_size import (
+    AUTO,
+    RUNGS,
+    count_pairs,
+    interpolated,
+    log_recipe,
+    position_of,
+)
 from nmt.foundation import plugins
+from nmt.foundation.configurations import flat
 from nmt.foundation.errors import PATH, UserError, first_line, in_list
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse
 from nmt.storage.upgrade import with_renamed_targets
@@ -55,11 +63,13 @@ class Typed:
     """Parsed configuration overrides from a command line.
 
     choices: chosen file of each group, by group name
+    pairs: number of training pairs, which determines experiment=auto; None for another recipe
     values: Hydra overrides of single keys, in order
     errors: errors that do not depend on the configuration
     """
 
     choices: dict[str, Any] = field(default_factory=dict)
+    pairs: int | None = None
     values: list[Any] = field(default_factory=list)
     errors: list[ConfigError] = field(default_factory=list)
 
@@ -82,13 +92,13 @@ def compose_partly(
     ${references} in the configuration are not resolved.
     """
     typed = _read(command, overrides)
-    config, _ = _by_precedence(command, typed.choices)
+    config, _ = _by_precedence(command, typed)
     return config, typed.errors + apply(config, typed.values)
 
 
 def choices_of(command: str, overrides: Sequence[str]) -> Mapping[str, Any]:
     """Returns the chosen file of each group for one run, by group name."""
-    return _by_precedence(command, _read(command, overrides).choices)[1]
+    return _by_precedence(command, _read(command, overrides))[1]
 
 
 def apply(config: MutableMapping[str, Any], overrides: Sequence[Any]) -> list[ConfigError]:
@@ -186,29 +196,38 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
                     f"this group has two choices ({typed.choices[key]}, {value}); leave one out",
                 )
             )
-    if command == "train" and RECIPE not in typed.choices and not errors:
-        recipe = _recipe_by_size(command, typed)
-        if recipe is not None:
-            typed.choices[RECIPE] = recipe
+    if RECIPE in groups and not errors:
+        _choose_auto(command, typed)
     return typed
 
 
-def _recipe_by_size(command: str, typed: Typed) -> str | None:
-    """Returns the recipe for the number of training pairs; None if no data files are given."""
+def _choose_auto(command: str, typed: Typed) -> None:
+    """Chooses experiment=auto for nmt.train if data files are given and no experiment, and counts
+    the training pairs for experiment=auto. Adds an error if the pairs cannot be counted.
+    """
+    is_asked = typed.choices.get(RECIPE) == AUTO
     keys = {override.key_or_group.partition(".")[0] for override in typed.values}
-    if "data" not in typed.choices or "init" in keys:
-        return None
+    is_possible = command == "train" and "data" in typed.choices and "init" not in keys
+    if not is_asked and (RECIPE in typed.choices or not is_possible):
+        return
     # the data settings, composed without a recipe
     config, _ = _composed(command, {**typed.choices, RECIPE: None})
     apply(config, [value for value in typed.values if value.key_or_group.startswith("data.")])
     settings = resolve(config)
     grids = (settings.get("sweep") or {}).get("grids") or ()
     # The grids of a sweep may choose the recipe.
-    if any(f"{RECIPE}=" in str(grid) for grid in grids):
-        return None
-    has_sizes = "sizes" in keys
-    recipe = recipe_of_data(settings["data"], is_used=not has_sizes)
-    return None if has_sizes else recipe
+    if not is_asked and any(f"{RECIPE}=" in str(grid) for grid in grids):
+        return
+    typed.pairs = count_pairs(settings["data"])
+    if typed.pairs is None:
+        if is_asked:
+            names = ", ".join(RUNGS.values())
+            problem = f"auto counts the training pairs of local files; choose one of {names}"
+            typed.errors.append(ConfigError(RECIPE, problem))
+    elif is_asked or "sizes" not in keys:
+        typed.choices[RECIPE] = AUTO
+    else:
+        log_recipe(typed.pairs, None)
 
 
 @functools.cache
@@ -225,18 +244,19 @@ def groups_of(command: str) -> Mapping[str, Any]:
     return choices
 
 
-def _by_precedence(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+def _by_precedence(command: str, typed: Typed) -> tuple[Any, Mapping[str, Any]]:
     """Composes a configuration; choices on the command line override those of the experiment.
 
     command: name of the command, such as train
-    chosen: choices on the command line, by group name
+    typed: choices on the command line
 
     Returns the configuration, and the choice of every group.
     """
+    chosen = typed.choices
     recipe = chosen.get(RECIPE, groups_of(command).get(RECIPE))
     if recipe is None:
         return _composed(command, chosen)
-    config, choices = _composed(command, {RECIPE: recipe})
+    config, choices = _of_recipe(command, recipe, typed.pairs)
     # The default recipe applies only to the default data.
     if RECIPE not in chosen and chosen.get("data", choices["data"]) != choices["data"]:
         return _composed(command, {**chosen, RECIPE: None})
@@ -246,6 +266,28 @@ def _by_precedence(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mappin
         without_recipe, _ = _composed(command, {**chosen, RECIPE: None})
         config.update({group: without_recipe[group] for group in groups})
     return config, {**choices, **chosen}
+
+
+def _of_recipe(command: str, recipe: str, pairs: int | None) -> tuple[Any, Mapping[str, Any]]:
+    """Composes a recipe, and returns the configuration with the choice of every group.
+
+    pairs: number of training pairs, for experiment=auto
+    """
+    if recipe != AUTO or pairs is None:
+        return _composed(command, {RECIPE: recipe})
+    position = position_of(pairs)
+    lower, _ = _composed(command, {RECIPE: position.lower})
+    upper, _ = _composed(command, {RECIPE: position.upper})
+    config, choices = _composed(command, {RECIPE: position.nearer})
+    values = interpolated(pairs, flat(lower), flat(upper))
+    for key, value in values.items():
+        *groups, name = key.split(".")
+        node = config
+        for group in groups:
+            node = node[group]
+        node[name] = value
+    log_recipe(pairs, ", ".join(f"{key}={value:g}" for key, value in values.items()))
+    return config, {**choices, RECIPE: AUTO}
 
 
 def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:

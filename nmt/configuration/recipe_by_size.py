@@ -1,28 +1,107 @@
-"""Selects a recipe (experiment) for the user's data by the number of sentence pairs."""
+"""Recipe for the user's own data (experiment=auto), computed from the number of sentence pairs.
+
+The recipes in `RUNGS` were measured, each with another number of pairs. Between two of these
+numbers, sizes and similar settings are interpolated, and everything else is taken from the nearer
+recipe. Positions between recipes are measured on a logarithmic scale.
+"""
 
 import functools
 import logging
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt.foundation.errors import UserError
 
 log = logging.getLogger(__name__)
-RECIPES = {2_000: "low_resource_1k", 6_000: "low_resource_3k", 20_000: "low_resource_10k"}
-"""Maps the maximum number of sentence pairs to the name of an experiment."""
-LARGEST_RECIPE = "low_resource_30k"
+AUTO = "auto"
+"""Name of the experiment whose settings are computed from the number of pairs."""
+RUNGS = {
+    1_000: "low_resource_1k",
+    3_000: "low_resource_3k",
+    10_000: "low_resource_10k",
+    29_000: "low_resource_30k",
+}
+"""Recipes by the number of training pairs with which they were measured."""
+UNITS = {
+    "sizes.encoder": 16,
+    "sizes.decoder": 32,
+    "sizes.readout": 16,
+    "sizes.vocabulary": 100,
+    "model.embedding_size": 16,
+    "model.dropout": 0.01,
+    "model.readout_dropout": 0.01,
+    "batching.sentences": 5,
+    "optimizer.lr": 0.0001,
+    "schedule.warmup": 10,
+    "max_validation": 100,
+    "trainer.max_epochs": 1,
+    "trainer.validate_every": 1,
+}
+"""Keys whose values are interpolated between two recipes, with the unit to which they are
+rounded."""
+MOST_PAIRS = 1_000_000
+"""Maximum number of pairs that are counted; the settings are the same for larger data."""
 
 
-def recipe_for(num_pairs: int) -> str:
-    """Returns the name of the experiment recommended for a number of sentence pairs."""
-    return next((name for most, name in RECIPES.items() if num_pairs <= most), LARGEST_RECIPE)
+class Position(NamedTuple):
+    """Position of a number of pairs between two recipes.
+
+    lower: name of the recipe for fewer pairs
+    upper: name of the recipe for more pairs
+    share: share of the upper recipe in the interpolated values, from 0 to 1
+    """
+
+    lower: str
+    upper: str
+    share: float
+
+    @property
+    def nearer(self) -> str:
+        """Name of the nearer recipe."""
+        return self.upper if self.share > 0.5 else self.lower
 
 
-def recipe_of_data(data: Mapping[str, Any], *, is_used: bool = True) -> str | None:
-    """Returns and logs the name of the experiment recommended for some training data.
+def position_of(pairs: int) -> Position:
+    """Returns the position of a number of pairs; fewer pairs than in all recipes count as the
+    smallest number in `RUNGS`, and more pairs as the largest number."""
+    counts = list(RUNGS)
+    inside = min(max(pairs, counts[0]), counts[-1])
+    above = next(count for count in counts[1:] if inside <= count)
+    below = counts[counts.index(above) - 1]
+    share = math.log(inside / below) / math.log(above / below)
+    return Position(RUNGS[below], RUNGS[above], share)
+
+
+def interpolated(pairs: int, lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of `UNITS` for a number of pairs, by dotted key.
+
+    lower, upper: configurations of the neighbouring recipes as flat mappings from dotted keys
+    """
+    share = position_of(pairs).share
+    values = {}
+    for key, unit in UNITS.items():
+        ends = lower[key], upper[key]
+        if min(ends) > 0:
+            value = math.exp((1 - share) * math.log(ends[0]) + share * math.log(ends[1]))
+        else:
+            value = (1 - share) * ends[0] + share * ends[1]
+        rounded = round(value / unit) * unit
+        values[key] = round(rounded, 6) if isinstance(unit, float) else rounded
+    # With more pairs than in all recipes, the number of updates grows with the square root of the
+    # number of pairs.
+    most = max(RUNGS)
+    if pairs > most:
+        values["trainer.max_epochs"] = math.ceil(
+            values["trainer.max_epochs"] * math.sqrt(most / pairs)
+        )
+    return values
+
+
+def count_pairs(data: Mapping[str, Any]) -> int | None:
+    """Returns the number of training pairs, at most about `MOST_PAIRS`.
 
     data: settings of the data
-    is_used: whether the training uses the recommended experiment, for the log
 
     Returns None for generated data, data of the Hugging Face Hub, and data that cannot be read.
     Errors are ignored, because loading the data raises them again.
@@ -31,35 +110,32 @@ def recipe_of_data(data: Mapping[str, Any], *, is_used: bool = True) -> str | No
     from nmt.components import make
     from nmt.configuration.check import faults_of
 
-    most = max(RECIPES)
     try:
         if faults_of("data", data):
             return None
         source = make({"data": data}, "data")
         stream = source.training_stream() if hasattr(source, "training_stream") else None
-        if stream is None:
-            return None
-        num_pairs = stream.count(most)  # stops soon after the largest limit
+        return None if stream is None else stream.count(MOST_PAIRS)
     except (UserError, ValueError, OSError):
         return None
-    recipe = recipe_for(num_pairs)
-    count = f"more than {most:,}" if num_pairs > most else f"{num_pairs:,}"
-    log_recipe(count, recipe, is_used=is_used)
-    return recipe
 
 
 @functools.cache
-def log_recipe(num_pairs: str, recipe: str, *, is_used: bool) -> None:
-    """Logs once whether the recommended recipe is used, and how to change this choice.
+def log_recipe(pairs: int, values: str | None) -> None:
+    """Logs once whether the computed recipe is used, and how to change this choice.
 
     Before logging is set up, the message is a warning, because Python then prints only warnings.
+
+    pairs: number of training pairs
+    values: the most important settings of the recipe; None if the recipe is not used
     """
+    count = f"more than {MOST_PAIRS:,}" if pairs > MOST_PAIRS else f"{pairs:,}"
     log.log(
         logging.INFO if log.hasHandlers() else logging.WARNING,
-        "%s training pairs: using the recipe experiment=%s; to use no recipe, set experiment=null"
-        if is_used
-        else "%s training pairs: using no recipe, because sizes are set; add experiment=%s to use "
-        "the recipe with your sizes, or experiment=null to hide this message",
-        num_pairs,
-        recipe,
+        f"{count} training pairs: using the recipe experiment=auto ({values}); to use no recipe, "
+        "set experiment=null"
+        if values
+        else f"{count} training pairs: using no recipe, because sizes are set; add "
+        "experiment=auto to use the recipe with your sizes, or experiment=null to hide this "
+        "message",
     )

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from nmt import components
-from nmt.configuration.recipe_by_size import recipe_for
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.data.overlap import held_out_in_training
 from nmt.foundation import plugins
@@ -461,15 +460,13 @@ def _advise_recipe(settings: TrainingSettings, task: Task, ranks: Ranks) -> None
         return
     batches = trainer["max_epochs"] * len(task.batches(0))
     updates = batches // (trainer["accumulate"] * ranks.count)
-    pairs = len(task.data.kept)
     if updates < FEW_UPDATES:
         log.warning(
             "trainer.max_epochs: the training has only %s updates, but translation needs "
-            "thousands; raise trainer.max_epochs. The recipe for %s pairs is "
-            "experiment=%s with its own number of epochs",
+            "thousands; raise trainer.max_epochs, or use experiment=auto, the recipe for %s pairs, "
+            "with its own number of epochs",
             f"{updates:,}",
-            f"{pairs:,}",
-            recipe_for(pairs),
+            f"{len(task.data.kept):,}",
         )
 
 
