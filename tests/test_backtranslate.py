@@ -230,6 +230,37 @@ def test_distillation_translates_forwards(whole, text, tmp_path):
     assert not (tmp_path / "out/reverse").exists()
 
 
+def test_diversification_adds_the_translations_of_both_sides(text, tmp_path):
+    """Each model is a run on the real pairs; the pairs are all new pairs of all models; the final model has as many updates."""
+    folder = tmp_path / "out"
+    typed = [*text[1], *SIZES, "synthetic.direction=both", "synthetic.models=2", "seed=4"]
+    typed += ["synthetic.search=sample", "synthetic.top_k=5", f"run_dir={folder}"]
+    result = run("backtranslate", *typed)
+    assert result.returncode == 0, result.stderr.decode()
+    data = [a for a in text[1] if not a.startswith(("data.source", "data.target"))]
+    turned = ["data.source=de", "data.target=en"]
+    alone = trained(tmp_path / "alone", *data, *turned, *SIZES, "seed=6")
+    assert best(alone) == best(folder / "backward-2")
+    real = [*zip(lines(text[0] / "train.en"), lines(text[0] / "train.de"), strict=True)]
+    expected = []
+    for number in (1, 2):
+        for direction in ("forward", "backward"):
+            rows = read_translations(folder / f"translations-{direction}-{number}")
+            for (source, target), (translation, _) in zip(real, rows, strict=True):
+                pair = (source, translation) if direction == "forward" else (translation, target)
+                if translation.strip() and pair not in real and pair not in expected:
+                    expected.append(pair)
+    synthetic = [lines(folder / f"synthetic.{language}") for language in ("en", "de")]
+    assert [*zip(*synthetic, strict=True)] == expected
+    assert len(expected) > 100
+    results = [
+        json.loads((folder / name / "results.json").read_text()) for name in ("forward-1", "model")
+    ]
+    assert results[0]["updates"] == results[1]["updates"] == 2 * 40 / 8
+    shutil.rmtree(folder / "forward-1")  # may be deleted after the end
+    assert run("backtranslate", *typed).returncode == 0
+
+
 def test_the_most_probable_are_kept(whole, text, tmp_path):
     """By log-probability per word, a share; the model that translates may be given."""
     wishes = (
@@ -273,6 +304,9 @@ def test_the_most_probable_are_kept(whole, text, tmp_path):
     (["synthetic.text=a", "data.factors=[pos]"], "back-translation supports a single source text"),
     (["synthetic.text=a", "-m", "seed=1,2"], "not supported by nmt.backtranslate"),
     (["synthetic.text=a", "resume=x"], "resume"),
+    (["synthetic.text=a", "synthetic.direction=both"], "not supported with synthetic.direction=both"),
+    (["synthetic.model=a", "synthetic.direction=both"], "not supported with synthetic.direction=both"),
+    (["synthetic.text=a", "synthetic.models=2"], "needs synthetic.direction=both"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_named(wishes, message, text, tmp_path):
     failed(run("backtranslate", *text[1], *SIZES, *wishes, f"run_dir={tmp_path}/out"), message)

@@ -5,30 +5,35 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nmt.foundation.part_limits import ConfigError, RunView
-from nmt.foundation.ranges import NonNegative, Ratio, Width
+from nmt.foundation.ranges import Count, NonNegative, Ratio, Size, Width
 
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic:
     """Settings of synthetic sentence pairs.
 
-    direction: backward translates target text into the source language, forward the reverse
+    direction: backward translates target text into the source language, forward the reverse; both
+        translates both sides of the training pairs (data diversification, Nguyen et al. 2020)
     text: file of monolingual text, one sentence per line; None with forward uses the training
         sources
     model: run folder of the translation model, or several for an ensemble; None with backward
         trains a model first
+    models: number of models that are trained for each direction with direction=both
     search: sample, greedy or beam
     width: beam width in hypotheses, used with search=beam only
+    top_k: number of most probable tokens from which search=sample draws; 0 for all tokens
     keep: fraction of the translations to keep, best log-probability per word first
     tag: string prepended to back-translated sources; None for no tag
     real: passes over the real pairs per pass over the synthetic pairs; 0 uses only synthetic pairs
     """
 
-    direction: Literal["backward", "forward"] = "backward"
+    direction: Literal["backward", "forward", "both"] = "backward"
     text: str | None = None
     model: str | list[str] | None = None
+    models: Size = 1
     search: Literal["sample", "greedy", "beam"] = "sample"
     width: Width = 5
+    top_k: Count = 0
     keep: Ratio = 1.0
     tag: str | None = "<back>"
     real: NonNegative = 1.0
@@ -49,9 +54,19 @@ class Synthetic:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields errors for a missing text or model, or a model of the wrong direction."""
+        """Yields errors for a text or model that is missing or cannot be used."""
         model = run.value("synthetic.model")
-        if run.value("synthetic.direction") == "forward":
+        direction = run.value("synthetic.direction")
+        if direction == "both":
+            for key in ("synthetic.text", "synthetic.model", "init", "objective.teacher"):
+                if run.value(key):
+                    yield run.error(
+                        key,
+                        "not supported with synthetic.direction=both, which trains its own models "
+                        "and translates the training pairs",
+                    )
+            return
+        if direction == "forward":
             if not model:
                 yield ConfigError(
                     "synthetic.model",
@@ -82,6 +97,12 @@ class Synthetic:
             reasons["synthetic.width"] = (
                 f"needs synthetic.search=beam, got synthetic.search={search}"
             )
-        if run.value("synthetic.direction") == "forward":
+        if search != "sample":
+            reasons["synthetic.top_k"] = (
+                f"needs synthetic.search=sample, got synthetic.search={search}"
+            )
+        if run.value("synthetic.direction") != "backward":
             reasons["synthetic.tag"] = "needs synthetic.direction=backward"
+        if run.value("synthetic.direction") != "both":
+            reasons["synthetic.models"] = "needs synthetic.direction=both"
         return reasons

@@ -10,10 +10,11 @@ An interrupted step is resumed; a finished step is not repeated.
 """
 
 import contextlib
+import itertools
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,24 @@ def _write_splits(splits: Splits, folder: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
+class TextTranslation:
+    """Model that translates a text into synthetic pairs.
+
+    direction: forward (source to target language) or backward
+    folders: run folder of the model, or the run folders of an ensemble
+    text: path of the text
+    output: path of the translations
+    seed: random seed with which the model is trained; None for a model that exists already
+    """
+
+    direction: str
+    folders: str | list[str]
+    text: str
+    output: Path
+    seed: int | None
+
+
+@dataclass(frozen=True)
 class Backtranslation:
     """Steps 2 to 5 of back-translation: reverse model, translation, selection, final model.
 
@@ -262,12 +281,41 @@ class Backtranslation:
         """Runs all unfinished steps of a back-translation, and returns the test score of the final
         model."""
         if not self._exists(self.folder / "model" / "results.json"):
-            if self.synthetic.model is None:
-                self._train_reverse()
-            self._translate(self.synthetic.model or str(self.folder / "reverse"))
+            for translator in self.translators:
+                if translator.seed is not None:
+                    self._train_translator(translator)
+                self._translate(translator)
             if self.ranks.first:
                 self.select_data()
         return self._train_final()
+
+    @property
+    def translators(self) -> list[TextTranslation]:
+        """Models that translate, each with its text."""
+        synthetic = self.synthetic
+        seed = self.settings.seed
+        real = [str(self.folder / "corpus" / f"train.{name}") for name in self.corpus.languages]
+        if synthetic.direction != "both":
+            return [
+                TextTranslation(
+                    direction=synthetic.direction,
+                    folders=synthetic.model or str(self.folder / "reverse"),
+                    text=synthetic.text or real[0],
+                    output=self.folder / "translations",
+                    seed=None if synthetic.model else seed,
+                )
+            ]
+        return [
+            TextTranslation(
+                direction=direction,
+                folders=str(self.folder / f"{direction}-{number}"),
+                text=text,
+                output=self.folder / f"translations-{direction}-{number}",
+                seed=seed + number,
+            )
+            for number in range(1, synthetic.models + 1)
+            for direction, text in zip(("forward", "backward"), real, strict=True)
+        ]
 
     def _exists(self, file: Path) -> bool:
         """Waits until rank 0 reaches this call, and returns whether the file exists.
@@ -276,23 +324,30 @@ class Backtranslation:
         """
         return self.ranks.of_first(file.exists())
 
-    # Step 2: reverse model
+    # Step 2: models that translate
 
-    def _train_reverse(self) -> None:
-        """Trains the target-to-source model, with source and target settings exchanged."""
+    def _train_translator(self, translator: TextTranslation) -> None:
+        """Trains a model on the real pairs; a target-to-source model is trained with source and
+        target settings exchanged."""
+        folder = Path(str(translator.folders))
         source, target = self.corpus.languages
         values = self._training_values
+        values["seed"] = translator.seed
         values["data"] = {
             "_target_": "nmt.data.sources.text.TextFiles",
             "train": str(self.folder / "corpus" / "train"),
             **self._evaluation_data,
-            "source": target,
-            "target": source,
+            "source": source,
+            "target": target,
             # The validation and test sets are files in corpus/.
             "split": 0.0,
             "factors": None,
             "alignment": None,
         }
+        if translator.direction == "forward":
+            self._train(folder, values, "step 2 (source-to-target model)")
+            return
+        values["data"] |= {"source": target, "target": source}
         if self.settings.vectors:
             values["vectors"] = self.settings.vectors[::-1]
         if self.settings.freeze:
@@ -305,7 +360,7 @@ class Backtranslation:
         # A tokenisation specific to the target language does not apply to the source language.
         if metric["tokenize"] in WITHOUT_SPACES.values():
             values["metric"] = {**metric, "tokenize": "auto"}
-        self._train(self.folder / "reverse", values, "step 2 (target-to-source model)")
+        self._train(folder, values, "step 2 (target-to-source model)")
 
     @property
     def _training_values(self) -> dict[str, Any]:
@@ -345,29 +400,22 @@ class Backtranslation:
 
     # Step 3: translation
 
-    @property
-    def _text(self) -> str:
-        """Path of the monolingual text to translate."""
-        real = self.folder / "corpus" / f"train.{self.corpus.languages[0]}"
-        return self.synthetic.text or str(real)
-
-    def _translate(self, model: str | list[str]) -> None:
-        """Translates the monolingual text into a file, continuing after the last line of an earlier
-        attempt.
-        """
-        output = self.folder / "translations"
+    def _translate(self, translator: TextTranslation) -> None:
+        """Translates a text into a file, continuing after the last line of an earlier attempt."""
+        output = str(translator.output)
         synthetic = self.synthetic
         log.info("back-translation, step 3: writing translations to %s", output)
         typed = [f"search={synthetic.search}"]
         if synthetic.search == "beam":
             typed.append(f"search.width={synthetic.width}")
         if synthetic.search == "sample":
-            typed.append(f"search.seed={self.settings.seed}")
+            seed = translator.seed or self.settings.seed
+            typed += [f"search.seed={seed}", f"search.top_k={synthetic.top_k}"]
         values = {
             **compose("translate", typed),
-            "model": model,
-            "input": self._text,
-            "output": str(output),
+            "model": translator.folders,
+            "input": translator.text,
+            "output": output,
             "format": "moses",
             "resume": True,
             "device": self.settings.device,
@@ -377,23 +425,32 @@ class Backtranslation:
     # Step 4: selection
 
     def select_data(self) -> None:
-        """Writes the selected synthetic pairs, and the mixture file of synthetic and real pairs."""
+        """Writes the selected synthetic pairs, and the mixture file of synthetic and real pairs.
+
+        Pairs of data diversification that are equal to a real pair or to an earlier pair are
+        dropped.
+        """
         mixture = self.folder / "mixture.yml"
         files = [self.folder / f"synthetic.{name}" for name in self.corpus.languages]
         if all(file.exists() for file in (mixture, *files)):
             return
         mixture.unlink(missing_ok=True)  # marks the pairs as complete, and is written last
-        scores = np.array([score for _, score in read_translations(self.folder / "translations")])
-        usable = scores[scores > -np.inf]  # log-probabilities of the non-empty translations
-        if not usable.size:
-            raise UserError(f"{self._text}: all translations are empty; check synthetic.model")
-        # Keeps the fraction `keep` of the lines with the highest log-probability per token.
-        threshold = float(np.quantile(usable, 1 - self.synthetic.keep))
-        count = self._write_selected(files, threshold)
+        pairs: Iterator[tuple[str, str]] = itertools.chain(*map(self._selected, self.translators))
+        if self.synthetic.direction == "both":
+            pairs = _new(pairs, [self.folder / "corpus" / f"train.{f.suffix[1:]}" for f in files])
+        count = 0
+        with (
+            files[0].open("w", encoding="utf-8") as sources,
+            files[1].open("w", encoding="utf-8") as targets,
+        ):
+            for source, target in pairs:
+                sources.write(f"{source}\n")
+                targets.write(f"{target}\n")
+                count += 1
+        _check_number(count, f"synthetic.keep={shown(self.synthetic.keep)}", self.settings)
         log.info(
-            "back-translation, step 4: kept %s of %s synthetic pairs in %s",
+            "back-translation, step 4: selected %s synthetic pairs in %s",
             f"{count:,}",
-            f"{len(scores):,}",
             self.folder / "synthetic.*",
         )
         # Number of real pairs per synthetic pair.
@@ -409,29 +466,28 @@ class Backtranslation:
         }
         write_atomically(mixture, yaml.safe_dump(described).encode())
 
-    def _write_selected(self, files: list[Path], threshold: float) -> int:
-        """Writes the pairs whose score reaches a threshold, and returns their number.
+    def _selected(self, translator: TextTranslation) -> Iterator[tuple[str, str]]:
+        """Yields the selected pairs of a source and a target sentence.
 
-        files: output files for the source and the target language
-        threshold: minimum log-probability per token, in nats
+        Of the translations, the fraction `synthetic.keep` with the highest log-probability per
+        token is selected.
         """
-        count = 0
-        # In back-translation, the text is in the target language.
-        is_backward = self.synthetic.direction == "backward"
-        text_file, translation_file = reversed(files) if is_backward else files
-        with (
-            text_file.open("w", encoding="utf-8") as text,
-            translation_file.open("w", encoding="utf-8") as translated,
-        ):
-            lines = stream_lines(find_file(self._text), "strict")
-            translations = read_translations(self.folder / "translations")
-            for line, (translation, score) in zip(lines, translations, strict=True):
-                if score >= threshold and line.strip():
-                    text.write(f"{one_line(line)}\n")
-                    translated.write(f"{translation}\n")
-                    count += 1
-        _check_number(count, f"synthetic.keep={shown(self.synthetic.keep)}", self.settings)
-        return count
+        scores = np.array([score for _, score in read_translations(translator.output)])
+        usable = scores[scores > -np.inf]  # log-probabilities of the non-empty translations
+        if not usable.size:
+            raise UserError(
+                f"{translator.text}: all translations are empty; check {translator.folders}"
+            )
+        threshold = float(np.quantile(usable, 1 - self.synthetic.keep))
+        lines = stream_lines(find_file(translator.text), "strict")
+        translations = read_translations(translator.output)
+        for line, (translation, score) in zip(lines, translations, strict=True):
+            if score < threshold or not line.strip():
+                continue
+            text = one_line(line)
+            # In back-translation, the text is in the target language.
+            is_forward = translator.direction == "forward"
+            yield (text, translation) if is_forward else (translation, text)
 
     # Step 5: final model
 
@@ -447,7 +503,11 @@ class Backtranslation:
             "target": self.corpus.languages[1],
             "tags": {"synthetic": tag} if tag else None,
         }
-        self._train(folder, {**self._training_values, "data": data}, "step 5 (final model)")
+        values = {**self._training_values, "data": data}
+        if self.synthetic.direction == "both" and not self._exists(folder / "results.json"):
+            trainer = self._usual_updates() if self.ranks.first else {}
+            values["trainer"] = self.ranks.of_first(trainer)
+        self._train(folder, values, "step 5 (final model)")
         self.ranks.wait()  # rank 0 has written the results when it comes here
         results = json.loads((folder / "results.json").read_text())
         name = self.settings.metric["name"]
@@ -460,6 +520,36 @@ class Backtranslation:
             self.folder,
         )
         return score
+
+    def _usual_updates(self) -> dict[str, Any]:
+        """Returns settings of the trainer with which the final model has as many updates and
+        validations as a model that is trained on the real pairs only."""
+        trainer = dict(self.settings.trainer)
+        first = Path(str(self.translators[0].folders)) / "results.json"
+        if not trainer["patience"]:
+            trainer["max_updates"] = json.loads(first.read_text(encoding="utf-8"))["updates"]
+        # An epoch of the mixture has all synthetic pairs and the real pairs.
+        path = self.folder / f"synthetic.{self.corpus.languages[0]}"
+        with path.open(encoding="utf-8") as lines:
+            synthetic = sum(1 for _ in lines)
+        real = self.synthetic.real * self.corpus.pairs
+        trainer["validate_every"] *= self.corpus.pairs / (synthetic + real)
+        return trainer
+
+
+def _new(pairs: Iterable[tuple[str, str]], real: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    """Yields the pairs that are neither real pairs nor repeated.
+
+    real: files of the source and the target sentences of the real pairs
+    """
+    sides = [stream_lines(file, "strict") for file in real]
+    seen = {
+        hash((one_line(source), one_line(target))) for source, target in zip(*sides, strict=True)
+    }
+    for pair in pairs:
+        if hash(pair) not in seen:
+            seen.add(hash(pair))
+            yield pair
 
 
 def read_translations(file: Path) -> Iterator[tuple[str, float]]:
