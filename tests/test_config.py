@@ -103,7 +103,9 @@ def test_every_choice_composes_builds_and_takes_a_step(group, name):
     reader = model.encoder.reader
     data = batch() if reader is None else with_pictures(batch(), reader.channels)
     supplied = {
-        "critic": lambda *_: [[Candidate([4], 0.5), Candidate([5, 6], 0.1)]] * len(data.source),
+        "candidate_generator": lambda *_: (
+            [[Candidate([4], 0.5), Candidate([5, 6], 0.1)]] * len(data.source)
+        ),
         "teachers": [components.network(small, 11, 11)],
     }
     accepted = inspect.signature(components.class_of("objective", small["objective"])).parameters

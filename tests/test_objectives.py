@@ -76,7 +76,7 @@ def quality_of(sentence, tokens):
     )
 
 
-def critic_of(sets):
+def generator_of(sets):
     """Proposes given translations."""
     return lambda *_: [
         [Candidate([*tokens], quality_of(b, tokens)) for tokens in each]
@@ -99,7 +99,9 @@ def test_minimum_risk_is_its_equation(network_parts, sharpness, likelihood):
     model, data = network(decoder, score_of(decoder), *parts).train(), batch()
     everything = [tokens for n in range(3) for tokens in itertools.product((4, 9), repeat=n)]
     sets = [everything, [(4,), (5, 6, 7, 8)], [(), (9, 9, 9), (4, 5)]]
-    objective = MinimumRisk(sharpness=sharpness, likelihood=likelihood, critic=critic_of(sets))
+    objective = MinimumRisk(
+        sharpness=sharpness, likelihood=likelihood, candidate_generator=generator_of(sets)
+    )
     result = objective(model, data, 0)
     risks = []
     for b, each in enumerate(sets):
@@ -119,8 +121,8 @@ def test_minimum_risk_is_its_equation(network_parts, sharpness, likelihood):
 def test_one_candidate_teaches_nothing():
     """A sentence whose samples are all the same has a risk, and no gradient."""
     model, data = network("luong", "dot").train(), batch()
-    critic = critic_of([[(4,)], [(5, 6)], [()]])
-    objective = MinimumRisk(likelihood=0.0, critic=critic)
+    generator = generator_of([[(4,)], [(5, 6)], [()]])
+    objective = MinimumRisk(likelihood=0.0, candidate_generator=generator)
     result = objective(model, data, 0)
     truth = sum(1 - quality_of(b, tokens) for b, tokens in enumerate([(4,), (5, 6), ()])) / 3
     assert result.total.item() == pytest.approx(truth * data.num_tokens)
@@ -133,7 +135,7 @@ def test_the_whole_space_has_the_gradient_of_the_expected_cost():
     model, data = network("luong", "dot").train(), batch()
     words = range(4, 11)
     sets = [[(), *((w,) for w in words)]] * 3
-    objective = MinimumRisk(sharpness=1.0, likelihood=0.0, critic=critic_of(sets))
+    objective = MinimumRisk(sharpness=1.0, likelihood=0.0, candidate_generator=generator_of(sets))
     result = objective(model, data, 0)
     costs = []
     for b, each in enumerate(sets):
@@ -185,11 +187,11 @@ def test_candidates_are_what_the_network_writes(reversing, source, metric):
     references = ["e d c b a", "h i", "h g f"]
     data = of_lines(reversing, lines, references)
     options = {"tokenize": "none", "lowercase": False, "char_order": 6}
-    critic = Candidates(
+    generator = Candidates(
         tokenizer.decode, max_length_factor=2.0, max_length_offset=3, metric_settings=options
     )
     torch.manual_seed(3)
-    result = critic(model, data, 5, source, metric)
+    result = generator(model, data, 5, source, metric)
     assert model.training
     model.eval()
     metric_object = BLEU(effective_order=True, tokenize="none") if metric == "bleu" else CHRF()
@@ -206,22 +208,22 @@ def test_candidates_are_what_the_network_writes(reversing, source, metric):
         assert [c.tokens for c in result[0]] == [h.tokens for h in wide[0].hypotheses]
     model.train()
     torch.manual_seed(3)
-    assert critic(model, data, 5, source, metric) == result
+    assert generator(model, data, 5, source, metric) == result
     if source == "sample":
-        assert critic(model, data, 5, source, metric) != result
+        assert generator(model, data, 5, source, metric) != result
     model.eval()
 
 
 def test_writing_an_unknown_word_is_never_right(reversing):
     """A word outside the vocabulary is a mark in the reference, which no translation contains."""
     model, options = reversing.models[0], {"tokenize": "none", "lowercase": False, "char_order": 6}
-    critic = Candidates(
+    generator = Candidates(
         lambda rows: ["⁇ b" for _ in rows],
         max_length_factor=1.0,
         max_length_offset=1,
         metric_settings=options,
     )
-    [result] = critic(model.train(), of_lines(reversing, ["a b"], ["b a"]), 2, "beam", "chrf")
+    [result] = generator(model.train(), of_lines(reversing, ["a b"], ["b a"]), 2, "beam", "chrf")
     model.eval()
     assert all(candidate.quality < 0.9 for candidate in result)
 
@@ -245,10 +247,10 @@ def test_captions_may_be_as_long_as_when_translating():
     model = network("luong", "dot")
     memory = model.encode(data.source, data.source_lengths)
     model.encode = lambda *_: memory
-    critic = Candidates(as_text, max_length_factor=2.0, max_length_offset=5, metric_settings={})
+    generator = Candidates(as_text, max_length_factor=2.0, max_length_offset=5, metric_settings={})
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Reached):
         patch.setattr("nmt.search.beam.Beam.__call__", search)
-        critic(model, data, 2, "beam", "bleu")
+        generator(model, data, 2, "beam", "bleu")
     words = (data.source_lengths - 1).tolist()
     assert asked == [2 * (n + 32 * seen) + 5 for n, seen in zip(words, (1, 0, 1), strict=True)]
 
@@ -263,10 +265,12 @@ def test_the_risk_falls():
     model, data = network("luong", "dot").train(), batch()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     metric_settings = {"tokenize": "none", "lowercase": False, "char_order": 6}
-    critic = Candidates(
+    generator = Candidates(
         as_text, max_length_factor=1.0, max_length_offset=1, metric_settings=metric_settings
     )
-    objective = MinimumRisk(candidates=8, cost="chrf", sharpness=1.0, likelihood=0.0, critic=critic)
+    objective = MinimumRisk(
+        candidates=8, cost="chrf", sharpness=1.0, likelihood=0.0, candidate_generator=generator
+    )
     risks = []
     for _ in range(100):
         loss = objective(model, data, 0).total / data.num_tokens

@@ -72,7 +72,7 @@ def on_other(model):
     return copy.deepcopy(model).to("cuda")
 
 
-def critic(model, data, count, source, metric):
+def candidates(model, data, count, source, metric):
     """Two translations of each sentence, as a search would find them on the host."""
     return [[Candidate([4, 5], 0.2), Candidate([6], 0.7)] for _ in range(len(data.source))]
 
@@ -84,7 +84,7 @@ def objective(name):
         "scheduled_sampling": lambda: ScheduledSampling(decay="constant", start=0.5, end=0.5),
         "r_drop": lambda: RDrop(agreement=0.5, label_smoothing=0.1),
         "distillation": lambda: Distillation(teacher="x", teachers=[tiny("luong")]),
-        "minimum_risk": lambda: MinimumRisk(critic=critic),
+        "minimum_risk": lambda: MinimumRisk(candidate_generator=candidates),
     }
     assert set(made) == set(choices("objective"))
     return made[name]()

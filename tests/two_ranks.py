@@ -129,13 +129,13 @@ def words():
 def risk():
     """Three candidates a sentence, and a figure that depends on them."""
     settings_of_metric = {"tokenize": "none", "lowercase": False, "char_order": 6}
-    critic = Candidates(
+    generator = Candidates(
         lambda rows: [" ".join(map(str, row)) for row in rows],
         max_length_factor=1.0,
         max_length_offset=2,
         metric_settings=settings_of_metric,
     )
-    return MinimumRisk(candidates=3, cost="chrf", critic=critic)
+    return MinimumRisk(candidates=3, cost="chrf", candidate_generator=generator)
 
 
 def main(file):

@@ -1,10 +1,10 @@
-"""Tests of attention code for properties of correct attention, called laws.
+"""Checks whether attention code has the properties of correct attention, called laws.
 
     import nmt.analysis.attention_laws as laws
     print(laws.check_attention(my_attention).text)
 
-Each law is a function that calls the code on tiny examples. The function raises BrokenLaw, whose
-message has numbers, if the law is broken.
+Each law is a function that calls the code on tiny examples. If the code does not have the property,
+the function raises BrokenLaw. The message contains the wrong weights or differences.
 """
 
 import logging
@@ -35,9 +35,10 @@ from nmt.model.decoder import Decoder
 
 log = logging.getLogger(__name__)
 SCALE = 1024.0
-"""Factor for queries and parameters that makes the weights of an unbounded score one-hot.
+"""Factor by which a test multiplies the query and the learned parameters of a score function.
 
-The factor is a power of 2, so that a division restores the exact parameters.
+Unless the scores are bounded, the attention weights then become one-hot. The factor is a power of
+2, so that dividing the parameters by the factor restores them exactly.
 """
 
 
@@ -46,9 +47,9 @@ class Verdict:
     """Result of testing attention code, as returned by `check_attention`.
 
     name: name of the tested code
-    called: sentence that names the parameters of the checked code and their tensor layouts
+    called: sentence that names the arguments of the tested code and their tensor layouts
     broken: for each broken law by name, the observed weights or contexts and the probable cause
-    tried: number of laws that the code was tested for
+    tried: number of laws against which the code was tested
     """
 
     name: str
@@ -68,15 +69,15 @@ class Verdict:
 
 @torch.no_grad()
 def check_attention(target: Any, name: str | None = None) -> Verdict:
-    """Tests attention code for the properties of correct attention (laws).
+    """Tests attention code against laws, which are properties of correct attention.
 
-    The parameters of a function or of `forward` are recognised by common names: query [B, P],
-    memory [B, S, M], mask [B, S] or lengths [B], and tokens of a decoder. The code returns the
-    weights [B, S], the context [B, M], or both. B is the number of sentences, S of source
-    positions, P and M are the sizes of query and memory.
+    The arguments of a function or of `forward` are recognised by common names: query [B, P], memory
+    [B, S, M], mask [B, S] or lengths [B], and tokens of a decoder. The code must return the weights
+    [B, S], the context [B, M], or both. B is the number of sentences, and S the number of source
+    positions. P and M are the sizes of query and memory.
 
-    target: function, module, module class, attention score function, attention, or a subclass of
-        `Decoder`, which is tested for the laws of decoders
+    target: function, module, module class, or `Score` or `Attention` of nmt; a subclass of
+        `Decoder` is tested against the laws of decoders instead
     name: name of the code in messages; None for its Python name
 
     Raises UserError if the code cannot be called.
@@ -150,7 +151,7 @@ def _weights(probe: Probe, example: AttentionExample) -> Tensor:
 
 
 def _output(answer: Answer) -> Tensor:
-    """Returns the attention weights that the checked code returned, or the context if there are no
+    """Returns the attention weights that the tested code returned, or the context if there are no
     weights.
     """
     output = answer.context if answer.weights is None else answer.weights
@@ -163,7 +164,10 @@ def _row(weights: Tensor) -> str:
 
 
 def _first_cause(*causes: tuple[bool | Tensor, str]) -> str:
-    """Returns the text of the first cause whose condition holds."""
+    """Returns the probable cause of a broken law: the first text whose condition is true.
+
+    causes: pairs (condition, text)
+    """
     return next(text for is_cause, text in causes if is_cause)
 
 
@@ -213,7 +217,7 @@ def sums_to_one(probe: Probe) -> None:
 
 
 def ignores_padding(probe: Probe) -> None:
-    """Requires that the checked code gives padding a weight of exactly 0."""
+    """Requires that the tested code gives padding a weight of exactly 0."""
     example = probe.example()
     weights = _weights(probe, example)  # [B, S]
     on_padding = weights.masked_fill(example.mask, 0.0).sum(1)  # [B]
@@ -319,8 +323,9 @@ def all_sizes_work(probe: Probe) -> None:
 
 
 def _size_problem(probe: Probe) -> str | None:
-    """Returns a size of the batch or of the sentences that the code does not accept, and the
-    probable cause; None if the code accepts all sizes.
+    """Returns a batch size or sentence length that the code rejects, with the probable cause.
+
+    Returns None if the code accepts all sizes.
     """
     if len(probe.lengths) == 1:
         return "the code works only for a batch of one sentence."
@@ -361,7 +366,8 @@ def sentences_are_independent(probe: Probe) -> None:
 
 
 def can_choose_one_word(probe: Probe) -> None:
-    """Requires that large parameters make the weights nearly one-hot."""
+    """Requires that large queries, memories or learned parameters make the attention weights nearly
+    one-hot."""
     example = probe.example()
     largest = 0.0
     # A large query alone saturates the tanh of an additive score at all positions, and so do
@@ -387,7 +393,8 @@ def can_choose_one_word(probe: Probe) -> None:
 
 
 def _weights_of_scaled(probe: Probe, example: AttentionExample) -> Tensor:
-    """Returns the checked code's attention weights with its parameters multiplied by SCALE."""
+    """Returns the attention weights of the tested code while its learned parameters are multiplied
+    by a large factor (SCALE)."""
     module = probe.function
     parameters = list(module.parameters()) if isinstance(module, nn.Module) else []
     for parameter in parameters:
@@ -429,7 +436,7 @@ def gradients_arrive(probe: Probe) -> None:
 
 
 def context_is_weighted_sum(probe: Probe) -> None:
-    """Requires that the context is the memory sum weighted by attention.
+    """Requires that the context is the sum of the memory vectors, weighted by attention.
 
     The test applies to functions only, because a module may project the memory.
     """
@@ -456,4 +463,4 @@ LAWS: dict[str, Callable[[Probe], None]] = {
     "gradients reach query and memory": gradients_arrive,
     "the context is the weighted sum": context_is_weighted_sum,
 }
-"""Maps the name of each law to its test, which raises BrokenLaw."""
+"""Maps the name of each law to its test function, which raises BrokenLaw if the law is broken."""

@@ -1,7 +1,8 @@
-"""Calls attention code with any signature: functions, modules and decoders.
+"""Calls attention code, such as functions, modules and decoders, whatever its signature.
 
-Parameters are recognised by their names. Tensor layouts are tried until a call returns attention
-weights or a context. The sizes of all dimensions differ, so that the shape identifies a result.
+Arguments are recognised by their names. Tensor layouts are tried until a call returns attention
+weights or a context. All dimensions of the example have different sizes, so that a result is
+recognised by its shape.
 
 In shapes, B is the number of sentences, S of source positions, P the size of the query and M the
 size of the memory.
@@ -30,7 +31,7 @@ SIZE = 8
 MEMORY_SIZES = ((SIZE, SIZE), (SIZE, 2 * SIZE), (2 * SIZE, 2 * SIZE))
 """Pairs (encoder size, memory size M) to try; a bidirectional encoder doubles M."""
 MASKED = 0.01
-"""Maximum weight of padding for which a layout of the mask is accepted."""
+"""Maximum attention weight of padding with the correct mask layout."""
 ROLES = {
     "lengths": r"len",
     "mask": r"mask|(?<!hs_)pad",
@@ -52,7 +53,7 @@ CONSTRUCTOR_VALUES = (
 
 @dataclass(frozen=True)
 class AttentionExample:
-    """Example input for the checked attention code.
+    """Example input for the tested attention code.
 
     query: query vector of each sentence [B, P]
     memory: source annotations [B, S, M]
@@ -66,7 +67,7 @@ class AttentionExample:
 
 @dataclass(frozen=True)
 class Answer:
-    """Output of the checked attention code.
+    """Output of the tested attention code.
 
     weights: attention weights [B, S]; None if not returned
     context: context vectors [B, M]; None if not returned
@@ -126,7 +127,7 @@ class Probe:
         self.function = function
         self.memory_size = memory_size
         self.roles = _roles(function)
-        # The checked code may support only one sentence at a time.
+        # The tested code may support only one sentence at a time.
         for lengths in (LENGTHS, LENGTHS[:1]):
             self.lengths = lengths
             self.layouts = self._find_layouts()
@@ -149,7 +150,7 @@ class Probe:
         return AttentionExample(query, memory, mask)
 
     def __call__(self, example: AttentionExample) -> Answer:
-        """Calls the checked code with an example, and returns its weights and context."""
+        """Calls the tested code with an example, and returns its weights and context."""
         return self._called(example, self.layouts)
 
     def _called(self, example: AttentionExample, layouts: Mapping[str, str]) -> Answer:
@@ -166,8 +167,10 @@ class Probe:
         )
 
     def _find_layouts(self) -> Mapping[str, str]:
-        """Returns the first tensor layouts that give a result, with the mask layout that hides
-        padding."""
+        """Returns the first combination of argument layouts with which a call succeeds.
+
+        If several mask layouts succeed, the layout that gives padding no weight is preferred.
+        """
         example = self.example()
         masks = LAYOUTS["mask"] if "mask" in self.roles.values() else [""]
         roles = sorted({*self.roles.values()} - {"mask"})
@@ -187,7 +190,7 @@ class Probe:
 
 
 class _OfThisPackage(nn.Module):
-    """Module that calls an attention or score of nmt like a function."""
+    """Module with which an `Attention` or `Score` of nmt is called like a plain function."""
 
     def __init__(self, attention: Attention | Score) -> None:
         super().__init__()
@@ -199,7 +202,10 @@ class _OfThisPackage(nn.Module):
 
 
 def probe_of(target: Any, name: str) -> Probe:
-    """Returns the probe of a function, a module or a module class.
+    """Wraps attention code in a `Probe`, which calls the code with example tensors.
+
+    target: function, module or module class
+    name: name of the code, for messages
 
     Raises UserError if the code cannot be called.
     """
@@ -213,7 +219,11 @@ def probe_of(target: Any, name: str) -> Probe:
 
 
 def _function(target: Any, encoder_size: int) -> Callable[..., Any]:
-    """Returns a function or module in float64 for a function, module, module class or score."""
+    """Converts attention code to a function, or to a module in float64.
+
+    target: function, module, module class, or `Attention` or `Score` of nmt
+    encoder_size: size of the encoder's vectors, for constructors
+    """
     function = _constructed(target, encoder_size) if inspect.isclass(target) else target
     if isinstance(function, Score):
         check_score(function, SIZE, encoder_size)
@@ -244,7 +254,10 @@ def _constructed(cls: type, encoder_size: int) -> Any:
 
 
 def _required(function: Callable[..., Any], pattern: str = "$^") -> list[str]:
-    """Returns the names of parameters without a default, and of parameters that match a pattern."""
+    """Returns the names of a function's parameters that have no default or match a pattern.
+
+    pattern: regular expression; the default matches no name
+    """
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [
         parameter.name
@@ -286,7 +299,8 @@ def _roles(function: Callable[..., Any]) -> Mapping[str, str]:
 def _likely_queries(roles: Mapping[str, str]) -> list[str]:
     """Returns parameters that may be the query if no name matches, the most likely first.
 
-    Examples are encoder_hidden together with encoder_outputs, and input together with source_hids.
+    For example, the query may be encoder_hidden if another parameter is encoder_outputs, or input
+    if another parameter is source_hids.
     """
     memories = [parameter for parameter, role in roles.items() if role == "memory"]
     hidden = [parameter for parameter in memories if "hidden" in parameter and len(memories) > 1]

@@ -41,13 +41,13 @@ MARKERS = "osD^vP*X"
 FEWEST = 10
 """Minimum number of sentences per point in the curve of BLEU by source length."""
 LABEL_SPACE = 0.065
-"""Minimum distance of two labels beside a chart, as a fraction of the chart's height."""
+"""Minimum distance between two labels beside a chart, as a fraction of the chart's height."""
 NARROW = 6.0
-"""Width of a figure in inches below which learning curves are not side by side, and have a legend
-instead of labels at the lines.
+"""Width of a figure in inches below which learning curves are stacked, with a legend instead of
+labels at the lines.
 """
 JITTER = 0.12
-"""Vertical distance of the dots of two seeds, as a fraction of a row."""
+"""Vertical distance between the dots of two seeds, as a fraction of the row height."""
 
 
 def _line_properties(ranking: Ranking) -> Iterator[tuple[Configuration, dict[str, Any]]]:
@@ -143,7 +143,7 @@ def _count_greys(axes: Any) -> int:
 
 
 def _add_legend(axes: Any) -> None:
-    """Adds a legend of the lines below the axes, for which the figure becomes higher."""
+    """Adds a legend of the lines below the axes, and makes the figure taller by its height."""
     handles, labels = axes.get_legend_handles_labels()
     greys = _count_greys(axes)
     axes.figure.legend(
@@ -176,7 +176,7 @@ def _chart(
 
 
 def _compares(figure: Figure) -> bool:
-    """Returns whether a chart has points at two places of the horizontal axis."""
+    """Returns whether a chart has points at two or more different x values."""
     return len({float(x) for line in figure.axes[0].lines for x in np.ravel(line.get_xdata())}) > 1
 
 
@@ -271,9 +271,9 @@ def _line(
 ) -> None:
     """Draws the means of values as a line with markers that show their values on hover.
 
-    properties: properties of the line
-    values: values of all seeds by position on the horizontal axis
-    place: format string of a position, for the texts of the markers
+    properties: matplotlib properties of the line
+    values: values of all seeds by x value
+    place: format string that converts an x value to text, for the text shown on hover
     """
     means = {x: statistics.fmean(of_seeds) for x, of_seeds in values.items()}
     label = configuration.label
@@ -334,9 +334,10 @@ def _by_length(ax: Any, ranking: Ranking) -> None:
 
 
 def _scores_by_length(run: RunResult) -> dict[float, float]:
-    """Returns BLEU of each length group by its mean source length in words, with one decimal.
+    """Maps the mean source length of each length group, in words, to the group's BLEU score.
 
-    Returns no values if a text file of the run is missing or incomplete.
+    The lengths are rounded to one decimal. The mapping is empty if a text file of the run is
+    missing or incomplete.
     """
     source = run.lines(".source")
     answers = run.lines()

@@ -60,11 +60,11 @@ SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
         {"window._target_": "*.Hard"},
     ],
 }
-"""Maps the BibTeX key of each paper to alternatives of settings; a model uses the paper if all keys
-and values of one alternative match.
+"""Maps the BibTeX key of a paper to a list of patterns; each pattern is a dictionary of settings.
 
-In keys and values, * matches any characters. Papers that are not listed are cited if a component's
-docstring names the paper.
+A model uses the paper if the model's configuration matches all keys and values of at least one
+pattern. In keys and values, * matches any characters. Papers that are not listed are cited if a
+component's docstring names the paper.
 """
 
 
@@ -93,8 +93,10 @@ def references(text: str) -> list[str]:
 
 
 def _trusted_targets(settings: Mapping[str, Any]) -> list[str]:
-    """Returns the class paths in a configuration. The configuration comes from a file, so classes
-    outside nmt and its permitted plugins are left out and never imported."""
+    """Returns the paths of those classes in a configuration that nmt or a permitted plugin defines.
+
+    The configuration comes from an untrusted file, so other classes must not be imported.
+    """
     targets = [str(value) for key, value in settings.items() if key.endswith("._target_")]
     return [path for path in targets if path.startswith("nmt.") or plugins.home_of(path)]
 

@@ -52,21 +52,28 @@ The similarity is twice the number of words that occur in both sentences in the 
 by the number of words of both sentences.
 """
 LOSSES = 3
-"""Maximum number of groups in the sentence about groups in which the better system is worse."""
-MARGIN = 1.0
-"""Minimum difference for naming a group in which the better system is worse.
+"""Maximum number of groups in the sentence of the summary that names exceptions.
 
-The unit is percentage points of F1 or BLEU, or a number of outputs.
+An exception is a group of words or sentences in which the system with the higher BLEU is worse.
+"""
+MARGIN = 1.0
+"""Minimum difference for which the summary names a group of words or sentences as an exception.
+
+In such a group, the system with the higher BLEU is worse. The unit is percentage points of F1 or
+BLEU, or a number of outputs.
 """
 SUSPICIOUS = "Suspicious outputs"
-"""Title of the table whose cells are numbers of faults."""
+"""Title of the table that counts faulty outputs, such as copies of the source."""
 GROUPS = {
     SUSPICIOUS: "outputs that are {}",
     "Words by frequency": "F1 of words that occur {} times",
     "Words by case": "F1 of words of the class “{}”",
     "Sentences by length": "BLEU of sentences of {}",
 }
-"""Maps the title of a table to the description of a row of this table."""
+"""Maps the title of a table to a format string that describes the values of a row.
+
+{} stands for the first cell of the row, as in "F1 of words that occur 2–4 times".
+"""
 CHRF_BORDERS = (0, 20, 40, 60, 80, 101)
 """Boundaries of the chrF intervals in the table of sentences by score, in per cent."""
 
@@ -118,7 +125,8 @@ class Comparison:
         """Returns a sentence about the difference of each system from the first system, or about
         the scores of a single system.
 
-        For two systems, a further sentence names the groups in which the better system is worse.
+        For two systems, a further sentence names the groups in which the system with the higher
+        BLEU is worse.
 
         tables: tables of the comparison
         """
@@ -154,8 +162,8 @@ class Comparison:
         )
 
     def _losses(self, tables: Sequence[ReportTable]) -> str:
-        """Returns a sentence about the groups of words and sentences in which the better of two
-        systems is worse.
+        """Returns a sentence that names the groups of words and sentences in which the system with
+        the higher BLEU is worse.
         """
         tests = self.tests["bleu"]
         better, worse = sorted(self.outputs, key=lambda name: -tests[name].score)
@@ -237,7 +245,7 @@ class Comparison:
     def _columns(
         self, scores: Mapping[str, Mapping[str, Result]], p_values: Callable[..., str]
     ) -> dict[str, list[str]]:
-        """Returns the cells of each column of the table of scores that has values, by name.
+        """Returns the cells of each non-empty column of the score table, by column name.
 
         scores: scores of each system by metric
         p_values: function that converts p-values to text
@@ -379,11 +387,11 @@ class Comparison:
         return with_best(table, cells, lower=lower)
 
     def by_ngram(self) -> list[ReportTable]:
-        """Returns one table for each system after the first, with the n-grams that only one system
-        has right.
+        """Returns one table for each system after the first.
 
-        An n-gram is right if the reference contains the n-gram, too. The count of an n-gram is the
-        difference of the numbers of its occurrences in the outputs of both systems.
+        The table lists the n-grams that the first system has right more often than the other
+        system, and the n-grams for which the reverse is true. An n-gram is right if the reference
+        contains it. Its count is the difference between its numbers of occurrences in the outputs.
         """
         first, *others = self.outputs
         note = (
@@ -413,7 +421,7 @@ def copied(source: Sequence[str], output: Sequence[str]) -> bool:
     """Returns whether an output of three words or more is a copy, or nearly a copy, of the source
     sentence.
 
-    Only words in the order of the source sentence match.
+    Words count as copied only if they are in the same order as in the source sentence.
     """
     # autojunk would ignore frequent words
     matcher = difflib.SequenceMatcher(None, source, output, autojunk=False)

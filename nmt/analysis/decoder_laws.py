@@ -1,8 +1,8 @@
-"""Tests of properties of correct decoders (laws), for subclasses of `nmt.model.decoder.Decoder`.
+"""Tests subclasses of `nmt.model.decoder.Decoder` against laws: properties of correct decoders.
 
 Training passes all T target tokens to a decoder at once, and the search passes one token at a time
 with the state of the previous step. A decoder that keeps a wrong state still trains to a low loss,
-and translates badly. Each law is tried in float64 with random weights, without dropout.
+and translates badly. Each law is tested in float64 with random weights, without dropout.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ SEARCH_REMEDY = (
     "to `attend` and `attend_and_sum`, which find the memory of each hypothesis, instead of "
     "multiplying by `memory.values`. Keep tensors of earlier steps in `state`, not in `self`."
 )
-"""Remedy for decoders that only work with one row for each sentence."""
+"""Advice in messages about decoders that do not work with several hypotheses per sentence."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ def has_readouts(example: DecoderExample) -> None:
 
 
 def agrees_step_by_step(example: DecoderExample) -> None:
-    """Requires that single decoder steps give the readouts of one call."""
+    """Requires that decoding one token at a time gives the same readouts as decoding all tokens in
+    one call."""
     memory = example.memory
     state = example.decoder.initial(memory)
     for t in range(STEPS):
@@ -143,7 +144,7 @@ def separates_sentences(example: DecoderExample) -> None:
 
 
 def depends_on_source(example: DecoderExample) -> None:
-    """Requires that another source gives other readouts."""
+    """Requires that different sources give different readouts."""
     encoded = example.encoded
     changed = replace(encoded, values=-encoded.values, final_state=-encoded.final_state)
     require(
@@ -153,9 +154,9 @@ def depends_on_source(example: DecoderExample) -> None:
 
 
 def searches(example: DecoderExample) -> None:
-    """Requires that every hypothesis of a search has the readouts of its sentence.
+    """Requires that every hypothesis of a search gets the same readouts as its sentence alone.
 
-    The number of hypotheses is 2 for every sentence, and then 1, 2 and 1.
+    The three sentences are tested with 2, 2 and 2 hypotheses, and with 1, 2 and 1 hypotheses.
     """
     memory = example.memory
     first = example.decoder(example.embedded[:, :1], example.decoder.initial(memory), memory)
@@ -172,7 +173,7 @@ def searches(example: DecoderExample) -> None:
 
 
 SEARCHES = "hypotheses of a search share the memory of their sentence"
-"""Name of the law whose explanation ends with SEARCH_REMEDY."""
+"""Name of the law that decoders work with several hypotheses per sentence."""
 LAWS: dict[str, Callable[[DecoderExample], None]] = {
     "readouts have the configured size": has_readouts,
     "single steps give the readouts of all tokens at once": agrees_step_by_step,
@@ -182,17 +183,17 @@ LAWS: dict[str, Callable[[DecoderExample], None]] = {
     "the source has an influence": depends_on_source,
     SEARCHES: searches,
 }
-"""Maps the name of each law to its test, which raises BrokenLaw."""
+"""Maps the name of each law to its test function, which raises BrokenLaw if the law is broken."""
 
 
 @torch.no_grad()
 def check_decoder(kind: type[Decoder]) -> dict[str, str]:
-    """Tests a decoder class for the properties of correct decoders (laws).
+    """Tests a decoder class against laws, which are properties of correct decoders.
 
-    kind: class of the decoder; arguments that the class adds need defaults
+    kind: class of the decoder; constructor arguments that `Decoder` does not have need defaults
 
-    Returns the explanations by name of the broken law. Raises UserError if the decoder cannot be
-    built.
+    Returns the explanation of each broken law by its name. Raises UserError if the decoder cannot
+    be built.
     """
     try:
         with torch.random.fork_rng():

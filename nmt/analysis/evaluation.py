@@ -28,7 +28,7 @@ def evaluate_file(
     Returns the score of `metric`.
 
     load: function that returns the translator
-    metric: metric of the returned score, and options of all metrics
+    metric: metric whose score is returned; its options, such as `lowercase`, apply to all metrics
     source: file of source sentences
     references: files with one reference per sentence
     output: file for the translations; None for no file
@@ -54,7 +54,9 @@ def evaluate_file(
 
 
 def _warn_of_languages(languages: Sequence[str], source: str, references: Sequence[str]) -> None:
-    """Logs a warning for each file whose extension names the wrong language of the model.
+    """Logs a warning for each file whose extension names the other language of the model.
+
+    An example is a source file whose extension is the target language.
 
     languages: source and target language of the model
     source: file of source sentences
@@ -71,7 +73,7 @@ def _warn_of_languages(languages: Sequence[str], source: str, references: Sequen
 
 
 def translations(translator: Translator, sentences: Sequence[str]) -> list[str]:
-    """Returns the translation of each sentence in one line, and shows the progress."""
+    """Returns the translation of each sentence, without line breaks, and displays the progress."""
     with Progress("translating", len(sentences), "lines") as step:
         return [one_line(text) for text in translator.translate(sentences, step)]
 

@@ -1,4 +1,5 @@
-"""Laws: functions that test one property of correct code, and raise BrokenLaw otherwise."""
+"""Laws: functions that each test one property of correct code, and raise BrokenLaw if the tested
+code does not have the property."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -11,11 +12,12 @@ TOLERANCE = 1e-9
 
 
 class BrokenLaw(Exception):
-    """Exception of a law that the tested code breaks; the message explains the probable cause."""
+    """Raised if the tested code breaks a law; the message explains the probable cause."""
 
 
 class SkippedLaw(Exception):
-    """Exception of a law about values that the tested code does not return."""
+    """Raised if a law cannot be tested, because the tested code does not return the values that the
+    law needs."""
 
 
 def require(holds: bool | Tensor, explanation: str) -> None:
@@ -25,7 +27,7 @@ def require(holds: bool | Tensor, explanation: str) -> None:
 
 
 def difference(actual: Tensor, expected: Tensor) -> float:
-    """Returns the maximum absolute difference of two tensors; infinity for unequal shapes."""
+    """Returns the maximum absolute difference between two tensors; infinity for unequal shapes."""
     if actual.shape != expected.shape:
         return float("inf")
     return float((actual - expected).abs().max())
@@ -41,10 +43,12 @@ def require_equal(actual: Tensor, expected: Tensor, explanation: str) -> None:
 
 
 def broken_laws(laws: Mapping[str, Callable[[Subject], None]], subject: Subject) -> dict[str, str]:
-    """Returns the explanation of each law that a subject breaks, by name of the law.
+    """Returns the explanation of each broken law, by name of the law.
 
-    laws: test of each law, by name
-    subject: argument of the tests; an exception of the tested code breaks the law
+    An exception raised by the tested code also counts as a broken law.
+
+    laws: test function of each law, by name
+    subject: tested code or example, which is passed to the test functions
     """
     broken = {}
     for name, law in laws.items():

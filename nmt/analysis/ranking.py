@@ -215,7 +215,7 @@ class Ranking:
         return len(self.rows) > 1 and self.metric in columns
 
     def _columns(self, p_values: Callable[..., str]) -> dict[str, list[str]]:
-        """Returns the cells of each column of the ranking table that has values, by name.
+        """Returns the cells of each non-empty column of the ranking table, by column name.
 
         p_values: function that converts the p-values over sentences to text
         """
@@ -359,7 +359,7 @@ def _p_values(best: Configuration, worst: Configuration) -> str:
 
 
 def _headings(columns: Sequence[str]) -> list[str]:
-    """Returns the headings of a paper table: titles of metrics, and the short names of settings."""
+    """Returns the headings of a LaTeX table: titles of metrics, and short names of settings."""
     names = [column.rpartition(".")[2] for column in columns]
     return [
         TITLES.get(column, name.replace("_", " ") if names.count(name) == 1 else column)
@@ -386,10 +386,10 @@ def _cost(
 def _over_sentences(
     ranked: Sequence[Configuration], metric: str, samples: int, trials: int
 ) -> dict[str, SignificanceResult]:
-    """Tests the difference of each configuration from the best over test sentences.
+    """Tests whether the score of each configuration differs from that of the best configuration.
 
-    A configuration is represented by the seed with the best validation score. Returns the results
-    by index of the configuration, as text.
+    The tests are over the test sentences. They use one run of each configuration: the seed with the
+    best validation score. Returns the results by index of the configuration, as text.
 
     ranked: configurations, the best first
     metric: metric to test, `bleu` or `chrf`

@@ -1,4 +1,4 @@
-"""Entries for a register of results: the figures of a report with the facts to reproduce them.
+"""Entries for a register of results: the numbers in a report, and how to reproduce them.
 
 In the repository of nmt, `scripts/register/schema.json` describes the entries, and
 `scripts/results.py --add` adds them to the register.
@@ -72,7 +72,8 @@ def _command(record: Mapping[str, Any], *, is_single: bool) -> str | None:
     """Returns the command that started a run, without the run folder; None if unknown.
 
     record: content of run.json
-    is_single: whether the command keeps the seed; commands of several seeds omit the seed
+    is_single: whether the command stands for a single run and contains its seed; a command that
+        stands for runs with several seeds contains no seed
     """
     # The first command starts the run; others resume it.
     program, *words = (record.get("commands") or [[""]])[0]
@@ -111,7 +112,8 @@ def _metrics(row: Configuration, ranking: Ranking) -> dict[str, dict[str, Any]]:
 
 
 def _summary(values: Sequence[float], unit: str) -> dict[str, Any]:
-    """Returns the mean of values; of several values, also the values and a confidence interval.
+    """Returns the mean of the values. If there are several values, also returns the values and a
+    confidence interval.
 
     values: value of each seed
     unit: unit of the values
@@ -155,7 +157,11 @@ def _over_sentences(row: Configuration, name: str, ranking: Ranking) -> dict[str
 
 
 def _wilson(share: float, count: int) -> dict[str, float]:
-    """Returns Wilson's score interval, in per cent, of a share of `count` sentences."""
+    """Returns the 95 % Wilson score interval of a proportion, in per cent.
+
+    share: observed proportion, 0 to 1
+    count: number of sentences
+    """
     scale = NORMAL_QUANTILE**2 / count
     center = (share + scale / 2) / (1 + scale)
     half = math.sqrt(share * (1 - share) * scale + scale**2 / 4) / (1 + scale)

@@ -178,7 +178,8 @@ def write(
 
 
 def _with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunResult]:
-    """Returns the results of runs and of other systems, with a setting that names the system.
+    """Returns the results of runs and of other systems. The setting `system` of each result is the
+    name of its system.
 
     systems: files with other tools' translations of the test set
     """
@@ -245,7 +246,7 @@ def report_page(report: Report, tables: Sequence[ReportTable], base: Path) -> by
 
     report: report to show
     tables: table of each ranking, and further tables
-    base: path of the page without suffix, from which links to run folders start
+    base: path of the page without suffix; links to run folders are relative to its folder
     """
     rankings = report.rankings
     note = (

@@ -28,10 +28,12 @@ DEPTH = 3
 FIRST_COLUMNS = ("system", "decoder", "attention", "window", "normalizer")
 """Configuration keys whose columns come first in the ranking table."""
 NULL = "null"
-"""Text of the value None. In groups of runs, a missing key counts as None."""
+"""Text that stands for the value None of a setting, and for a setting that a run does not have."""
 NAMES = {"nmt.model.attention.window.Window": "global"}
-"""Maps class paths to names in tables, for classes whose YAML file is not named after their
-module.
+"""Maps the path of a class to its short name in tables.
+
+For all other classes, the short name is the name of their module, which is also the name of their
+YAML file.
 """
 
 
@@ -133,9 +135,9 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        """Name of the configuration: the values of its settings, such as `luong, lr=0.1`.
+        """Name of the configuration: its distinguishing settings, such as `luong, lr=0.1`.
 
-        The values of options follow the names of the options.
+        A component is written as its name, and any other setting as name=value.
         """
         values = [
             value
@@ -234,10 +236,10 @@ def _files(names: Sequence[str], pattern: str) -> list[Path]:
 
 
 def _with_choices(results: Sequence[RunResult]) -> list[RunResult]:
-    """Returns results in which classes outside nmt have the name used on the command line, such as
+    """Replaces the paths of classes outside nmt by the names used on the command line, such as
     `mine`.
 
-    A class has such a name if all command lines that select the class use the same name.
+    A path is replaced only if all command lines that select the class use the same name.
     """
     choices = {
         (_class_of(result, key), choice)
@@ -263,8 +265,9 @@ def _with_choices(results: Sequence[RunResult]) -> list[RunResult]:
 
 
 def _class_of(result: RunResult, key: str) -> str:
-    """Returns the class path that a configuration group selects; "nmt." if the key is not a
-    group.
+    """Returns the class path that a configuration group selects.
+
+    Returns "nmt." if the key is not a group; the prefix marks a value that gets no other name.
     """
     return result.settings.get(f"{key}._target_", "nmt.")
 
@@ -360,8 +363,11 @@ def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_lower_better(runs: Sequence[RunResult], metric: str) -> bool:
-    """Returns whether a lower score is better in a metric of nmt, or in the metric of a plugin that
-    selected the checkpoints of the runs."""
+    """Returns whether a lower score of a metric is better.
+
+    runs: finished runs; they record this property if the metric is defined by a plugin
+    metric: name of a metric of nmt, or of the metric that selected the checkpoints of the runs
+    """
     of_plugin = any(run.metric == metric and run.lower_is_better for run in runs)
     return of_plugin or metric in LOWER_IS_BETTER
 
@@ -390,8 +396,8 @@ def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
     """Returns the keys whose values distinguish runs.
 
-    An option of a choice, such as decoder.hidden_size, is left out if the choice determines its
-    value, or if it divides the runs into the same groups as an earlier key.
+    A key of a component, such as decoder.hidden_size, is left out in two cases: the selected class
+    (`decoder`) determines its value, or it divides the runs into the same groups as an earlier key.
 
     settings: settings of each run, by full key
     """

@@ -108,9 +108,9 @@ def holm(values: Sequence[float]) -> list[float]:
 def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None]:
     """Returns the p-value of each configuration by Tukey's range test over seeds.
 
-    The test compares with the first configuration that has several seeds. The p-value is None for
-    this configuration and for configurations with a single seed, and for all configurations if
-    fewer than two have several seeds, or if SciPy is not installed.
+    Each configuration is compared with the first configuration that has several seeds. The p-value
+    is None for that configuration and for configurations with a single seed. All p-values are None
+    if fewer than two configurations have several seeds, or if SciPy is not installed.
 
     scores: for each configuration, the score of each seed
     """
@@ -155,7 +155,11 @@ def names_of_tests(results: Sequence[SignificanceResult]) -> str:
 
 
 AGREEMENT = {"bleu": (88.33, 0.966), "chrf": (93.0, 1.114)}
-"""Parameters (maximum in %, slope) of the curves of Kocmi et al. 2024, from their mt-thresholds."""
+"""Parameters (maximum in %, slope) of the agreement between a metric and human judgements.
+
+Kocmi et al. 2024 fitted these sigmoid functions of the score difference; their program
+mt-thresholds contains the parameters.
+"""
 
 
 def agreement(metric: str, difference: float) -> float:

@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 EXAMPLES = "Sentences that differ most"
 """Heading of the example sentences in a comparison of systems."""
 TOKENISED_LINES = 100
-"""Minimum number of lines with a separate full stop at the end for a text to count as tokenised.
+"""Minimum number of lines that end with a space and a full stop in a tokenised text.
 
-sacreBLEU warns of tokenised text from the same number of lines on.
+sacreBLEU's warning about tokenised text has the same limit.
 """
 
 
@@ -106,7 +106,8 @@ def _read_files(systems: Sequence[str], reference: str, source: str | None) -> d
 
 
 def _translations(model: Translator, run: Path, source: Sequence[str]) -> list[str]:
-    """Returns the test translations of a run, or new ones if its test set has another source."""
+    """Returns the saved test translations of a run. If the run's test set has other source
+    sentences than `source`, the model translates `source`."""
     files = [run / "test.source.txt", run / "test.txt"]
     if all(file.is_file() for file in files):
         sentences, tested = map(read_lines, files)
@@ -118,12 +119,12 @@ def _translations(model: Translator, run: Path, source: Sequence[str]) -> list[s
 def _links(
     models: Sequence[Translator], source: Sequence[str], reference: Sequence[str]
 ) -> dict[int, list[tuple[str, str]]]:
-    """Returns pairs of a reference word and the source word with its greatest attention weight.
+    """Returns pairs (reference word, source word to which it attends most), by sentence index.
 
-    The result has the pairs by index of the sentence. The result is empty without a model that has
-    attention.
+    The attention is that of the first model in forced decoding of the reference. The result is
+    empty if there is no model, or if the first model has no attention.
 
-    models: translators, of which the first is forced to produce the reference
+    models: translators of the compared systems
     source: source sentences
     reference: reference translation of each sentence
     """
@@ -218,7 +219,7 @@ def example_section(example: Example) -> Markup:
 
 
 def orders(example: Example) -> dict[str, float]:
-    """Returns the sorting keys of an example on the HTML page, by name of the order.
+    """Returns the sort keys of an example on the HTML page, by name of the order.
 
     The example with the smallest key comes first.
     """

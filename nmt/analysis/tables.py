@@ -16,7 +16,8 @@ from nmt.drawing.pages import render
 TERMINAL_WIDTH = 160
 """Width in characters of a printed table if stdout is not a terminal."""
 BOLD = "Bold marks"
-"""First words of the note that explains bold scores; on a terminal, the note explains stars."""
+"""First words of the note about bold scores. A terminal marks these scores with a star, so there
+the note begins with "* marks"."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,11 @@ class ReportTable:
     keys: number of leftmost columns that identify a row
     bold: bold cells, as pairs (row, column)
     note: explanation below the table
-    paper: narrower form for LaTeX, whose note is the caption (None: the table itself)
+    paper: narrower table for LaTeX, with its note as the caption; None uses this table
     words: indices of further columns that contain words, which are aligned to the left
     links: address that a cell of an HTML table links to, by (row, column)
-    shares: length of the bar in a cell of an HTML table, from 0 to 1, by (row, column)
+    shares: length of the bar in a cell of an HTML table, as a fraction of the cell's width, by
+        (row, column)
     """
 
     title: str
@@ -50,9 +52,10 @@ class ReportTable:
 def with_best(
     table: ReportTable, groups: Sequence[Sequence[tuple[int, int]]], *, lower: bool = False
 ) -> ReportTable:
-    """Returns a table in which the best cell of each group is bold, and cells have bars.
+    """Returns a copy of a table in which the best cell of each group is bold, and each cell of a
+    group has a bar proportional to its number.
 
-    Cells of a group whose numbers are all equal do not change.
+    If all numbers of a group are equal, its cells get neither.
 
     table: table with numbers
     groups: groups of comparable cells, each as (row, column)
@@ -104,7 +107,7 @@ def terminal(table: ReportTable) -> str:
 
 
 def _rows(table: ReportTable, escape: Callable[[str], str], bold: str) -> Iterator[list[str]]:
-    """Yields the escaped cells of each row; bold cells that are not empty have a bold font.
+    """Yields the escaped cells of each row; `bold` formats bold cells unless they are empty.
 
     table: table to convert
     escape: function that escapes the text of a cell

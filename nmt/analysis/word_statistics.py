@@ -1,4 +1,4 @@
-"""Statistics of words: groups of sentences by length, and of words by frequency and case."""
+"""Groups sentences by length, and words by frequency and by case."""
 
 import bisect
 import re
@@ -48,9 +48,9 @@ class LengthGroup:
 
 
 def length_groups(lines: Sequence[str], fewest: int = 1) -> list[LengthGroup]:
-    """Returns groups of sentences in ascending order of length, without empty lines.
+    """Groups sentences by length in words, in ascending order. Empty lines belong to no group.
 
-    lines: sentences
+    lines: one sentence per line
     fewest: minimum size of a group; a smaller group is merged with the preceding group
     """
     members: dict[int, list[int]] = {}
@@ -72,7 +72,7 @@ FREQUENCIES = ("0", "1", "2–4", "5–9", "10–99", "100–999", "1,000 or mor
 BORDERS = (1, 2, 5, 10, 100, 1000)
 """Minimum number of occurrences of the words in each frequency class except the first class."""
 CASES = ("lower case", "Capitalised", "UPPER CASE", "miXed", "with digits", "marks")
-"""Names of the classes of words by their upper-case and lower-case letters."""
+"""Names of the case classes of words: lower case, capitalised, upper case and others."""
 
 
 def frequency_class(counts: Mapping[str, int]) -> Callable[[str], str]:

@@ -49,9 +49,10 @@ PAGE_SCRIPTS = (
 )
 """JavaScript modules of the web page; each module follows the modules that it imports."""
 IMPORT = re.compile(r'^import [^"]* from "\./\w+\.js"\n|^export ', re.MULTILINE)
-"""Imports and the keyword `export` of a module of the web page."""
+"""Regular expression for import statements and `export` keywords in the page's modules, which are
+removed when the modules are joined."""
 TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "defined", 5: "unused", 6: "byte"}
-"""Maps SentencePiece's numbers of token types to names."""
+"""Maps the numeric codes of SentencePiece's token types to their names."""
 
 
 def write_html(

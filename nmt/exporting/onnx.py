@@ -147,7 +147,10 @@ def check_exportable(translator: Translator) -> Seq2Seq:
 
 
 def _named(memory: Prepared) -> dict[str, Tensor]:
-    """Returns the distinct tensors of a memory by name, with the input of the initial state."""
+    """Returns the tensors of a memory by name, including those for the decoder's initial state.
+
+    A tensor with two names is returned under one of them.
+    """
     words = memory.source_words
     named = {
         "values": memory.values,
@@ -163,8 +166,9 @@ def _named(memory: Prepared) -> dict[str, Tensor]:
 
 
 def _filled(memory: Prepared, tensors: Sequence[Tensor]) -> Prepared:
-    """Returns a memory whose tensors are replaced by the given tensors, in the order of
-    `_named`.
+    """Returns a copy of a memory with other tensors.
+
+    tensors: new tensors, in the order of the ONNX graph's inputs (`_named`)
     """
     replaced = {id(old): new for old, new in zip(_named(memory).values(), tensors, strict=True)}
     return map_tensors(memory, lambda tensor: replaced.get(id(tensor), tensor))

@@ -51,20 +51,17 @@ class Model:
         return self.target.decode(self.search(memory, longest))
 
     def search(self, memory, longest):
-        """Returns the token ids of the best hypothesis with at most `longest` tokens.
-
-        In the shapes, W is the number of live hypotheses and V the vocabulary size.
-        """
+        """Returns the token ids of the best hypothesis with at most `longest` tokens."""
         settings = self.settings
         state = run(self.graphs["start"], memory)
         hypotheses = [[]]
-        totals = np.zeros(1)  # [W]
+        totals = np.zeros(1)  # [W], W: number of live hypotheses
         finished = []
         for length in range(longest + 1):
             last = np.array([tokens[-1] if tokens else settings["bos"] for tokens in hypotheses])
             memories = {name: value.repeat(len(last), 0) for name, value in memory.items()}
             outputs = run(self.graphs["step"], {"words": last, **state, **memories})
-            log_probs = outputs["log_probs"].astype(np.float64)  # [W, V]
+            log_probs = outputs["log_probs"].astype(np.float64)  # [W, V], V: vocabulary size
             vocabulary = log_probs.shape[1]
             # PAD and BOS have probability 0.
             log_probs[:, [settings["pad"], settings["bos"]]] = -np.inf

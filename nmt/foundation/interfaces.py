@@ -452,7 +452,7 @@ class Candidate:
 
 
 @runtime_checkable
-class Critic(Protocol):
+class CandidateGenerator(Protocol):
     """Interface of functions that generate and score translations for sequence-level objectives."""
 
     def __call__(

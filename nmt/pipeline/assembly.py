@@ -235,18 +235,19 @@ def _objective(
     data: PreparedData,
     metric: Metric,
 ) -> Any:
-    """Builds the objective; passes `teachers` and `critic` if they are constructor parameters."""
+    """Builds the objective. If its constructor has a parameter `teachers` or `candidate_generator`,
+    the teachers or a function that generates candidates are passed."""
     supplied: dict[str, Any] = {}
     if teachers is not None:
         supplied["teachers"] = teachers.translator.models
-    if "critic" in _arguments(settings.values):
+    if "candidate_generator" in _arguments(settings.values):
         if trained is None:
             log.warning(
                 "objective: this objective learns from the model's own translations, which "
                 "are random before training; train with objective=cross_entropy first, then "
                 "set init=RUN_DIR"
             )
-        supplied["critic"] = Candidates(
+        supplied["candidate_generator"] = Candidates(
             data.tokenizer.decode,
             max_length_factor=settings.translation["max_length_factor"],
             max_length_offset=settings.translation["max_length_offset"],

@@ -448,8 +448,7 @@ def _files(
 
 
 def _advise_recipe(settings: TrainingSettings, task: Task, ranks: Ranks) -> None:
-    """Logs a warning if few updates are planned. The warning recommends an experiment for the number
-    of sentence pairs.
+    """Logs a warning if few updates are planned, and recommends experiment=auto.
 
     There is no warning for fine-tuning, generated data, or an explicit number of updates.
     """

@@ -9,7 +9,7 @@ from nmt.foundation.part_limits import PartGroup
 GROUPS = {
     "optimizer": PartGroup("nmt.training.optimizer", ("parameters",)),
     "schedule": PartGroup("nmt.training.schedule"),
-    "objective": PartGroup("nmt.training.objective", optional=("teachers", "critic")),
+    "objective": PartGroup("nmt.training.objective", optional=("teachers", "candidate_generator")),
     "tracker": PartGroup("nmt.training.tracker"),
     "callback": PartGroup("nmt.training.callback"),
     "trainer": PartGroup("nmt.training.trainer.Trainer"),

@@ -27,9 +27,10 @@ class EpochPlan:
     ranks: processes (ranks) that share the batches
     accumulate: number of batches per update on each rank
     updates_before: number of updates in earlier epochs
-    epochs: length of the training in epochs; the last epoch of a mixture may be shorter
-    epochs_of_data: number of epochs after which the training data ends
-    max_updates: maximum number of updates in the training; 0 for no limit
+    epochs: number of epochs to train, possibly fractional
+    epochs_of_data: number of epochs for which there is training data; fractional if the schedule of
+        a mixture of corpora ends within an epoch
+    max_updates: maximum number of updates to train; 0 for no limit
     """
 
     epoch: int

@@ -14,19 +14,19 @@ _TRIM_THRESHOLD = -1
 _TOP_PAD = -2
 _MMAP_THRESHOLD = -3
 CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""Environment variables with the cache sizes of prepared matrix multiplications, in oneDNN and in
-PyTorch's interface to oneDNN."""
+"""Environment variables with the capacity of the primitive cache of oneDNN and of PyTorch's oneDNN
+interface. A primitive is a compiled operation for one combination of matrix sizes."""
 OFTEN = 5
 """Number of progress reports between two returns of freed memory to the operating system. More
 frequent returns cost time, because the system zeroes memory pages before they are used again."""
 
 
 def keep_few_products(count: int = 32) -> None:
-    """Limits the caches of prepared bfloat16 matrix multiplications to `count` entries. The
-    function must be called before the first multiplication.
+    """Limits the caches of oneDNN primitives to `count` entries. The function must be called before
+    the first bfloat16 matrix multiplication.
 
-    By default, PyTorch caches 1,024 entries with their working memory, one per combination of
-    matrix sizes. With batches of many sizes, the caches take gigabytes, although few entries are
+    By default, PyTorch caches 1,024 primitives with their working memory, one per combination of
+    matrix sizes. With batches of many sizes, the caches take gigabytes, although few primitives are
     used again.
     """
     for name in CACHES:

@@ -63,7 +63,8 @@ RANGES: Mapping[str, Any] = {
 accepts values such as lr=inf and momentum=2."""
 NOT_SETTINGS = ("params", "foreach", "capturable", "differentiable", "fused", "maximize", "t0")
 """Arguments of torch.optim classes that are not configuration keys: parameters, variants of the
-implementation, `maximize`, and t0 of ASGD, whose averaging trainer.ema replaces."""
+implementation, `maximize`, and `t0`. ASGD averages weights from update `t0` on; in nmt, trainer.ema
+averages weights."""
 
 
 def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:

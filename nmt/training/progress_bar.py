@@ -1,5 +1,6 @@
-"""Progress bar of a training run on stderr, and its validations: a table on a terminal, log lines
-elsewhere.
+"""Display of a training run on stderr: a progress bar, and the results of the validations.
+
+On a terminal, the validations form a table; elsewhere, each is a log line.
 
 `train_loss` is the training loss, with label smoothing and dropout. `nll` is the negative
 log-likelihood of a validation in nats per token (or per text), without label smoothing and dropout.
@@ -17,12 +18,12 @@ from nmt.training.task import Validation
 
 log = logging.getLogger(__name__)
 TIME_WIDTH = 9
-"""Width of the time at the beginning of a line on a terminal, with the following space, in
-characters."""
+"""Width in characters of the time at the beginning of a log line on a terminal, including the space
+after the time."""
 MEASURED_SECONDS = 30.0
-"""Seconds of training from which the total duration is estimated."""
+"""Seconds of training after which the total duration is estimated."""
 LONG_SECONDS = 600.0
-"""Estimated duration of a training run, in seconds, from which the estimate is logged."""
+"""Estimated duration in seconds of a training run above which the estimate is logged."""
 BEST_MARK = "★"
 """Mark of the best validation so far in the table of validations."""
 
@@ -79,7 +80,7 @@ class ProgressBar(Callback):
         )
 
     def _log_estimate(self, seconds: float, updates: int) -> None:
-        """Logs the estimated duration of a long training."""
+        """Logs the estimated duration of a training run if it is long."""
         if seconds > LONG_SECONDS:
             log.info(
                 "estimated training time: %s (about %s updates); time_budget, smaller "
@@ -102,10 +103,12 @@ class ProgressBar(Callback):
     def _table_row(
         self, update: int, epoch: float, validation: Validation, best: bool
     ) -> dict[str, Any]:
-        """Returns the row of a validation in the terminal's table, as attributes of a log record.
+        """Returns the table row of a validation as `screen`, an attribute for a log record.
 
-        Before the first row, prints the head of the table. Without a terminal, the result is empty.
-        The row has as many columns as the terminal is wide; train.log contains all metrics.
+        The terminal's log handler prints `screen` instead of the message. If stderr is not a
+        terminal, the result is empty. Before the first row, the head of the table is printed.
+        Columns that do not fit the width of the terminal are left out; train.log contains all
+        metrics.
         """
         from nmt.foundation.terminal import Text, console
 

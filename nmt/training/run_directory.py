@@ -1,4 +1,4 @@
-"""Run folder: the folder with all files of one training.
+"""Run folder: the folder with all files of one training run.
 
 config.yaml          resolved configuration
 run.json             versions, commands, hashes of the data
@@ -221,7 +221,7 @@ class RunDirectory(Callback):
         write_atomically(self.path / name, text.encode())
 
     def write_lines(self, name: str, lines: Sequence[str]) -> None:
-        """Writes a text file. Line breaks within a line are replaced by spaces."""
+        """Writes a text file, one string per line. Line breaks within a string become spaces."""
         self.write_text(name, "".join(line.replace("\n", " ") + "\n" for line in lines))
 
     # Methods of `Store`

@@ -43,7 +43,7 @@ class TrainingProgress:
     """Number of consecutive validations without improvement, for early stopping."""
     finished: bool = False
     validating: bool = False
-    """Whether a validation has begun and not ended, so that a resumed run must repeat it."""
+    """Whether a validation has begun but not ended, so that a resumed run must repeat it."""
     seconds: float = 0.0
     snapshots: list[tuple[int, float]] = field(default_factory=list)
     """Snapshots of weights kept for averaging: update number and score of each validation."""
@@ -112,7 +112,7 @@ class TrainingState:
         self.sharing = ranks if shard else ALONE
         self.progress = TrainingProgress()
         self.keeps_gradients = False
-        """Whether gradients stay in the same memory, which CUDA graphs need."""
+        """Whether gradients keep their memory addresses, as CUDA graphs require."""
         self.names, self.parameters = zip(*network.named_parameters(), strict=True)
         # Parameters whose moving average this rank stores.
         self._averaged = self.sharing.share(self.parameters) if ema else ()
@@ -169,10 +169,10 @@ class TrainingState:
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Context manager that restores the accumulated gradient and the network's estimates at its
-        end.
+        """Context manager that restores, on exit, the accumulated gradients and the values that
+        training updates without gradients, such as running means.
 
-        The gradient of a parameter without a gradient becomes 0.
+        A parameter that had no gradient before gets the gradient 0.
         """
         estimates = self.network.estimates()  # type: ignore[operator]
         saved_estimates = [estimate.clone() for estimate in estimates]
@@ -204,7 +204,11 @@ class TrainingState:
         return self._named(self.sharing.collected(self._average, self.parameters))
 
     def _named(self, tensors: Sequence[Tensor], prefix: str = "") -> dict[str, Tensor]:
-        """Returns a mapping from prefixed parameter names to tensors, one per parameter."""
+        """Maps each parameter's name to a tensor.
+
+        tensors: tensor of each parameter
+        prefix: prefix of the names, such as model/
+        """
         return {prefix + name: tensor for name, tensor in zip(self.names, tensors, strict=True)}
 
     @contextlib.contextmanager
@@ -297,7 +301,11 @@ class TrainingState:
 
 
 def _optimizer_tensor(key: str, parameter: Tensor) -> Tensor:
-    """Returns a tensor with the shape of one entry (key) of a parameter's optimizer state."""
+    """Returns a tensor with the expected shape of an entry in a parameter's optimizer state.
+
+    key: name of the entry, such as exp_avg
+    parameter: parameter of the network
+    """
     if key in ("step", "eta", "mu", "mu_product"):
         return parameter.new_empty(())
     # Row and column of Adafactor's factored second moments.
@@ -307,7 +315,7 @@ def _optimizer_tensor(key: str, parameter: Tensor) -> Tensor:
 
 
 def _expect(name: str, tensor: Tensor, like: Tensor) -> None:
-    """Checks shape and values of a tensor from a checkpoint. Kernels rely on the shape.
+    """Checks a tensor from a checkpoint. Optimizer kernels do not check shapes themselves.
 
     name: name of the tensor
     tensor: tensor to check

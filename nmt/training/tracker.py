@@ -136,7 +136,7 @@ class MLflow(Tracker):
         self._run = run_id(folder, lambda: self._new_run(folder.name, config))
 
     def _new_run(self, name: str, config: Mapping[str, Any]) -> str:
-        """Creates a run with the parameters of its configuration, and returns its id."""
+        """Creates an MLflow run with the configuration as its parameters, and returns its id."""
         result = self._client.get_experiment_by_name(self.experiment)
         number = result.experiment_id if result else self._client.create_experiment(self.experiment)
         run = self._client.create_run(number, run_name=name).info.run_id

@@ -73,8 +73,8 @@ class Trainer:
     The number of updates, over which the schedule changes the learning rate, is fitted to the
     measured speed. None for no limit."""
     stop_after: Count = 0
-    """Number of epochs after which training stops early, with a checkpoint to resume from. 0
-    disables the stop."""
+    """Number of epochs after which training pauses, with a checkpoint to resume from. The schedule
+    still uses the full length of the training. 0 disables the pause."""
     accumulate: Size = 1
     """Number of batches per update and rank, whose gradients are accumulated."""
     clip_norm: NonNegative = 1.0
@@ -101,12 +101,12 @@ class Trainer:
     log_every: Size = 20
     """Number of updates between two progress reports."""
     keep: Size = 1
-    """Number of latest training checkpoints to keep in the run folder."""
+    """Number of most recent training checkpoints to keep in the run folder."""
     on_nan: OnNaN = "stop"
     """Reaction to a NaN or infinite loss or gradient. NaN or infinite weights are never saved.
 
     stop: raise an error and keep the last saved state
-    skip: skip the update; raise an error after PATIENCE consecutive skipped updates
+    skip: skip the update; raise an error after 10 consecutive skipped updates
     rollback: restore the last saved state and halve the learning rate
 
     On GPUs, loss and gradient are read only before a report, a validation or a save, because each
@@ -116,9 +116,9 @@ class Trainer:
     """Whether the optimizer's state and the moving average are divided among the ranks to save
     memory."""
     capture: bool = False
-    """Whether the computation of the gradient is recorded for each of few batch shapes and
-    replayed, as a CUDA graph on a GPU. Batches are padded to these shapes. CUDA graphs have not
-    been tried on a GPU yet. On a CPU, recordings are slower, and serve tests."""
+    """Whether the computation of the gradient is recorded once for each of at most 64 batch shapes
+    and replayed, on a GPU as a CUDA graph. Batches are padded to these shapes. This has not been
+    tested on a GPU yet. On a CPU, replaying is slower and only useful for tests."""
 
     def __post_init__(self) -> None:
         if self.time_budget is not None:
@@ -167,7 +167,8 @@ class Trainer:
         resume: state and tensors of the checkpoint to resume from; None for a new training
 
         Returns the progress of the finished training. Raises Stopped, after saving the state, if
-        training is interrupted. Raises UserError if the loss is NaN or infinite.
+        training is interrupted. Raises UserError if the loss or gradient is NaN or infinite, unless
+        `on_nan` permits training to continue.
         """
         state = TrainingState(
             task.network,
@@ -196,7 +197,7 @@ class RolledBack(Exception):
 
 
 class UpdateFigures(NamedTuple):
-    """Figures of one update, which may still be computed on a GPU.
+    """Loss and gradient norm of one update; a GPU may not have computed them yet.
 
     update: number of the update, from 1
     tokens: number of tokens of all ranks
@@ -229,8 +230,11 @@ class GradientWork:
 
 
 class TrainingLoop:
-    """Training loop of one call of `Trainer.fit`, including the totals since the last progress
-    report."""
+    """Training loop of `Trainer.fit`.
+
+    A call of `Trainer.fit` creates one object, which also has the totals since the last progress
+    report.
+    """
 
     def __init__(
         self,
@@ -310,7 +314,7 @@ class TrainingLoop:
         return self.ranks.any(self.interruption.requested)
 
     def epoch(self, batches: Batches) -> None:
-        """Trains the remaining updates of an epoch.
+        """Runs the remaining updates of an epoch.
 
         batches: all batches of the epoch
 
@@ -404,8 +408,8 @@ class TrainingLoop:
     def _updates(
         self, plan: EpochPlan, batches: Batches
     ) -> Iterator[tuple[range, list[tuple[PlannedBatch, TrainingBatch]]]]:
-        """Yields the remaining updates of the epoch. Each update is the range of batch indices over
-        all ranks, with this rank's batches."""
+        """Yields a pair for each remaining update of the epoch: the range of the update's batch
+        indices over all ranks, and the batches of this rank."""
         updates = plan.updates_from(self.progress.batch)
         shares = [plan.share(update) for update in updates]
         # A single reader for all updates can prepare batches ahead.
@@ -591,8 +595,10 @@ class TrainingLoop:
         self._reset_figures()
 
     def _snapshot(self, score: float, weights: dict[str, Tensor]) -> None:
-        """Saves a snapshot of the weights if their score is among the best `average` validations,
-        and removes snapshots with lower scores."""
+        """Saves a snapshot of the weights if their score is among the best validation scores.
+
+        The number of snapshots is limited by `Trainer.average`; worse snapshots are removed.
+        """
         snapshots = [*self.progress.snapshots, (self.progress.update, score)]
         while len(snapshots) > self.trainer.average:
             worst = snapshots[0]

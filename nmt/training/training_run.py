@@ -93,7 +93,7 @@ def _train(
     called: Sequence[Callback],
     saved: Checkpoint | None,
 ) -> TrainingProgress:
-    """Trains to the end. Ends the callbacks if the training is interrupted or fails."""
+    """Trains to the end. If training is interrupted or fails, calls `on_end` of each callback."""
     task = parts.task
     try:
         with bar:
@@ -126,8 +126,8 @@ def _log_stop(
 ) -> None:
     """Draws the learning curve so far, and logs the command that resumes the stopped run.
 
-    state: text with the state of the run and the effect of the command
-    settings: further settings of the command
+    state: beginning of the message, such as "training stopped and saved; resume it"
+    settings: overrides to append to the command
     """
     if task.ranks.first:
         _draw_curve(task, files)
@@ -136,7 +136,7 @@ def _log_stop(
 
 
 def _with_plugins(command: str, files: RunDirectory) -> str:
-    """Adds the flag that permits the plugins of a run to a command of nmt."""
+    """Returns a command of nmt with the flag --plugins, if the run needs plugins."""
     plugins = ",".join(files.meta.get("plugins", []))
     return re.sub(r"(-m nmt\.\w+)", rf"\1 --plugins {plugins}", command) if plugins else command
 
@@ -224,7 +224,7 @@ def _draw_curve(task: Task, files: RunDirectory) -> None:
 
 
 def _not_tested(best: Checkpoint) -> FinalResult:
-    """Returns the metrics of the best validation as the final result of a run without a test."""
+    """Returns the final result of a run that is not tested: the metrics of the best validation."""
     scores = {
         name: {"score": value, "signature": "of the best validation"}
         for name, value in best.meta["metrics"].items()

@@ -1,9 +1,9 @@
 """Maximum likelihood with teacher forcing: each token is predicted from the preceding reference
 tokens.
 
-Attention windows that sample positions are trained by REINFORCE (Williams 1992) in addition. The
-reward is the log-likelihood of the target tokens given the sampled positions. The attention window
-computes the REINFORCE loss from the reward.
+If hard attention samples source positions, it is additionally trained by REINFORCE (Williams 1992).
+The reward is the log-likelihood of the target tokens given the sampled positions. The attention
+window computes the REINFORCE loss from the reward.
 """
 
 from collections.abc import Iterator
@@ -51,8 +51,8 @@ class CrossEntropy:
     guided_alignment: NonNegative = 0.0
 
     can_be_recorded: ClassVar[bool] = True
-    """Whether updates can be recorded as CUDA graphs: the loss depends only on network and
-    batch.
+    """Whether updates can be recorded as CUDA graphs. They can, because the loss depends only on
+    the network and the batch.
     """
 
     @classmethod

@@ -6,9 +6,10 @@ teacher) in addition to the reference token.
     L = (1 − λ) CE + λ Σ_t −Σ_v q_t(v) log p_t(v)        λ = `weight`
 
 CE is the cross-entropy of the reference tokens, and p_t the network's distribution at position t.
-With several teachers, q is the mean of their distributions. Sequence-level
-distillation, which learns from translations of a teacher, needs no objective, because
-nmt.backtranslate generates the parallel text.
+With several teachers, q is the mean of their distributions.
+
+Sequence-level distillation needs no objective of its own: it is training with cross-entropy on the
+teacher's translations, which nmt.backtranslate generates.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,8 +44,8 @@ class Distillation:
     teachers: Sequence[Seq2Seq] = ()
 
     can_be_recorded: ClassVar[bool] = True
-    """Whether updates can be recorded as CUDA graphs: the loss depends only on network and
-    batch.
+    """Whether updates can be recorded as CUDA graphs. They can, because the loss depends only on
+    the network and the batch.
     """
 
     def __post_init__(self) -> None:
@@ -63,8 +64,10 @@ class Distillation:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error if hard attention needs the likelihood of the reference tokens, but
-        `weight` is 1 and the reference tokens are ignored."""
+        """Yields an error for hard attention with REINFORCE if `weight` is 1.
+
+        The reward of REINFORCE is the likelihood of the reference tokens, which weight=1 ignores.
+        """
         if run.value("objective.weight") == 1 and run.value("window.estimator") == "reinforce":
             yield run.error(
                 "window.estimator",

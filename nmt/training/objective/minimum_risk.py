@@ -28,7 +28,7 @@ from nmt.foundation.interfaces import (
     PAD,
     Batch,
     Candidate,
-    Critic,
+    CandidateGenerator,
     Loss,
     Prepared,
     State,
@@ -55,7 +55,8 @@ class MinimumRisk:
     sharpness: α, exponent of the translation probabilities
     likelihood: λ, weight of the cross-entropy, 0 to 1
     label_smoothing: label smoothing of the cross-entropy, 0 to 1
-    critic: function that generates candidates and returns their quality
+    candidate_generator: function that translates a batch and compares the translations with the
+        references
     """
 
     candidates: Width = 8
@@ -64,7 +65,7 @@ class MinimumRisk:
     sharpness: Positive = 0.1
     likelihood: Fraction = 0.3
     label_smoothing: Fraction = 0.0
-    critic: Critic | None = None
+    candidate_generator: CandidateGenerator | None = None
 
     def __post_init__(self) -> None:
         if self.candidates < 2:
@@ -88,8 +89,8 @@ class MinimumRisk:
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         if not model.training:
             return CrossEntropy()(model, batch, step)
-        assert self.critic is not None
-        proposed = self.critic(model, batch, self.candidates, self.source, self.cost)
+        assert self.candidate_generator is not None
+        proposed = self.candidate_generator(model, batch, self.candidates, self.source, self.cost)
         memory = model.encode(batch.source, batch.source_lengths, batch.pictures)
         state = model.start(memory)
         scale = batch.num_tokens / len(proposed)  # mean number of tokens per sentence
@@ -109,10 +110,13 @@ class MinimumRisk:
         proposed: Sequence[Sequence[Candidate]],
         scale: float,
     ) -> Float[Tensor, ""]:
-        """Returns the risk summed over B sentences and multiplied by `scale`, with its gradient. C
-        is the maximum number of candidates; sentences with fewer candidates are padded."""
+        """Returns the risk, summed over the B sentences of a batch and multiplied by `scale`, with
+        its gradient.
+
+        proposed: candidates of each sentence; shorter lists are padded to the longest
+        """
         device = memory.values.device
-        count = max(map(len, proposed))
+        count = max(map(len, proposed))  # C
         candidates: list[Candidate] = []
         for of_sentence in proposed:
             candidates += [*of_sentence, *[Candidate([], 0.0)] * (count - len(of_sentence))]

@@ -34,14 +34,14 @@ class RDrop:
     label_smoothing: Fraction = 0.0
 
     can_be_recorded: ClassVar[bool] = True
-    """Whether updates can be recorded as CUDA graphs: the loss depends only on network and
-    batch.
+    """Whether updates can be recorded as CUDA graphs. They can, because the loss depends only on
+    the network and the batch.
     """
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error for a network without dropout, with a copy mechanism, or with a
-        mixture with a lexicon."""
+        """Yields an error for a network without dropout, with a copy mechanism, or whose output
+        distribution is a mixture with that of a lexicon."""
         if not cls._drops(run):
             yield ConfigError(
                 "objective",

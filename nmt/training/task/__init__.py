@@ -1,5 +1,5 @@
 """Tasks: translation and classification. A task owns the network, the data and the validation of a
-training.
+training run.
 
 The training loop depends only on the interfaces in this file. Each task is one file in this
 folder.
@@ -61,7 +61,7 @@ class FinalResult:
 
 
 def never() -> bool:
-    """Returns False. Default interruption check of validations, which never interrupts."""
+    """Returns False: the default interruption check of a validation, which never interrupts it."""
     return False
 
 
@@ -71,12 +71,12 @@ class Task(ABC):
     command: name of the command-line program
     unit: unit of the batch size and the training speed, such as "target tokens"
     metric: name of the metric that selects the best weights
-    epochs: number of epochs after which the training data ends
+    epochs: number of epochs for which there is training data
     seed: random seed of data order and dropout
     ranks: processes (ranks) that train together
     title: title of the learning curve
     fingerprints: hash of each data set (training, validation, …), by name
-    test_fingerprints: hash of the test set, under its name; empty without a test set
+    test_fingerprints: maps the name of the test set to its hash; empty without a test set
     capture_obstacle: reason why the computation of gradients cannot be recorded for padded batches,
         as a CUDA graph on a GPU; empty if recording is possible
     meta, tensors: header entries and tensors that checkpoints contain besides the weights

@@ -31,7 +31,7 @@ from nmt.training.task import FinalResult, Task, Validation, ValidationStopped, 
 
 log = logging.getLogger(__name__)
 MORE_LABELS = " … and more; check that data.label is the right column"
-"""End of a long list of labels in a warning."""
+"""Text that ends a shortened list of labels in a warning."""
 MOST_LINES = 30
 """Maximum number of labels whose results are logged individually."""
 
@@ -145,7 +145,7 @@ class ClassificationTask(Task):
 
     def _evaluate(self, part: Labelled) -> tuple[dict[str, Any], np.ndarray]:
         """Returns the metrics of the network on a set of labelled texts, and the predicted labels
-        as a Boolean table [texts, labels].
+        as a Boolean matrix [texts, labels].
 
         Labels that do not occur in training count as errors in the metrics. The loss (nats per
         text) is computed without these labels.
@@ -220,7 +220,7 @@ class TextBatches:
     """Batches of one epoch of classification.
 
     documents: tokenised texts
-    gold: gold labels as a Boolean table [documents, labels]
+    gold: gold labels as a Boolean matrix [documents, labels]
     order: indices of the documents of each batch
     """
 

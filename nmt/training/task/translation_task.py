@@ -37,8 +37,8 @@ from nmt.training.task import FinalResult, Task, Validation, ValidationStopped, 
 
 log = logging.getLogger(__name__)
 PAIR_LENGTH = 64
-"""Length of the sentence pair that a terminal shows at each validation, in characters of source and
-reference, so that it fits on a line of 80 columns."""
+"""Length in characters, source plus reference, of the sentence pair that a terminal shows at each
+validation. The pair fits on a line of 80 columns."""
 
 
 def fingerprints(splits: Splits) -> tuple[dict[str, str], dict[str, str]]:
@@ -63,15 +63,15 @@ class TranslationTask(Task):
     objective: function that returns the training loss
     batching: size and order of batches
     metric: metric that selects the best weights
-    search: search for the test set; validation uses greedy search
+    search: search algorithm for the test set; validation uses greedy search
     seed: random seed of data order and dropout
     max_validation: maximum number of sentences to translate in a validation; 0 translates all
     options: keyword arguments of `Translator`
     ranks: processes that train together
     samples: number of sentences in the samples of a validation; 0 disables samples and the
         attention map
-    typical_words: typical words of the source and the target, which checkpoints contain; None for
-        a mixture, which may have both directions
+    typical_words: typical words of the source and the target text, saved in checkpoints; None for a
+        mixture of corpora, because it may contain both translation directions
     """
 
     command = "train"
@@ -153,8 +153,8 @@ class TranslationTask(Task):
 
     @property
     def capture_obstacle(self) -> str:  # type: ignore[override]
-        """Reason why the computation of gradients cannot be recorded; empty if recording is
-        possible.
+        """Reason why the computation of gradients cannot be recorded as a CUDA graph; empty if
+        recording is possible.
         """
         if not getattr(self._objective, "can_be_recorded", False):
             name = type(self._objective).__name__
@@ -272,8 +272,9 @@ class TranslationTask(Task):
     def _shown_of(self, part: Pairs, count: int) -> list[str]:
         """Returns `count` source lines for attention maps.
 
-        For text, the lines have about the median length of the sentences below 80 characters.
-        Sentences with several target words are preferred. For images, the first lines are chosen.
+        For text, the lines have about the median length of the sentences shorter than 80
+        characters. Sentences with several target words are preferred. For images, the first lines
+        are chosen.
         """
         if self.data.splits.pictures:
             return list(part.source[:count])
@@ -379,7 +380,10 @@ def _table(part: Pairs, answers: Sequence[str], count: int) -> str:
 
 
 def _says(line: str) -> str:
-    """Returns a shell command that prints an input line, with tabs between its columns."""
+    """Returns a shell command that prints a source line for nmt.translate.
+
+    line: source line, with tabs between its columns
+    """
     columns = line.split("\t")
     if len(columns) == 1:
         return f"echo {shlex.quote(line)}"
