@@ -122,7 +122,7 @@ class Comparison:
         return {name: [*map(score, lines, self.reference)] for name, lines in self.outputs.items()}
 
     def sentences(self, tables: Sequence[ReportTable]) -> list[str]:
-        """Returns a sentence about the difference of each system from the first system, or about
+        """Returns a sentence about the difference between each system and the first, or about
         the scores of a single system.
 
         For two systems, a further sentence names the groups in which the system with the higher
@@ -396,7 +396,7 @@ class Comparison:
         first, *others = self.outputs
         note = (
             f"Reference n-grams of up to {LONGEST} words in the output of one system but not of "
-            "the other. The count is the difference of the numbers of occurrences."
+            "the other. The count is the difference between the numbers of occurrences."
         )
         tables = []
         for other in others:

@@ -198,7 +198,7 @@ def check_decoder(kind: type[Decoder]) -> dict[str, str]:
     try:
         with torch.random.fork_rng():
             example = DecoderExample.of(kind)
-    except Exception as error:  # a constructor of a user may raise any exception
+    except Exception as error:  # a user-defined constructor may raise any exception
         problem = f"cannot be created: {type(error).__name__}: {error}"
         raise UserError(f"{kind.__name__}: {problem}") from error
     broken = broken_laws(LAWS, example)

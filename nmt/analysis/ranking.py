@@ -26,7 +26,7 @@ from nmt.metric import TITLES, Metric
 
 log = logging.getLogger(__name__)
 COSTS = ("parameters", "tokens/s", "minutes", "MB")
-"""Columns of costs, which the narrow table for papers contains only if they are selected."""
+"""Columns of costs. The LaTeX table contains them only if they are selected."""
 HEADS = {
     **TITLES,
     "exact": "exact match (%)",
@@ -294,7 +294,7 @@ class Ranking:
         )
 
     def _caption(self, columns: Sequence[str]) -> str:
-        """Returns short explanations of the columns, for the caption of the paper table."""
+        """Returns short explanations of the columns, for the caption of the LaTeX table."""
         separated = "and scores that no test separates from the best (5 %)"
         tested = separated if self._is_tested else "untested"
         over_seeds = "p seeds: Tukey's range test against the best with several seeds."
@@ -344,7 +344,7 @@ class Ranking:
 
 
 def _p_values(best: Configuration, worst: Configuration) -> str:
-    """Returns the p-values of the difference of two configurations, over seeds and over
+    """Returns the p-values of the difference between two configurations, over seeds and over
     sentences.
     """
     texts = []

@@ -47,7 +47,7 @@ def over_sentences(
     samples: int,
     trials: int,
 ) -> dict[str, SignificanceResult]:
-    """Tests the difference of each system from the first system over test sentences.
+    """Tests over test sentences whether each system differs from the first system.
 
     systems: translations of each system
     references: reference translation of each sentence
@@ -166,7 +166,7 @@ def agreement(metric: str, difference: float) -> float:
     """Returns the percentage of human judgements that agree with a metric (Kocmi et al. 2024).
 
     metric: `bleu` or `chrf`
-    difference: score difference of two systems; for 0, the result is 50, the chance level
+    difference: score difference between two systems; for 0, the result is 50, the chance level
     """
     highest, slope = AGREEMENT[metric]
     return max(50.0, highest / (1 + math.exp(-slope * abs(difference))))

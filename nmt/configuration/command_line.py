@@ -198,7 +198,7 @@ def _refuse_spaces(overrides: Sequence[str]) -> None:
 
 
 def with_key(command: str, overrides: Sequence[str]) -> list[str]:
-    """Converts positional arguments into the list key of a command, such as folders=[…] of
+    """Converts positional arguments to the key that contains them as a list, such as folders=[…] of
     nmt.report.
     """
     alone = [text for text in overrides if "=" not in text and not text.startswith("~")]

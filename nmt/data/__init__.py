@@ -27,7 +27,7 @@ GROUPS = {
     "batching": PartGroup("nmt.data.batching.Batching"),
     "synthetic": PartGroup("nmt.data.synthetic.Synthetic"),
 }
-"""Configuration groups of `nmt.data` by name, such as `data` and `filters`."""
+"""Maps names of configuration groups, such as `data` and `filters`, to their classes."""
 
 Text = Sequence[str]
 """Lines of text, either a list in memory or a sequence that reads lines on demand."""

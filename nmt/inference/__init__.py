@@ -11,4 +11,4 @@ GROUPS = {
         ("precision", "averaging", "shares", "languages", "lexicon"),
     ),
 }
-"""Mapping of the group name `translation` to the configuration group of this package."""
+"""Maps the name of the configuration group `translation` to its class and supplied arguments."""

@@ -28,7 +28,7 @@ GROUPS = {
     ),
     "pooling": PartGroup("nmt.model.pooling", ("memory_size",)),
 }
-"""Configuration groups of `nmt.model` by name, such as `encoder` and `decoder`."""
+"""Maps names of configuration groups, such as `encoder` and `decoder`, to their classes."""
 
 Objective = Callable[[Any, Any, int, int], Loss]
 """Type of training objectives: functions (network, batch, number of updates done so far, total

@@ -358,8 +358,8 @@ def _first_value(override: Any) -> str:
 def _distribution(override: Any) -> Any:
     """Converts a sweep override to an Optuna distribution.
 
-    Supported are choice(a,b), range(1,9,step=2) and interval(0.1,1), also within int(…) or
-    tag(log,…).
+    Supported functions are choice(a,b), range(1,9,step=2) and interval(0.1,1), also within int(…)
+    or tag(log,…).
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 

@@ -9,4 +9,4 @@ Reading order: greedy, breadth_first, beam, penalty, sample, the rest in any ord
 from nmt.foundation.part_limits import PartGroup
 
 GROUPS = {"search": PartGroup("nmt.search")}
-"""Mapping of the group name `search` to the configuration group of this package."""
+"""Maps the name of the configuration group `search` to the package that contains its classes."""

@@ -362,7 +362,7 @@ def contrasted(served: ServedModel[Translator], fields: Fields) -> dict[str, Any
     """Returns the response to /contrast, a comparison of two translations.
 
     The response has the probability of each token, and the influence of each source word on the
-    difference of the log-probabilities.
+    difference between the log-probabilities.
     """
     sentence = _sentences(fields)[fields["sentence"]]
     texts = fields["translations"]

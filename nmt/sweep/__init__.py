@@ -74,7 +74,7 @@ class Sweeper:
 
     grids: Sequence[str] | None = None
     counted = True
-    """Whether a sweeper plans the number of runs before the first training begins."""
+    """Whether a sweeper plans the number of runs before any run is trained."""
 
     @property
     def single(self) -> bool:

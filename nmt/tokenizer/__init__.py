@@ -25,7 +25,7 @@ from nmt.tokenizer.sentencepiece_models import kind, with_our_ids
 from nmt.tokenizer.tokenizer import Tokenizer, prepared
 
 GROUPS = {"tokenizer": PartGroup("nmt.tokenizer")}
-"""Mapping of the group name `tokenizer` to the configuration group of this package."""
+"""Maps the name of the configuration group `tokenizer` to the package that contains its classes."""
 
 __all__ = ["SentencePiece", "SentencePieceFile", "Tokenizer", "Untrained"]
 log = logging.getLogger(__name__)

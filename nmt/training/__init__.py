@@ -14,4 +14,4 @@ GROUPS = {
     "callback": PartGroup("nmt.training.callback"),
     "trainer": PartGroup("nmt.training.trainer.Trainer"),
 }
-"""Configuration groups of `nmt.training` by name, such as `optimizer` and `schedule`."""
+"""Maps names of configuration groups, such as `optimizer` and `schedule`, to their classes."""

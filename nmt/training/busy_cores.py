@@ -20,8 +20,8 @@ PAUSE = 30.0
 SLOW = 0.7
 """Fraction of the highest training speed below which the computing speed is measured again."""
 GAIN = 1.1
-"""Minimum speed-up, measured with fewer threads, for which the number of threads is reduced. On
-idle machines, the speed-up is about 0.6."""
+"""Minimum speed-up with fewer threads at which the number of threads is reduced. On idle machines,
+the speed-up is about 0.6, which is a slowdown."""
 
 
 class FewerThreads(Callback):

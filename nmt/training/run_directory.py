@@ -182,7 +182,7 @@ class RunDirectory(Callback):
     path: path of the run folder
     meta: entries added to the header of every checkpoint
     tensors: tensors added to every checkpoint, such as the tokenizer
-    keep: number of latest checkpoints to keep
+    keep: number of most recent checkpoints to keep
     keep_answers: whether to keep the outputs (translations or labels) of every validation
     """
 

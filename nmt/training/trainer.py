@@ -256,7 +256,7 @@ class TrainingLoop:
         self.estimates = task.network.estimates()
         self.epochs = min(trainer.max_epochs, task.epochs)
         self.device = state.parameters[0].device
-        # Whether every update waits for its figures; on GPUs, only if it may be skipped.
+        # Whether each update reads its loss and gradient norm; on GPUs, only if it may be skipped.
         self._reads_at_once = self.device.type == "cpu" or trainer.on_nan == "skip"
         self._unread: list[UpdateFigures] = []
         self.recordings = None

@@ -23,7 +23,7 @@ from nmt.model import Network
 
 
 class ValidationStopped(Exception):
-    """Error that ends an interrupted validation, whose results are incomplete."""
+    """Raised if a validation is interrupted, because its results are incomplete."""
 
 
 @dataclass(frozen=True, kw_only=True)
