@@ -62,7 +62,7 @@ def test_bahdanau_step_by_step_from_the_paper():
 
 @pytest.mark.parametrize("feed", [False, True])
 def test_luong_step_by_step_from_the_paper(feed):
-    """Luong et al. 2015, eq. 5-8 (general), with and without input feeding (section 3.3)."""
+    """Luong et al. 2015, eq. 5-7 (general), with and without input feeding (section 3.3)."""
     model, data = network("luong_feed" if feed else "luong", "general"), batch()
     output, memory = run(model, data)
     decoder = model.decoder

@@ -17,8 +17,8 @@ FIGURES = (".png", ".pdf", ".svg")
 class FigureStyle:
     """Size of an image and of its text.
 
-    width: width in inches, such as 3.3 for a column of a two-column paper; None fits the contents
-    font_size: size of all text in points; None for the usual sizes
+    width: width in inches, such as 3.3 for a column of a two-column paper; None to fit the contents
+    font_size: size of all text in points; None for the default sizes
     """
 
     width: float | None = None
@@ -30,7 +30,7 @@ USUAL = FigureStyle()
 
 
 def short(word: str) -> str:
-    """Returns a word for an image, shortened to LONGEST characters."""
+    """Returns a word as it is drawn in an image, cut to at most LONGEST characters."""
     return literal(word if len(word) <= LONGEST else f"{word[: LONGEST - 1]}…")
 
 

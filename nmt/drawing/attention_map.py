@@ -59,7 +59,7 @@ class AttentionMap:
     source, target: words or subwords
     weights: attention weights [target, source], by name of the model or head; rows sum to 1 without
         an image
-    ends: whether the last unit of both sides is `</s>`
+    ends: whether `</s>` is the last word of the source and of the target
     picture: file name of the source image; "" for no image
     places: attention weights [target, rows, columns] of the image's grid cells, by model name; for
         each target word, the weights of source words and grid cells sum to 1
@@ -102,7 +102,7 @@ class AttentionMap:
 
     @property
     def shortened(self) -> AttentionMap:
-        """Attention map with at most LONGEST words on both sides."""
+        """Attention map cut to at most LONGEST source words and LONGEST target words."""
         return replace(
             self,
             source=_first_words(self.source),
@@ -134,12 +134,12 @@ def _first_words(words: list[str]) -> list[str]:
 
 
 def write_map(maps: Sequence[AttentionMap], path: Path, style: FigureStyle = USUAL) -> None:
-    """Writes attention maps to a file, without empty sentences.
+    """Writes attention maps to a file. Empty sentences are left out.
 
     maps: one attention map per sentence
     path: output file; .png, .pdf or .svg writes an image, .json writes all values, and any other
         extension writes an HTML page
-    style: size of an image
+    style: width and font size of an image
     """
     maps = [m for m in maps if m.places or (m.weights and len(m.source) > m.ends)]
     if not maps:
@@ -183,7 +183,7 @@ def _rounded(weights: dict[str, np.ndarray]) -> dict[str, Any]:
 def _figure(maps: Sequence[AttentionMap], width: float | None = None) -> Figure:
     """Returns a matplotlib figure with heat maps, or with images if the source is an image.
 
-    width: width of the image in inches; None fits the contents
+    width: width of the figure in inches; None to fit the contents. Figures with images ignore it
     """
     return _picture_rows(maps) if maps[0].places else _heat_maps(maps, width)
 
@@ -192,10 +192,10 @@ def _heat_maps(maps: Sequence[AttentionMap], image_width: float | None) -> Figur
     """Returns a figure with a heat map for each model or head of each attention map.
 
     Columns are source words, rows are target words, and darker cells have larger weights. All cells
-    have the same size. Heat maps of several models are side by side.
+    have the same size. The heat maps of a sentence pair are placed side by side.
 
-    image_width: width of the figure in inches; None fits the contents. In a narrow image, fewer
-        heat maps are side by side
+    image_width: width of the figure in inches; None to fit the contents. In a narrow figure, fewer
+        heat maps are placed side by side
     """
     from nmt.drawing import plots
 
@@ -239,7 +239,7 @@ def _label_inches(words: Iterable[str]) -> float:
 
 
 def _wrapped_title(attention_map: AttentionMap, name: str, inches: float) -> str:
-    """Returns the title of a heat map in lines that are as wide as the heat map and its labels.
+    """Returns the title of a heat map, wrapped to the width of the heat map and its labels.
 
     name: name of the model or head
     inches: width of the heat map without labels
@@ -281,8 +281,8 @@ def _draw_heat_map(axes: Any, attention_map: AttentionMap, name: str, size: tupl
 
 
 def _picture_rows(maps: Sequence[AttentionMap]) -> Figure:
-    """Returns a figure that shows the image of each attention map alone, then once per target word
-    with attention weights. A model has a row of its own.
+    """Returns a figure with one row of images for each model of each attention map. A row shows the
+    image alone, then the image overlaid with the attention weights of each target word.
 
     The drawing follows figure 3 of Xu et al. (2015).
     """
@@ -357,8 +357,10 @@ def _pictures(attention_map: AttentionMap) -> list[dict[str, Any]]:
 
 
 def _picture_label(word: str, weights: np.ndarray) -> str:
-    """Returns a text about a word's attention weights over the grid cells [rows, columns] of an
-    image.
+    """Returns the label of a target word's image: the largest attention weight and its grid cell,
+    and the sum of the weights if source words have a share. HTML pages show the label on hover.
+
+    weights: attention weights [rows, columns] of the image's grid cells
     """
     # The description counts rows and columns from 1.
     row, column = np.unravel_index(int(weights.argmax()), weights.shape)

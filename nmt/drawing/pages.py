@@ -68,7 +68,7 @@ def page(
     sections: HTML sections of the page
     lead: sentences with the main result, between the heading and the note
     contents: titles of the sections, shown as links
-    facts: sentences at the end of the page, such as the command that wrote it
+    facts: sentences at the end of the page, such as the command line that wrote the page
     """
     return render(
         "page",
@@ -82,7 +82,8 @@ def page(
 
 
 def origin() -> list[str]:
-    """Returns the command line, and the versions, processor and date, for the end of a page."""
+    """Returns sentences for the end of a page: the command line, the versions of nmt, PyTorch and
+    Python, the processor, and the date."""
     processor = processor_name(torch.device("cpu"))
     # The program is a Python file of nmt, or a program of the user.
     command = shlex.join(["python", "-m", f"nmt.{Path(sys.argv[0]).stem}", *sys.argv[1:]])

@@ -46,7 +46,7 @@ distinguish.
 PERCENTAGES = ("bleu", "chrf", "exact", "macro_f1", "accuracy")
 """Names of the metrics whose values are between 0 and 100."""
 VALUES = "values:"
-"""Prefix of the matplotlib `gid` of a line whose markers show texts on hover."""
+"""Prefix of the matplotlib `gid` of a line whose markers show a text on hover."""
 
 
 def learning_curve(
@@ -58,7 +58,8 @@ def learning_curve(
     metric: validation metric to draw; if the records lack it, the first metric that they have
     path: output file
     title: title of the figure
-    unit: plural noun of the loss unit; `tokens` means nats per token
+    unit: plural noun of the items over which the loss is averaged, such as `tokens`; the axis shows
+        nats per token
     """
     train = [record for record in records if record["kind"] == "train"]
     validation = [record for record in records if record["kind"] == "validation"]
@@ -156,10 +157,10 @@ def svg(figure: Figure) -> str:
 
 
 def _with_values(values: str, text: str) -> str:
-    """Returns SVG text in which the first <use> elements have the attribute data-value, a text on
-    hover.
+    """Returns SVG source with an attribute `data-value` in the first <use> elements. The page shows
+    the attribute on hover.
 
-    values: escaped texts, one per line
+    values: values of the attribute, one per line, escaped for XML
     """
     first, *others = text.split("<use ")
     attributes = [f'data-value="{value}" ' for value in values.splitlines()]

@@ -53,7 +53,8 @@ class Classified:
     labels: predicted labels
     probabilities: probability of every label
     words: words or subwords of the text
-    importances: [words] attention weights with sum 1 (None without attention or tokens)
+    importances: attention weight of each word [words], with sum 1; None if the classifier has no
+        attention or the text has no words
     """
 
     labels: tuple[str, ...]
@@ -83,7 +84,7 @@ class Classified:
 
     @property
     def title(self) -> str:
-        """Prediction with the largest probability, such as `good  (0.80)`."""
+        """Predicted labels, with the largest probability of a label, such as `good  (0.80)`."""
         return f"{self.prediction}  ({max(self.probabilities.values()):.2f})"
 
     def plot(self) -> Figure:
@@ -107,8 +108,8 @@ def write_explanations(
     path: output file; .json writes every text, .png, .pdf or .svg writes an image, and any other
         extension writes an HTML page of the texts with word importances
     gold: correct labels of each text, shown on an HTML page; None if unknown
-    effects: change of the predicted label's probability when each word is hidden, [words], for the
-        first texts; empty if unknown
+    effects: for each of the first texts, the change of the predicted label's probability when one
+        word is hidden, for every word [words]; empty if unknown
     lead: sentences at the top of an HTML page
     """
     if path.suffix == ".json":
@@ -134,7 +135,7 @@ def write_explanations(
 
 
 def _figure(answers: Sequence[Classified]) -> Figure:
-    """Returns a figure of classified texts, each word on a background as dark as its importance."""
+    """Returns a figure of classified texts; a more important word has a darker background."""
     from nmt.drawing import plots
 
     words = [word for answer in answers for word in (answer.title, *answer.words)]

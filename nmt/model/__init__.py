@@ -57,12 +57,11 @@ class Network(nn.Module):
 
     @property
     def capture_obstacle(self) -> str:
-        """Reason why CUDA graphs cannot record the computations of the network for padded batches.
-
-        The reason is an empty string if recording is possible. A module names its reason in its
-        attribute `unrecordable`.
+        """Reason why the computations of the network for padded batches cannot be captured in CUDA
+        graphs; an empty string if they can. A module gives its reason in its attribute
+        `uncapturable`.
         """
-        reasons = [getattr(module, "unrecordable", "") for module in self.modules()]
+        reasons = [getattr(module, "uncapturable", "") for module in self.modules()]
         return next(filter(None, reasons), "")
 
     def estimates(self) -> list[Tensor]:

@@ -26,7 +26,7 @@ def translation_model(
     config: validated configuration of all components
     source_vocabulary: number of source subwords
     target_vocabulary: number of target subwords
-    columns: description of the columns of a source line: sources and factors
+    columns: layout of a line of source data, which has one column per source and per factor
 
     Raises ValueError if the components do not fit together.
     """

@@ -46,8 +46,8 @@ class Copying(nn.Module):
     def pointed(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None
     ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B n S"]]:
-        """Returns the ids of the source tokens, which can be copied, and the attention weights of
-        the source tokens at n decoder steps, where n counts the steps of all rows of a sentence.
+        """Returns the ids of the source tokens, which can be copied, and their attention weights at
+        n decoder steps. n is the number of steps per row times the number of rows per sentence.
 
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with source token ids

@@ -48,7 +48,7 @@ class Lexicon(nn.Module):
 
     tokens: Int[Tensor, "U k"]
     probabilities: Float[Tensor, "U k"]
-    unrecordable = "the lexicon has another number of candidates in each batch"
+    uncapturable = "the lexicon has another number of candidates in each batch"
 
     def __init__(self, source_vocabulary: int, target_vocabulary: int, epsilon: float) -> None:
         super().__init__()
@@ -84,8 +84,8 @@ class Lexicon(nn.Module):
 
     def forward(self, ids: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B C"], Float[Tensor, "B S C"]]:
         """Returns the candidates of each sentence, i.e. the target tokens with a lexicon entry for
-        one of its source tokens, and p_lex(candidate | x_s) for each source token x_s. A sentence
-        with few candidates has further candidates of probability 0.
+        one of its source tokens, and p_lex(candidate | x_s) for each source token x_s. The lists of
+        candidates are padded to equal length with tokens of probability 0.
 
         ids: source token ids
         """
@@ -129,7 +129,7 @@ def candidate_probabilities(
     output: DecoderOutput, memory: Prepared, layout: Layout | None = None
 ) -> Float[Tensor, "B n C"]:
     """Returns the lexicon probability p_lex,t of the candidates of each sentence at n decoder
-    steps, where n counts the steps of all rows of the sentence.
+    steps. n is the number of steps per row times the number of rows per sentence.
 
     output: output of the decoder, with attention weights
     memory: prepared encoder memory, with the candidates of the lexicon

@@ -36,9 +36,8 @@ class OutputLayer:
     as submodules.
 
     linear: linear layer that maps features to logits
-    lexical: lexical model; None for a network without lexical model
-    copying: copy mechanism, or mixture with a lexicon; None for a network without copying and
-        mixture
+    lexical: lexical model; None for a network without a lexical model
+    copying: copy mechanism, or mixture with a lexicon; None for a network with neither
     lexicon: lexicon whose bias is added to the logits; None for a network without such a bias
     """
 
@@ -56,7 +55,8 @@ class OutputLayer:
 
     @property
     def weight(self) -> Float[Tensor, "V F"]:
-        """Weight matrix of all features, including the features of the lexical model."""
+        """Weight matrix of the output layer for all its input features: the readout, then the
+        features of the lexical model, if there is one."""
         if self.lexical is None:
             return self.linear.weight
         return torch.cat([self.linear.weight, self.lexical.output.weight], 1)  # [V, D + E]
@@ -91,7 +91,8 @@ class OutputLayer:
     ) -> Float[Tensor, "N T V"]:
         """Returns the log-probabilities of the next token at each position.
 
-        output: decoder output from `Seq2Seq.decode`, with the layer's input as `readout`
+        output: decoder output from `Seq2Seq.decode`; its `readout` contains the input features of
+            the output layer
         memory: prepared encoder memory of the sentences
         layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
             have the same number of rows
@@ -111,7 +112,8 @@ class OutputLayer:
         """Returns the log-probabilities of given target tokens, computed for a slice of positions
         at a time to limit memory.
 
-        output: decoder output from `Seq2Seq.decode`, with the layer's input as `readout`
+        output: decoder output from `Seq2Seq.decode`; its `readout` contains the input features of
+            the output layer
         memory: prepared encoder memory of the sentences
         words: target token id at each position
         """
@@ -136,7 +138,8 @@ class OutputLayer:
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Computes the cross-entropy of the target tokens, padding excluded.
 
-        output: decoder output from `Seq2Seq.decode`, with the layer's input as `readout`
+        output: decoder output from `Seq2Seq.decode`; its `readout` contains the input features of
+            the output layer
         memory: prepared encoder memory of the sentences
         targets: reference tokens, padded with PAD
         smoothing: label smoothing, 0 to 1
@@ -177,9 +180,14 @@ class OutputLayer:
 
 
 def _counted(x: Shaped[Tensor, "N T *X"], mask: Bool[Tensor, "N T"], passes: int) -> Tensor:
-    """Returns the vectors of a tensor at the n positions where a mask is True, as rows [n …]. The
-    rows of P passes over the same position are adjacent. On a GPU, the result has the vectors of
-    all positions, because selecting some would make the host wait for their number."""
+    """Returns the vectors [n …] of a tensor at the n positions where a mask is True. The vectors of
+    several passes over the same position are adjacent.
+
+    On a GPU, where the host would have to wait for n, the result contains the vectors of all
+    positions [N·T …].
+
+    passes: P, number of passes over each sentence, in consecutive rows of the tensor
+    """
     rows = _passes_last(x, passes)  # [N / P, T, P, …]
     return rows[_passes_last(mask, passes)] if x.is_cpu else rows.flatten(0, 2)
 

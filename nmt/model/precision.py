@@ -26,8 +26,8 @@ def usable_precision(name: AnyPrecision, device: torch.device) -> AnyPrecision:
 
 
 def fastest_precision(device: torch.device) -> GenerationPrecision:
-    """Returns the precision of the fastest translation on a device: int8 on a CPU, bfloat16 on a
-    GPU, and float32 if the device would only emulate that precision."""
+    """Returns the precision with which translation is fastest on a device: int8 on a CPU, bfloat16
+    on a GPU, float32 on a device that would only emulate that precision."""
     name: GenerationPrecision = "bfloat16" if device.type == "cuda" else "int8"
     return name if _is_native(name, device) else "float32"
 

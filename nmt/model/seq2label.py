@@ -103,14 +103,14 @@ class Seq2Label(Network):
 
 
 def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int = 0) -> Loss:
-    """Returns the classification loss of a batch: the negative log-likelihood of the gold labels,
-    plus the penalty of the pooling.
+    """Returns the classification loss of a batch, in nats, summed over the texts.
+
+    The loss `total` is the negative log-likelihood `nll` of the gold labels, plus the penalty of
+    the pooling.
 
     network: classification network
     batch: texts with labels
     update, total: ignored; arguments of every objective
-
-    The losses are in nats, summed over the texts. `nll` excludes the penalty.
     """
     assert batch.labels is not None
     logits, pooled = network.read(batch)

@@ -149,7 +149,8 @@ class Seq2Seq(Network):
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Yields an error for each option that needs one vocabulary for both languages, if the
-        languages have separate vocabularies, and for a lexicon that the other settings exclude."""
+        languages have separate vocabularies. Yields an error for a lexicon with several sources,
+        and for a lexicon mixture with copying."""
         lexicon = run.value("model.lexicon")
         if lexicon and run.sources > 1:
             yield run.error(
@@ -193,7 +194,7 @@ class Seq2Seq(Network):
         pictures: Pictures | None = None,
     ) -> Prepared:
         """Returns the encoder memory of B sources, prepared for the decoder. The memory includes
-        the source tokens if a copying or lexical model or a lexicon needs them.
+        the source tokens if the copy mechanism, the lexical model or the lexicon needs them.
 
         source: token ids padded with PAD; with factors, an id encodes a subword and its factor
             values
@@ -256,8 +257,8 @@ class Seq2Seq(Network):
         return replace(output, readout=self.output_layer.features(output, memory, layout))
 
     def check_output(self, output: object) -> None:
-        """Raises UserError if the decoder, which may be a class outside nmt, returns another type or
-        readouts with the wrong number of features."""
+        """Raises UserError if the decoder, which may be a class outside nmt, does not return a
+        `DecoderOutput`, or returns readouts with the wrong number of features."""
         if not isinstance(output, DecoderOutput):
             raise UserError(
                 f"decoder {type(self.decoder).__name__}: `forward` returns "

@@ -75,13 +75,13 @@ class HostExtension:
 @dataclass(frozen=True)
 class BeamState:
     """Unfinished hypotheses of b sentences. Each sentence has W beam slots; each non-empty slot has
-    one row in the tensors of the model. Arrays are on the CPU, tensors on the device of the step.
+    one row in the tensors of the model. Arrays are on the CPU, tensors on the device of the model.
 
     sentences: index of each sentence in the batch at the start of the search
     limits: maximum number of output tokens of each sentence, EOS not counted
     totals: log-probability of the hypothesis in each beam slot; -inf for an empty slot
     slots: index of each row's slot among all b·W beam slots, in ascending order [n]
-    prefixes: tokens of each search row so far, BOS first [n, L]
+    prefixes: tokens of each row so far, BOS first [n, L]
     coverage: total attention of each row to each source position; None if the score has no coverage
         penalty
     """
@@ -158,11 +158,11 @@ class BeamState:
 
     @cached_property
     def device_slots(self) -> Int[Tensor, " n"]:
-        """Beam slot of each search row, on the device of the step."""
+        """Beam slot of each search row, as a tensor on the device of the model."""
         return self.on_device(self.slots)
 
     def on_device(self, array: np.ndarray) -> Tensor:
-        """Returns an array as a tensor on the device of the step."""
+        """Converts an array to a tensor on the device of the model."""
         return to_device(torch.from_numpy(array), self.totals.device)
 
     def costs(self, penalty: Penalty, mask: Bool[Tensor, "b S"] | None) -> Tensor | None:
@@ -175,7 +175,7 @@ class BeamState:
             return None
         return penalty.of_coverage(self.coverage, mask[self.device_slots // self.width])
 
-    def rows(self, extension: HostExtension) -> np.ndarray:
+    def parent_rows(self, extension: HostExtension) -> np.ndarray:
         """Returns an array [b, W] with the search row of the hypothesis that each beam slot
         extends."""
         first_slots = np.arange(0, self.totals.numel(), self.width)  # [b]
@@ -185,7 +185,7 @@ class BeamState:
         return row_of_slot[slots]
 
     def extended(self, values: Float[Tensor, "n k"], tokens: Int[Tensor, "n k"]) -> Extension:
-        """Returns the W most probable extensions of each sentence.
+        """Returns the W most probable extensions of the hypotheses of each sentence.
 
         values, tokens: log-probabilities and ids of the k most probable next tokens of each search
             row
@@ -206,18 +206,18 @@ class BeamState:
         )
 
     def advance(
-        self, extension: HostExtension, rows: np.ndarray, kept: list[int]
+        self, extension: HostExtension, parent_rows: np.ndarray, kept: list[int]
     ) -> tuple[BeamState, Int[Tensor, " m"]]:
-        """Returns the beam state of the next step, and for each row of this state the current row
-        that the row extends.
+        """Returns the beam state of the next step, and for each of its rows the index of the row of
+        the current state that was extended.
 
         extension: new content of the beam slots
-        rows: row that each beam slot extends [b, W]
+        parent_rows: row of the current state that each beam slot extends [b, W]
         kept: indices of the sentences whose search continues
         """
         totals = extension.open_totals[kept]  # [k, W] for k sentences
         is_open = totals > -np.inf
-        parents = rows[kept][is_open]  # [m]
+        parents = parent_rows[kept][is_open]  # [m]
         tokens = extension.tokens[kept][is_open]  # [m]
         beam = BeamState(
             sentences=[self.sentences[i] for i in kept],
@@ -236,7 +236,8 @@ token) → content of the beam slots at the next step."""
 
 
 def distinct(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """Returns one hypothesis of each token sequence, in the order of the first occurrences."""
+    """Returns the hypotheses without duplicates: one for each token sequence, in the order of the
+    first occurrences."""
     return list({tuple(hypothesis.tokens): hypothesis for hypothesis in hypotheses}.values())
 
 
@@ -245,7 +246,7 @@ class FinishedHypotheses:
 
     sentences: number of sentences
     n_best: maximum number of hypotheses to return per sentence
-    penalty: score of finished hypotheses
+    penalty: length and coverage penalties, which define the score of a finished hypothesis
     """
 
     def __init__(self, sentences: int, n_best: int, penalty: Penalty) -> None:
@@ -253,17 +254,17 @@ class FinishedHypotheses:
         self.penalty = penalty
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in range(sentences)]
 
-    def add(self, beam: BeamState, extension: HostExtension, parents: np.ndarray) -> None:
-        """Adds the hypotheses that an extension finishes.
+    def add(self, beam: BeamState, extension: HostExtension, parent_rows: np.ndarray) -> None:
+        """Adds the hypotheses that are finished by an extension to the collection.
 
         beam: state before the extension
         extension: new content of the beam slots
-        parents: row that each beam slot extends [b, W]
+        parent_rows: row of the state that each beam slot extends [b, W]
         """
         ended = extension.ended
         if not ended.any():
             return
-        rows = parents[ended]  # [e] for e finished hypotheses
+        rows = parent_rows[ended]  # [e] for e finished hypotheses
         indices = ended.nonzero()[0].tolist()  # [e], sentence of each, 0 to b - 1
         costs = [0.0] * len(indices) if extension.costs is None else extension.costs[rows].tolist()
         log_probs = extension.totals[ended].tolist()
@@ -314,8 +315,8 @@ def breadth_first_search(
     n_best: int,
     penalty: Penalty,
 ) -> list[list[Hypothesis]]:
-    """Runs a breadth-first search. Returns the `n_best` hypotheses of each sentence with the best
-    scores, best first, or fewer if the search finds fewer.
+    """Runs a breadth-first search. Returns up to `n_best` finished hypotheses of each sentence, the
+    best score first.
 
     step: model interface, which returns the log-probabilities of the next token
     state: model state before the first token, one row per sentence
@@ -324,7 +325,7 @@ def breadth_first_search(
     width: number of beam slots per sentence
     starts: indices of the beam slots that contain an empty hypothesis at the start
     n_best: maximum number of hypotheses to return per sentence
-    penalty: score of finished hypotheses
+    penalty: length and coverage penalties, which define the score of a finished hypothesis
 
     Raises ValueError for a coverage penalty if the model has no attention.
     """
@@ -343,20 +344,21 @@ def breadth_first_search(
             beam = replace(beam, coverage=covered + (0 if beam.coverage is None else beam.coverage))
         # The host waits for a GPU only here.
         host = HostExtension(extension, beam.costs(penalty, step.mask))
-        parents = beam.rows(host)  # [b, W]
-        finished.add(beam, host, parents)
+        parent_rows = beam.parent_rows(host)  # [b, W]
+        finished.add(beam, host, parent_rows)
         unsettled = finished.unsettled(beam, host)
         if not unsettled:
             break
         if len(unsettled) < len(beam.sentences):
             step = step.keep(torch.tensor(unsettled))
-        beam, rows = beam.advance(host, parents, unsettled)  # rows: [m]
+        beam, rows = beam.advance(host, parent_rows, unsettled)  # rows: [m]
         state = prediction.state.select(rows)
     return finished.best()
 
 
 def most_probable(beam: BeamState, log_probs: Float[Tensor, "n V"]) -> Extension:
-    """Returns the W most probable extensions of each sentence, for W beam slots."""
+    """Returns the W most probable extensions of the hypotheses of each sentence, one for each of
+    its W beam slots."""
     # At most W extensions of one hypothesis can be kept.
     return beam.extended(*top_k(log_probs, min(beam.width, log_probs.size(-1))))
 

@@ -110,10 +110,11 @@ class Constrained:
 
 
 def _keep_only(tokens: list[int], log_probs: Tensor, among: Any) -> None:
-    """Sets log-probabilities [V] to -inf in place, except the log-probabilities of a few tokens.
+    """Sets the log-probabilities of the tokens `among` to -inf in place, except those of `tokens`.
 
-    tokens: tokens whose log-probabilities stay unchanged
-    among: index of the log-probabilities that are changed
+    tokens: ids of the tokens whose log-probabilities stay unchanged
+    log_probs: log-probabilities of the vocabulary [V]
+    among: ids of tokens, as an index of `log_probs`; `...` for the whole vocabulary
     """
     places = to_device(torch.tensor(tokens, dtype=torch.long), log_probs.device)
     kept = log_probs[places]

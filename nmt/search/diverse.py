@@ -1,8 +1,8 @@
 """Diverse beam search (Vijayakumar et al. 2018, eq. 7, with Hamming diversity).
 
-Each sentence has several beams (groups). At each step, the groups are extended one after another. A
-token loses `diversity` of log-probability for each earlier group that has chosen the same token at
-this step. The penalty affects only the choice of tokens; hypotheses keep the model's
+Each sentence has several beams (groups). At each step, the groups are extended one after another.
+The log-probability of a token is reduced by `diversity` for each earlier group that has chosen the
+same token at this step. The penalty affects only the choice of tokens; hypotheses keep the model's
 log-probability.
 """
 

@@ -22,8 +22,8 @@ from nmt.search.penalty import Penalty
 from nmt.search.shortcuts import RankingStep, ranked, whole_search
 
 STRIDE = 4
-"""Number of steps on a GPU between two readings of its tokens. Finished sentences are computed for
-up to STRIDE - 1 further steps."""
+"""Number of decoder steps between two transfers of tokens from a GPU to the host, which then checks
+for EOS. A finished sentence is computed for up to STRIDE - 1 further steps."""
 
 
 class Greedy:
@@ -75,11 +75,11 @@ class Greedy:
 
 
 class _Extended(NamedTuple):
-    """Rows extended by several tokens.
+    """Result of several greedy steps for b rows.
 
-    words: tokens [count, b]
-    log_probs: log-probabilities of the tokens [count, b]
-    state: state after the last step
+    words: chosen tokens [steps, b]
+    log_probs: log-probabilities of the chosen tokens [steps, b]
+    state: decoder state after the last step
     """
 
     words: np.ndarray
@@ -90,10 +90,11 @@ class _Extended(NamedTuple):
 def _extend(
     step: Step, state: SearchState, last: np.ndarray, left: np.ndarray, count: int
 ) -> _Extended:
-    """Extends each row by the most probable tokens of several steps, and by EOS at its limit.
+    """Extends each row by its most probable token at each of several steps, or by EOS at the step
+    at which the row has reached its length limit.
 
     last: last token of each row [b]
-    left: number of tokens, without EOS, that each row may still have [b]
+    left: number of tokens, EOS not counted, by which each row may still be extended [b]
     count: number of steps
     """
     words: list[Tensor] = []  # [b, 1] each

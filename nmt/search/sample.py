@@ -7,8 +7,8 @@ l_v is the log-probability of token v. The most probable token is always kept. A
 must be one of the `top_k` most probable tokens, belong to the smallest set with total probability
 ≥ `top_p` (Holtzman et al. 2020), and have a probability of at least `epsilon` (Hewitt et al. 2022).
 
-The random numbers of a sentence depend only on `seed` and on the seed of its request, not on batch
-or order of the sentences.
+The random numbers of a sentence depend only on `seed` and on the seed of its request, not on the
+batch or the order of the sentences.
 """
 
 from collections.abc import Sequence

@@ -23,7 +23,7 @@ from nmt.foundation.interfaces import (
 from nmt.search.penalty import Penalty
 
 BLOCK = 128
-"""Number of values in a block, of which `top_k` first computes the maximum."""
+"""Number of values per block in `top_k`, which first computes the maximum of each block."""
 
 
 @runtime_checkable
@@ -63,7 +63,7 @@ class SearchingStep(Protocol):
         requests: search request of each sentence
         width: number of hypotheses per beam
         n_best: maximum number of hypotheses to return for each sentence
-        penalty: score of finished hypotheses
+        penalty: length and coverage penalties, which define the score of a finished hypothesis
         """
         ...
 

@@ -40,7 +40,7 @@ from nmt.model.native.native_functions import LARGEST_KEY, Form, NativeMemory
 
 AttentionState = tuple[tuple[Tensor, ...], ...]
 """State of the attention between decoder steps: (score state, window state), two tuples of tensors
-whose first dimension is the batch row.
+whose first dimension indexes the batch rows.
 
 The score state contains the total weights of earlier steps [N, S]. The score state is empty if the
 score does not depend on earlier weights.
@@ -149,7 +149,12 @@ def check_score(score: Score, query_size: int, memory_size: int) -> None:
 
 
 class ProjectedQuery(NamedTuple):
-    """Components of projected queries [N, T, P]: the inputs of score, window and gate."""
+    """Projected queries [N, T, P], split along the features.
+
+    score: input of the score function
+    window: input of the window; None if the window does not depend on the query
+    gate: pre-activation of the gate of the context [N, T, 1]; None for no gate
+    """
 
     score: Tensor
     window: Tensor | None
@@ -225,7 +230,8 @@ class Attention(nn.Module):
 
     @property
     def reads_rows(self) -> bool:
-        """Whether the C++ extension can compute this attention in a search, one row at a time."""
+        """Whether the C++ extension supports the score, window, normaliser and gate of this
+        attention in a search, where each hypothesis has one query per decoder step."""
         return (
             self.score.native_form is not None
             and type(self.window) is Window

@@ -1,4 +1,5 @@
-"""Additive attention (Bahdanau et al. 2015, appendix A.1.2; `concat` in Luong et al. 2015, eq. 8).
+"""Additive attention (Bahdanau et al. 2015, appendix A.1.2; `concat` in Luong et al. 2015, section
+3.1).
 
     score(q, h) = vᵀ tanh(W q + U h + b)
 

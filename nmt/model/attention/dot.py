@@ -1,4 +1,4 @@
-"""Dot-product attention (`dot` in Luong et al. 2015, eq. 8).
+"""Dot-product attention (`dot` in Luong et al. 2015, section 3.1).
 
     score(q, h) = qᵀ h
 

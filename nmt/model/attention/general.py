@@ -1,4 +1,4 @@
-"""Bilinear attention (`general` in Luong et al. 2015, eq. 8).
+"""Bilinear attention (`general` in Luong et al. 2015, section 3.1).
 
     score(q, h) = qᵀ W h
 

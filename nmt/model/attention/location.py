@@ -1,4 +1,4 @@
-"""Location-based attention (Luong et al. 2015, eq. 3): scores source positions independently of
+"""Location-based attention (Luong et al. 2015, eq. 8): scores source positions independently of
 their tokens.
 
     score(h_t, s) = (W h_t)_s

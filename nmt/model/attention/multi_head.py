@@ -5,7 +5,8 @@ section 3.2.2).
 
 q is the decoder state and h_s the annotation of source position s. Each head i has size d and the
 parameters Q_i, K_i, V_i and O_i. The context is linear in the weights, so O_i V_i h_s is computed
-once per sentence. Decoders treat the heads as additional positions of the weighted sum.
+once per sentence. For H heads and S positions, decoders compute the context as one weighted sum of
+these H·S vectors.
 """
 
 from jaxtyping import Float

@@ -14,8 +14,8 @@ from nmt.model.attention.concat import Concat
 
 
 class NormedConcat(Concat):
-    """Additive attention score function that learns norm and direction of the output vector v
-    separately (weight normalisation).
+    """Additive attention score function that learns the norm and the direction of the vector v
+    separately (weight normalisation). The vector v maps the hidden units to the score.
 
     size: number of hidden units
     """

@@ -4,7 +4,7 @@ is one file in this folder and one YAML file in conf/decoder.
 `forward` computes T decoder steps: all steps of a sentence in training, a single step in
 generation. A decoder that attends within its recurrence has a loop over time. The loop contains
 only the recurrent computation; everything else is computed outside of the loop, for all T steps at
-once. The loop of the Bahdanau and the conditional decoder is in attending.py.
+once. The Bahdanau decoder and the conditional decoder share the loop in attending.py.
 
 Reading order: this file, bridge, luong, attention_step, attending, bahdanau, conditional,
 luong_feed, fixed, stack, readout.
@@ -156,7 +156,7 @@ class Decoder(nn.Module):
 
         encoded: output of the encoder
         """
-        decoder_init = self.bridge.input(encoded)  # [B, M]
+        decoder_init = self.bridge.summary(encoded)  # [B, M]
         memory = self.attention.prepare(encoded)
         return Prepared(
             encoded=encoded,
@@ -167,9 +167,9 @@ class Decoder(nn.Module):
         )
 
     def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:
-        """Returns the memory values, multiplied by the matrix that the decoder applies to the
-        context inside its loop over time. Decoders without a loop over time return the values
-        unchanged.
+        """Returns the memory values, multiplied in advance by the matrix by which a loop over time
+        would multiply the context at every decoder step. Decoders without such a loop return the
+        values unchanged.
 
         memory: prepared encoder memory of the sentences
         """
@@ -214,7 +214,8 @@ class Decoder(nn.Module):
 
     @classmethod
     def check_forward(cls) -> None:
-        """Raises ValueError if `forward` lacks a parameter of the base class."""
+        """Raises ValueError if the method `forward` of this decoder class lacks a parameter of
+        `Decoder.forward`."""
         needed = inspect.signature(Decoder.forward).parameters
         missing = [name for name in needed if name not in inspect.signature(cls.forward).parameters]
         if missing:

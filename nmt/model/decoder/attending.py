@@ -49,8 +49,8 @@ class AttendingDecoder(Decoder):
     def attend_then_update(
         self, layer: Recurrent, attend: AttentionStep, mask: Tensor | None
     ) -> Update:
-        """Returns a function that computes one decoder step: attends with the state of a layer,
-        then updates the layer with the context.
+        """Returns a function that computes one decoder step. The function attends with the state of
+        a layer as the query, then updates this state with the context.
 
         layer: recurrent layer
         attend: attention, called once per decoder step

@@ -56,7 +56,7 @@ class Bridge(nn.Module):
             self.weight = layer.weight
             self.bias = layer.bias
 
-    def input(self, encoded: Encoded) -> Float[Tensor, "B M"]:
+    def summary(self, encoded: Encoded) -> Float[Tensor, "B M"]:
         """Returns one summary vector per source, from which the initial states are computed.
 
         encoded: output of the encoder
@@ -69,7 +69,7 @@ class Bridge(nn.Module):
     def states(self, summary: Float[Tensor, "B M"]) -> tuple[CellState, ...]:
         """Returns the initial state of each decoder layer, as tensors [B, Q].
 
-        summary: summary vectors of the sources, computed by `input`
+        summary: summary vectors of the sources, computed by the method `summary`
         """
         if self.kind in ("last", "none"):
             summary = to_float(summary)  # dtype of all later states

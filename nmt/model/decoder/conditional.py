@@ -26,7 +26,8 @@ from nmt.model.layers.recurrence import CellState
 
 
 class Conditional(AttendingDecoder):
-    """Decoder with two recurrent updates per decoder step, and attention between both updates."""
+    """Decoder with two recurrent updates per decoder step. Attention is computed between the two
+    updates."""
 
     def make_layers(self) -> None:
         self.before = self.recurrent(self.embedding_size, depth=1)

@@ -37,7 +37,7 @@ class Fixed(Decoder):
             keys=encoded.values[..., :0],  # without attention, no keys are needed
             values=encoded.values,
             projected_values=encoded.values,
-            decoder_init=self.bridge.input(encoded),
+            decoder_init=self.bridge.summary(encoded),
         )
 
     def forward(

@@ -107,12 +107,12 @@ class LuongFeed(Decoder):
     def project_top(
         self, top: Recurrent, mask: Tensor | None, fuse: bool = True
     ) -> tuple[Loop, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]:
-        """Returns the loop of the top layer, and a function for the matrix multiplications of one
-        decoder step.
+        """Returns the top layer's functions for the loop over time, and a function that computes
+        the matrix multiplications of one decoder step.
 
-        The function maps the state h and the layer output x to the state pre-activations, the
-        readout projection and the attention query. Without residual connections and
-        recurrent dropout, x is h, and the multiplications are fused.
+        The latter maps the state h and the layer output x to the state pre-activations, the
+        readout projection and the attention query. If the decoder has neither residual connections
+        nor recurrent dropout, x equals h, and the multiplications are fused.
 
         top: top recurrent layer of the decoder
         mask: mask of recurrent dropout; None for no dropout

@@ -37,8 +37,9 @@ class Maxout(nn.Module):
 
 
 class _LargerHalf(Function):
-    """Autograd function: the element-wise maximum of both halves of the features. The backward pass
-    of torch.maximum compares the halves again and fills tensors of zeros, four times the work."""
+    """Autograd function: element-wise maximum of the two halves of the features. The backward pass
+    of torch.maximum would do four times as much work, because it compares the halves again and
+    fills tensors with zeros."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
     h_s = [→h_s; ←h_s]        final state = [→h_S; ←h_1]
 
-→h_s and ←h_s are the states of both directions at source position s (1 to S).
+→h_s and ←h_s are the states of the two directions at source position s (1 to S).
 """
 
 from typing import ClassVar

@@ -1,5 +1,5 @@
-"""Small convolutional network for images, trained from scratch. Its last layer is the grid of
-annotations.
+"""Small convolutional network for images, trained from scratch. The output of its last layer is the
+grid of annotations.
 
     x ← pool(relu(W * x + b))        for each layer, with 3 x 3 kernels W
 
@@ -26,7 +26,7 @@ class Convolution(Grid):
     embedding_size: ignored; argument of every encoder
     hidden_size: M, number of features of each annotation
     channels: 1 for grey images, 3 for colour images
-    longest: longest side in pixels; larger images are scaled down
+    longest: maximum length of the longer side in pixels; larger images are scaled down
     widths: number of output features of each layer
     halvings: number of layers that halve the number of rows and columns
     norm: whether the last layer is followed by layer normalisation

@@ -47,7 +47,7 @@ class Grid(Encoder):
 
     reads_words: ClassVar[bool] = False
     reads_pictures: ClassVar[bool] = True
-    unrecordable: ClassVar[str] = "the encoder reads images"
+    uncapturable: ClassVar[str] = "the encoder reads images"
     input: PackableLinear
 
     def __init__(

@@ -14,8 +14,8 @@ if it is copied:
     ∂loss/∂g = (1−ε) (c − p_y) / m        ∂loss/∂c = −(1−ε) (1−g) / m
 
 With an agreement weight λ (Liang et al. 2021, eq. 2), tokens come in pairs from two passes over
-the same sentence. With their distributions p and q, each pair adds half the sum of both
-Kullback-Leibler divergences:
+the same sentence. Let p and q be the distributions of a pair. Each pair adds λ times the mean of
+the Kullback-Leibler divergences KL(p‖q) and KL(q‖p):
 
     λ/2 Σ_v (p_v − q_v) a_v        a = log p − log q
     ∂/∂l_p = λ/2 (p (a − Σ_v p_v a_v) + p − q)
@@ -41,8 +41,8 @@ SLICE = 2**23
 class _TokenValues(NamedTuple):
     """Optional inputs of the cross-entropy for the n tokens of a batch, each None if not used.
 
-    generated, copied: probability of generating each token, and of the gold token if it is copied;
-        [n]
+    generated: probability of generating (not copying) each token, [n]
+    copied: probability of each gold token under copying, [n]
     weights: factor of each token's loss, [n]
     biased: token ids whose logits get a bias, [n, C]
     biases: bias of these logits, [n, C]
@@ -60,8 +60,8 @@ class _TokenValues(NamedTuple):
         return [None if tensor is None else torch.empty_like(tensor) for tensor in differentiable]
 
     def slice(self, rows: slice) -> "_TokenValues":
-        """Returns the values of the given rows, with `generated`, `copied` and `weights` as columns
-        [rows, 1]."""
+        """Returns the optional inputs for a slice of tokens; `generated`, `copied` and `weights`
+        become columns [rows, 1]."""
         values = [None if tensor is None else tensor[rows] for tensor in self]
         columns = [None if tensor is None else tensor.unsqueeze(1) for tensor in values[:3]]
         return _TokenValues(*columns, *values[3:])
@@ -154,9 +154,9 @@ class _Losses(NamedTuple):
 
     loss: sum of the smoothed losses
     nll: sum of the negative log-likelihoods of the gold tokens
-    d_logits: gradient of the loss for the logits [n, V]; shares memory with the logits
-    d_values: gradients for the probabilities of generating and copying [n] and for the biases
-        [n, C]; None for values that are not used
+    d_logits: gradient of the loss with respect to the logits [n, V]; shares memory with the logits
+    d_values: gradients of the loss with respect to the probabilities of generating and copying [n],
+        and to the biases [n, C]; None for inputs that are not used
     """
 
     loss: Tensor
@@ -170,7 +170,8 @@ class _CopyingTerms(NamedTuple):
 
     log_m: log-probability of the gold token under the mixture of generating and copying
     share: fraction of the mixture probability that is due to generating, 0 to 1
-    d_generated, d_copied: gradients of −log_m for the probabilities of generating and copying
+    d_generated: gradient of −log_m with respect to the probability of generating
+    d_copied: gradient of −log_m with respect to the probability of copying the gold token
     """
 
     log_m: Tensor
@@ -245,8 +246,8 @@ def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
 
 
 def _divergence(p: Tensor, apart: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns half the sum of both Kullback-Leibler divergences between paired rows, summed over
-    the pairs, and the gradient of the result for the logits.
+    """Returns the mean of the two Kullback-Leibler divergences between paired rows, summed over the
+    pairs, and the gradient of this sum with respect to the logits.
 
     p: distributions [n, V]; rows 2i and 2i + 1 are a pair
     apart: difference between the log-probabilities of each pair [n/2, V]

@@ -1,5 +1,5 @@
-"""Matrix multiplications inside a loop over time; one single multiplication computes the gradient
-of their shared matrix.
+"""Matrix multiplications inside a loop over time. The gradient of their shared matrix is computed
+by a single multiplication.
 
 A recurrent layer spends most of its time multiplying a small state by a constant matrix, step
 after step:
@@ -34,8 +34,9 @@ Products = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class _CollectGradient(Function):
-    """Autograd function: returns a matrix unchanged. Its backward pass runs after the backward
-    passes of all steps and computes the gradient of the matrix in one multiplication."""
+    """Autograd function: returns a matrix unchanged. The steps of a loop multiply by the result.
+    The backward pass of this function runs after those of all steps and computes the gradient of
+    the matrix in one multiplication."""
 
     @staticmethod
     def forward(ctx: Any, operand: Tensor, bias: Tensor | None, tape: Tape) -> Any:

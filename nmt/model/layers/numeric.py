@@ -39,9 +39,10 @@ def sampled(probabilities: Tensor) -> Tensor:
 
 
 def only(x: Tensor, mask: Tensor) -> Tensor:
-    """Returns the vectors of a tensor [N, T, X] at the positions of a mask [N, T], as rows. On a
-    GPU, where selecting rows would make the host wait for their number, the result has the shape
-    of x, with zeros at all other positions.
+    """Selects the vectors of a tensor x [N, T, X] at the n positions where a mask [N, T] is True.
+
+    On a CPU, the result contains these vectors as rows [n, X]. On a GPU, where the host would have
+    to wait for n, the result has the shape of x, with zeros at all other positions.
     """
     return x[mask] if x.is_cpu else x * mask.unsqueeze(-1)
 

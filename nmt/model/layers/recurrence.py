@@ -34,9 +34,9 @@ the candidate state that each step adds ("update"; n of a GRU, g of an LSTM)."""
 class Loop:
     """Functions that a loop over time calls at each step.
 
-    products: function from the state to the state pre-activations of the gates, and to the state
-        multiplied by further weight blocks
-    step: function from input pre-activations, state pre-activations and state to the next state
+    products: function of the state that returns a tuple: the state pre-activations of the gates,
+        then the products of the state and further weight blocks
+    step: function (input pre-activations, state pre-activations, state) → next state
     """
 
     products: Products
@@ -253,8 +253,8 @@ class Recurrent(nn.Module):
 
         x: input vectors
         state: initial state; None for zeros
-        lengths: number of tokens of each sentence, at least 1; None if there is no padding, for
-            one direction only
+        lengths: number of tokens of each sentence, at least 1; layers with one direction also
+            accept None for sentences without padding
         mask: mask of recurrent dropout; None to draw a new mask if the layer has dropout
 
         Returns the outputs [B, T, directions·Q], and the state after the last token of each
@@ -310,8 +310,8 @@ class Recurrent(nn.Module):
         """Runs each direction as one call of PyTorch: cuDNN on GPUs, one operator in ONNX.
 
         Sentences are padded and not packed, because PyTorch needs the lengths of packed sentences
-        on the CPU, and cuDNN has no fast algorithm for them. With lengths, the last state is h,
-        without the c of an LSTM.
+        on the CPU, and cuDNN has no fast algorithm for them. If `lengths` is not None, the returned
+        state contains h only, not the c of an LSTM.
         """
         assert self.torch_function is not None, (
             "ONNX export supports only the recurrent cells of PyTorch (GRU, LSTM)"

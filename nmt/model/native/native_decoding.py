@@ -27,10 +27,11 @@ def attention(
     """Returns the attention weights of each hypothesis; padding has weight 0.
 
     query: projected queries
-    keys: attention keys of the encoder memory
+    keys: attention keys k of the encoder memory; for additive scores, twice the projected
+        annotations
     mask: True for source positions that are not padding
     sentences: sentence index of each hypothesis
-    direction: v of additive scores vᵀ tanh(q + k / 2); None for scores qᵀ k
+    direction: vector v of additive scores vᵀ tanh(q + k / 2), for query q; None for scores qᵀ k
     """
     keys = keys.contiguous()
     weights = torch.empty(len(query), keys.size(1))  # [N, S]

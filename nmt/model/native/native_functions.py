@@ -18,12 +18,13 @@ from nmt.model.native.kernel_library import TYPES, call
 Form = Literal["additive", "product"]
 """Type of score equations in attention.cpp: additive, or a dot product."""
 PARTS = 16
-"""Number of chunks into which rows of logits are divided among threads. The number is constant, so
-that rounding does not depend on the number of threads."""
+"""Number of chunks into which the rows of logits are split; the threads share the chunks. The
+number is constant, so that rounding does not depend on the number of threads."""
 LARGEST_KEY = 34.0
 """Maximum absolute value of the keys of additive scores for which the extension is used.
 
-The extension multiplies powers of keys and queries, which could overflow or lose precision.
+The extension computes tanh(q + k / 2) of a query q and a key k from the product exp(2 q) exp(k),
+which could overflow or lose precision.
 """
 LOGITS = 2**25
 """Maximum number of logits stored for the backward pass; 64 MB in bfloat16."""
@@ -162,8 +163,8 @@ class _Steps:
     form: equation of the attention score
     mask: True for source positions that are not padding
     tape: weights [B, n, S] and context gradients ∂L/∂c [B, n, M] of each step
-    sums: gradients of the keys [B, S, K], and of the vector v of additive scores for each sentence
-        [B, K]
+    sums: gradients of the keys [B, S, K], and, for each sentence, of the vector v of additive
+        scores [B, K]
     """
 
     form: Form
@@ -173,9 +174,9 @@ class _Steps:
 
 
 class _Collect(Function):
-    """Autograd function: converts keys, values and direction to the dtype of the extension. Its
-    backward pass runs after the backward passes of all attention steps and returns the summed
-    gradients."""
+    """Autograd function: converts keys, values, and the vector v of additive scores (`direction`)
+    to the form that the C++ extension reads. Its backward pass runs after the backward passes of
+    all attention steps and returns the summed gradients."""
 
     @staticmethod
     def forward(
@@ -183,7 +184,7 @@ class _Collect(Function):
     ) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.steps = steps
-        # Additive scores read powers of the keys.
+        # Additive scores read the exponentials of the keys.
         keys = keys.float().exp() if steps.form == "additive" else keys.to(dtype)
         low = keys, values.to(dtype), direction.float()
         return tuple(x.contiguous().view_as(x) for x in low)
@@ -202,7 +203,8 @@ class _Collect(Function):
 
 class _Attend(Function):
     """Autograd function: computes attention weights and contexts. Its backward pass adds the
-    gradients of keys, values and direction to the sums over all steps."""
+    gradients of the keys and of the vector v of additive scores (`direction`) to the sums over all
+    steps. It also records the weights and the context gradients for the gradient of the values."""
 
     @staticmethod
     def forward(

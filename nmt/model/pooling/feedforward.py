@@ -3,8 +3,8 @@
     score(h_s) = tanh(wᵀ h_s + b)
 
 h_s is the annotation of position s; w and b are parameters. The bias b is shared by all positions,
-so texts of any length can be read. Scores lie between −1 and 1, so no weight of T words exceeds e²
-/ (e² + T − 1). In a long text, no single word can dominate.
+so texts of any length can be read. Scores lie between −1 and 1, so in a text of T words no weight
+exceeds e² / (e² + T − 1). In a long text, no single word can dominate.
 """
 
 from jaxtyping import Float

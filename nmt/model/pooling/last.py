@@ -1,8 +1,8 @@
-"""Text vector from the encoder's last state: a baseline without attention.
+"""Text vector from the encoder's final state: a baseline without attention.
 
     features = [→h_S; ←h_1]
 
-The result is the concatenation of the last states of both encoder directions. There are no
+The result is the concatenation of the last states of the two encoder directions. There are no
 attention weights to display.
 """
 
@@ -14,7 +14,7 @@ from nmt.model.pooling import Pooled, Pooling
 
 
 class Last(Pooling):
-    """Pooling that returns the encoder's last state, without attention."""
+    """Pooling that returns the encoder's final state, without attention."""
 
     attends = False
 

@@ -5,7 +5,8 @@
     penalty = ‖A Aᵀ − I‖²
 
 H contains the annotation of each position s as a row, A contains the weights of each of r hops as
-a row, and I is the identity matrix. Without the penalty, all hops attend to the same words.
+a row, and I is the identity matrix. The penalty discourages the hops from attending to the same
+words.
 """
 
 import torch

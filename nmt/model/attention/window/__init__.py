@@ -3,7 +3,7 @@
 A window receives the scores of N rows at T decoder steps, with −∞ at padding, and returns the
 attention weights. A window changes the scores before normalisation or the weights afterwards. The
 state of a window between decoder steps is passed in and returned, as tensors whose first dimension
-is the batch row. Each window is one file in this folder and one YAML file in conf/window.
+indexes the batch rows. Each window is one file in this folder and one YAML file in conf/window.
 
 Reading order: this file, local_m, local_p, hard, monotonic.
 """
@@ -19,13 +19,13 @@ from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.model.attention.normalizer import Normalizer
 
 WindowState = tuple[Tensor, ...]
-"""State of an attention window between decoder steps: tensors whose first dimension is the search
-row."""
+"""State of an attention window between decoder steps: tensors whose first dimension indexes the
+batch rows (hypotheses in a search)."""
 
 
 class Window(nn.Module):
-    """Base class of attention windows. The class is also the window `global`, which allows all
-    positions.
+    """Base class of attention windows. Instances of the base class itself are the window `global`,
+    which allows all positions.
 
     query_size: number of features of a query
     query_layer: linear layer from the query to an input of the window; None if the window does not

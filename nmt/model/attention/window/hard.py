@@ -1,7 +1,7 @@
 """Hard attention (Xu et al. 2015, section 4.1): one source position per decoder step.
 
 In training, the position is sampled from the attention weights. In generation, the most probable
-position is chosen. Sampling has no gradient, so an estimator replaces it:
+position is chosen. Sampling has no gradient, so an estimator computes a gradient for it:
 
 straight_through    the backward pass treats the sampled one-hot vector as the weights it was
                     sampled from (Bengio et al. 2013): low variance, small bias
@@ -37,7 +37,8 @@ class Hard(Window):
     """Attention window that selects a single position. All arguments except `estimator` apply to
     the estimator `reinforce` only.
 
-    estimator: gradient estimator of the sampled position
+    estimator: method that estimates the gradient through the sampled position: straight_through or
+        reinforce
     reward: weight λ_r of the reward term in the gradient
     entropy: weight λ_e of the entropy term in the gradient
     expected: fraction of sentences that are trained with the weights instead of samples, 0 to 1
@@ -68,12 +69,12 @@ class Hard(Window):
             # checkpoints.
             self.usual = nn.Parameter(torch.zeros(2), requires_grad=False)
             self.estimates = ("usual",)
-            self.unrecordable = "the reward of window=hard is averaged over the rows of a batch"
+            self.uncapturable = "the reward of window=hard is averaged over the rows of a batch"
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the configuration keys that only the estimator `reinforce` uses, each with the
-        reason, if another estimator is configured; else an empty mapping."""
+        """Returns the configuration keys of `reinforce` that have no effect because another
+        estimator is configured. Each key has that reason as its value."""
         if run.value("window.estimator") == "reinforce":
             return {}
         keys = [f"window.{key}" for key in REINFORCE_KEYS]

@@ -17,7 +17,7 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 class LocalM(Window):
     """Attention window whose centre moves one source position per decoder step.
 
-    distance: source positions on each side of the centre
+    distance: D, number of source positions on each side of the centre
     """
 
     positional = True

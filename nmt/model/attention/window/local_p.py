@@ -1,10 +1,11 @@
 """Local attention with predictive alignment (local-p of Luong et al. 2015, eq. 9 and 10).
 
-    p_t = S · σ(v_pᵀ tanh(W_p h_t))
+    p_t = S · sigmoid(v_pᵀ tanh(W_p h_t))
     α_t(s) ∝ align(h_t, h_s) · exp(−(s − p_t)² / 2σ²),  |s − p_t| ≤ D,  σ = D / 2
 
-h_t is the decoder state of step t, h_s the annotation of source position s (0 to S − 1), and p_t
-the predicted centre. v_p and W_p are parameters.
+h_t is the decoder state of step t, h_s the annotation of source position s (0 to S − 1), p_t the
+predicted centre, D = `distance`, and σ the standard deviation of the Gaussian. v_p and W_p are
+parameters.
 
 In the paper, the product is not normalised, so the weights sum to less than 1 (`normalized` =
 false). By default, the logarithm of the Gaussian is added to the scores, so the weights remain a
@@ -23,7 +24,7 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 class LocalP(Window):
     """Attention window centred on a predicted source position.
 
-    distance: source positions on each side of the centre
+    distance: D, number of source positions on each side of the centre
     normalized: whether the weights of a decoder step sum to 1
     """
 

@@ -57,8 +57,11 @@ class GRU(Recurrent):
         return outputs, (outputs[:, -1],)
 
     def _is_native(self, x: Tensor, mask: Tensor | None) -> bool:
-        """Returns whether the C++ extension can train the layer on inputs x, with a mask of
-        recurrent dropout or None."""
+        """Returns whether the C++ extension supports training of the layer.
+
+        x: inputs of the layer
+        mask: recurrent dropout mask; None for no dropout
+        """
         if mask is not None or not self.is_torch_layer or not torch.is_grad_enabled():
             return False
         return usable(x, self.weight_block("hh")[0])

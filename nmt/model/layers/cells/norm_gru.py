@@ -1,5 +1,5 @@
-"""Gated recurrent unit with layer normalisation (Ba et al. 2016, eq. 20-22; gate by gate as in
-Chen et al. 2018).
+"""Gated recurrent unit with layer normalisation (Ba et al. 2016, supplementary material, eq. 26-28;
+gate by gate as in Chen et al. 2018).
 
 The products of the input (W x) and of the state (U h) are normalised separately for each gate, and
 then added. The equations are those of the GRU without normalisation.
