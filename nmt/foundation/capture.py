@@ -1,11 +1,12 @@
 """Recording of a computation that is repeated on inputs of few shapes.
 
-On a GPU, a recording is a CUDA graph. One launch replays all kernels of the computation, instead of
-thousands of launches by Python. The kernels read and write fixed memory, so the caller copies new
-values into the inputs of the recording, and the outputs are valid until the next replay.
+On a GPU, a recording is a captured CUDA graph. A replay launches all kernels of the computation at
+once, whereas Python would launch them one by one. The kernels read and write fixed memory, so the
+caller copies new values into the inputs of the recording, and the outputs are valid until the next
+replay.
 
 On a CPU, a replay calls the function with the same inputs, and copies its results into the same
-outputs. The recording then has no use but to be tested.
+outputs. Recordings on a CPU are supported only for tests.
 """
 
 import contextlib
@@ -25,15 +26,18 @@ Outputs = TypeVar("Outputs")
 LIMIT = 64
 """Maximum number of recordings of one function, which limits the memory of the recordings."""
 WARM_UPS = 2
-"""Number of calls before a recording, in which libraries allocate workspaces and choose algorithms.
+"""Number of warm-up calls of a function before its CUDA graph is captured.
 
-CUDA graphs can record neither the allocations nor the choices.
+During warm-up, libraries allocate workspaces and select algorithms, which a capture does not allow.
 """
 
 
 def bucket(size: int) -> int:
-    """Returns a size rounded up to one of few sizes: 1, 2, 4, 8, then a multiple of 8, above 64 of
-    16, above 128 of 32, and so on. At most a fifth of a rounded size above 32 is padding."""
+    """Returns a size rounded up to 1, 2, 4 or 8, or to a multiple of 8 (sizes up to 64), of 16 (up
+    to 128), of 32 (up to 256), and so on.
+
+    Above 32, at most a fifth of the rounded size is padding.
+    """
     power = 1 << max(size - 1, 0).bit_length()  # next power of two
     step = max(min(power, 8), power // 8)
     return -(-size // step) * step
@@ -65,9 +69,9 @@ def copy_into(targets: Any, values: Any) -> None:
 class Recording(Generic[Inputs, Outputs]):
     """Recording of a function for inputs of one shape.
 
-    function: function of nested tensors, which must not read tensors on the host
+    function: function of nested tensors; must not copy tensors to the host, e.g. with `.item()`
     inputs: nested tensors, copied to the memory that replays read
-    pool: memory pool of the CUDA graphs, whose replays follow each other; None on a CPU
+    pool: memory pool shared by CUDA graphs that are never replayed concurrently; None on a CPU
     """
 
     def __init__(
@@ -91,8 +95,8 @@ class Recording(Generic[Inputs, Outputs]):
             self.outputs = function(self.inputs)
 
     def replay(self) -> Outputs:
-        """Computes the function of the present `inputs`. The outputs are valid until the next
-        replay."""
+        """Replays the recording on the current contents of `inputs`, and returns the outputs. The
+        outputs are valid until the next replay."""
         if self.graph is None:
             copy_into(self.outputs, self.function(self.inputs))
         else:
@@ -103,7 +107,7 @@ class Recording(Generic[Inputs, Outputs]):
 class Recordings(Generic[Inputs, Outputs]):
     """Recordings of one function, one for each shape of its inputs.
 
-    function: function of nested tensors, which must not read tensors on the host
+    function: function of nested tensors; must not copy tensors to the host, e.g. with `.item()`
     device: device of the computation
     unchanged: context manager in which a call of the function has no lasting effect
     """
@@ -122,10 +126,10 @@ class Recordings(Generic[Inputs, Outputs]):
         self.has_failed = False
 
     def get(self, inputs: Inputs) -> Recording[Inputs, Outputs] | None:
-        """Returns the recording for the shapes of the inputs, which is created on the first call.
+        """Returns the recording for the shapes of the inputs, and creates it for a new shape.
 
-        The caller copies the inputs into the recording. Beyond LIMIT shapes, or if the function
-        cannot be recorded, returns None and logs one message.
+        The caller copies the inputs into the recording. Returns None for a new shape if LIMIT
+        recordings exist or a recording has failed; the reason is logged once.
         """
         key = shapes_of(inputs)
         if key in self.recordings:

@@ -31,7 +31,7 @@ def flat(config: Mapping[str, Any], prefix: str = "", null: Any = None) -> dict[
 
     config: nested configuration
     prefix: beginning of each dotted key
-    null: value instead of None; None leaves these keys out
+    null: replacement for values that are None; without it, keys with the value None are left out
     """
     values: dict[str, Any] = {}
     for key, value in config.items():
@@ -51,7 +51,8 @@ def value_of(config: Any, key: str) -> Any:
 
 
 def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Returns the sorted keys whose values differ; a missing key has the value None."""
+    """Returns the sorted keys whose values differ between two configurations; a missing key counts
+    as None."""
     return sorted(key for key in {**before, **now} if before.get(key) != now.get(key))
 
 

@@ -40,7 +40,7 @@ def first_line(error: Exception) -> str:
 
 
 def typed(**settings: object) -> str:
-    """Returns settings as `key=value` words, quoted for the shell and the configuration grammar."""
+    """Returns settings as `key=value` words, quoted for the shell and Hydra's override grammar."""
     words = []
     for key, value in settings.items():
         word = f"{key}={value}"
@@ -49,7 +49,7 @@ def typed(**settings: object) -> str:
 
 
 def quoted(text: str) -> str:
-    """Returns a value, quoted if the configuration grammar would parse it differently."""
+    """Returns a value, quoted if Hydra's override grammar would parse it as something else."""
     if PLAIN.fullmatch(text) and not _is_a_value(text):
         return text
     # A backslash before a quote would escape the quote, so it is doubled.
@@ -58,9 +58,10 @@ def quoted(text: str) -> str:
 
 
 def in_list(text: str) -> str:
-    """Returns a comma-separated string as a list in configuration syntax, for suggestions.
+    """Returns a comma-separated string as a list in Hydra's override grammar, for the corrected
+    setting in an error message.
 
-    Items that are not plain words are quoted.
+    If an item is not a plain word, all items are quoted.
     """
     items = [item.strip(" \"'") for item in text.removeprefix("[").removesuffix("]").split(",")]
     plain = all(re.fullmatch(r"[\w./-]+", item) for item in items)
@@ -69,7 +70,7 @@ def in_list(text: str) -> str:
 
 
 def _is_a_value(text: str) -> bool:
-    """Returns whether the grammar parses a string as a number, Boolean or null."""
+    """Returns whether Hydra's override grammar parses a string as a number, Boolean or null."""
     try:
         float(text.replace("_", ""))  # the grammar accepts 1_000
     except ValueError:

@@ -49,7 +49,7 @@ def installed(package: str) -> bool:
 
 
 def advice(*packages: str) -> str:
-    """Returns a message with missing packages, their purpose, and the command to install them."""
+    """Returns a message that names missing packages, their purpose, and how to install them."""
     extras = ",".join(EXTRAS[package][0] for package in packages)
     purposes = " and ".join(EXTRAS[package][1] for package in packages)
     names = " and ".join(INSTALLED_AS.get(package, package) for package in packages)
@@ -98,8 +98,11 @@ def with_settings(name: str) -> Callable[[Any], Any]:
 
 
 def resume_collections() -> None:
-    """Enables the garbage collector, which commands disable during their imports, for objects that
-    are created from now on. Imported modules would cost time in each collection."""
+    """Enables the garbage collector, which commands disable during their imports.
+
+    Existing objects, such as imported modules, are excluded from collections, because scanning them
+    would take time.
+    """
     gc.freeze()
     gc.enable()
 

@@ -67,10 +67,10 @@ def _on_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def to_host(*tensors: Tensor) -> list[np.ndarray]:
-    """Returns tensors as NumPy arrays. Tensors of a GPU are copied together, so that the host waits
-    only once.
+    """Returns tensors as NumPy arrays. All tensors on the GPU are copied together, so that the host
+    waits only once.
 
-    tensors: tensors on the CPU and one GPU, with floating-point numbers or integers below 2⁵³
+    tensors: tensors on the CPU or on one GPU, with floating-point numbers or integers below 2⁵³
     """
     on_gpu = [tensor for tensor in tensors if not tensor.is_cpu]
     if not on_gpu:
@@ -100,7 +100,9 @@ class Pictures:
 def padded_sources(
     source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], size: Callable[[int], int]
 ) -> tuple[Int[Tensor, "b s"], Int[Tensor, " b"]]:
-    """Returns source token ids and lengths with B and S rounded up. Additional rows contain EOS.
+    """Returns source token ids and lengths, padded to a rounded batch size B and length S.
+
+    Each added sentence consists of EOS only.
 
     source: source token ids
     lengths: number of tokens of each source, including EOS
@@ -121,8 +123,8 @@ class Batch:
     inputs: decoder input ids, starting with BOS
     targets: target ids, ending with EOS
     num_tokens: number of target tokens, including EOS
-    links: supervised word alignments; the links of a target token have weights with sum 1, and a
-        token without links has zeros; None for no alignments
+    links: weights of supervised word alignments; the weights of a target token sum to 1, or are all
+        0 for a token without links; None for no alignments
     pictures: source images; None for text only
     """
 
@@ -135,8 +137,10 @@ class Batch:
     pictures: Pictures | None = None
 
     def padded(self, size: Callable[[int], int]) -> Batch:
-        """Returns the batch with B, S and T rounded up. Additional rows have EOS as source, and no
-        target.
+        """Returns the batch, padded to rounded numbers of sentences B, source positions S and
+        target positions T.
+
+        Each added sentence pair has EOS as source, and only padding as target.
 
         size: function that rounds a size up
         """
@@ -174,7 +178,7 @@ class TextBatch:
     lengths: number of tokens of each row
     counts: number of rows of each text
     labels: True for each label of a text; None if unknown
-    num_tokens: number of texts, over which the loss is averaged
+    num_tokens: number of texts B, over which the loss is averaged; named as in other batches
     """
 
     tokens: Int[Tensor, "N S"]
@@ -218,7 +222,9 @@ def _selected(record: Record, rows: Int[Tensor, " n"]) -> Record:
 
 @dataclass(frozen=True)
 class Layout:
-    """Assignment of search rows to slots; each of B sentences has `width` slots, possibly empty.
+    """Slot of each search row, i.e. of each unfinished hypothesis of B sentences.
+
+    Every sentence has `width` slots, some of which may be empty.
 
     width: number of slots per sentence
     slots: slot of each row among all B·width slots, in ascending order
@@ -251,7 +257,8 @@ def sentences_of_rows(
 def scatter_rows(
     rows: Shaped[Tensor, "N T X"], sentences: int, layout: Layout | None = None
 ) -> Shaped[Tensor, "B n X"]:
-    """Groups search rows by sentence, with zeros in empty slots; n = T · (rows per sentence).
+    """Concatenates the search rows of each sentence along the second dimension, [N, T, X] →
+    [B, n, X] with n = T · (slots per sentence). Empty slots contain zeros.
 
     rows: rows ordered by sentence; without a layout, every sentence has the same number of rows
     sentences: number of sentences B
@@ -266,7 +273,12 @@ def scatter_rows(
 def gather_rows(
     groups: Float[Tensor, "B n X"], steps: int, layout: Layout | None = None
 ) -> Float[Tensor, "N T X"]:
-    """Returns the rows of grouped slots; inverse of `scatter_rows` for rows with T = `steps`."""
+    """Returns search rows that `scatter_rows` has grouped by sentence, [B, n, X] → [N, T, X].
+
+    groups: rows of each sentence, concatenated along the second dimension
+    steps: number of decoder steps T of each row
+    layout: slots of the rows; None if every sentence has the same number of rows
+    """
     rows = groups.reshape(-1, steps, groups.size(-1))  # [B·W, T, X], or [N, T, X]
     return rows if layout is None else rows.index_select(0, layout.slots)
 
@@ -339,8 +351,9 @@ class Prepared:
         return self.values.size(-1) // self.encoded.values.size(-1)
 
     def by_head(self, values: Float[Tensor, "B S HX"]) -> Float[Tensor, "B HS X"]:
-        """Turns the heads into extra positions, so that one batched matrix multiplication
-        suffices."""
+        """Concatenates the H heads of `values` along the positions instead of the features. One
+        batched matrix multiplication with attention weights [N, T, H·S] then sums over all heads.
+        """
         if self.heads == 1:
             return values
         # [B, S, H·X] → [B, S, H, X] → [B, H, S, X] → [B, H·S, X]
@@ -353,7 +366,8 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Decoder state; decoders declare further fields, nested tuples of tensors with rows first.
+    """Decoder state. The subclasses of decoders add fields: tensors or nested tuples of tensors,
+    whose first dimension is the search row.
 
     cells: recurrent state of each layer, (h,) for a GRU and (h, c) for an LSTM, each Float[N Q]
     attention: attention state carried from one decoder step to the next
@@ -511,7 +525,8 @@ class RankedPrediction:
 
 @runtime_checkable
 class Step(Protocol):
-    """Interface through which a search calls a model: one decoder step for N rows, by sentence.
+    """Interface through which a search calls a model. Each call computes one decoder step for N
+    search rows, ordered by sentence.
 
     Searches keep tokens, slots and numbers of rows on the CPU. A step copies these tensors to its
     device, and returns predictions on its device.

@@ -8,13 +8,13 @@ import os
 from typing import Any
 
 _formatter: list[logging.Formatter] = []
-"""Formatter of this process's log lines; empty for plain text."""
+"""List with the JSON formatter of this process's log lines; empty for plain text."""
 
 
 class JsonFormatter(logging.Formatter):
     """Formatter of log records as JSON objects with the keys time, level and message.
 
-    The attribute `fields` of a record, a dictionary, adds keys such as the update.
+    The attribute `fields` of a log record is a dictionary of further keys, such as `update`.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -46,7 +46,7 @@ def chosen_formatter() -> logging.Formatter | None:
 
 
 def error_line(message: str) -> str:
-    """Returns the line of stderr for an error that ends a command before its log is set up."""
+    """Returns the line on stderr for an error that ends a command before its log is set up."""
     formatter = chosen_formatter()
     if formatter is None:
         return f"error: {message}"

@@ -27,8 +27,8 @@ from nmt.foundation.errors import UserError
 class PartGroup:
     """Configuration group that selects a class and its constructor arguments.
 
-    by: package from which `_target_` selects the class; or the path of a class, and then
-        `_target_` may name a subclass
+    by: path of a package, from which `_target_` selects a class; or path of the default class,
+        which `_target_` can replace with a subclass
     supplied: constructor arguments that are not configuration keys, because other components
         determine them
     optional: supplied arguments that have defaults

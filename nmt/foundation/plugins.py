@@ -36,7 +36,7 @@ def installed() -> tuple[str, ...]:
 
 
 def named() -> tuple[str, ...]:
-    """Returns the plugins permitted by `--plugins` or by `permitting`."""
+    """Returns the plugins permitted by the option `--plugins` or by `with permitting(…)`."""
     return tuple(dict.fromkeys([*_of_process, *_of_context.get()]))
 
 

@@ -51,7 +51,7 @@ class ProgressLines:
         share: finished fraction of the task, drawn as a bar; None hides the bar
         elapsed: seconds since the start of the task, shown beside the bar; None if unknown
         left: estimated seconds until the end of the task; None if unknown
-        fields: values of a log line in JSON
+        fields: further keys of the log line if log lines are JSON
         """
         from nmt.foundation.terminal import console  # rich takes 50 ms to import
 
@@ -78,7 +78,7 @@ class ProgressLines:
         self._live.update(_drawing(texts, share, elapsed, left), refresh=True)
 
     def end(self, text: str, seconds: float) -> None:
-        """Replaces a drawn display by a full bar, which stays on the terminal.
+        """Replaces a drawn display with a full bar, which stays on the terminal.
 
         text: line above the bar
         seconds: duration of the task
@@ -137,7 +137,7 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Context manager that shows the progress of a task. Each call receives the number of newly
+    """Progress display of a task, used as a context manager and called with the number of newly
     finished items.
 
     what: name of the task in the -ing form, such as "training a vocabulary"

@@ -12,7 +12,7 @@ from typing import Annotated
 
 @dataclass(frozen=True)
 class Range:
-    """Closed interval low ≤ value ≤ high of valid values.
+    """Interval of valid values. Both bounds belong to the interval unless excluded.
 
     low: lower bound
     high: upper bound
@@ -68,9 +68,9 @@ def _written(number: float) -> str:
 
 Size = Annotated[int, Range(1, 2**31 - 1)]
 Width = Annotated[int, Range(1, 65_536)]
-"""Layer width in units, or beam width in hypotheses; memory use is proportional to the value."""
+"""Layer width in units, or beam width in hypotheses: 1 to 65,536."""
 Depth = Annotated[int, Range(1, 100)]
-"""Number of stacked layers, or of elements such as numbers in an image: 1 to 100."""
+"""Small count, such as the number of layers of an encoder or of digits in an image: 1 to 100."""
 Length = Annotated[int, Range(1, 100_000)]
 """Number of tokens of a sentence: 1 to 100,000."""
 Count = Annotated[int, Range(0)]
@@ -79,5 +79,6 @@ NonNegative = Annotated[float, Range(0)]
 Fraction = Annotated[float, Range(0, 1, open_high=True)]
 """Fraction with 0 ≤ value < 1, such as a dropout probability or label smoothing."""
 Share = Annotated[float, Range(0, 0.5, open_high=True)]
-"""Fraction of a data set, 0 ≤ value < 0.5, taken once for validation and once for the test."""
+"""Fraction of a data set, 0 ≤ value < 0.5, that is held out for validation. An equal fraction is
+held out for testing."""
 Ratio = Annotated[float, Range(0, 1)]

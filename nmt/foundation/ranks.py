@@ -23,7 +23,7 @@ EXCHANGE_TIMEOUT = datetime.timedelta(hours=12)
 MEETING_TIMEOUT = datetime.timedelta(minutes=10)
 """Maximum time that a started rank waits for all other ranks to start."""
 ROLL_CALL_SECONDS = 3.0
-"""Seconds that surviving ranks have to report after another rank is lost."""
+"""Seconds that a rank waits for the other surviving ranks to register after a rank is lost."""
 CONNECTION_ERRORS = ("gloo", "Gloo", "NCCL", "Connection", "connection", "peer", "recv", "pipe")
 """Substrings of PyTorch's messages about lost connections, which gloo raises as RuntimeError."""
 CLAIMS = "claims"
@@ -305,7 +305,7 @@ def noted_folder() -> str | None:
 
 
 def _store_of_torchrun() -> Any:
-    """Returns the key-value store in which ranks meet.
+    """Returns the key-value store that all ranks of a command share.
 
     The store belongs to torchrun, which outlives the ranks, or else to rank 0.
 

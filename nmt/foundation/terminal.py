@@ -12,7 +12,8 @@ from nmt.foundation.json_log import chosen_formatter
 
 console = Console(stderr=True, highlight=False)
 LEVEL_STYLES = {"WARNING": "bold yellow", "ERROR": "bold red", "CRITICAL": "bold red"}
-"""Colours of the log levels that are printed on a terminal. INFO and DEBUG are not printed."""
+"""Colours of level names on a terminal. INFO and DEBUG messages are printed without a level name.
+"""
 
 
 class TerminalHandler(logging.Handler):

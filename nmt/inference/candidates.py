@@ -23,8 +23,8 @@ placeholder."""
 
 
 class Candidates:
-    """Generator of candidate translations, without dropout, with their scores against the
-    references.
+    """Generator of candidate translations, which are computed without dropout and scored against
+    the references.
 
     decode: function that returns the text of each sequence of target token ids
     max_length_factor, max_length_offset: limit of the candidate length,

@@ -84,8 +84,8 @@ class CapturedStep:
     recordings: recordings of the model
     memory: encoder memory of B sentences, some of them padding
     places: indices into `memory` of the unfinished sentences, ascending, on the CPU
-    current: recordings that contain `memory`, by (beam slots per sentence, number of ranked
-        tokens); None for no recordings
+    current: recordings into whose inputs `memory` has been copied, by (beam slots per sentence,
+        number of ranked tokens); None for no recordings
     """
 
     def __init__(
@@ -151,11 +151,11 @@ class CapturedStep:
         return map_tensors(recording.replay(), lambda tensor: tensor.index_select(0, rows))
 
     def _recording(self, state: State, width: int, count: int) -> AnyRecording | None:
-        """Returns the recording that contains the encoder memory; None if the step cannot be
-        recorded.
+        """Returns a recording into whose inputs the encoder memory has been copied; None if the
+        step cannot be recorded.
 
-        The first rows of the recorded state are copies of `state`, so that no row has invalid
-        values.
+        All rows of the recorded state start as copies of the first row of `state`, so that unused
+        rows contain finite values.
         """
         if (width, count) not in self.current:
             rows = len(self.memory.mask) * width

@@ -156,8 +156,8 @@ def _line(pair: AlignedPair, links: Links, format: Literal["pharaoh", "json"]) -
 def _error_rate(sums: Sequence[float], pairs: int, gold: str | None) -> float:
     """Logs the alignment scores, and returns the alignment error rate.
 
-    sums: number of gold links beyond the end of their line, and the four counts of links that
-        `alignment_scores` reads
+    sums: number of gold links with a word index beyond the end of the sentence, followed by the
+        four link counts that `alignment_scores` receives
     pairs: number of sentence pairs
     gold: file of gold links
     """
@@ -206,8 +206,8 @@ def strongest_links(weights: AttentionMap) -> Links:
 def _gold_counts(
     gold: Sequence[GoldLinks], links: Sequence[Links], maps: Sequence[AttentionMap]
 ) -> list[int]:
-    """Returns the number of gold links beyond the end of their line, and the counts of
-    `count_links`."""
+    """Returns the number of gold links with a word index beyond the end of the sentence, followed
+    by the four link counts that `alignment_scores` receives."""
     return [sum(map(_count_outside, gold, maps)), *count_links(links, gold)]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from nmt.data import unique_suffixes
 from nmt.data.pictures import check_picture
 from nmt.drawing import FigureStyle
-from nmt.drawing.attention_map import AttentionMap, write_map
+from nmt.drawing.attention_map import write_map
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress, log_speed
 from nmt.foundation.ranks import Ranks
@@ -47,15 +47,16 @@ def translate_file(
 ) -> None:
     """Translates all input lines and writes the result.
 
-    load: function from a path in `compare`, or None for the main translator, to the translator
+    load: function that returns the main translator for None, or the translator of a given path
     source: input lines
-    ranks, job: processes (ranks) that share the work; without ranks, share of this process
+    ranks: processes (ranks) that share the work
     output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
     resume: whether to continue an interrupted output file
-    format, units: format of the output lines; units of word alignments, words or subwords
-    model, compare: paths of the translating models, and of models whose attention is compared
-    attention_map, style: file for a plot of the attention weights, or None; size of the plot
+    job: share of the lines that this command translates
+    format, units: format of the output lines, and units of word alignments (words or subwords)
+    model, compare: paths of the models that translate, and of models with plots for comparison
+    attention_map, style: file (or None) and size of the plot of the attention weights
 
     Raises UserError if the models do not support the settings.
     """
@@ -77,8 +78,7 @@ def translate_file(
         lines = _translate(translator, source, sink, format, units, total, bool(attention_map))
     _log_end(source, sink, earlier, time.monotonic() - began, output)
     if attention_map:
-        drawn = _attention_maps(lines, translator, model, compared, units)
-        write_map(drawn, Path(attention_map), style)
+        _write_maps(lines, translator, model, compared, units, Path(attention_map), style)
 
 
 def _log_end(
@@ -94,29 +94,33 @@ def _log_end(
         log_speed(count, "translated", seconds, output)
 
 
-def _attention_maps(
+def _write_maps(
     translated: Translated,
     translator: Translator,
     model: Sequence[str],
     compared: Mapping[str, Translator],
     units: Units,
-) -> list[AttentionMap]:
-    """Returns the attention maps of all lines.
+    file: Path,
+    style: FigureStyle,
+) -> None:
+    """Writes a plot of the attention weights of all lines.
 
     translated: input lines with their translations
     translator: translator that has translated the lines
     model: paths of the translator's models
-    compared: other translators by path, whose attention is drawn for comparison
-    units: units of the maps: words or subwords
+    compared: other translators by path, whose attention is plotted for comparison
+    units: units of the plot: words or subwords
+    file: output file
+    style: size of the plot
     """
     paths = [*model, *compared]
     names = dict(zip(paths, unique_suffixes(paths), strict=True))
     name = " + ".join(names[path] for path in model) if compared else ""
     others = {names[path]: other for path, other in compared.items()}
     translations = [translation for _, translation in translated]
-    return translator.attention_maps(
-        [line for line, _ in translated], translations, name, others, units
-    )
+    lines = [line for line, _ in translated]
+    maps = translator.attention_maps(lines, translations, name, others, units)
+    write_map(maps, file, style)
 
 
 def _translate(
@@ -154,11 +158,13 @@ def _translate(
 
 
 def _counter(step: Progress, lines: Sequence[str]) -> Callable[[int], None]:
-    """Returns a progress callback, which receives a number of finished lines and reports their
-    number and characters to a progress display.
+    """Returns a progress callback that reports finished lines and their characters to a display.
+
+    The callback receives the number of newly finished lines. Translators finish the longest lines
+    first, so this number also determines the number of characters.
 
     step: progress display
-    lines: lines that are translated, which a translator finishes from the longest to the shortest
+    lines: lines that are being translated
     """
     lengths = iter(sorted(map(len, lines), reverse=True))
 

@@ -69,8 +69,10 @@ def test_sentences(folder: Path) -> list[str]:
 
 
 def examples(tokenizer: Tokenizer, lines: Sequence[str]) -> list[dict[str, str]]:
-    """Returns up to three example sentences: `easy` (short), `long`, and `unknown`, the short
-    sentence with the word that is hardest to spell with the model's vocabulary.
+    """Returns up to three example sentences of the kinds `easy` (short), `long` and `unknown`.
+
+    The sentence of the kind `unknown` is short and has a word with characters outside the model's
+    vocabulary. If no word has such characters, it has the word with the most subwords.
 
     tokenizer: tokenizer of the model
     lines: sentences to choose from

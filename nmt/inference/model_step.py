@@ -1,5 +1,5 @@
-"""Next-token prediction of one network or an ensemble, with the interface `Step` that searches
-call; complete beam search in C++ (model/native/beam_search.cpp).
+"""Search steps (interface `Step`) that predict the next token with one network or an ensemble, and
+the call of a complete beam search in C++ (nmt/model/native/beam_search.cpp).
 
 The result of the search in C++ is equal to the result of the beam search in Python. No Python code
 runs between two decoder steps; for single sentences, Python code would take most of the time and
@@ -141,8 +141,11 @@ class ModelStep:
         return self.model.decode(inputs, state, self.memory, layout)
 
     def _in_memory(self, layout: Layout | None, rows: int) -> Layout | None:
-        """Returns the layout on the device of the model, with beam slots numbered by memory row. In
-        the argument, slots are numbered by unfinished sentence.
+        """Converts the slots of unfinished sentences to slots of all sentences in the encoder
+        memory, on the device of the model.
+
+        layout: slots of the unfinished sentences; None if all have the same number of rows
+        rows: number of search rows
         """
         if not self.reads_rows:
             return layout if layout is None else to_device(layout, self.device)

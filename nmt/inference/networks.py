@@ -95,7 +95,8 @@ class Networks:
         return any(model.decoder.attends for model in self.models)
 
     def generating(self) -> AbstractContextManager[None]:
-        """Returns a context manager inside which layers use the packed weights of the models."""
+        """Returns a context manager inside which layers multiply by the models' packed weights,
+        i.e. concatenated weights in the precision of this object."""
         return generating(self.packed_weights)
 
     def memories(self, sources: Sequence[Sequence[int]], captured: bool = False) -> list[Prepared]:
@@ -126,23 +127,23 @@ class Networks:
         return None if names is None or reader is None else to_device(reader(names), self.device)
 
     def first_step(
-        self, memories: Sequence[Prepared], captured: int | None = None
+        self, memories: Sequence[Prepared], unpadded: int | None = None
     ) -> tuple[Step, SearchState]:
         """Returns the search step of the models, and the state before the first token.
 
         The state has one row per sentence. Step and state must be used inside `generating()`.
 
         memories: encoder memory of each model
-        captured: number of sentences, without padding, of a step that replays recordings and whose
-            memories are padded; None for a step without recordings
+        unpadded: number of sentences without padding, for a step that replays recordings; None for
+            a step without recordings, whose memories have no padding sentences
         """
         states = [model.start(memory) for model, memory in zip(self.models, memories, strict=True)]
         steps: list[Step] = list(map(ModelStep, self.models, memories))
-        if captured is not None:
+        if unpadded is not None:
             recordings = self._recordings.setdefault(
                 threading.get_ident(), list(map(StepRecordings, self.models))
             )
-            places = torch.arange(captured)
+            places = torch.arange(unpadded)
             steps = [
                 CapturedStep(of_model, memory, places)
                 for of_model, memory in zip(recordings, memories, strict=True)
@@ -205,10 +206,15 @@ class Networks:
         log_probs: np.ndarray,
         weights: np.ndarray,
     ) -> list[ForcedDecoding]:
-        """Returns forced decodings in which attention to source tokens and to image cells is
-        separate.
+        """Returns forced decodings with separate attention weights for source tokens and image
+        cells.
 
-        In `weights`, the columns of the image cells follow the columns of the source tokens.
+        memory: encoder memory of one model
+        sources: token ids of each source
+        lengths: number of target tokens of each sentence
+        log_probs: log-probabilities of the target tokens, [B, T]
+        weights: attention weights [B, T, S]; the source tokens of a sentence come first, followed
+            by the image cells
         """
         assert memory.encoded.grids is not None
         is_real = memory.mask.cpu().numpy()  # [B, S]

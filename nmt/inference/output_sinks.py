@@ -211,8 +211,8 @@ class FileSink(StreamSink):
 
 
 def differences(before: Any, now: Mapping[str, str]) -> str:
-    """Returns the models, inputs and settings in which two outputs differ, such as "different
-    settings"; "" for none.
+    """Returns a phrase that names the differences between the work of two outputs in models, inputs
+    or settings, such as "different settings"; "" for equal work.
 
     before: work of an earlier output, as read from its file
     now: work of this output
@@ -230,7 +230,7 @@ def is_complete(name: str, line_count: int, numbered: bool) -> bool:
     line_count: number of input lines
     numbered: whether each output line begins with the number of its input line, as in n-best lists
 
-    Raises UserError if the file exists with another number of lines.
+    Raises UserError if the file exists but has a different number of lines.
     """
     # Parts are left if a kill interrupted the removal of the joined parts.
     is_partial = Path(f"{name}.partial").is_file() or Path(f"{name}.parts").is_dir()

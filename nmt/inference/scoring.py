@@ -71,7 +71,8 @@ def score_files(
     work: names and hashes of everything that the output depends on
     format: `text` for a log-probability per line, or `jsonl` for JSON objects with the tokens;
         n-best lists keep their format
-    normalize: `average` divides the log-probability by the number of tokens, </s> included
+    normalize: `average` divides the log-probability by the number of tokens, </s> included; `none`
+        writes the sum over the tokens
 
     Raises UserError if the files do not match, e.g. differ in their number of lines.
     """

@@ -50,7 +50,7 @@ JOB = re.compile(r"(?P<number>[1-9]\d{0,8})/(?P<count>[1-9]\d{0,8})")
 
 @dataclass(frozen=True)
 class JobShare:
-    """One of several processes without a connection that share the work.
+    """Share of one of several unconnected processes in the work, such as the jobs of a Slurm array.
 
     number: index of the process, from 0
     count: number of processes
@@ -75,8 +75,8 @@ def parse_job(text: str) -> JobShare | None:
 def in_parts(ranks: Ranks, output: str | None) -> bool:
     """Returns whether the output is written as part files.
 
-    Part files are written by several ranks, for an output folder, and for an output file that
-    several ranks have begun.
+    Part files are written if there are several ranks, if the output is a folder, or if an earlier
+    run with several ranks began the output file.
     """
     return ranks.several or str(output).endswith("/") or Path(f"{output}.parts").is_dir()
 
@@ -101,7 +101,7 @@ def sink_of(
     resume: whether to continue an interrupted output file
     on_failure: treatment of an incomplete output file if the work fails: `delete`, `keep` or
         `resume`
-    job: share of the blocks that this process writes, without ranks
+    job: share of the blocks that this command writes
 
     Raises UserError if the output cannot be written or continued, or if the ranks have different
     work or share stdout as output.
@@ -123,7 +123,7 @@ class PartsSink(StreamSink):
     chunk_count: number of chunks in the input
     block_size: number of chunks in a block
     ranks: processes (ranks) that share the work
-    job: share of the blocks that this process writes
+    job: share of the blocks that this command writes
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class PartsSink(StreamSink):
         self._lines += lines
 
     def finish(self, keeps_parts: bool) -> None:
-        """Adds up the sums of all part files, and marks the folder as complete.
+        """Sets `sums` to the totals over all part files, and marks the folder as complete.
 
         A job leaves the folder incomplete until all other jobs have written their parts.
 

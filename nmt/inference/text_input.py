@@ -30,11 +30,11 @@ MANIFEST = "manifest.json"
 """Name of the manifest in a folder of part files, which describes the work: models, inputs and
 settings."""
 FINISHED = "_SUCCESS"
-"""Name of the empty file in a folder of part files that are complete, as in Hadoop and Spark."""
+"""Name of the empty file that marks a folder of part files as complete, as in Hadoop and Spark."""
 
 
 COLUMN = re.compile(r"(?P<path>.*(\.parquet|/)):(?P<column>[^/]+)")
-"""Regular expression for a Parquet file, or a folder of Parquet files, with a column."""
+"""Regular expression of PATH:COLUMN, where PATH is a Parquet file or a folder of Parquet files."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Translator:
     averaging: quantity of the ensemble members that is averaged: probability or log_probability
     shares: weight of each ensemble member, normalised to sum 1; None for equal weights
     capture: whether search steps are recorded for few batch shapes and replayed, as CUDA graphs on
-        a GPU. On a CPU, recordings serve tests
+        a GPU; on a CPU, only for tests
     languages: names of the source and target languages, quoted in messages
     typical_words: typical words of the sides "source" and "target" of the training text, with which
         input in the target language is detected; None disables the detection

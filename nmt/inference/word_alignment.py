@@ -249,9 +249,8 @@ def attention_map(
 
 
 def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]:
-    """Returns the attention weights by name of the head, or by name of a model that has a single
-    head.
-    """
+    """Returns a dictionary from names of heads to their attention weights. The name of a single
+    head is the name of the model."""
     if decoding.heads is None:
         assert decoding.weights is not None
         return {name: decoding.weights}

@@ -24,7 +24,7 @@ from nmt.loading import text_classifier, translator_for
 from nmt.serving.app import Server
 from nmt.serving.http_server import run_server
 from nmt.serving.limits import KeyFile, Limits
-from nmt.serving.measures import Measures
+from nmt.serving.monitoring import ServerMetrics
 from nmt.serving.served_models import Models, ServedModel
 from nmt.storage.checkpoint import read_model
 from nmt.training.memory import keep_freed_memory
@@ -103,7 +103,7 @@ def server_of(settings: ServeSettings) -> Server:
         # Without keys, any client may use the server.
         KeyFile(find_file(settings.keys)) if settings.keys else None,
     )
-    measures = Measures()
+    metrics = ServerMetrics()
     # A single worker, since one batch uses all CPU threads.
     pool = ThreadPoolExecutor(1, "model")
     models = Models(
@@ -115,7 +115,7 @@ def server_of(settings: ServeSettings) -> Server:
                 pool,
                 wait=settings.wait / 1000,
                 most=settings.batch,
-                measures=measures,
+                metrics=metrics,
             )
             for name, path in settings.called.items()
         ]
@@ -124,7 +124,7 @@ def server_of(settings: ServeSettings) -> Server:
     return Server(
         models,
         limits,
-        measures,
+        metrics,
         show_texts=settings.log_texts,
         index=index,
         guard_metrics=settings.metrics_key,

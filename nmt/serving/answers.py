@@ -254,10 +254,10 @@ def explained(served: ServedModel[Translator], fields: Fields) -> dict[str, Any]
     """Returns the response to /explain: a translation, its attention weights and its search tree.
 
     The request may have these fields:
-    prefix: ids of the first tokens of the translation
-    whole: whether `prefix` is the complete translation
-    translation: complete translation as text, instead of `prefix`
-    `looks`: pairs (decoder step, source position); the position gets all attention at the step
+    `prefix`: ids of the first tokens of the translation
+    `whole`: whether `prefix` is the complete translation
+    `translation`: complete translation as text, instead of `prefix`
+    `looks`: pairs (decoder step, source position); at the step, the position gets all attention
     """
     sentences = _sentences(fields)
     sentence = sentences[fields["sentence"]]

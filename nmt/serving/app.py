@@ -35,7 +35,7 @@ from nmt.serving.answers import (
 )
 from nmt.serving.http_server import stopping
 from nmt.serving.limits import Limits, Pace, Refused
-from nmt.serving.measures import AccessLog, Measures
+from nmt.serving.monitoring import AccessLog, ServerMetrics
 from nmt.serving.request_fields import POSTS, Fields, parse_body, specification
 from nmt.serving.served_models import Models, ServedModel
 
@@ -48,7 +48,7 @@ OTHER_TEXTS = ("glossary", "prefix", "required", "forbidden", "translation", "tr
 BODY_SECONDS = 5.0
 """Seconds within which a request body must arrive, so that slow clients do not block the server."""
 GONE = Refused(499, "the client closed the connection")
-"""Outcome of a request whose client has gone; status 499 as in the logs of nginx."""
+"""Outcome of a request whose client has disconnected; status 499, as in the logs of nginx."""
 PAGES = Path(__file__).parent
 PAGE_FILES = {
     "/": ("page.html", "text/html"),
@@ -71,7 +71,7 @@ class Server:
 
     models: served translators and classifiers
     limits: request limits
-    measures: metrics of the server
+    metrics: metrics of the server
     show_texts: whether to log the texts of requests
     index: index of training sentences for /neighbors; None for no index
     guard_metrics: whether /metrics needs an API key
@@ -81,7 +81,7 @@ class Server:
         self,
         models: Models,
         limits: Limits,
-        measures: Measures,
+        metrics: ServerMetrics,
         *,
         show_texts: bool = False,
         index: Index | None = None,
@@ -93,7 +93,7 @@ class Server:
         self.index = index
         self.guard_metrics = guard_metrics
         self.pace = Pace(limits.per_minute)
-        self.measures = measures
+        self.metrics = metrics
         self._stopping = asyncio.Event()
         self._open = 0
 
@@ -104,7 +104,7 @@ class Server:
 
         origins: origins of other sites whose pages may send requests (CORS)
         reload: seconds between checks for newer checkpoints; 0 disables the checks
-        drain: seconds between SIGTERM, after which /ready answers 503, and the end of the server
+        drain: seconds in which the server still answers after SIGTERM, with status 503 for /ready
         """
         posts: dict[str, Handler] = {
             "/translate": partial(translated, self.models),
@@ -146,7 +146,7 @@ class Server:
             lifespan=partial(self._running, reload, drain),
             exception_handlers=handlers,
         )
-        return AccessLog(app, self.measures, responders.keys())
+        return AccessLog(app, self.metrics, responders.keys())
 
     @contextlib.asynccontextmanager
     async def _running(self, reload: float, drain: float, _: Starlette) -> AsyncIterator[None]:
@@ -166,7 +166,7 @@ class Server:
         return self._closing(answer)
 
     def _closing(self, response: Response) -> Response:
-        """Returns a response, which closes the connection if the server stops."""
+        """Returns a response, with the header `Connection: close` after SIGTERM."""
         if self._stopping.is_set():
             # The client opens its next connection to another server.
             response.headers["Connection"] = "close"
@@ -175,14 +175,14 @@ class Server:
     async def _answer(self, path: str, handler: Handler, request: Request) -> Response:
         """Reads a POST request, checks the limits, and returns the response."""
         key = _key_in_header(request)
-        host = request.client.host if request.client else ""
+        address = request.client.host if request.client else ""
         # A key in the header is checked before the body is read. A key in the body has precedence.
         if key:
-            self._check_key(key, host)
+            self._check_key(key, address)
         values = await _values(request, self.limits.bytes)
         key = str(values.get("api_key") or key)
-        self._check_key(key, host)
-        self.pace.take(key if self.limits.keys else host)
+        self._check_key(key, address)
+        self.pace.take(key if self.limits.keys else address)
         fields = POSTS[path].checked(values)
         self._check_sizes(fields)
         if self.show_texts:
@@ -190,7 +190,7 @@ class Server:
         # Count open requests after reading the body, so that slow clients do not block others.
         self._check_load()
         self._open += 1
-        self.measures.open.set(self._open)
+        self.metrics.open.set(self._open)
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return JSONResponse(await _unless_gone(request, handler(fields)))
@@ -203,7 +203,7 @@ class Server:
             raise Refused(400, str(error)) from error
         finally:
             self._open -= 1  # also counted after an error
-            self.measures.open.set(self._open)
+            self.metrics.open.set(self._open)
 
     def _check_load(self) -> None:
         """Raises Refused if too many requests are open, or the queue is expected to need more time
@@ -216,14 +216,14 @@ class Server:
             raise Refused(503, message, self._retry_after())
 
     def _retry_after(self) -> dict[str, str]:
-        """Returns the header with the expected seconds until the queue is empty, at least 1."""
+        """Returns the header Retry-After: expected seconds until the queue is empty, at least 1."""
         return {"Retry-After": str(max(1, math.ceil(self.models.expected_seconds)))}
 
     def _check_sizes(self, fields: Fields) -> None:
         """Counts the texts in `q` for the metrics; raises Refused if a field exceeds the limits."""
         texts = as_list(fields["q"])
-        self.measures.texts.inc(len(texts))
-        self.measures.characters.inc(sum(map(len, texts)))
+        self.metrics.texts.inc(len(texts))
+        self.metrics.characters.inc(sum(map(len, texts)))
         self.limits.check_texts(texts, "q")
         others: list[Any] = [*fields.get("glossary", {}).values()]
         for name in OTHER_TEXTS:
@@ -232,13 +232,13 @@ class Server:
         others = [text for text in others if isinstance(text, str) and text]
         self.limits.check_texts(others, ", ".join(OTHER_TEXTS))
 
-    def _check_key(self, key: str, host: str) -> None:
-        """Raises Refused for an invalid API key, and counts the attempt as a request by the
-        host."""
+    def _check_key(self, key: str, address: str) -> None:
+        """Raises Refused for an invalid API key, and counts the attempt towards the rate limit of
+        the client's address."""
         try:
             self.limits.check_key(key)
         except Refused:
-            self.pace.take(host)
+            self.pace.take(address)
             raise
 
     async def detect(self, _: Fields) -> Any:
@@ -316,7 +316,7 @@ class Server:
     async def _metrics(self, request: Request) -> Response:
         if self.guard_metrics:
             self.limits.check_key(_key_in_header(request))
-        return Response(self.measures.text(), media_type="text/plain; version=0.0.4")
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def _ready(self, _: Request) -> Response:
         """Returns status 200 if the server accepts requests, 503 after SIGTERM."""

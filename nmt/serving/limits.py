@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 MINUTE = 60
 """Seconds in a minute, the period of the rate limit."""
 MAX_CALLERS = 10_000
-"""Number of remembered callers above which callers without a request for a minute are forgotten."""
+"""Number of callers in the rate limiter above which callers without a request in the last minute
+are removed."""
 
 
 class Refused(HTTPException):
@@ -34,7 +35,7 @@ class Limits:
     bytes: maximum number of bytes in a request body
     seconds: maximum time until the response, in seconds
     open: maximum number of requests in progress
-    per_minute: maximum number of requests per caller and minute; 0 disables the limit
+    per_minute: maximum number of requests of a caller within a minute; 0 disables the limit
     keys: file with the valid API keys; None accepts requests without a key
     """
 
@@ -120,9 +121,9 @@ def file_stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 class Pace:
-    """Rate limiter: maximum number of requests per caller and minute.
+    """Limiter of the number of requests of each caller within a minute.
 
-    per_minute: maximum number of requests per caller; 0 disables the limit
+    per_minute: maximum number of requests of a caller within a minute; 0 disables the limit
     """
 
     def __init__(self, per_minute: int) -> None:

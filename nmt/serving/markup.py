@@ -38,7 +38,8 @@ _TAG = re.compile(
 """Pattern of HTML comments, declarations and tags."""
 _NOT_TRANSLATED = re.compile(r"\stranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
 _SIDES = re.compile(r"(\W*)(.*?)(\W*)()", re.DOTALL)
-"""Pattern of a word, with groups for leading punctuation, letters, trailing punctuation and end."""
+"""Pattern of a word, with four groups: leading punctuation, letters, trailing punctuation, and the
+empty string at the end."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +288,8 @@ def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment
 def _word_sides(text: str, place: range) -> list[list[range]]:
     """Returns four character ranges for each word in a part of a text.
 
-    The ranges are the leading punctuation, the letters, the trailing punctuation and the end.
+    The ranges cover the leading punctuation, the letters, the trailing punctuation, and the empty
+    string at the end of the word.
     """
     sides = []
     for word in locate(text, words(text[place.start : place.stop]), place.start):

@@ -9,7 +9,8 @@ from nmt.tokenizer.words import spaceless
 CUT = re.compile(
     rf"[^ ](.{{,{LONGEST_SENTENCE - 2}}}[^ ])?(?![^ ])|[^ ]{{{LONGEST_SENTENCE}}}", re.DOTALL
 )
-"""Pattern of the longest text of whole words that is not too long, or of a part of a longer word."""
+"""Pattern of as many whole words as fit into LONGEST_SENTENCE characters, or of as many characters
+of a longer word."""
 
 
 def locate(text: str, pieces: Iterable[str], start: int = 0) -> Iterator[range]:

@@ -30,7 +30,7 @@ def declared(expected: str, type: str | list[str], default: Any = None, **rules:
     """Returns the JSON schema of a field.
 
     expected: description of the valid values, for messages
-    type: JSON type; a list allows a single string or an array
+    type: JSON type, or a list of valid types, such as ["string", "array"]
     default: value of a missing field
     rules: further keywords of JSON schema
     """

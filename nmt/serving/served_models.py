@@ -16,7 +16,7 @@ from nmt.inference.translation import Constraint, Translation
 from nmt.inference.translator import Translator
 from nmt.serving.batcher import Batcher
 from nmt.serving.limits import Refused, file_stamp
-from nmt.serving.measures import Measures
+from nmt.serving.monitoring import ServerMetrics
 from nmt.storage.checkpoint import HUB, find_checkpoint
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class ServedModel(Generic[Model]):
     pool: executor with the thread that computes
     wait: seconds that a batch waits for further sentences
     most: maximum number of sentences in a batch
-    measures: metrics of the server
+    metrics: metrics of the server
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ServedModel(Generic[Model]):
         *,
         wait: float,
         most: int,
-        measures: Measures,
+        metrics: ServerMetrics,
     ) -> None:
         self.name = name
         self.path = path
@@ -72,15 +72,15 @@ class ServedModel(Generic[Model]):
         self.status = "ok"
         self._load: Callable[[str], Model] = load
         self._stamp = _stamp(path)
-        self._reloads = partial(measures.reloads.labels, name)
+        self._reloads = partial(metrics.reloads.labels, name)
         self.batcher: Batcher[SentenceRequest, Translation] = Batcher(
             self.translate_batch,
             pool,
             wait=wait,
             most=most,
             size=lambda request: len(request.sentence),
-            on_queue=measures.queue.labels(name).set,
-            on_batch=measures.batches.labels(name).observe,
+            on_queue=metrics.queue.labels(name).set,
+            on_batch=metrics.batches.labels(name).observe,
         )
 
     def translate_batch(self, requests: list[SentenceRequest]) -> list[Translation]:
@@ -116,8 +116,8 @@ class ServedModel(Generic[Model]):
     def reload(self) -> None:
         """Loads the newest checkpoint at the model's path.
 
-        The previous model stays in use if loading fails, or if the new model has another kind
-        (translator or classifier) or other languages.
+        The previous model stays in use if loading fails, or if the new model is of a different kind
+        (translator or classifier) or has different languages.
         """
         # The stamp is taken before loading, so that a file that changes meanwhile is loaded again.
         self._stamp = _stamp(self.path)

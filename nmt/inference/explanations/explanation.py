@@ -1,8 +1,8 @@
 """Explanation of one translation: attention weights, alternatives for each token, and search tree.
 
-The search tree contains all tokens that a search extends, with the most probable alternatives at
-each node. The tree is recorded by a wrapper of the search step. The result of the search does not
-change.
+The search tree has a node for the last token of each hypothesis that the search extends. Each node
+lists the most probable next tokens. A wrapper of the search step records the tree, without changing
+the result of the search.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class SearchTrace:
 
 
 class RecordingStep:
-    """Wrapper of a search step that records each token extended by the search of one sentence.
+    """Wrapper of a search step that records the search tree of one sentence.
 
-    step: step whose tokens are recorded
-    alternatives: number of next tokens recorded at each node
+    step: wrapped search step
+    alternatives: number of most probable next tokens recorded at each node
     attend_to: mapping from the depth of a node to the source position that gets all attention;
         supported for a single model only
     """
@@ -158,8 +158,8 @@ def _only_position(memory: Prepared, position: int) -> Prepared:
 ALTERNATIVES = 12
 """Number of most probable next tokens shown at each node of the search tree."""
 SPARE_TOKENS = 10
-"""Minimum number of tokens by which a translation may exceed a given prefix, even for a short
-source."""
+"""Number of tokens that may always follow a given prefix, even if the length limit of the sentence
+is lower."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""Index of training sentences by the final state of the encoder. nmt.index creates the index,
-nmt.serve reads it to show similar sentences."""
+"""Index of training sentences by the final state of the encoder. `nmt.index` creates the index, and
+`nmt.serve` reads it to show similar sentences."""
 
 import logging
 from collections.abc import Callable, Sequence

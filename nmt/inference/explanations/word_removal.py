@@ -47,9 +47,9 @@ def _log_probs(
 
 
 LONGEST = 60
-"""Maximum number of words of a text in which each word is hidden in turn."""
+"""Maximum number of words of a text in which each word is removed in turn."""
 TEXTS = 100
-"""Maximum number of texts of an HTML page whose words are hidden in turn."""
+"""Maximum number of texts of an HTML page whose words are removed in turn."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,12 @@ def write_effects(
 
 
 def word_effects(classifier: TextClassifier, answer: Classified) -> list[float]:
-    """Returns the change of the predicted label's probability when each word is hidden, [words].
+    """Returns the change in the predicted label's probability if each word in turn is removed.
+
+    The result is empty for a text with a single word or with more than LONGEST words.
 
     classifier: classifier of the text
-    answer: classified text; with a single word or more than LONGEST words, the result is empty
+    answer: classified text
     """
     if not 1 < len(answer.words) <= LONGEST:
         return []

@@ -1,5 +1,5 @@
-"""Measures of the server: Prometheus metrics of requests, texts, batches, models and processes, and
-the access log.
+"""Monitoring of the server: Prometheus metrics of requests, texts, batches, models and processes,
+and the access log.
 
 An ASGI middleware gives each request an id, logs it, and counts it for the metrics.
 """
@@ -35,7 +35,7 @@ BATCH_SIZES = [2**power for power in range(10)]
 """Upper bounds of the histogram of batch sizes, in sentences."""
 
 
-class Measures:
+class ServerMetrics:
     """Prometheus counters, gauges and histograms of the server."""
 
     def __init__(self) -> None:
@@ -130,13 +130,13 @@ class AccessLog:
     """ASGI application that logs and counts the requests of another application.
 
     app: application that answers the requests
-    measures: metrics that count the requests
+    metrics: metrics that count the requests
     paths: paths of the server; the metrics count all other paths as `other`
     """
 
-    def __init__(self, app: ASGIApp, measures: Measures, paths: Set[str]) -> None:
+    def __init__(self, app: ASGIApp, metrics: ServerMetrics, paths: Set[str]) -> None:
         self.app = app
-        self.measures = measures
+        self.metrics = metrics
         self.paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,8 +161,8 @@ class AccessLog:
     def _count(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         # Unknown paths share one metrics label, because their number is unlimited.
         path = scope["path"] if scope["path"] in self.paths else "other"
-        self.measures.requests.labels(path, str(status)).inc()
-        self.measures.seconds.labels(path).observe(seconds)
+        self.metrics.requests.labels(path, str(status)).inc()
+        self.metrics.seconds.labels(path).observe(seconds)
         fields = {
             "client": scope["client"][0] if scope.get("client") else "-",
             "method": scope["method"],
