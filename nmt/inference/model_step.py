@@ -221,13 +221,14 @@ def whole_search(
     vocabulary = model.output.out_features
     weights = current_weights()
     assert weights is not None
-    is_low = weights.precision != "float32"
+    product = native_decoding.matrix_product(weights.precision)
+    assert product is not None
     sizes = (*values.shape[:2], layer.size, values.size(2), decoder.readout_size, vocabulary)
     scoring = (get_args(PenaltyName).index(penalty.name), penalty.alpha)
     call(
-        "beam_search", native_decoding.matrix_product(weights.precision), is_low, *sizes, width, n_best, longest,
+        "beam_search", product.address, product.kind, *sizes, width, n_best, longest,
         BOS, EOS, max(32, CACHED // vocabulary), *scoring,
-        *weights.keep(model, "whole search", lambda: _tables(model, is_low)),
+        *weights.keep(model, "whole search", lambda: _tables(model, product)),
         memory.keys.contiguous(), values, memory.mask, state.cells[0][0].contiguous(),
         limits, words, log_probs, scores, counts,
     )  # fmt: skip
@@ -243,7 +244,7 @@ def whole_search(
     ]
 
 
-def _tables(model: Seq2Seq, is_low: bool) -> list[Tensor]:
+def _tables(model: Seq2Seq, product: native_decoding.MatrixProduct) -> list[Tensor]:
     """Returns the tensors that the C++ beam search reads.
 
     The first tensor [V, 3Q] contains the GRU input gates of each target token, W_ih E y + b_ih. The
@@ -254,7 +255,7 @@ def _tables(model: Seq2Seq, is_low: bool) -> list[Tensor]:
     layers = (decoder.combine, model.output)
     blocks = [layer.weight_block("hh"), *((linear.weight, linear.bias) for linear in layers)]
     gates = F.linear(model.target_embedding.weight, *layer.weight_block("ih"))  # [V, 3·Q]
-    return [gates, *(t for w, b in blocks for t in (w.bfloat16() if is_low else w, b))]
+    return [gates, *(t for w, b in blocks for t in (product.layout(w), b))]
 
 
 def _weights(output: DecoderOutput) -> Float[Tensor, "N S"] | None:

@@ -129,6 +129,19 @@ def _bfloat16(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
+    product = native_decoding.matrix_product("int8")
+    if product is not None and product.kind == native_decoding.INT8 and native(weight.float()):
+        layout = native_decoding.pack_int8(weight)
+
+        def multiply_natively(x: Tensor) -> Tensor:
+            rows = x.reshape(-1, x.size(-1))  # [n, K]
+            return native_decoding.int8_product(rows, layout, bias).view(*x.shape[:-1], -1)
+
+        return multiply_natively
+    return _int8_of_onednn(weight, bias)
+
+
+def _int8_of_onednn(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     # [outputs]; the lower bound avoids a division by 0
     scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
     whole = (weight / scales.unsqueeze(1)).round().to(torch.int8)  # [outputs, K]

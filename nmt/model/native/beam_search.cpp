@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "vector.h"
+#include "int8_product.h"
 
 extern "C" void search_attention(Index, Index, Index, const float*, Index, const float*, const bool*, const Index*,
                                  const float*, float*);
@@ -21,15 +21,17 @@ namespace {
 using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const float*, const void*,
                       const int*, const void*, const int*, const float*, float*, const int*);
 
+enum Precision : Index { FLOAT32, BFLOAT16, INT8 };
+
 struct Layer {
-    const void* weight;
+    const void* weight;  // for INT8 in the layout of int8_product.cpp
     const float* bias;
     int inputs, outputs;
 };
 
 struct Multiply {
-    Gemm gemm;
-    bool low;  // whether the matrices are bfloat16
+    Gemm gemm;  // not used for INT8
+    Precision precision;
     std::vector<BFloat16> rounded;
 
     // Computes y = x Wᵀ + b [rows outputs].
@@ -37,8 +39,9 @@ struct Multiply {
         const float one = 1;
         const void* matrix = x;
         y.resize(size_t(rows) * layer.outputs);
+        if (precision == INT8) return int8_product(rows, layer.inputs, layer.outputs, x, layer.weight, layer.bias, y.data());
         for (int i = 0; i < rows; i++) std::copy(layer.bias, layer.bias + layer.outputs, &y[size_t(i) * layer.outputs]);
-        if (low) {
+        if (precision == BFLOAT16) {
             rounded.resize(size_t(rows) * layer.inputs);
             for (size_t j = 0; j < rounded.size(); j++) store(rounded[j], x[j]);
             matrix = rounded.data();
@@ -91,14 +94,14 @@ bool settled(const std::vector<Hypothesis>& finished, size_t count, double bound
 
 // Writes the `count` best hypotheses of each sentence, best first: tokens [B count L] followed by `end`,
 // log_probs and scores [B count], and the number of hypotheses of each sentence [B]. gates [V 3Q] are the embeddings
-// multiplied by W_ih; the three weights are bfloat16 if `low`; limits [B] are the largest numbers of tokens, below L.
-extern "C" void beam_search(void* gemm_function, bool low, Index sentences, Index positions, Index units, Index features,
+// multiplied by W_ih; the precision is that of the three weights; limits [B] are the largest numbers of tokens, below L.
+extern "C" void beam_search(void* gemm_function, Precision precision, Index sentences, Index positions, Index units, Index features,
                             Index readout_size, Index vocabulary, Index width, Index count, Index longest, Index begin,
                             Index end, Index block, Index penalty, float alpha, const float* gates,
                             const void* state_weight, const float* state_bias, const void* combine_weight,
                             const float* combine_bias, const void* output_weight, const float* output_bias, const float* keys, const float* values, const bool* mask, const float* first_state,
                             const Index* limits, Index* words, double* log_probs, double* scores, Index* counts) {
-    Multiply product{reinterpret_cast<Gemm>(gemm_function), low, {}};
+    Multiply product{reinterpret_cast<Gemm>(gemm_function), precision, {}};
     const Layer recurrent{state_weight, state_bias, int(units), int(3 * units)};
     const Layer combine{combine_weight, combine_bias, int(features + units), int(readout_size)};
     const Layer output{output_weight, output_bias, int(readout_size), int(vocabulary)};
@@ -186,12 +189,12 @@ extern "C" void beam_search(void* gemm_function, bool low, Index sentences, Inde
 
 // Computes outputs [B T 2Q] and last states [B 2Q] of a bidirectional layer, like `Recurrent._forward_both` in
 // layers/recurrence.py. x [B T I], lengths [B]; weight and bias of input and state for each direction. Outputs are 0 at padding.
-extern "C" void read_both_directions(void* gemm_function, bool low, Index batch, Index steps, Index inputs, Index units,
+extern "C" void read_both_directions(void* gemm_function, Precision precision, Index batch, Index steps, Index inputs, Index units,
                                      const float* x, const Index* lengths, const void* input_0, const float* input_bias_0,
                                      const void* state_0, const float* state_bias_0, const void* input_1,
                                      const float* input_bias_1, const void* state_1, const float* state_bias_1,
                                      float* outputs, float* last) {
-    Multiply product{reinterpret_cast<Gemm>(gemm_function), low, {}};
+    Multiply product{reinterpret_cast<Gemm>(gemm_function), precision, {}};
     const Layer layers[2][2] = {
         {{input_0, input_bias_0, int(inputs), int(3 * units)}, {state_0, state_bias_0, int(units), int(3 * units)}},
         {{input_1, input_bias_1, int(inputs), int(3 * units)}, {state_1, state_bias_1, int(units), int(3 * units)}}};

@@ -9,12 +9,14 @@ import ctypes
 import functools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
+from torch.nn import functional as F
 
-from nmt.model.native.kernel_library import call
+from nmt.model.native.kernel_library import call, library
 
 
 def attention(
@@ -105,47 +107,102 @@ def best(
     return values, words, ends
 
 
-@functools.cache
-def matrix_product(precision: str) -> int | None:
-    """Returns the address of a fast matrix multiplication function in PyTorch's library; None if
-    the library exports none.
+FLOAT32, BFLOAT16, INT8 = range(3)
+"""Kinds of matrix multiplications, as numbered in beam_search.cpp."""
 
-    precision: float32, bfloat16 or int8; int8 uses the bfloat16 function, because no 8-bit function
-        is exported
+
+class MatrixProduct(NamedTuple):
+    """Matrix multiplication that the C++ extension uses in generation.
+
+    kind: data type of the weights: FLOAT32, BFLOAT16 or INT8
+    address: address of the function in PyTorch's library; 0 for int8 weights, which the C++
+        extension multiplies itself
     """
-    if precision != "float32" and not torch.cpu.get_capabilities().get("amx_bf16"):
+
+    kind: int
+    address: int
+
+    def layout(self, weight: Float[Tensor, "M K"]) -> Tensor:
+        """Returns a weight in the layout of the matrix multiplication."""
+        if self.kind == INT8:
+            return pack_int8(weight)
+        return weight.float() if self.kind == FLOAT32 else weight.bfloat16()
+
+
+@functools.cache
+def matrix_product(precision: str) -> MatrixProduct | None:
+    """Returns a fast matrix multiplication on this processor; None if there is none.
+
+    precision: float32, bfloat16 or int8; on processors with AMX, int8 uses the multiplication of
+        bfloat16, because PyTorch's library exports no function for 8-bit integers
+    """
+    has_amx = torch.cpu.get_capabilities().get("amx_bf16")
+    if precision == "int8" and not has_amx:
+        return MatrixProduct(INT8, 0) if has_int8_product() else None
+    if precision == "bfloat16" and not has_amx:
         return None
     path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     name = "sgemm_" if precision == "float32" else "gemm_bf16bf16f32_"
     try:
-        return ctypes.cast(getattr(ctypes.CDLL(str(path)), name), ctypes.c_void_p).value
+        address = ctypes.cast(getattr(ctypes.CDLL(str(path)), name), ctypes.c_void_p).value
     except (OSError, AttributeError):
         return None
+    kind = FLOAT32 if precision == "float32" else BFLOAT16
+    return MatrixProduct(kind, address) if address else None
+
+
+def has_int8_product() -> bool:
+    """Returns whether the C++ extension was compiled with the VNNI instructions of AVX-512."""
+    loaded = library()
+    return loaded is not None and bool(loaded.has_int8_product())
+
+
+def pack_int8(weight: Float[Tensor, "M K"]) -> UInt8[Tensor, " bytes"]:
+    """Quantizes the rows of a weight to 8 bits, and returns them in the layout of
+    int8_product.cpp."""
+    # [M]; the lower bound avoids a division by 0
+    scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
+    whole = (weight / scales.unsqueeze(1)).round().to(torch.int8)  # [M, K]
+    rows = -len(whole) % 64
+    whole = F.pad(whole, (0, -whole.size(1) % 4, 0, rows))  # [M', K']
+    offsets = 128 * whole.sum(1, dtype=torch.int32)  # [M']
+    groups = whole.view(len(whole) // 64, 64, -1, 4).transpose(1, 2)  # [M'/64, K'/4, 64, 4]
+    parts = (F.pad(scales / 127, (0, rows)), offsets, groups.contiguous())
+    return torch.cat([part.view(torch.uint8).flatten() for part in parts])
+
+
+def int8_product(
+    x: Float[Tensor, "N K"], packed: UInt8[Tensor, " bytes"], bias: Float[Tensor, " M"]
+) -> Float[Tensor, "N M"]:
+    """Returns x Wᵀ + b, computed with 8-bit integers, for a weight W packed by `pack_int8`."""
+    y = torch.empty(len(x), len(bias))
+    call("int8_product", *x.shape, len(bias), x.contiguous(), packed, bias, y)
+    return y
 
 
 def read_both_directions(
-    precision: str,
+    product: MatrixProduct,
     x: Float[Tensor, "B T I"],
     lengths: Int[Tensor, " B"],
     weights: Sequence[Tensor],
 ) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B H"]]:
     """Runs a bidirectional layer of gated recurrent units (GRU); outputs are 0 at padding.
 
-    precision: precision of the matrix multiplications; weights are bfloat16 unless the precision is
-        float32
+    product: matrix multiplication
     x: input vectors
     lengths: number of tokens of each sentence
-    weights: W_ih, b_ih, W_hh and b_hh, first of the forward and then of the backward direction
+    weights: W_ih, b_ih, W_hh and b_hh, first of the forward and then of the backward direction, in
+        the layout of the matrix multiplication
 
     Returns the outputs and the last states.
     """
-    units = weights[2].size(1)
+    units = weights[3].numel() // 3
     outputs = torch.zeros(*x.shape[:2], 2 * units)  # [B, T, H], 0 at padding
     last = torch.empty(len(x), 2 * units)  # [B, H]
-    product = (matrix_product(precision), precision != "float32")
     call(
         "read_both_directions",
-        *product,
+        product.address,
+        product.kind,
         *x.shape,
         units,
         x.contiguous(),

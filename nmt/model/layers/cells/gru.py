@@ -32,13 +32,13 @@ class GRU(Recurrent):
     def _forward_both(
         self, x: Tensor, lengths: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, CellState]:
-        weights = self._packed_weights(x) if mask is None else None
         packs = current_weights()
-        if packs is not None and weights is not None:
-            outputs, last = native_decoding.read_both_directions(
-                packs.precision, x, lengths, weights
-            )
-            return outputs, (last,)
+        if packs is not None and mask is None and native(x) and self.is_torch_layer:
+            product = native_decoding.matrix_product(packs.precision)
+            if product is not None:
+                weights = packs.keep(self, "both directions", lambda: self._laid_out(product))
+                outputs, last = native_decoding.read_both_directions(product, x, lengths, weights)
+                return outputs, (last,)
         if not self._is_native(x, mask):
             return super()._forward_both(x, lengths, mask)
         blocks = [self.weight_block("ih", direction=direction) for direction in (0, 1)]
@@ -66,28 +66,15 @@ class GRU(Recurrent):
             return False
         return usable(x, self.weight_block("hh")[0])
 
-    def _packed_weights(self, x: Tensor) -> list[Tensor] | None:
-        """Returns the weights of both directions as the C++ extension reads them in generation;
-        None if it cannot compute the layer."""
-        packs = current_weights()
-        if (
-            packs is None
-            or not (native(x) and self.is_torch_layer)
-            or native_decoding.matrix_product(packs.precision) is None
-        ):
-            return None
-        dtype = torch.float32 if packs.precision == "float32" else torch.bfloat16
-        return packs.keep(
-            self,
-            "both directions",
-            lambda: [
-                part.to(dtype) if part.dim() == 2 else part
-                for direction in (0, 1)
-                for name in ("ih", "hh")
-                for part in self.weight_block(name, direction=direction)
-                if part is not None
-            ],
-        )
+    def _laid_out(self, product: native_decoding.MatrixProduct) -> list[Tensor]:
+        """Returns the weights of both directions in the layout of a matrix multiplication."""
+        return [
+            product.layout(part) if part.dim() == 2 else part
+            for direction in (0, 1)
+            for name in ("ih", "hh")
+            for part in self.weight_block(name, direction=direction)
+            if part is not None
+        ]
 
     def cell(
         self, a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None
