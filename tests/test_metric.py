@@ -113,7 +113,7 @@ def test_files_in_the_wrong_language_are_reported(tmp_path, caplog):
     ]
 
 
-def test_exchanged_source_and_target_are_reported(caplog):
+def test_swapped_source_and_target_are_reported(caplog):
     numbers = range(300)
     english = [f"the number {n} is on the page {n % 7}" for n in numbers]
     german = [f"die Zahl {n} steht auf der Seite {n % 7}" for n in numbers]
@@ -129,9 +129,9 @@ def test_exchanged_source_and_target_are_reported(caplog):
     ):
         warned_of_sides(train, validation)
     assert caplog.messages == [
-        "t.en, t.de: source and target seem to be exchanged in 100 of about 300 checked pairs, "
+        "t.en, t.de: source and target seem to be swapped in 100 of about 300 checked pairs, "
         'first in pair 2, "die Zahl 1 steht auf der Seite 1"; check the columns of the training data',
-        "v.en, v.de: source and target seem to be exchanged, compared with the training data "
+        "v.en, v.de: source and target seem to be swapped, compared with the training data "
         '(first source line: "die Zahl 0 steht auf der Seite 0"); check the columns of the data sets',
     ]
 

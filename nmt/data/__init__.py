@@ -34,7 +34,8 @@ Text = Sequence[str]
 Box = tuple[float, float, float, float]
 """Image region as (top, left, bottom, right), in fractions of the image height and width."""
 Region = tuple[int, int, Box]
-"""Caption span (first character, character after the last) and the image region it describes."""
+"""Span of a caption and the image region that it describes: (index of the first character, index
+after the last character, image region)."""
 
 
 class View(Text):
@@ -102,8 +103,8 @@ class Pairs:
         if a pair has fewer references
     regions: image regions described by target words, for each pair
     content: digest of the images that the source lines name; "" without images
-    store: folder with the filtered pairs on disk (nmt/data/store.py), whose name identifies the
-        content
+    store: folder on disk that contains the filtered pairs, and whose name identifies its content
+        (nmt/data/store.py); None for pairs in memory
     """
 
     source: Text
@@ -185,7 +186,8 @@ class Mixture:
 
 
 def tag_of(line: str, tags: Sequence[str]) -> str:
-    """Returns the tag at the beginning of a source line, followed by a space; "" without a tag."""
+    """Returns the tag at the beginning of a source line, including the space after the tag; "" if
+    the line has no tag."""
     return next((f"{tag} " for tag in tags if line.startswith(f"{tag} ")), "")
 
 
@@ -198,7 +200,7 @@ class Splits:
     test: test pairs; None for no test set
     languages: names of the source and target languages
     more_validation: further validation sets by name
-    sources: number of source texts per line, separated by tabs
+    sources: number of tab-separated source texts per line
     factors: names of the factor columns, which have one value per source word
     pictures: whether the last column of a source line is an image name
     mixture: mixture whose corpora, in order, form the training set; None for a single corpus

@@ -38,9 +38,11 @@ class Batching:
         self.tokens = tokens
         self.pool = pool
 
-    def usual(self, source: np.ndarray, target: np.ndarray) -> int:
-        """Returns the typical number of pairs per batch, from the sentence lengths of both
-        sides."""
+    def mean_size(self, source: np.ndarray, target: np.ndarray) -> int:
+        """Returns the approximate mean number of pairs per batch.
+
+        source, target: sentence lengths in tokens
+        """
         return self.sentences or max(1, self.tokens // (int(max(source.mean(), target.mean())) + 1))
 
     def indices(
@@ -54,7 +56,7 @@ class Batching:
         """
         rng = np.random.default_rng([seed, epoch])
         order = rng.permutation(len(source))
-        pool_size = self.usual(source, target) * self.pool
+        pool_size = self.mean_size(source, target) * self.pool
         batches: list[np.ndarray] = []
         # Sorting within random pools gives different batches in each epoch.
         for start in range(0, len(order), pool_size):
@@ -156,7 +158,7 @@ def pad(
 
 
 def padding_share(batches: Sequence[np.ndarray], *sides: np.ndarray) -> float:
-    """Returns the fraction of padding among the token positions of some batches.
+    """Returns the fraction of the token positions of the given batches that are padding.
 
     batches: sentence indices of each batch
     sides: sentence lengths without EOS, one array per side; EOS counts as a real position

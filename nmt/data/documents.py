@@ -15,7 +15,8 @@ from nmt.foundation.interfaces import EOS, TextBatch
 from nmt.tokenizer import Tokenizer
 
 LONGEST_SENTENCE = 500
-"""Maximum characters per sentence in the server and on HTML pages; longer sentences are split."""
+"""Maximum number of characters per sentence in requests to the server and on exported HTML pages;
+longer sentences are split."""
 SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])")
 ABBREVIATION = re.compile(
     r"(\w|(\w\.)+\w|dr|mr|mrs|ms|prof|st|jr|sr|vs|etc|e\.g|i\.e|no|nr|vol|fig|approx|dept|gen|col|"

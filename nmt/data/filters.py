@@ -1,4 +1,4 @@
-"""Filters for training pairs, and the fingerprint of a corpus."""
+"""Filters for training pairs, and the digest of a corpus."""
 
 import hashlib
 import json
@@ -55,13 +55,14 @@ class Filters:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the reason why `filters.max_ratio` has no effect, by key; empty unless the source
-        consists of an image only.
+        """Returns the key `filters.max_ratio` with the reason why it has no effect if the source
+        consists of an image only; an empty mapping otherwise.
         """
         return {} if run.sources else {"filters.max_ratio": "an image has no length in tokens"}
 
     def text(self, pairs: Pairs) -> Pairs:
-        """Returns the pairs that pass all text filters. Raises UserError if no pair passes."""
+        """Returns the pairs that pass the filters of empty sides, identical sides, symbols and
+        duplicates, which need no tokenizer. Raises UserError if no pair passes."""
         passing, dropped = self.sift(pairs.source, pairs.target)
         if self.drop_duplicates:
             # Reverse order keeps the first of identical pairs.
@@ -72,7 +73,7 @@ class Filters:
         return pairs if len(passing) == len(pairs) else pairs.select(passing)
 
     def sift(self, source: Text, target: Text) -> tuple[list[int], dict[str, int]]:
-        """Applies all text filters except the removal of duplicates.
+        """Applies the filters of empty sides, identical sides and symbols.
 
         Returns the indices of the kept pairs, and the number of dropped pairs by reason.
         """

@@ -89,7 +89,7 @@ def _listed_labels(
     rows: consecutive rows of the table
     column: column of labels; class indices are replaced by class names
     separator: string between the labels of a cell; None for one label per cell
-    multi_label: whether a text may have no label
+    multi_label: whether a text may have any number of labels, including none
 
     Raises UserError for an invalid or missing label.
     """

@@ -64,7 +64,8 @@ class LabelSet:
     def chosen(self, probabilities: np.ndarray) -> np.ndarray:
         """Returns the predicted labels as a Boolean table [texts, labels].
 
-        Predicts the most probable label, or all labels above 0.5 for multi-label data.
+        Predicts the most probable label or, for multi-label data, all labels with a probability
+        above 0.5.
         """
         if self.several:
             return probabilities > 0.5

@@ -1,7 +1,7 @@
 """Estimation of a translation lexicon p_lex(y | x) over the tokens of a model.
 
 A lexicon is a table with one row per source token: the most probable target tokens and their
-probabilities, in descending order. `</s>` is translated by `</s>`. `<unk>` is never a translation.
+probabilities, in descending order. `</s>` is translated as `</s>`. `<unk>` is never a translation.
 """
 
 import re
@@ -54,10 +54,10 @@ def estimated_lexicon(
 
 
 def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
-    """Reads the lexicon of a model from a file of words.
+    """Reads the lexicon of a model from a file of word translations.
 
-    If a word has several tokens, the entry gives each of its source tokens each of its target
-    tokens as equally probable translations.
+    If a word or its translation consists of several tokens, each token of the word gets all tokens
+    of the translation as equally probable translations.
 
     path: file with lines of a source word, a tab and its translation; a further tab and the
         probability of the translation are optional, 1 by default

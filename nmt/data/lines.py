@@ -32,7 +32,7 @@ An endless line raises an error before it fills the memory or a disk.
 SHOWN_FILES = 8
 """Maximum number of similar file names listed in a message."""
 LONE_SURROGATE = "half of a surrogate pair (\\ud800 to \\udfff alone), which is invalid Unicode"
-"""Message for text that JSON can express but UTF-8 cannot encode."""
+"""Message for text with a lone surrogate, which JSON can express but UTF-8 cannot encode."""
 WIDE_BOMS = {
     codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark is a prefix of this mark
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -73,11 +73,11 @@ OPENERS: dict[str, Callable[..., Any]] = {
 
 
 def find_file(path: str) -> Path:
-    """Returns the file at `path`, or at `path` with the suffix .gz, .xz, .bz2 or .zst.
+    """Returns `path`, or `path` with the suffix .gz, .xz, .bz2 or .zst if only that file exists.
 
-    The content of a pipe is copied to a temporary file.
+    The content of a pipe is copied to a temporary file, whose path is returned.
 
-    Raises UserError with similar file names if no file exists.
+    Raises UserError, which lists similar file names, if no file exists.
     """
     for candidate in (Path(path + ending) for ending in ("", *OPENERS)):
         if candidate.is_file():
@@ -148,7 +148,7 @@ def reading(place: object, kind: str = "") -> Iterator[None]:
     """Context manager that converts any exception in its block into a UserError.
 
     place: file or data being read, for the message
-    kind: format, such as " as TMX", for the message
+    kind: phrase after "cannot be read" in the message, such as " as TMX"; "" for no phrase
     """
     try:
         yield
@@ -164,7 +164,8 @@ def reading(place: object, kind: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_file(file: Path) -> Iterator[Any]:
-    """Opens a file for reading bytes, decompressed by its extension; large files show progress."""
+    """Opens a file for reading bytes, and decompresses it according to its extension. Large files
+    show a progress bar."""
     with (
         Progress(f"reading {file.name}", file.stat().st_size, "bytes") as step,
         io.BufferedReader(_CountingFile(file, step)) as raw,
@@ -213,7 +214,7 @@ def decoded_chunks(
 ) -> Iterator[list[str]]:
     """Yields the lines of an open binary file in lists of CHUNK lines.
 
-    opened: binary lines
+    opened: open binary file, or another iterable of lines as bytes
     name: name of the file, for messages
     errors: treatment of bytes that are not UTF-8
     """

@@ -23,7 +23,8 @@ class Mixing:
     seed: random seed of the run
     batch: number of pairs per batch, and minimum number of pairs per corpus
 
-    Raises UserError if a corpus is smaller than a batch, which would then repeat pairs.
+    Raises UserError if a corpus has fewer pairs than a batch, because a batch could then contain a
+    pair several times.
     """
 
     def __init__(self, mixture: Mixture, kept: np.ndarray, seed: int, batch: int = 1) -> None:
@@ -44,7 +45,8 @@ class Mixing:
         self.size = len(kept)
         """Number of sentence pairs per epoch."""
         self.epochs = sum(map(self.length, mixture.stages)) / self.size
-        """Number of epochs until the last stage ends; infinite without an end."""
+        """Number of epochs until the end of the last stage; infinite if the last stage has no end.
+        """
 
     def length(self, stage: Stage) -> float:
         """Returns the number of sentence pairs in a stage of the mixture."""

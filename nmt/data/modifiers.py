@@ -23,7 +23,7 @@ UNSUPPORTED = {
     "Retokenize": "needs word alignments",
     "Merge": "changes the lengths of lines, on which the order of batches depends",
 }
-"""Maps OpusTrainer modifiers that are not supported to the reason."""
+"""Maps each unsupported OpusTrainer modifier to the reason why it is not supported."""
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 """Letter rows of a QWERTY keyboard, for typos on neighbouring keys."""
 SIMILAR = dict(zip("o0l1ieasbgzuc", "0o1líéá5692üç", strict=True))

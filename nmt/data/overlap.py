@@ -20,7 +20,8 @@ MOST_PAIRS = 4_000_000
 Comparing a million pairs takes about one second.
 """
 SERIOUS = 0.01
-"""Minimum fraction of a validation or test set that is also training data, for a warning."""
+"""Fraction of a validation or test set. A warning is logged if at least this fraction of the set is
+also training data."""
 
 
 def held_out_in_training(splits: Splits, *, are_dropped: bool = False) -> dict[str, int]:
@@ -29,7 +30,8 @@ def held_out_in_training(splits: Splits, *, are_dropped: bool = False) -> dict[s
     Pairs are equal if both sides are equal without the spaces around them.
 
     splits: training, validation and test sets
-    are_dropped: whether these pairs are dropped from the training set, so that the counts are 0
+    are_dropped: whether `filters.drop_held_out` drops these pairs from the training set; all counts
+        are then 0, and nothing is logged
 
     Returns the count by name of the set.
     """
@@ -100,7 +102,8 @@ def _stripped(source: Text, target: Text) -> Iterator[tuple[str, str]]:
 
 
 def _training_pairs(corpus: Pairs) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of a corpus; from a larger corpus, the first and last MOST_PAIRS / 2 pairs."""
+    """Yields the pairs of a corpus. If the corpus has more than MOST_PAIRS pairs, only about the
+    first and the last MOST_PAIRS / 2 pairs are yielded."""
     source, target = corpus.source, corpus.target
     if corpus.store is not None:
         # Reading all stored lines in order is faster than selecting the lines that are kept.

@@ -1,8 +1,9 @@
 """Parts of a data set: training, validation and test sets named in the configuration.
 
-A part can be sliced as NAME@START:STOP, and `data.split` can divide the training part. With
-`data.split`, a hash of each line selects its part. So adding lines does not move other lines, and
-identical lines are in the same part. Parts are read in chunks and need not fit into memory.
+A part can be sliced as NAME@START:STOP. With `data.split`, validation and test sets are split off
+the training set: a hash of each line selects its set. Adding lines therefore does not move other
+lines, and identical lines are in the same set. Parts are read in chunks and need not fit into
+memory.
 """
 
 import hashlib
@@ -67,7 +68,10 @@ def parse_part(part: str) -> tuple[str, str]:
 
 
 def _row(bound: str, count: int) -> int | None:
-    """Returns a bound of a slice of `count` rows; a bound is an index or a percentage, as 90%."""
+    """Returns a bound of a slice of `count` rows.
+
+    bound: index, or percentage such as 90%; "" for no bound
+    """
     if not bound:
         return None
     return round(float(bound[:-1]) * count / 100) if bound.endswith("%") else int(bound)
@@ -166,7 +170,7 @@ def in_memory(stream: Stream[Pairs], training: bool = False) -> Pairs:
     """Reads all pairs of a stream into lists.
 
     stream: sentence pairs
-    training: ignored; present for the signature of `Keep`
+    training: ignored; argument of every function of the type `Keep`
 
     Raises UserError if the stream is empty.
     """

@@ -133,8 +133,8 @@ class Reader:
 class PictureInfo:
     """Properties of a readable image.
 
-    stamp: number that changes with the image content: a checksum, the file size for images in a
-        shared file, or 0 for generated images
+    stamp: number by which a changed image is detected: the checksum of an image file, the size of a
+        file that contains features or several images, or 0 for generated images
     channels: number of feature channels; None for an image of pixels
     """
 
@@ -162,7 +162,8 @@ def check_picture(name: str) -> PictureInfo:
 
 
 def _content(name: str) -> Any:
-    """Returns the stored content of an image name: features, a table cell, or an image path."""
+    """Returns the data to which an image name refers: an array of features, a table cell, or the
+    path of an image file."""
     cell = _CELL.fullmatch(name)
     if cell:
         with reading(name):

@@ -39,7 +39,7 @@ MEASURED = 1000
 class PreparedData:
     """Filtered and encoded data of a training run.
 
-    splits: sentence pairs after the text filters
+    splits: sentence pairs, filtered by all filters that need no tokenizer
     tokenizer: trained tokenizer
     train: encoded training pairs
     validation: encoded validation pairs
@@ -63,7 +63,8 @@ def train_once(
     tokenizer: settings of the tokenizer
     source, target: lines of text
     ranks: ranks of the distributed training
-    store: folder that also caches SentencePiece models, unless NMT_TOKENIZERS names another folder
+    store: folder of the filtered pairs; SentencePiece models are cached in its folder `tokenizers`,
+        unless NMT_TOKENIZERS names another folder. None for pairs in memory
     """
     trained: Any = None
     if ranks.first:

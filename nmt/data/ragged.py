@@ -29,7 +29,9 @@ def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Ragged:
-    """Sequences of ids in a flat array: sequence i is ids[offsets[i] : offsets[i + 1]].
+    """Ragged array: sequences of ids in a flat array.
+
+    Sequence i is ids[offsets[i] : offsets[i + 1]].
 
     ids: ids of all sequences
     offsets: start of each sequence, and the total length
@@ -40,7 +42,7 @@ class Ragged:
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]], dtype: type = np.uint32) -> Ragged:
-        """Creates a flat array from sequences in memory."""
+        """Creates a ragged array from sequences in memory."""
         offsets = offsets_of([*map(len, sequences)])
         numbers = itertools.chain.from_iterable(sequences)
         return cls(np.fromiter(numbers, dtype, int(offsets[-1])), offsets)

@@ -5,7 +5,7 @@ A store is a folder in the cache, named by a hash of the content and the filters
 processes share its files by memory mapping:
 
     source.text, source.offsets, target…, links…    lines, and the position of each in the file
-    kept                                            indices of lines without duplicates
+    kept                                            indices of the pairs without duplicates
     pieces-…/source.ids, source.offsets, target…    token ids, one folder per tokenizer
 """
 
@@ -74,8 +74,8 @@ class StoredText(View):
 
 
 def stored(stream: Stream[Pairs], training: bool, where: str, filters: Filters) -> Pairs:
-    """Reads sentence pairs into memory or a store on disk. With `where` and `filters`, the function
-    is the argument `keep` of a data source.
+    """Reads sentence pairs into memory or a store on disk. If `where` and `filters` are bound by
+    functools.partial, the result is a function of the type `Keep`, which data sources call.
 
     stream: sentence pairs
     training: whether the pairs are training pairs; other pairs are not filtered
@@ -172,7 +172,12 @@ def _computed(function: Callable[[Any], Result], items: Iterable[Any]) -> Iterat
 
 
 def append_columns(folder: Path, kind: str, columns: Mapping[str, Ragged]) -> None:
-    """Appends rows to the files NAME.kind and NAME.offsets of each column."""
+    """Appends rows to two files per column: NAME.text or NAME.ids, and NAME.offsets.
+
+    folder: folder of the files
+    kind: extension of the first file, `text` or `ids`
+    columns: rows to append, by the name of the column
+    """
     for name, column in columns.items():
         with (
             open(folder / f"{name}.{kind}", "ab") as ids,
@@ -187,8 +192,11 @@ def append_columns(folder: Path, kind: str, columns: Mapping[str, Ragged]) -> No
 def _text_chunk(
     filters: Filters, pairs: Pairs
 ) -> tuple[dict[str, Ragged], Mapping[str, int], bytes]:
-    """Returns the columns of the pairs that pass the filters as bytes, the number of dropped pairs
-    by reason, and an 8-byte hash of each pair if duplicates are dropped.
+    """Filters a chunk of pairs.
+
+    Returns the columns of the remaining pairs as UTF-8 bytes, the number of dropped pairs by
+    reason, and the concatenated 8-byte hashes of the remaining pairs. The hashes are empty unless
+    duplicates are dropped.
     """
     rows, dropped = filters.sift(pairs.source, pairs.target)
     lines = {

@@ -1,5 +1,5 @@
-"""Detection of sentence pairs with exchanged source and target, and of input in the target
-language, by the words of both sides of the training text."""
+"""Detection of sentence pairs with swapped source and target, and of input that is already in the
+target language. Both use the words of each side of the training text."""
 
 import logging
 import math
@@ -12,41 +12,42 @@ from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 SAMPLE = 5000
-"""Maximum number of training pairs that are sampled, at equal distances in the corpus."""
+"""Maximum number of training pairs in the sample, which is evenly spaced over the corpus."""
 HELD_OUT_SAMPLE = 300
-"""Maximum number of sampled pairs of a validation or test set."""
+"""Maximum number of pairs in the sample of a validation or test set."""
 MARGIN = 4.0
-"""Difference of the log-odds of target and source above which a pair counts as exchanged.
+"""Difference between the log-odds of target and source (see `SideCounts`) above which a pair counts
+as swapped.
 
-With margin 0, noisy pairs in one language would count.
+With margin 0, pairs whose two sides are in the same language would count too.
 """
 SHARE = 0.01
-"""Fraction of exchanged pairs in the training set above which a warning is logged."""
+"""Fraction of swapped pairs in the training set above which a warning is logged."""
 HELD_OUT_SHARE = 0.5
-"""Fraction of exchanged pairs of a validation or test set above which a warning is logged."""
+"""Fraction of swapped pairs in a validation or test set above which a warning is logged."""
 TYPICAL_WORDS = 100
 """Maximum number of typical words per language that a checkpoint contains.
 
 A typical word occurs almost only in the lines of one side of the training text.
 """
 LEAST_ODDS = 20.0
-"""Minimum odds that a word belongs to one side (source or target), not to the opposite side, for
-the word to be typical of its side.
+"""Minimum odds of one side (source or target) against the opposite side from which a word is
+typical of that side.
 """
 LEAST_COUNT = 3
 """Minimum number of sampled lines in which a typical word must occur."""
 INPUT_SAMPLE = 300
 """Maximum number of input lines that are checked for words of the target language."""
 LEAST_MATCHES = 5
-"""Minimum number of input words typical of the target language, for a warning."""
+"""Minimum number of input words typical of the target language before a warning is logged."""
 LEAST_RATIO = 10
-"""Minimum ratio of input words typical of the target language to words typical of the source
-language, for a warning.
+"""Minimum ratio of input words typical of the target language to input words typical of the source
+language before a warning is logged.
 """
 LEAST_COVERAGE = 0.15
-"""Minimum fraction of input words that are typical of the target language, for a warning.
+"""Minimum fraction of input words typical of the target language before a warning is logged.
 
-Input in a third language shares fewer words with the target language.
+Input in a third language causes no warning, because it shares fewer words with the target language.
 """
 PUNCTUATION = ".,!?;:\"'()"
 """Characters that are removed from both ends of a word."""
@@ -75,7 +76,7 @@ class SideCounts:
         odds = ((self.source[w] + 0.5) / (self.target[w] + 0.5) for w in _distinct(line))
         return sum(map(math.log, odds))
 
-    def exchanged(self, pairs: Pairs, rows: Iterable[int]) -> list[int]:
+    def swapped(self, pairs: Pairs, rows: Iterable[int]) -> list[int]:
         """Returns the indices of the sentence pairs whose source and target seem to be swapped."""
         return [
             row
@@ -94,7 +95,7 @@ class SideCounts:
 
 
 def sampled(pairs: Pairs, size: int) -> range:
-    """Returns the indices of a sample of at most `size` pairs, at equal distances."""
+    """Returns the indices of an evenly spaced sample of at most `size` pairs."""
     return range(0, len(pairs), math.ceil(len(pairs) / size) or 1)
 
 
@@ -120,7 +121,7 @@ def is_in_target_language(lines: Sequence[str], typical: Mapping[str, Collection
     """Returns whether input lines seem to be in the target language of a model.
 
     lines: source lines to translate
-    typical: typical words of both sides of the model's training text
+    typical: typical words of the sides `source` and `target` of the model's training text
     """
     if not typical:
         return False
@@ -132,30 +133,30 @@ def is_in_target_language(lines: Sequence[str], typical: Mapping[str, Collection
 
 
 def warn_of_swapped_sides(splits: Splits, counts: SideCounts) -> None:
-    """Logs a warning if source and target seem to be exchanged in some training pairs, or in most
-    pairs of a validation or test set in comparison with the training pairs.
+    """Logs a warning if source and target seem to be swapped in more than a fraction SHARE of the
+    training pairs, or in more than HELD_OUT_SHARE of a validation or test set.
 
     splits: training, validation and test sets
     counts: word counts of the training pairs
     """
     pairs = splits.train
     rows = sampled(pairs, SAMPLE)
-    exchanged = counts.exchanged(pairs, rows)
-    if len(exchanged) > SHARE * len(rows):
+    swapped = counts.swapped(pairs, rows)
+    if len(swapped) > SHARE * len(rows):
         log.warning(
-            "%s: source and target seem to be exchanged in %s of about %s checked pairs, "
+            "%s: source and target seem to be swapped in %s of about %s checked pairs, "
             'first in pair %s, "%s"; check the columns of the training data',
             pairs.name,
-            f"{len(exchanged):,}",
+            f"{len(swapped):,}",
             f"{len(rows):,}",
-            f"{exchanged[0] + 1:,}",
-            pairs.source[exchanged[0]][:40],
+            f"{swapped[0] + 1:,}",
+            pairs.source[swapped[0]][:40],
         )
     for part in (splits.validation, *splits.more_validation.values(), splits.test):
         rows = sampled(part, HELD_OUT_SAMPLE) if part is not None else range(0)
-        if part is not None and len(counts.exchanged(part, rows)) > HELD_OUT_SHARE * len(rows):
+        if part is not None and len(counts.swapped(part, rows)) > HELD_OUT_SHARE * len(rows):
             log.warning(
-                "%s: source and target seem to be exchanged, compared with the training data "
+                "%s: source and target seem to be swapped, compared with the training data "
                 '(first source line: "%s"); check the columns of the data sets',
                 part.name,
                 part.source[0][:40],

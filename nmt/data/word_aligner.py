@@ -44,8 +44,8 @@ class Group:
     """Sentence pairs with the same source length S.
 
     rows: indices of the pairs in the batch
-    entries: index into the probability table for each target word, paired with NULL and with each
-        source word
+    entries: indices into the probability table [N, T, S+1], one for each pair of a target word and
+        a source word, with the empty word NULL as source word 0
     """
 
     rows: Int[np.ndarray, " N"]
@@ -218,7 +218,12 @@ def _grouped(
 def _entries(
     rows: Sequence[np.ndarray], keys: Sequence[np.ndarray]
 ) -> tuple[list[Group], Int[np.ndarray, " K"]]:
-    """Replaces keys by table indices; returns the groups and the sorted keys."""
+    """Replaces the keys of the (source word, target word) pairs by indices into the sorted distinct
+    keys. Returns the groups with these indices, and the sorted distinct keys.
+
+    rows: indices of the sentence pairs of each group
+    keys: keys of each group [N, T, S+1]; PADDING at padding
+    """
     if not keys:
         return [], np.zeros(0, np.int64)
     sorted_keys = np.unique(np.concatenate([np.unique(group) for group in keys]))

@@ -109,8 +109,8 @@ def load_vectors(
     paths: files of word vectors; the first file that contains a word is used
     size_key: configuration key of the embedding size, quoted in messages
 
-    Raises UserError if the files contain no word of the vocabulary, or if the vectors have a
-    different size.
+    Raises UserError if the files contain no word of the vocabulary, or if the size of the vectors
+    differs from the embedding size.
     """
     words = {piece.removeprefix(SPACE) for piece in pieces if piece.startswith(SPACE)}
     words |= {word.lower() for word in words}

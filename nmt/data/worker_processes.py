@@ -35,7 +35,8 @@ def ordered_map(
     items: items, which are read on demand and need not fit into memory
     processes: number of worker processes; 0 computes in this process
 
-    Raises the UserError of an item unchanged, also from a worker process.
+    A UserError that `function` raises is raised again unchanged, even if it occurred in a worker
+    process.
     """
     if not processes:
         yield from map(function, items)
@@ -67,8 +68,8 @@ def _result_or_error(function: Callable[[Item], Result], item: Item) -> Result |
 
 
 def _start(_: int) -> None:
-    """Prepares a worker process, which the kernel kills when its parent ends, so that inherited
-    locks are released.
+    """Initialises a worker process. The kernel then kills the process when its parent ends, so that
+    inherited locks are released.
     """
     gc.disable()  # cycle detection over millions of small lists takes a fifth of the time
     if sys.platform == "linux":

@@ -1,8 +1,8 @@
 """Beam search with length and coverage penalties, exact early stopping, and required words.
 
 Each step extends every unfinished hypothesis of a sentence by every token, and keeps the `width`
-most probable extensions. Hypotheses that end with EOS are finished and leave the beam; the next step
-can fill their slots again. Width 1 is greedy search; a beam with room for all hypotheses is
+most probable extensions. Hypotheses that end with EOS are finished and leave the beam; the next
+step can fill their slots again. Width 1 is greedy search; a beam with room for all hypotheses is
 exhaustive search.
 """
 

@@ -17,17 +17,23 @@ log = logging.getLogger(__name__)
 PARTS = ("encoder", "decoder", "attention", "window", "normalizer", "pooling")
 """Names of the configuration groups whose choices must be equal in all averaged models."""
 DROPPED = ("format", "training", "metrics", "update")
-"""Checkpoint header entries that an averaged checkpoint omits, because the entries describe one
-training.
+"""Entries of the checkpoint header that an averaged checkpoint omits, because they describe a
+single training run.
 """
 LEAST_SIMILARITY = 0.3
-"""Minimum cosine between the weight matrices of models that can be averaged.
+"""Minimum cosine between the weight matrices of models of one run, or of runs that start from the
+same model (`init`). Models with a smaller cosine count as independent.
 
 Models trained with independent seeds have cosines near 0, since their hidden units do not
 correspond.
 """
 LEAST_SIMILARITY_OF_RUNS = 0.9
-"""Minimum cosine between the weight matrices of two runs with the same initial weights."""
+"""Minimum cosine between the weight matrices of models with equal seeds in different run folders.
+Models with a smaller cosine count as independent.
+
+The limit is high, because runs with equal seeds have the same initial weights and therefore similar
+weights.
+"""
 
 
 def average_checkpoints(*, models: list[str], output: str) -> None:
@@ -80,8 +86,11 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
 def _are_independent(first: Checkpoint, other: Checkpoint) -> bool:
     """Returns whether two models come from independent training runs.
 
-    The weights of independent models may be similar for other reasons, such as a common bias of the
-    output or a common seed. Equal run folders are not required, since a folder may be renamed.
+    Models that start from another model (`init`) are independent if the cosine between their weight
+    matrices is below LEAST_SIMILARITY. All other models with different seeds are independent.
+    Models with equal seeds are independent if the cosine is below LEAST_SIMILARITY, or below
+    LEAST_SIMILARITY_OF_RUNS for different run folders. Different run folders do not suffice, since
+    a folder may have been renamed.
     """
     similarity = _similarity(first.weights, other.weights)
     if first.config.get("init") or other.config.get("init"):

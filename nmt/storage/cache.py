@@ -14,11 +14,13 @@ from nmt.storage.files import WRITING, read_json_object, sync_folder, write_atom
 from nmt.storage.lock import wait_for_lock
 
 MANIFEST = "complete.json"
-"""Name of the manifest of a complete cache folder, with counts and the checksum of every file."""
+"""Name of the manifest of a complete cache folder. The manifest contains the checksum of every
+file, and the counts that the `build` function returned."""
 BLOCK = 2**22
 """Number of bytes read at a time when a checksum is computed."""
 
 Counts = dict[str, int]
+"""Type of the counts of a cache folder, such as the number of dropped pairs by reason."""
 
 
 def cache_folder() -> Path:
@@ -28,14 +30,15 @@ def cache_folder() -> Path:
 
 
 def build_once(folder: Path, what: str, build: Callable[[Path], Counts | None]) -> Counts:
-    """Builds a cache folder unless it is complete, and returns the counts stored in its manifest.
+    """Builds a cache folder unless it is complete. Returns the counts that `build` returned when
+    the folder was built, such as the number of dropped pairs by reason.
 
     Waits if another process is building the folder.
 
     folder: path whose name identifies the content
     what: noun for the content, for messages
     build: function that writes all files into a given folder and may return counts, which are
-        stored with the files
+        stored in the manifest of the folder
 
     Raises UserError if the folder cannot be written or is damaged.
     """
@@ -56,7 +59,8 @@ def build_once(folder: Path, what: str, build: Callable[[Path], Counts | None]) 
 
 
 def _built(folder: Path, build: Callable[[Path], Counts | None]) -> Counts:
-    """Builds a folder under a temporary name, renames it when complete, and returns the counts."""
+    """Builds a cache folder under a temporary name, and renames it when complete. Returns the
+    counts that `build` returns."""
     unfinished = folder.with_name(f".{folder.name}{WRITING}")
     for leftover in (unfinished, folder):
         shutil.rmtree(leftover, ignore_errors=True)  # left by a process that was killed
@@ -74,7 +78,7 @@ def _built(folder: Path, build: Callable[[Path], Counts | None]) -> Counts:
 
 
 def _checked(folder: Path, what: str) -> Counts | None:
-    """Returns the counts stored in a cache folder; None if the folder is incomplete.
+    """Returns the counts in the manifest of a cache folder; None if the folder is incomplete.
 
     Raises UserError if a checksum differs.
     """

@@ -34,7 +34,7 @@ from nmt.tokenizer.columns import Columns
 FORMAT = 2
 """Version of the checkpoint format. Version 2 removed the keys of nmt.label from classifiers."""
 CHECKSUM = ', "checksum": '
-"""JSON text that precedes the checksum, the last entry of a checkpoint's header."""
+"""JSON text before the checksum in a checkpoint header. The checksum is the last entry."""
 BEST = "best.safetensors"
 LAST = "last.safetensors"
 HUB = "hf:"
@@ -48,7 +48,7 @@ class Checkpoint:
     meta: JSON values of the header
     tensors: weights and other tensors, by name
     path: path of the checkpoint file
-    is_mapped: whether the tensors are pages of the file, which all processes share
+    is_mapped: whether the tensors are memory-mapped from the file, so that processes share them
     """
 
     meta: dict[str, Any]
@@ -159,8 +159,9 @@ def read_model(
     command: command that must have trained the model, `train` or `classify`; None for any command
     mapped: whether to map the file into memory, so that several processes share its pages
 
-    Raises UserError if the checkpoint is missing or invalid, or, with `command`, if another command
-    has trained it or it needs plugins that are not permitted.
+    Raises UserError if the checkpoint is missing or invalid. If `command` is given, also raises
+    UserError if another command trained the checkpoint, or if the checkpoint needs plugins that are
+    not permitted.
     """
     checkpoint = read(find_checkpoint(model, key), mapped=mapped)
     if command is not None:

@@ -59,10 +59,10 @@ class Holder:
 
 
 class Lock:
-    """Lock that gives one process the exclusive right to write something.
+    """Lock that gives one process exclusive write access to a file or folder.
 
-    The operating system releases the lock when the process ends, so a remaining file has no effect.
-    On systems and file systems without locks, the lock has no effect.
+    The operating system releases the lock when the process ends, so a lock file left behind has no
+    effect. On systems and file systems without locks, the lock has no effect.
 
     Args:
         file: path of the lock file, in a folder that is created if missing; its content names the
@@ -125,7 +125,8 @@ def _open_locked(file: Path, what: str) -> IO[str]:
 
 
 def _is_named(opened: IO[str], file: Path) -> bool:
-    """Returns whether an open file still has its name; the previous holder may have removed it."""
+    """Returns whether the path of an open lock file still refers to this file. The previous holder
+    of the lock may have deleted the file."""
     try:
         return os.path.samestat(os.fstat(opened.fileno()), file.stat())
     except FileNotFoundError:

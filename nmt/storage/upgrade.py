@@ -37,10 +37,11 @@ NESTED = {
 }
 """Maps class paths of former multi-modal encoders to class paths of the current image encoders.
 
-The former encoders had the keys of their text encoder and image encoder in one list.
+In a former encoder, the keys of the text encoder and of the image encoder were at the same level of
+the configuration.
 """
 OF_PICTURES = ("channels", "longest", "widths", "halvings", "norm", "positions", "feature_dropout")
-"""Names of the keys of the image encoders, encoder=grid and encoder=convolution."""
+"""Names of the configuration keys of the image encoders `Grid` and `Convolution`."""
 ANSWERING = ("model", "input", "output", "format", "errors", "explain")
 """Keys of nmt.label in classifier checkpoints of format 1, which an upgrade removes."""
 SWEEPING = ("grids",)
@@ -76,7 +77,7 @@ def with_renamed_targets(config: Any) -> Any:
 
 
 def _nested(encoder: dict[str, Any]) -> dict[str, Any]:
-    """Returns the current configuration of a former multi-modal encoder."""
+    """Converts the configuration of a former multi-modal encoder to the current format."""
     keys = {key: value for key, value in encoder.items() if key != "_target_"}
     return {
         "_target_": "nmt.model.encoder.multi_modal.MultiModal",

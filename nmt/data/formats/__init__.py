@@ -19,7 +19,7 @@ from nmt.foundation.errors import UserError
 
 ReadTable = Callable[..., "Iterator[Rows]"]
 LINE_BREAK = re.compile(r"\r\n|\r|\n")
-"""Line break inside a table cell; replaced by a space, since a line of text contains none."""
+"""Line break inside a table cell; replaced by a space, because each text must be a single line."""
 TRANSLATION = "translation"
 """Name of the Hugging Face data set column whose cells map language codes to texts."""
 
@@ -106,9 +106,8 @@ def _shortened(name: str) -> str:
 
 
 def reader(format: str) -> ReadTable:
-    """Returns the function that reads a table format.
-
-    The function raises UserError for a file without rows.
+    """Returns the function that reads a table format. The returned function raises UserError for a
+    file without rows.
 
     Raises ValueError if the format is unknown.
     """

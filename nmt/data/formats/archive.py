@@ -1,7 +1,7 @@
 """Reads archives of aligned text files NAME.en, NAME.de, as published by OPUS ("Moses") and WMT.
 
-Columns are the file extensions. Archives are .zip or .tar files, optionally with .gz, .xz or .bz2
-compression.
+Columns are the file extensions. Archives are .zip or .tar files; a .tar file may be compressed
+(.tar.gz, .tar.xz or .tar.bz2).
 """
 
 import itertools

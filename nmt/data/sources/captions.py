@@ -67,7 +67,8 @@ class Captions:
     source: column of source texts; None without source texts
     language: language of the captions, for metrics
     header: whether csv and tsv files start with column names
-    bad: whether rows with missing or damaged images raise an error or are skipped
+    bad: treatment of rows with missing or damaged images: refuse (raises an error) or skip (leaves
+        these rows out)
 
     Raises ValueError if the settings contradict each other.
     """
@@ -178,9 +179,12 @@ class Captions:
             yield Captioned(number, _picture_name(cell, file.parent, place), text, captions)
 
     def _usable(self, rows: list[Captioned], file: Path) -> list[Captioned]:
-        """Returns rows with a caption and a readable image with the most common number of channels.
+        """Returns the rows that have a caption and a readable image. All images must have the same
+        number of channels; rows with a less common number of channels are left out.
 
         With source texts, a row may have no image.
+
+        Raises UserError for invalid rows if `data.bad=refuse`; otherwise, logs them.
         """
         readable: list[Captioned] = []
         faults: list[str] = []

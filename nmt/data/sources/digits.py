@@ -1,8 +1,8 @@
 """Generated images of handwritten numbers with captions in words; needs no download.
 
 The digits are the 1,797 scans of 8 x 8 pixels in scikit-learn (Alpaydin & Kaynak 1998), and
-num2words writes the captions. An image shows one or more numbers below each other at random
-positions. Its name describes its content, so no file is needed:
+num2words writes the captions. An image shows one or more numbers, one below the other, at random
+positions. The name of an image describes its content, so no file is needed:
 
     digits:24x24/4,402@3,1/1,71@13,9      24 rows and columns; a two-digit number made of scans 4
                                           and 402 at row 3, column 1; another at row 13, column 9
@@ -30,7 +30,7 @@ PREFIX = "digits:"
 SIDE = 8
 """Height and width of the scan of a digit, in pixels."""
 HELD_OUT = {"validation": 250, "test": 400}
-"""Number of digit scans reserved for the validation set and the test set."""
+"""Number of digit scans that are used only in the validation set, or only in the test set."""
 BELOW = {
     "en": "below it", "de": "darunter", "fr": "en dessous", "es": "debajo", "it": "sotto",
     "pt": "abaixo", "nl": "eronder", "sv": "under", "da": "nedenunder", "no": "nedenfor",
@@ -180,7 +180,7 @@ class Digits:
 
 @functools.cache
 def number_words(number: int, language: str) -> str:
-    """Returns a number written in the words of a language.
+    """Returns a number spelled out in a language.
 
     Raises UserError if num2words does not support the language.
     """
@@ -200,9 +200,9 @@ def digit_words(number: int, text: str, language: str) -> tuple[tuple[int, int, 
     """Returns the words of `text` that name exactly one digit of `number`, as (begin, end, digit).
 
     A word names a digit if it occurs in the words of the digit's value, such as "four" in "four
-    hundred" for the 4 of 402. Words of other digits at the same position, such as "hundred", name
-    no digit. If a word names several digits ("two hundred and two"), its occurrences are assigned
-    in order.
+    hundred" for the 4 of 402. A word that also occurs in the values of other digits at the same
+    position, such as "hundred" in "three hundred", names no digit. If a word names several digits
+    ("two hundred and two"), its occurrences are assigned in order.
 
     begin is the index of the word's first character, end the index after its last character, and
     digit the index of the digit in the number.

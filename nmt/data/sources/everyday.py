@@ -74,8 +74,9 @@ Kind = Callable[[random.Random], Meaning]
 class Everyday:
     """Data source of generated sentence pairs in two locales.
 
-    Kinds that cannot be written in both languages are left out. Examples are units without a Babel
-    pattern, number words unknown to num2words, and dates without month names.
+    The meanings of the sentences are of several kinds, such as dates and amounts of money. Kinds
+    that cannot be written in both languages are left out, such as units without a Babel pattern,
+    number words unknown to num2words, and dates without month names.
 
     source, target: locales in Babel's notation, such as en, de or pt_BR
     train, validation, test: number of sentence pairs in each set

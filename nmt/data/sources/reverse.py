@@ -1,4 +1,4 @@
-"""Synthetic task of reversing letter sequences, with an anti-diagonal attention map."""
+"""Synthetic task of reversing letter sequences; the ideal attention map is anti-diagonal."""
 
 import itertools
 import random

@@ -41,7 +41,8 @@ class Table:
     factors: columns with one value per source word
     alignment: column with word alignments of each training pair
     text: column of texts to classify
-    label: column with one label or a list of labels, or a list of binary columns, one per label
+    label: column whose cells contain one label or several labels; or a list of columns with the
+        values 0 and 1, one column per label
     separator: string between several labels in one cell
 
     Raises ValueError unless exactly one of source/target and text/label is set, or if settings
@@ -95,7 +96,7 @@ class Table:
     def rows(self, part: str, columns: Sequence[str]) -> Stream[Rows]:
         """Returns the rows of a training, validation or test set.
 
-        part: name of the part
+        part: name of the set as in the configuration, such as a file, but without a slice
         columns: columns to read; the rows may lack all other columns
 
         Raises UserError if the data set cannot be read.
@@ -156,7 +157,7 @@ class Table:
 
 
 class TableFiles(Table):
-    """Data source with one table file for each of the training, validation and test set.
+    """Data source with one table file for each of the training, validation and test sets.
 
     format: csv, tsv, jsonl, parquet, tmx or archive
     header: whether csv and tsv files start with column names; otherwise columns are named 1, 2, 3 …

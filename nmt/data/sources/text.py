@@ -59,7 +59,11 @@ class TextFiles:
         )
 
     def _named(self, part: str | list[str]) -> str:
-        """Returns the name of a data set, and stores its files if they are listed explicitly."""
+        """Returns the name of a training, validation or test set. An explicit list of files is
+        stored under the name FILE + FILE + …, which is returned.
+
+        part: path prefix, optionally with a slice; or an explicit list of files
+        """
         if isinstance(part, str):
             return part
         name = " + ".join(part)
@@ -85,7 +89,8 @@ class TextFiles:
     def stream(self, part: str, aligned: bool) -> Stream[Pairs]:
         """Returns the sentence pairs of a training, validation or test set.
 
-        part: path prefix, optionally with a slice, or the name of listed files
+        part: path prefix, optionally with a slice; or the name FILE + FILE + … of an explicit list
+            of files
         aligned: whether word alignments are read
         """
         columns = self.columns if aligned else self.columns.without_alignment()

@@ -112,8 +112,8 @@ class TranslationTask(Task):
         splits = data.splits
         self.mixing = None
         if splits.mixture is not None:
-            usual = batching.usual(data.train.source.lengths, data.train.target.lengths)
-            self.mixing = Mixing(splits.mixture, data.kept, seed, usual)
+            mean_size = batching.mean_size(data.train.source.lengths, data.train.target.lengths)
+            self.mixing = Mixing(splits.mixture, data.kept, seed, mean_size)
             self.epochs = self.mixing.epochs
             for line in self.mixing.described():
                 log.info("mixture: %s", line)
