@@ -6,6 +6,9 @@
 4. synthetic.…: the selected synthetic pairs; mixture.yml: proportion of synthetic and real pairs
 5. model/: the final model, a run of nmt.train on the mixture
 
+With synthetic.direction=both, step 2 trains several models of each direction (forward-1/,
+backward-1/, …), and step 3 writes the translations of each model to a file.
+
 An interrupted step is resumed; a finished step is not repeated.
 """
 
@@ -262,7 +265,7 @@ class TextTranslation:
 
 @dataclass(frozen=True)
 class Backtranslation:
-    """Steps 2 to 5 of back-translation: reverse model, translation, selection, final model.
+    """Steps 2 to 5 of back-translation: models that translate, translation, selection, final model.
 
     settings: validated settings of the command
     synthetic: settings of the synthetic pairs
