@@ -78,9 +78,19 @@ def make(config: Config, group: str, **supplied: Any) -> Any:
     config: validated configuration, as nested dictionaries
     group: name of the configuration group, such as decoder
     supplied: constructor arguments that are not configuration keys
+
+    Raises ConfigErrors if the constructor of a plugin raises an exception.
     """
     node = config[group]
-    return bound(class_of(group, node), node)(**supplied)
+    kind = class_of(group, node)
+    try:
+        return bound(kind, node)(**supplied)
+    except Exception as error:
+        problem, raised_by = plugins.raised_at(error)
+        if raised_by is None or isinstance(error, ConfigErrors):
+            raise
+        problem = str(error) if isinstance(error, ValueError) else problem
+        raise ConfigErrors([ConfigError(group, problem, kind.__name__)]) from error
 
 
 def parameters(group: str, node: Group) -> dict[str, Any]:

@@ -612,7 +612,7 @@ def test_a_constructor_that_raises_is_an_error_with_its_place(monkeypatch):
         raise TypeError("no layer")
 
     monkeypatch.setattr(General, "__init__", init)
-    expected = "building a component failed: TypeError: no layer ("
+    expected = "<locals>.init: TypeError: no layer ("
     assert expected in faults("decoder=luong", "attention=general")
     assert "test_config.py:" in faults("decoder=luong", "attention=general")
 

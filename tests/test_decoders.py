@@ -96,7 +96,7 @@ def test_readouts_of_the_wrong_size_are_an_error(monkeypatch):
         return dataclasses.replace(output, readout=output.readout[..., :-1])
 
     monkeypatch.setattr(type(model.decoder), "forward", wrong)
-    message = rf"decoder Luong: .* readouts with {right - 1} features, expected {right} "
+    message = rf"decoder Luong: .* readouts of shape \[.*, {right - 1}\], expected \[.*, {right}\] "
     with pytest.raises(UserError, match=message):
         run(model, data)
 

@@ -1,6 +1,7 @@
 """Plugins: the repository of tests/plugin_example is trained, swept, translated, loaded, resumed, and refused."""
 
 import re
+import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Literal
 import pytest
 import torch
 from builders import forget_configurations
-from commands import ROOT, run
+from commands import ROOT, failed, run
 
 import nmt
 from nmt.analysis.citations import papers_of, print_papers
@@ -82,6 +83,76 @@ def test_a_model_of_a_plugin_is_loaded_with_permission_only(trained_example):
     assert len(translator.translate(["a b"])) == 1
     with pytest.raises(UserError, match=NEEDED):  # the permission was for one call
         nmt.load(trained_example)
+
+
+def changed(folder, monkeypatch, file, old, new):
+    """Makes a copy of the example in which a text of one file is replaced."""
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (folder / "mynmt" / file).read_text("utf-8")
+    assert old in text
+    (folder / "mynmt" / file).write_text(text.replace(old, new), "utf-8")
+    monkeypatch.syspath_prepend(folder)
+
+
+@pytest.mark.usefixtures("findable")
+def test_a_decoder_that_fails_in_a_search_is_named(trained_example, tmp_path, monkeypatch):
+    """One message for every command: the method, its line, and the command that tests the class."""
+    line = "readout = output.readout * memory.values.new_ones(len(memory.mask), 1, 1)"
+    replaced = "return replace(output, readout=output.readout * self.scale)"
+    right = f"{line}\n        return replace(output, readout=readout)"
+    changed(tmp_path / "own", monkeypatch, "decoder.py", replaced, right)
+    typed = [f"model={trained_example}", "search=beam", "search.width=3"]
+    result = run("translate", "--plugins=mynmt", *typed, stdin="a b\nb a\n")
+    file = tmp_path / "own" / "mynmt" / "decoder.py"
+    number = file.read_text("utf-8").splitlines().index(f"        {line}") + 1
+    failed(
+        result,
+        "Scaled.forward: RuntimeError: The size of tensor a",
+        f"({file}:{number}: {line}); to test your classes: ",
+        f"python -m nmt.check_attention {file}:Scaled\n",
+    )
+    assert result.returncode == 1
+
+
+@pytest.mark.usefixtures("findable")
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        (
+            "decoder.py",
+            "super().forward(embedded",
+            "(memory.encoded.values.mul_(2.0), super().forward(embedded",
+            "classes of mynmt may change tensors in place or return wrong values",
+        ),
+        ("score.py", "return self.sharpness", "return torch.nan * self.sharpness", "is NaN"),
+        (
+            "objective.py",
+            "self.penalty = penalty",
+            "raise ValueError('penalty must be odd')",
+            "objective=Entropy: penalty must be odd",
+        ),
+    ],
+)
+def test_classes_that_fail_in_training_are_named(tmp_path, monkeypatch, file, old, new, message):
+    if "mul_" in new:
+        old, new = f"{old}, state, memory, layout)", f"{new}, state, memory, layout))[1]"
+    changed(tmp_path / "own", monkeypatch, file, old, new)
+    typed = [*PARTS, *TINY, "final_test=false", f"run_dir={tmp_path}/run"]
+    errors = failed(run("train", "--plugins=mynmt", *typed), message)
+    test = f"python -m nmt.check_attention {tmp_path}/own/mynmt/"
+    assert (test in errors) == (file != "objective.py")
+
+
+@pytest.mark.usefixtures("findable")
+@pytest.mark.parametrize("divided", ["", " / batch.num_tokens"])
+def test_an_objective_that_returns_a_mean_is_named(tmp_path, monkeypatch, divided):
+    """The warning names the mean, and does not appear for the sum."""
+    new = f"Loss(total=loss{divided}"
+    changed(tmp_path / "own", monkeypatch, "objective.py", "Loss(total=loss", new)
+    typed = [*PARTS, *TINY, "trainer.max_updates=1", f"run_dir={tmp_path}/run"]
+    result = run("train", "--plugins=mynmt", *typed)
+    assert result.returncode == 0, result.stderr.decode()
+    assert (b"objective=Entropy: `total` is equal" in result.stderr) == bool(divided)
 
 
 @pytest.mark.exhaustive
@@ -235,7 +306,7 @@ def test_a_decoder_without_the_layout_is_named():
 def test_a_decoder_that_returns_nothing_is_named(small_run):
     network = nmt.load(small_run).models[0]
     with pytest.raises(UserError, match=r"`forward` returns NoneType, must be .*DecoderOutput"):
-        network.check_output(None)
+        network.check_output(None, (2, 1, 5))
 
 
 def test_a_parameter_that_is_not_keyword_only_is_named():

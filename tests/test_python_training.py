@@ -92,6 +92,15 @@ def test_wrong_settings_are_errors_without_a_run(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_wrong_cells_of_a_data_set_are_named_without_the_cache(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
+    data = datasets.Dataset.from_dict({"de": ["Hund", None], "en": ["dog", "cat"]})
+    data = datasets.DatasetDict(train=data, validation=data)
+    with pytest.raises(UserError, match=r"^data, split train, row 2: column 'de' contains None"):
+        nmt.train(*TINY, f"run_dir={tmp_path}/run", data=data)
+
+
 @pytest.mark.parametrize(
     ("callbacks", "problem"),
     [

@@ -3,7 +3,6 @@ of a configuration can be built."""
 
 import difflib
 import inspect
-import traceback
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Set
@@ -33,6 +32,7 @@ from nmt.configuration.faults import unknown
 from nmt.data.labels import LabelSet
 from nmt.foundation.errors import in_list
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, shown
+from nmt.foundation.plugins import raised_at
 from nmt.foundation.synonyms import SYNONYMS
 from nmt.model.uninitialized import Uninitialized
 
@@ -270,11 +270,10 @@ def _raised(action: Callable[..., Any], *arguments: Any, **named: Any) -> list[C
     built. A user-defined constructor may raise any exception."""
     try:
         action(*arguments, **named)
+    except ConfigErrors as errors:
+        return list(errors.faults)
     except ValueError as error:
         return [ConfigError("", str(error))]
     except Exception as error:
-        places = traceback.extract_tb(error.__traceback__)
-        place = next((p for p in reversed(places) if "/torch/" not in p.filename), places[-1])
-        problem = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
-        return [ConfigError("", f"building a component failed: {problem}")]
+        return [ConfigError("", f"building a component failed: {raised_at(error)[0]}")]
     return []

@@ -11,19 +11,22 @@ from typing import Any
 
 from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.json_log import error_line
+from nmt.foundation.plugins import problem_of
 from nmt.foundation.ranks import Silent, connected, of_torchrun
 
 FIRST_TELLS = 5.0
 """Seconds that ranks other than 0 wait before they report an error, so that rank 0 is first."""
 DISK_FULL = 74
 """Exit status after a full disk (EX_IOERR of sysexits.h)."""
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)
+"""Error numbers of outputs that cannot be written."""
 
 
 def with_exit_status(action: Callable[[], Any]) -> Any:
     """Calls a function and converts errors for users into a message and an exit status.
 
     The status is DISK_FULL for a full disk, the `exit_status` of any other UserError, and 130 after
-    an interruption.
+    an interruption. While plugins are in use, an unexpected exception is a message, too.
     """
     try:
         result = action()
@@ -42,9 +45,13 @@ def with_exit_status(action: Callable[[], Any]) -> Any:
         # Prevents Python from reporting the broken pipe again at exit.
         sys.stderr.close()
         raise SystemExit(1) from None
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT):
-            raise
+    except Exception as error:
+        if not isinstance(error, OSError) or error.errno not in OUTPUT_ERRORS:
+            problem = problem_of(error)
+            if problem is None:
+                raise
+            _tell(UserError(problem))
+            raise SystemExit(1) from None
         _tell(UserError(f"{error.filename or 'output'}: cannot be written ({error.strerror})"))
         with contextlib.suppress(OSError):  # discards the rest of the buffer
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

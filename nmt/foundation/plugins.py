@@ -13,6 +13,9 @@ PACKAGE/conf/GROUP/NAME.yaml.
 import functools
 import importlib.metadata
 import importlib.util
+import linecache
+import sys
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -108,3 +111,64 @@ def refuse_missing(meta: Mapping[str, Any], place: object) -> None:
             f"If you trust this code, add --plugins {missing} to the command, or "
             f"plugins={missing.split(',')} in Python"
         )
+
+
+TESTED = ("nmt.model.attention", "nmt.model.decoder")
+"""Packages whose subclasses `nmt.check_attention` tests."""
+
+
+def tests() -> dict[type, str]:
+    """Returns the argument FILE.py:NAME of `nmt.check_attention` for each decoder and score
+    function in the imported modules of permitted plugins."""
+    modules = [module for name, module in list(sys.modules.items()) if home_of(name)]
+    classes = [value for m in modules for value in vars(m).values() if isinstance(value, type)]
+    return {
+        kind: f"{sys.modules[kind.__module__].__file__}:{kind.__name__}"
+        for kind in classes
+        if home_of(kind.__module__) and any(k.__module__.startswith(TESTED) for k in kind.__mro__)
+    }
+
+
+def advice(arguments: Iterable[str]) -> str:
+    """Returns the advice to test classes of plugins, for the end of a message; empty without
+    classes.
+
+    arguments: arguments of `nmt.check_attention`
+    """
+    words = " ".join(arguments)
+    return f"; to test your classes: python -m nmt.check_attention {words}" if words else ""
+
+
+def raised_at(error: Exception) -> tuple[str, type | None]:
+    """Returns an exception with the method, file and line that raised it, and the class of the
+    method in a plugin; None if no plugin raised the exception.
+
+    The line is the innermost line of a plugin or, without one, the innermost line outside torch.
+    """
+    calls = [
+        (frame, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if "/torch/" not in frame.f_code.co_filename
+    ]
+    plugin_calls = [call for call in calls if home_of(call[0].f_globals.get("__name__", ""))]
+    frame, line = (plugin_calls or calls)[-1]
+    code = frame.f_code
+    text = linecache.getline(code.co_filename, line).strip()
+    [*_, problem] = traceback.format_exception_only(error)
+    place = f"{code.co_qualname}: {problem.splitlines()[0]} ({code.co_filename}:{line}: {text})"
+    return place, type(frame.f_locals.get("self")) if plugin_calls else None
+
+
+def problem_of(error: Exception) -> str | None:
+    """Returns the message about an unexpected exception while plugins are in use; None if no plugin
+    is imported, because then nmt itself is wrong."""
+    used = [package for package in permitted() if package in sys.modules]
+    if not used:
+        return None
+    place, owner = raised_at(error)
+    if owner is None:
+        place += (
+            f"; classes of {', '.join(used)} may change tensors in place or return wrong values"
+        )
+        return place + advice(tests().values())
+    return place + advice(argument for kind, argument in tests().items() if kind is owner)

@@ -251,26 +251,40 @@ class Seq2Seq(Network):
         embedded = self.words(inputs, state.masks.get("words"))  # [N, T, E]
         # readout [N, T, D], weights [N, T, S]
         output = self.decoder(embedded, state, memory, layout)
-        self.check_output(output)
+        self.check_output(output, (*embedded.shape[:2], memory.mask.size(1)))
         readout = self.readout_dropout(output.readout, state.masks.get("readout"))  # [N, T, D]
         output = replace(output, readout=readout)
         return replace(output, readout=self.output_layer.features(output, memory, layout))
 
-    def check_output(self, output: object) -> None:
+    def check_output(self, output: object, sizes: tuple[int, int, int]) -> None:
         """Raises UserError if the decoder, which may be a class outside nmt, does not return a
-        `DecoderOutput`, or returns readouts with the wrong number of features."""
+        `DecoderOutput` with values of the right types and shapes.
+
+        sizes: number of rows N, of steps T and of source positions S
+        """
+        rows, steps, positions = sizes
+        features = self.decoder.readout_size
+        problem = ""
         if not isinstance(output, DecoderOutput):
-            raise UserError(
-                f"decoder {type(self.decoder).__name__}: `forward` returns "
-                f"{type(output).__name__}, must be nmt.foundation.interfaces.DecoderOutput"
+            problem = f"{type(output).__name__}, must be nmt.foundation.interfaces.DecoderOutput"
+        elif output.readout.shape != (rows, steps, features):
+            problem = (
+                f"readouts of shape {list(output.readout.shape)}, expected [{rows}, {steps}, "
+                f"{features}] (rows, steps, decoder.readout_size)"
             )
-        size = output.readout.size(-1)
-        expected = self.decoder.readout_size
-        if size != expected:
+        elif output.weights is not None and output.weights.shape != (rows, steps, positions):
+            problem = (
+                f"weights of shape {list(output.weights.shape)}, expected [{rows}, {steps}, "
+                f"{positions}] (rows, steps, source positions)"
+            )
+        elif not isinstance(output.state, State):
+            problem = (
+                f"the state {type(output.state).__name__}, must be nmt.foundation.interfaces.State"
+            )
+        if problem:
             raise UserError(
-                f"decoder {type(self.decoder).__name__}: `forward` returns readouts with {size} "
-                f"features, expected {expected} (decoder.readout_size); "
-                "python -m nmt.check_attention tests the class"
+                f"decoder {type(self.decoder).__name__}: `forward` returns {problem}; "
+                "python -m nmt.check_attention FILE.py:NAME tests the class"
             )
 
     def teacher_forcing(self, batch: Batch) -> tuple[DecoderOutput, Prepared]:

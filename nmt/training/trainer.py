@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from nmt.foundation import plugins
 from nmt.foundation.capture import Recordings, bucket, copy_into
 from nmt.foundation.devices import Precision
 from nmt.foundation.durations import seconds_of
@@ -672,12 +673,15 @@ class TrainingLoop:
     @property
     def _remedy(self) -> str:
         """Returns advice for a NaN or infinite loss, part of error messages."""
-        if not self._saved_update:
-            return REMEDY
-        return (
-            f"{REMEDY}; the state of update {self._saved_update:,} is saved, and these settings "
-            "can be changed with resume="
-        )
+        remedy = REMEDY
+        if self._saved_update:
+            remedy += (
+                f"; the state of update {self._saved_update:,} is saved, and these settings can be "
+                "changed with resume="
+            )
+        tests = plugins.tests()
+        kinds = dict.fromkeys(type(module) for module in self.task.network.modules())
+        return remedy + plugins.advice(tests[kind] for kind in kinds if kind in tests)
 
 
 def _seed(seed: int, epoch: int, batch: int) -> None:

@@ -14,6 +14,7 @@ from nmt.data.lines import CHUNK
 from nmt.data.parts import Stream
 from nmt.data.sources.table import Table
 from nmt.foundation.errors import UserError
+from nmt.storage.cache import cache_folder
 
 
 class HubData(Table):
@@ -47,7 +48,10 @@ class HubData(Table):
         if not Path(self.path).exists() and _offline():
             # Cached data is then loaded without waiting for network timeouts.
             os.environ["HF_HUB_OFFLINE"] = "1"
-        name = f"{self.path}{f'/{self.name}' if self.name else ''}, split {part}"
+        # nmt.train(data=…) saves data sets in the cache.
+        is_passed = Path(self.path).parent == cache_folder() / "datasets"
+        path = "data" if is_passed else self.path
+        name = f"{path}{f'/{self.name}' if self.name else ''}, split {part}"
         try:
             table = self._loaded(part)
         except UserError:

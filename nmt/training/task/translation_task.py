@@ -20,6 +20,7 @@ from nmt.data.mixing import Mixing
 from nmt.data.preparation import EpochBatches, PreparedData
 from nmt.data.ragged import Corpus
 from nmt.drawing.attention_map import AttentionMap, write_map
+from nmt.foundation import plugins
 from nmt.foundation.errors import typed
 from nmt.foundation.extras import installed
 from nmt.foundation.interfaces import Batch, Loss, Search, to_device
@@ -117,17 +118,44 @@ class TranslationTask(Task):
             self.epochs = self.mixing.epochs
             for line in self.mixing.described():
                 log.info("mixture: %s", line)
-        if data.tokenizer.lowercase and not metric.lowercase:
-            log.warning(
-                "tokenizer.lowercase=true: translations are in lower case, but the references "
-                "are not; also set metric.lowercase=true"
-            )
         self.title = f"{type(network.decoder).__name__} · {' → '.join(splits.languages)}"
         self.fingerprints, self.test_fingerprints = fingerprints(splits)
         tokenizer_meta, tensors = tokenizer_parts(data.tokenizer)
         self.tensors = {**tensors, **lexicon_parts(network)}
         self.meta = {"tokenizer": tokenizer_meta, "languages": splits.languages}
-        self.meta |= {"typical_words": typical_words} if typical_words else {}
+        if typical_words:
+            self.meta["typical_words"] = typical_words
+        self._log_warnings()
+
+    def _log_warnings(self) -> None:
+        """Logs warnings of lower-case translations and of objectives that return a mean."""
+        if self.data.tokenizer.lowercase and not self.judge.lowercase:
+            log.warning(
+                "tokenizer.lowercase=true: translations are in lower case, but the references "
+                "are not; also set metric.lowercase=true"
+            )
+        if plugins.home_of(type(self._objective).__module__):
+            self._warn_of_mean()
+
+    def _warn_of_mean(self) -> None:
+        """Logs a warning if the objective, a class of a plugin, returns a mean instead of a sum.
+
+        A sum over the tokens is twice as large for a batch that contains its sentence twice.
+        """
+        totals = []
+        self.network.eval()  # without dropout
+        with torch.no_grad(), torch.random.fork_rng():
+            for rows in ([0], [0, 0]):
+                batch = collate(self.data.validation, rows, self.network.encoder.reader)
+                loss = self.network(self.objective, to_device(batch, self.device), 0)
+                totals.append(loss.total)
+        self.network.train()
+        if totals[0] and torch.isclose(totals[0], totals[1], rtol=1e-3):
+            log.warning(
+                "objective=%s: `total` is equal for one sentence and for the sentence twice, so it "
+                "seems to be a mean; must be the sum over the target tokens of the batch",
+                type(self._objective).__name__,
+            )
 
     def introduction(self) -> tuple[str, str]:
         splits = self.data.splits
