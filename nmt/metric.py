@@ -56,6 +56,15 @@ LOWER_IS_BETTER = ("ter", "loss")
 """Names of the metrics for which lower values are better."""
 
 
+def score_text(name: str, score: float) -> str:
+    """Returns a score as text for logs, e.g. `bleu 20.10` or `exact match 1.00 %`.
+
+    name: name of the metric
+    score: score in this metric
+    """
+    return f"exact match {score:.2f} %" if name == "exact" else f"{name} {score:.2f}"
+
+
 @dataclass(frozen=True)
 class Result:
     """Score of a set of translations in one metric.
@@ -131,14 +140,14 @@ class Metric:
                 raise UserError(f"metric={name}: `score` returned a wrong value; {problem}")
         if self.name not in results and self.name != "loss":
             raise UserError(
-                f"metric={name}: `score` returned no {self.name}, the name of the metric (returned: "
-                f"{', '.join(results)})"
+                f"metric={name}: the result of `score` lacks {self.name}, the name of the metric "
+                f"(returned: {', '.join(results)})"
             )
         added = results.keys() - {"bleu", "chrf", "ter", "exact"}
         if added and self.name in TITLES:
             log.warning(
-                "metric=%s: %s selects the best checkpoint; to select by %s, give the class a field "
-                'name: Literal["%s"] = "%s"',
+                "metric=%s: %s selects the best checkpoint; to select by %s, add the field "
+                '`name: Literal["%s"] = "%s"` to the class',
                 name,
                 self.name,
                 *[min(added)] * 3,

@@ -301,7 +301,7 @@ def test_the_most_probable_are_kept(whole, text, tmp_path):
     (["synthetic.text=a", "synthetic.width=9"], "synthetic.width=9: has no effect in this configuration"),
     (["synthetic.text=a", "synthetic.keep=0"], "synthetic.keep=0: must be above 0"),
     (["synthetic.text=a", "synthetic.tag=' '"], "synthetic.tag: must be a non-empty"),
-    (["synthetic.text=a", "data.factors=[pos]"], "back-translation supports a single source text"),
+    (["synthetic.text=a", "data.factors=[pos]"], "back-translation supports only a single source text"),
     (["synthetic.text=a", "-m", "seed=1,2"], "not supported by nmt.backtranslate"),
     (["synthetic.text=a", "resume=x"], "resume"),
     (["synthetic.text=a", "synthetic.direction=both"], "not supported with synthetic.direction=both"),
@@ -337,7 +337,7 @@ def test_what_is_removed_is_made_again(whole, text, tmp_path):
     (folder / "translations").write_bytes((whole / "translations").read_bytes()[:200])
     failed(
         run("backtranslate", *typed),
-        "translations: exists with 3 lines, expected 30",
+        "translations: the existing file has 3 lines, expected 30",
         "Delete this output, or choose another",
     )
     (tmp_path / "more.de").write_text(
@@ -466,4 +466,4 @@ def test_a_folder_has_one_purpose(whole, text, tmp_path):
         run("backtranslate", *typed, f"run_dir={tmp_path}"),
         "contains notes.txt, which nmt.backtranslate did not create",
     )
-    failed(run("backtranslate", *typed, "run_dir=null"), "run_dir must be given")
+    failed(run("backtranslate", *typed, "run_dir=null"), "run_dir: must be set to a folder")

@@ -72,7 +72,7 @@ def test_scores_far_below_the_masked_zero_lose_all_weight():
 
 def test_keys_projected_before_the_call_need_a_wrapper():
     """JoeyNMTStep is the wrapper."""
-    with pytest.raises(ValueError, match="no call returned weights"):
+    with pytest.raises(ValueError, match="no call of the code returned attention weights"):
         check_attention(JoeyNMTAttention(8, 8, 8))
 
 

@@ -296,7 +296,7 @@ def test_ensembles_and_searches_from_the_command_line(trained, corpus):
         assert result.stdout.count(b"\n") == alone.stdout.count(b"\n")
     failed(
         run("translate", f"model=[{trained}]", "shares=[1,1]", stdin="a"),
-        "one positive number for each of the 1 models",
+        "one positive ensemble weight for each of the 1 models",
     )
     failed(
         run("translate", f"model={trained}", "format=html"),
@@ -689,7 +689,7 @@ def test_help_of_a_word_lists_the_keys_that_contain_it():
     assert any(line.startswith("  model.dropout=") for line in lines)
     assert all("dropout" in line.lower() for line in lines)
     done = run("translate", "--help", "zebra")
-    assert failed(done, "--help zebra: no group or key of the current choices contains these words")
+    assert failed(done, "--help zebra: not found in the groups and keys of the current choices")
 
 
 def test_the_package_lists_its_commands(capsys, monkeypatch):
@@ -828,5 +828,5 @@ def test_a_table_is_not_its_own_reference(trained, tmp_path):
     (tmp_path / "t.tsv").write_text("a\tb\n")
     files = [f"{key}={tmp_path}/t.tsv" for key in ("source", "reference")]
     failed(
-        run("evaluate", f"model={trained}", *files), "equal to the source file; write the columns"
+        run("evaluate", f"model={trained}", *files), "this file is also the source file. If a table"
     )

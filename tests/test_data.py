@@ -568,7 +568,7 @@ def test_an_archive_of_aligned_files_is_read(tmp_path, ending):
     assert both(splits.train) == PAIRS
     assert both(splits.validation) == PAIRS[-1:]
     with pytest.raises(
-        UserError, match="expected one text with the extensions en, fr; contents: README, Books"
+        UserError, match="equal names and the extensions en, fr; contents: README, Books"
     ):
         components.make(compose(*typed[:-1], "data.target=fr"), "data").load()
     pack({**files, "Other.en": "x\n", "Other.de": "y\n"})
@@ -601,7 +601,10 @@ def test_missing_files_and_columns_get_suggestions(tmp_path):
         told(*files, f"data.train={tmp_path}/trein"),
     )
     wrong = told(*files, f"data.train={tmp_path}/train.en")
-    assert wrong == f"{tmp_path}/train.en: give the name without language, {tmp_path}/train"
+    assert (
+        wrong
+        == f"{tmp_path}/train.en: give the name without the language extension, {tmp_path}/train"
+    )
     for wrong in ("train@5", "train@a:b", "train@::2"):
         assert "To read only some rows, give NAME@START:STOP" in told(
             *files, f"data.train={tmp_path}/{wrong}"
@@ -664,7 +667,9 @@ def test_few_updates_are_warned_about_with_a_recipe(tmp_path):
     for more, is_warned in ((["trainer.max_epochs=1"], True), (["trainer.max_updates=1"], False)):
         folder = trained(tmp_path / str(is_warned), "data=text", *text, *sizes, *more)
         log = (folder / "train.log").read_text()
-        assert ("use experiment=auto, the recipe for 28 pairs" in log) is is_warned
+        assert (
+            "set experiment=auto, which chooses the number of epochs for 28 pairs" in log
+        ) is is_warned
 
 
 def vanished(index):

@@ -572,7 +572,10 @@ def test_a_strangers_partial_output_is_never_continued_or_overwritten(tmp_path, 
     source.write_text("a b\n" * 3)
     assert run(*command, f"model={run_dir}", "resume=true").returncode == 0
     source.write_text("a b\n" * 5)
-    failed(run(*command, f"model={run_dir}", "resume=true"), "exists with 3 lines, expected 5")
+    failed(
+        run(*command, f"model={run_dir}", "resume=true"),
+        "the existing file has 3 lines, expected 5",
+    )
 
 
 @pytest.mark.exhaustive

@@ -108,7 +108,7 @@ def test_files_in_the_wrong_language_are_reported(tmp_path, caplog):
                 lambda: translator, Metric(), source=source, references=[reference], output=None
             )
     assert caplog.messages == [
-        f"{file}: the file name has the wrong language; the model translates from en to de"
+        f"{file}: the extension names the wrong language; the model translates from en to de"
         for file in (german, english)
     ]
 

@@ -208,7 +208,10 @@ def test_a_model_file_never_causes_an_import(trained_example, tmp_path, capsys, 
         print_papers(model=str(tmp_path / "forged.safetensors"))
     assert "are left out" not in caplog.text
     print_papers(model=str(tmp_path / "forged.safetensors"))
-    assert "the papers of mynmt are left out; add --plugins mynmt" in caplog.text
+    assert (
+        "plugin mynmt: the papers that its code cites are not listed; add --plugins mynmt"
+        in caplog.text
+    )
     assert "% mynmt.score.Cosine cites graves-et-al-2014: add" in capsys.readouterr().out
 
 
@@ -274,7 +277,7 @@ def test_wrong_results_of_a_plugin_metric_are_named(caplog):
     assert Metric(name="ter").lower_is_better
     with pytest.raises(UserError, match=r"wer is float, must be nmt\.metric\.Result"):
         Wer(returned={"wer": 40.0}).of("en")
-    with pytest.raises(UserError, match=r"returned no cer, the name of the metric .*: bleu, wer"):
+    with pytest.raises(UserError, match=r"lacks cer, the name of the metric .*: bleu, wer"):
         Wer(name="cer").of("en")
     assert not caplog.text
 
@@ -284,7 +287,7 @@ def test_wrong_results_of_a_plugin_metric_are_named(caplog):
             return {**super().score(*arguments, **options), "wer": Result(40.0, "")}
 
     Nameless().of("en")
-    assert "bleu selects the best checkpoint; to select by wer, give the class" in caplog.text
+    assert "bleu selects the best checkpoint; to select by wer, add the field" in caplog.text
 
 
 def test_an_objective_with_other_parameters_is_named():

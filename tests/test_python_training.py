@@ -85,7 +85,7 @@ def test_missing_splits_of_a_data_set_are_no_errors(parts, tmp_path, monkeypatch
 def test_wrong_settings_are_errors_without_a_run(tmp_path):
     with pytest.raises(UserError, match="did you mean decoder"):
         nmt.train("decodr=luong", f"run_dir={tmp_path}/run")
-    with pytest.raises(UserError, match=r"settings are words such as .decoder=luong., not 3"):
+    with pytest.raises(UserError, match=r"settings must be strings such as .decoder=luong., not 3"):
         nmt.train(3)
     with pytest.raises(UserError, match=r"data must be a datasets\.Dataset .* not dict; datasets"):
         nmt.train(f"run_dir={tmp_path}/run", data={"de": ["Hund"], "en": ["dog"]})

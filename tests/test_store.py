@@ -430,7 +430,9 @@ def test_a_tokenizer_is_trained_on_an_even_sample(caplog):
     lines = [f"{'früh' if i < 5000 else 'spät'} {i % 9}" for i in range(10_000)]
     SentencePiece(model="char", sample=20_000).train(lines, lines)
     [share] = {
-        record.args[0] for record in caplog.records if "training on random lines" in record.message
+        record.args[0]
+        for record in caplog.records
+        if "training on a random sample" in record.message
     }
     assert share == pytest.approx(100 * 10_000 / 60_000)
     whole = SentencePiece(model="word", vocabulary_size=50, sample=200_000).train(lines, lines)

@@ -127,7 +127,7 @@ def test_a_dry_run_lists_and_makes_nothing(plain, tmp_path):
     ]
     listed = swept(folder, *typed).stdout.decode()
     assert "1 of 2 runs finished, 1 waiting, about" in listed
-    assert "luong-seed1  finished: validation exact" in listed
+    assert "luong-seed1  finished: validation exact match" in listed
     assert "seed7        waiting" in listed
     assert (
         "unknown until the first run is finished" in swept(tmp_path / "new", *typed).stdout.decode()
@@ -186,7 +186,7 @@ def test_long_names_stay_different():
         (["hydra/launcher=slurm"], "Slurm not found on this machine"),
         (["hydra.launcher=workers"], "a sweep accepts hydra/launcher=NAME"),
         (["hydra.sweep.dir=runs/mine"], "Set the folder by run_dir=DIR"),
-        (["hydra/sweeper=optuna"], "the kind of sweep by sweep=grid"),
+        (["hydra/sweeper=optuna"], "the type of sweep by sweep=grid"),
         (
             ["hydra.verbose=true"],
             "a sweep accepts hydra/launcher=NAME and hydra.launcher.KEY=VALUE",

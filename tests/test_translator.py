@@ -187,7 +187,7 @@ def test_models_of_different_vocabularies_are_refused(small_run, tmp_path):
     )  # fmt: skip
     with pytest.raises(UserError, match="different vocabularies"):
         loading.translator([str(small_run), str(other)])
-    with pytest.raises(UserError, match="one positive number for each of the 2 models"):
+    with pytest.raises(UserError, match="one positive ensemble weight for each of the 2 models"):
         loading.translator([str(small_run)] * 2, shares=[1.0])
 
 

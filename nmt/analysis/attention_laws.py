@@ -210,9 +210,9 @@ def sums_to_one(probe: Probe) -> None:
         require(
             # NaN is reported by the law of can_choose_one_word.
             (scaled.sum(1) - 1).nan_to_num(0.0).abs().max() <= TOLERANCE,
-            f"with parameters {SCALE:g} times as large, the weights of a sentence do not sum to 1. "
-            "A masked score of 0 has this effect if all other scores are large and negative: "
-            "use -inf.",
+            f"with parameters {SCALE:g} times as large, the attention weights of a sentence do not "
+            "sum to 1. A masked score of 0 has this effect if all other scores are large and "
+            "negative: use -inf.",
         )
 
 
@@ -249,8 +249,9 @@ def ignores_padding(probe: Probe) -> None:
         ),
     )
     raise BrokenLaw(
-        f"in a batch with longer sentences, the sentence of length {LENGTHS[worst]} leaves "
-        f"{on_padding[worst]:.3g} of its weight, {_row(weights[worst])}, to padding. {cause}"
+        f"in a batch with longer sentences, the sentence of length {LENGTHS[worst]} has "
+        f"{on_padding[worst]:.3g} of its attention weight on padding. Its weights are "
+        f"{_row(weights[worst])}. {cause}"
     )
 
 
@@ -360,8 +361,8 @@ def sentences_are_independent(probe: Probe) -> None:
     require_equal(
         _output(probe(_alone(example))),
         _output(probe(example))[:1],
-        "the first sentence alone gets weights that differ by up to {} from its weights in a "
-        "batch: the code mixes sentences, for example by view() instead of transpose().",
+        "the first sentence alone gets attention weights that differ by up to {} from its weights "
+        "in a batch: the code mixes sentences, for example by view() instead of transpose().",
     )
 
 
@@ -386,9 +387,10 @@ def can_choose_one_word(probe: Probe) -> None:
         if not blurred.any():
             return
     raise BrokenLaw(
-        f"if query, memory or parameters are {SCALE:g} times as large or more, the largest of "
-        f"{LENGTHS[0]} weights is only {largest:.3f}. The scores are bounded, for example by tanh "
-        "or a sigmoid after the last layer, so training cannot make the weights sharp."
+        f"even if query, memory or parameters are multiplied by {SCALE:g} or more, the largest "
+        f"of the {LENGTHS[0]} attention weights is only {largest:.3f}. The scores are bounded, for "
+        "example by tanh or a sigmoid after the last layer, so training cannot make the weights "
+        "sharp."
     )
 
 
@@ -425,8 +427,8 @@ def gradients_arrive(probe: Probe) -> None:
     for gradient, name in zip(gradients, ("query", "memory"), strict=True):
         if gradient is None or not gradient.any():
             raise BrokenLaw(
-                f"no gradient of the weights reaches the {name}: either the weights do not depend "
-                f"on the {name}, or detach(), .data or argmax cut the gradient."
+                f"no gradient of the attention weights reaches the {name}: either the weights do "
+                f"not depend on the {name}, or detach(), .data or argmax cut the gradient."
             )
         require(
             gradient.isfinite().all(),

@@ -134,9 +134,9 @@ class Probe:
             if self.layouts:
                 return
         raise ValueError(
-            f"no call returned weights of {len(LENGTHS)} sentences and {max(LENGTHS)} source "
-            "positions. Wrap the code in a function of query [B, P], memory [B, S, M] and mask "
-            "[B, S] that returns the weights [B, S]"
+            f"no call of the code returned attention weights for {len(LENGTHS)} sentences and "
+            f"{max(LENGTHS)} source positions. Wrap the code in a function of query [B, P], memory "
+            "[B, S, M] and mask [B, S] that returns the attention weights [B, S]"
         )
 
     def example(self) -> AttentionExample:
@@ -341,7 +341,7 @@ def _answer(result: Any, example: AttentionExample) -> Answer:
         elif shape == context_shape:
             contexts.append(tensor.reshape(sentences, features))  # [B, M]
     if not weights and not contexts:
-        raise ValueError("the result contains neither weights nor a context")
+        raise ValueError("the return value contains neither attention weights nor a context vector")
     # The result may contain scores besides the weights, which sum to 1.
     chosen = min(weights, key=lambda w: (w.detach().sum(1) - 1).abs().max(), default=None)
     return Answer(chosen, contexts[0] if contexts else None)

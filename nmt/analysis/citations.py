@@ -106,7 +106,11 @@ def _warn_of_plugins(settings: Mapping[str, Any]) -> None:
     missing = [package for package in plugins.needed(settings) if not plugins.home_of(package)]
     if missing:
         names = ",".join(missing)
-        log.warning("the papers of %s are left out; add --plugins %s", names, names)
+        log.warning(
+            "plugin %s: the papers that its code cites are not listed; add --plugins %s",
+            names,
+            names,
+        )
 
 
 def _cited(settings: Mapping[str, Any]) -> dict[str, set[str]]:

@@ -37,8 +37,8 @@ def evaluate_file(
     """
     if source in references:
         raise UserError(
-            f"reference={source}: equal to the source file; write the columns of a table to two "
-            "files"
+            f"reference={source}: this file is also the source file. If a table contains both "
+            "texts, write each column to a separate file"
         )
     sentences, *reference_lines = read_aligned(source, *references)
     if not sentences:
@@ -66,7 +66,7 @@ def _warn_of_languages(languages: Sequence[str], source: str, references: Sequen
     for file, language in opposites.items():
         if f".{language}" in Path(file).suffixes and languages[0] != languages[1]:
             log.warning(
-                "%s: the file name has the wrong language; the model translates from %s to %s",
+                "%s: the extension names the wrong language; the model translates from %s to %s",
                 file,
                 *languages,
             )

@@ -406,7 +406,7 @@ def _over_sentences(
         if answers and expected and len(answers) != len(expected):
             log.warning(
                 "%s: %s.txt has %s lines, but the reference has %s; the run is left out of the "
-                "test over sentences",
+                "paired significance test, which compares sentence by sentence",
                 run.folder,
                 run.part,
                 len(answers),

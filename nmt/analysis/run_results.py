@@ -191,7 +191,7 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
         if not is_swept and not (file.parent / "results.json").is_file():
             log.warning(
                 "%s: the run is left out of the report, because it is not finished; continue the "
-                "training by resume=%s",
+                "training with resume=%s",
                 file.parent,
                 file.parent,
             )

@@ -114,7 +114,8 @@ def _component_errors(
     everywhere: all dotted keys of the configuration, suggested for unknown keys
     """
     if not isinstance(node, Mapping):
-        return [ConfigError(path, "must have a _target_ and the keys of its class", shown(node))]
+        problem = "must have a _target_ (a class) and values for the parameters of this class"
+        return [ConfigError(path, problem, shown(node))]
     try:
         return mismatches(node, find(node), path, given, everywhere)
     except ConfigErrors as errors:

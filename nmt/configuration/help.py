@@ -79,9 +79,9 @@ def matching(text: str, words: Sequence[str]) -> str:
     ]
     if not lines:
         raise UserError(
-            f"--help {' '.join(words)}: no group or key of the current choices contains "
-            "these words; --help lists all choices, and a choice beside --help, such as data=tsv, "
-            "adds its keys"
+            f"--help {' '.join(words)}: not found in the groups and keys of the current choices. "
+            "--help without a word lists all choices. To search the keys of another choice, add "
+            "this choice to the command, such as data=tsv"
         )
     return "\n".join([*lines, ""])
 

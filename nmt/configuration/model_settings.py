@@ -75,13 +75,13 @@ class EnsembleSettings(ModelSettings):
                 (
                     self.shares is not None and count and len(self.shares) != count,
                     "shares",
-                    f"must have one positive number for each of the {count} models",
+                    f"must have one positive ensemble weight for each of the {count} models",
                     self.shares,
                 ),
                 (
                     lexicon and self.translation.get("unknown") != "copy",
                     "lexicon",
-                    "a lexicon file replaces unknown words, which needs translation.unknown=copy",
+                    "translates unknown words that are copied; set translation.unknown=copy",
                     lexicon,
                 ),
             ),
@@ -181,13 +181,13 @@ class TranslateSettings(EnsembleSettings):
             (
                 self.job and not str(self.output).endswith("/"),
                 "job",
-                "job=K/N writes a part of an output folder; set output=FOLDER/",
+                "writes a part of an output folder; set output=FOLDER/",
                 self.job,
             ),
             (
                 self.launcher and (self.job or not (self.input and self.output)),
                 "launcher",
-                "needs input=FILE and output=FILE or FOLDER/, without job",
+                "needs input=FILE and output=FILE or FOLDER/, and cannot be combined with job",
                 self.launcher,
             ),
         )

@@ -120,8 +120,8 @@ class TrainSettings(TrainingSettings):
             (
                 vectors and self.init,
                 "vectors",
-                f"cannot be combined with init={self.init}, whose words have vectors; leave one "
-                "out",
+                f"cannot be combined with init={self.init}, which contains trained embeddings; "
+                "leave one out",
             ),
             (
                 any(vectors[:1]) and not reads_words,
@@ -148,8 +148,8 @@ class TrainSettings(TrainingSettings):
             (
                 self.init_vocabulary == "grow" and frozen_tables(network),
                 "freeze",
-                "with this frozen module, the new subwords of init_vocabulary=grow would not be "
-                "trained; leave out freeze or init_vocabulary",
+                "contains embeddings or output weights, so the new subwords of "
+                "init_vocabulary=grow would not be trained; leave out freeze or init_vocabulary",
                 names,
             )
         )
@@ -179,8 +179,8 @@ class BacktranslateSettings(TrainSettings):
                 (
                     self.run_dir is None,
                     "run_dir",
-                    "run_dir must be given: a folder for all results, in which the same "
-                    "command continues after an interruption",
+                    "must be set to a folder for all results; after an interruption, the same "
+                    "command continues there",
                 ),
                 (
                     self.resume,
@@ -192,8 +192,8 @@ class BacktranslateSettings(TrainSettings):
                 (
                     not plain,
                     "data",
-                    "back-translation supports a single source text without factors, alignments "
-                    "or images",
+                    "back-translation supports only a single source text, without factors, "
+                    "alignments or images",
                 ),
             ),
         ]

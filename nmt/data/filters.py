@@ -125,7 +125,7 @@ class Filters:
         if not after:
             raise UserError(
                 f"{name}: the filters dropped all {before:,} sentence pairs ({reasons}). Raise "
-                "filters.max_length, or change another key filters.…"
+                "filters.max_length, or relax another filter (filters.…)"
             )
 
 

@@ -72,9 +72,11 @@ def read_gold_links(key: str, name: str, source: object, count: int) -> list[Gol
         return _naacl_gold(lines, file, count)
     if len(lines) != count:
         raise UserError(
-            f"{key}={file}: has {len(lines):,} lines, but {source} has {count:,}; expected one "
-            'line per pair, with links such as 0-0 1?2 or JSON lists "sure" and "possible", or one '
-            "link per line as `pair source target S`, counted from 1"
+            f"{key}={file}: has {len(lines):,} lines, but {source} has {count:,}. Expected one "
+            "line per sentence pair, or one line per link. A line per pair contains links, such as "
+            '0-0 1?2, or a JSON object with the keys "sure" and "possible". A line per link '
+            "contains the numbers of the pair and of its source and target words, from 1, and "
+            "optionally S (sure) or P (possible)"
         )
     gold = []
     for number, line in enumerate(lines, 1):

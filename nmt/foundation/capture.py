@@ -135,7 +135,7 @@ class Recordings(Generic[Inputs, Outputs]):
         if key in self.recordings:
             return self.recordings[key]
         if self.has_failed or len(self.recordings) >= LIMIT:
-            self._note_failure(f"{LIMIT} shapes of batches are recorded")
+            self._note_failure(f"at most {LIMIT} batch shapes are recorded")
             return None
         try:
             with self.unchanged(), self._on_device():
@@ -153,5 +153,5 @@ class Recordings(Generic[Inputs, Outputs]):
 
     def _note_failure(self, reason: str) -> None:
         if not self.has_failed:
-            log.info("capture: other batches run without CUDA graphs (%s)", reason)
+            log.info("capture: new batch shapes run without CUDA graphs (%s)", reason)
         self.has_failed = True

@@ -18,20 +18,20 @@ from nmt.foundation.errors import UserError
 EXTRAS = {
     "matplotlib": ("plots", "pictures"),
     "tensorboard": ("tensorboard", "TensorBoard events"),
-    "optuna": ("sweep", "a search over ranges"),
-    "scipy": ("sweep", "tests over seeds"),
+    "optuna": ("sweep", "sweeps over value ranges"),
+    "scipy": ("sweep", "significance tests between runs with different seeds"),
     "wandb": ("wandb", "runs at Weights & Biases"),
     "mlflow": ("mlflow", "runs in MLflow"),
     "trackio": ("trackio", "runs in Trackio"),
     "PIL": ("pictures", "images"),
     "sklearn": ("pictures", "handwritten digits"),
     "onnx": ("export", "ONNX graphs"),
-    "huggingface_hub": ("hub", "models of the hub"),
+    "huggingface_hub": ("hub", "models on the Hugging Face Hub"),
     "starlette": ("serve", "servers"),
     "uvicorn": ("serve", "servers"),
     "prometheus_client": ("serve", "servers"),
     "ray": ("ray-data", "Ray tasks"),
-    "datasets": ("hub", "data of the hub and parquet files"),
+    "datasets": ("hub", "data sets of the Hugging Face Hub and parquet files"),
 }
 """Maps each optional package to its purpose and to the extra of nmt that installs it."""
 INSTALLED_AS = {

@@ -74,7 +74,7 @@ class StepRecordings:
         step = ModelStep(self.model, inputs.memory)
         prediction = _predict(step, inputs.tokens, inputs.state, None, count)
         if shapes_of(prediction.state) != shapes_of(inputs.state):
-            raise RuntimeError("the decoder state grows with the steps")
+            raise RuntimeError("the decoder state grows at every decoding step")
         return prediction
 
 

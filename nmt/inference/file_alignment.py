@@ -20,7 +20,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranks import Ranks
 from nmt.inference.input_lines import CHUNK
-from nmt.inference.shared_output import in_parts, sink_of
+from nmt.inference.shared_output import NEEDS_ONE_OUTPUT, in_parts, sink_of
 from nmt.inference.text_input import count_aligned, find_input
 from nmt.inference.translator import ProgressCallback, Translator, no_progress
 from nmt.inference.word_alignment import (
@@ -123,7 +123,7 @@ def align_files(
     """
     for setting in (aligner.needs_all, attention_map and f"attention_map={attention_map}"):
         if setting and in_parts(ranks, output):
-            raise UserError(f"{setting}: needs a single process and an output file or stdout")
+            raise UserError(f"{setting}: {NEEDS_ONE_OUTPUT}")
     texts = find_input(source), find_input(target)
     count = count_aligned(*texts)
     gold_links = read_gold_links("gold", gold, texts[0], count) if gold else []
@@ -248,8 +248,8 @@ def attention_of_model(
         # Only equal language names prove that the reverse model has the wrong direction.
         if reverse is not None and reverse().languages == (source, target):
             raise UserError(
-                f"reverse: the model translates from {source} to {target}, which is the "
-                f"direction of model=, too; give a model that translates from {target} to {source}"
+                f"reverse: the model translates from {source} to {target}, like the model of "
+                f"model=; give a model that translates from {target} to {source}"
             )
         yield from translator.forced_maps(sources, targets, units, progress)
 

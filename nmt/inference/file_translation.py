@@ -19,7 +19,7 @@ from nmt.inference.output_formats import FormatName, details_needed
 from nmt.inference.output_formats import lines as formatted
 from nmt.inference.output_sinks import OnFailure, StreamSink, is_complete
 from nmt.inference.prompt import at_terminal
-from nmt.inference.shared_output import JobShare, in_parts, sink_of
+from nmt.inference.shared_output import NEEDS_ONE_OUTPUT, JobShare, in_parts, sink_of
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
 from nmt.tokenizer.columns import Columns
@@ -187,7 +187,7 @@ def _check_shared(source: InputLines, in_parts: bool, attention_map: str | None)
     if in_parts and source.is_stdin:
         raise UserError("input=stdin: several processes cannot share stdin; give input=FILE")
     if in_parts and attention_map:
-        raise UserError("attention_map: needs a single process and an output file or stdout")
+        raise UserError(f"attention_map: {NEEDS_ONE_OUTPUT}")
 
 
 def _check_models(
@@ -215,7 +215,8 @@ def _check_models(
     if (attention_map or format == "pharaoh") and not translator.attends:
         key = f"attention_map={attention_map}" if attention_map else "format=pharaoh"
         raise UserError(
-            f"{key}: the model has no attention (decoder=fixed); choose another model or output"
+            f"{key}: the model has no attention (decoder=fixed); choose another model, or leave "
+            "this key out"
         )
     if format == "pharaoh" and not columns.sources:
         raise UserError(

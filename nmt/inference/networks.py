@@ -66,7 +66,7 @@ class Networks:
         weights = shares or [1.0] * len(models)
         if len(weights) != len(models) or min(weights) <= 0:
             raise UserError(
-                f"shares={list(weights)}: must be one positive number for each of the "
+                f"shares={list(weights)}: must have one positive ensemble weight for each of the "
                 f"{len(models)} models"
             )
         self.models = models
@@ -76,7 +76,9 @@ class Networks:
         self.packed_weights = PackedWeights(precision)
         obstacle = next(filter(None, (model.capture_obstacle for model in models)), "")
         if capture and obstacle:
-            log.info("translation.capture: steps run without CUDA graphs, because %s", obstacle)
+            log.info(
+                "translation.capture: decoder steps run without CUDA graphs, because %s", obstacle
+            )
         self.captures = capture and not obstacle
         self._recordings: dict[int, list[StepRecordings]] = {}  # by thread
 

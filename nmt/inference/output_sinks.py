@@ -241,7 +241,8 @@ def is_complete(name: str, line_count: int, numbered: bool) -> bool:
         count = sum(1 for _ in lines)
     if count != line_count:
         raise UserError(
-            f"output={name}: exists with {count:,} lines, expected {line_count:,}. {DELETE_IT}"
+            f"output={name}: the existing file has {count:,} lines, expected {line_count:,}. "
+            f"{DELETE_IT}"
         )
     log.info("output=%s: the file is complete, so nothing is translated", name)
     return True

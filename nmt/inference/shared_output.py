@@ -42,8 +42,11 @@ MOST_CHUNKS = 10
 """Maximum number of chunks in a block, about two minutes of work. If a rank is killed, the work on
 its block is lost.
 """
-
-
+NEEDS_ONE_OUTPUT = (
+    "not supported with several processes or an output folder; use a single process, and "
+    "output=FILE or stdout"
+)
+"""Problem and remedy in the error message for settings that need all lines in one process."""
 JOB = re.compile(r"(?P<number>[1-9]\d{0,8})/(?P<count>[1-9]\d{0,8})")
 """Regular expression for the number of a job and the number of jobs, such as 3/8."""
 
@@ -110,8 +113,8 @@ def sink_of(
         return open_sink(output, work=work, resume=resume, on_failure=on_failure)
     if output is None:
         raise UserError(
-            "output=stdout: several processes cannot write to stdout; give output=FILE, or "
-            "output=FOLDER/ to keep the parts"
+            "output=stdout: several processes cannot write to stdout; set output=FILE, or "
+            "output=FOLDER/ for several files with consecutive lines"
         )
     return _shared(ranks, output, line_count, work, job)
 

@@ -308,7 +308,7 @@ def _take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
     if wrong:
         raise UserError(
             f"init={saved.path}: the weights do not match the network ({', '.join(wrong[:3])} "
-            "…); do not change sizes and components of the network in fine-tuning"
+            "…); fine-tuning needs the sizes and components of the initial network"
         )
     with torch.no_grad():
         for name, parameter in parameters.items():
@@ -371,8 +371,8 @@ class _Teachers:
         teachers = load(paths, str(device), key="objective.teacher")
         if not isinstance(teachers, Translator):
             raise UserError(
-                f"objective.teacher={', '.join(paths)}: is a classifier, must be a model of "
-                "nmt.train"
+                f"objective.teacher={', '.join(paths)}: is a classifier, must be a translation "
+                "model"
             )
         return cls(teachers, paths)
 

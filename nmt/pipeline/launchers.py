@@ -34,7 +34,7 @@ CHOICE = "hydra/launcher="
 SETTING = "hydra.launcher."
 ACCEPTED = (
     f"not supported; a sweep accepts {CHOICE}NAME and {SETTING}KEY=VALUE. Set the folder by "
-    "run_dir=DIR and the kind of sweep by sweep=grid, halving or optuna"
+    "run_dir=DIR and the type of sweep by sweep=grid, halving or optuna"
 )
 """Problem and remedy in the error message for Hydra settings that a sweep does not accept."""
 

@@ -207,7 +207,7 @@ def compare(
     refuse(
         broken(
             (not systems, "systems", name_one, []),
-            (repeated, "systems", "appears twice; name a system once", repeated),
+            (repeated, "systems", "named more than once; name each system only once", repeated),
         )
     )
     compare_systems(

@@ -79,7 +79,9 @@ def train(
     check_callbacks(callbacks)
     for word in words:
         if not isinstance(word, str):
-            raise UserError(f'nmt.train: settings are words such as "decoder=luong", not {word!r}')
+            raise UserError(
+                f'nmt.train: settings must be strings such as "decoder=luong", not {word!r}'
+            )
     if data is not None:
         if not hasattr(data, "save_to_disk"):
             raise UserError(

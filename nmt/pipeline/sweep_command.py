@@ -116,7 +116,9 @@ class TrainingJob:
         node = self._config.get("sweep")
         if not node:
             choices = tuple(options("sweep"))
-            raise ConfigErrors([ConfigError("sweep", "-m needs a kind of sweep", "null", choices)])
+            raise ConfigErrors(
+                [ConfigError("sweep", "-m needs a choice, such as sweep=grid", "null", choices)]
+            )
         refuse(faults_of("sweep", node) or faults_of_building("sweep", node))
         return components.make(self._config, "sweep")
 
@@ -255,7 +257,7 @@ class TrainingJob:
         the values.
         """
         typed = {text.partition("=")[0].lstrip("+~"): text.partition("=")[2] for text in overrides}
-        typed.pop("sweep", None)  # the kind of sweep does not change a run
+        typed.pop("sweep", None)  # the type of sweep does not change a run
         try:
             config = compose(self.command, overrides)
             choices = choices_of(self.command, overrides)

@@ -321,7 +321,7 @@ class Server:
     async def _ready(self, _: Request) -> Response:
         """Returns status 200 if the server accepts requests, 503 after SIGTERM."""
         if self._stopping.is_set():
-            raise Refused(503, "the server stops")
+            raise Refused(503, "the server is shutting down")
         return JSONResponse({"status": "ready"})
 
 

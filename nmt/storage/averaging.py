@@ -80,7 +80,7 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
     meta = {key: value for key, value in first.meta.items() if key not in DROPPED}
     meta["averaged"] = [str(saved.path) for saved in checkpoints]
     ckpt.write(Path(output), meta, tensors)
-    log.info("%s: written, with the mean weights of %s checkpoints", output, len(checkpoints))
+    log.info("%s: written; the weights are the mean of %s checkpoints", output, len(checkpoints))
 
 
 def _are_independent(first: Checkpoint, other: Checkpoint) -> bool:

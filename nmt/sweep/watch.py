@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from nmt.foundation.progress import ProgressLines, duration
+from nmt.metric import score_text
 from nmt.sweep.run_status import Run, RunState
 
 log = logging.getLogger(__name__)
@@ -79,14 +80,14 @@ def progress_of(run: Run, metric: str) -> str:
         f"train_loss {training['loss']:.3f}"
     )
     if metric in validation:
-        text += f", validation {metric} {validation[metric]:.2f}"
+        text += f", validation {score_text(metric, validation[metric])}"
     return text
 
 
 def best_score(run: Run, metric: str) -> str:
     """Returns the best validation score of a run as text, e.g. `validation bleu 20.10`."""
     scores = [entry[metric] for entry in run.validations() if entry.get("best") and metric in entry]
-    return f"validation {metric} {scores[-1]:.2f}" if scores else "no validation yet"
+    return f"validation {score_text(metric, scores[-1])}" if scores else "no validation yet"
 
 
 def overall(runs: Sequence[Run], states: Mapping[str, RunState]) -> str:

@@ -197,8 +197,8 @@ def _drawn(lines: Sequence[str], num_characters: int, name: str) -> Sequence[str
     if share >= 1:
         return lines
     log.info(
-        "tokenizer: training on random lines, %.1f %% of %s (tokenizer.sample limits the "
-        "characters)",
+        "tokenizer: training on a random sample of lines with %.1f %% of the characters of %s "
+        "(tokenizer.sample is the maximum number of characters)",
         100 * share,
         name,
     )

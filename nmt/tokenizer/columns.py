@@ -84,7 +84,7 @@ class Columns:
         if num_kinds > 1 or not (self.sources or self.picture):
             raise ValueError(
                 "data.factors: cannot be combined with several sources or an image; leave "
-                "data.factors out, or name one data.source"
+                "data.factors out, or set data.source to a single source text"
             )
 
     @property

@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from nmt.foundation.progress import QUIET_SECONDS, ProgressLines, duration
+from nmt.metric import score_text
 from nmt.training.callback import Callback, Update
 from nmt.training.task import Validation
 
@@ -151,5 +152,5 @@ def _figure(name: str, value: float) -> str:
     """Returns a validation metric as text for the log. The negative log-likelihood, whose key in
     files is `loss`, is named `nll` and followed by the perplexity."""
     if name != "loss":
-        return f"exact match {value:.2f} %" if name == "exact" else f"{name} {value:.2f}"
+        return score_text(name, value)
     return f"nll {value:.2f} (without label smoothing and dropout)  perplexity {math.exp(min(value, 100.0)):.2f}"

@@ -62,5 +62,6 @@ def _text_name(members: Sequence[str], file: Path, columns: Sequence[str]) -> st
     if texts:
         contents = f"found several texts: {', '.join(texts)}. Unpack the archive and use data=text"
     raise UserError(
-        f"{file}: expected one text with the extensions {', '.join(columns)}; {contents}"
+        f"{file}: expected the files of one text, with equal names and the extensions "
+        f"{', '.join(columns)}; {contents}"
     )

@@ -245,7 +245,8 @@ def page(name: str) -> np.ndarray:
     match = _PAGE.fullmatch(name)
     if match is None:
         raise UserError(
-            f"{name}: invalid name; expected {PREFIX}ROWSxCOLUMNS/IMAGE,IMAGE…@ROW,COLUMN/…"
+            f"{name}: invalid description of an image of digits; expected "
+            f"{PREFIX}ROWSxCOLUMNS/INDEX,INDEX…@ROW,COLUMN/…"
         )
     images, _ = _digits()  # [1797, 8, 8]
     pixels = np.full((int(match[1]), int(match[2])), 255, np.uint8)
@@ -256,8 +257,8 @@ def page(name: str) -> np.ndarray:
             region = pixels[top : top + SIDE, left : left + SIDE]
             if i >= len(images) or region.shape != (SIDE, SIDE):
                 raise UserError(
-                    f"{name}: digit scan {i} not found or outside of the image; the index must be "
-                    f"below {len(images):,}, and a digit has {SIDE} x {SIDE} pixels"
+                    f"{name}: digit image {i} cannot be drawn; its index must be below "
+                    f"{len(images):,}, and its {SIDE} x {SIDE} pixels must be inside the image"
                 )
             region[:] = np.minimum(region, images[i])  # overlapping digits stay visible
     return pixels

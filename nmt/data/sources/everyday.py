@@ -145,7 +145,7 @@ class Everyday:
                 if next(tries, None) is None:
                     raise UserError(
                         f"data.{part}={size}: not enough distinct sentences can be generated; "
-                        "lower data.train"
+                        f"lower data.{part}"
                     )
                 meaning = rng.choice(kinds)(rng)
                 is_excluded = meaning.only_trained and part != "train"

@@ -59,8 +59,8 @@ class HubData(Table):
         except Exception as error:  # the library raises many exception types
             raise UserError(
                 f"data set {name}: cannot be loaded ({error.__cause__ or error}). Check data.path, "
-                "data.name and the split names; without a network, use local files, such as "
-                "data=text or data=jsonl"
+                "data.name and the split names; without an internet connection, use local files, "
+                "such as data=text or data=jsonl"
             ) from error
         requested = table.select_columns(present(table.column_names, columns))
         classes = class_names(table.features)

@@ -106,7 +106,9 @@ class TextFiles:
             prefix, slice_ = parse_part(part)
             file = Path(prefix)
             if file.is_file() and file.suffix[1:] in columns.names:
-                raise UserError(f"{file}: give the name without language, {file.with_suffix('')}")
+                raise UserError(
+                    f"{file}: give the name without the language extension, {file.with_suffix('')}"
+                )
             paths = [f"{prefix}.{suffix}" for suffix in columns.names]
         files = dict(zip(columns.names, map(find_file, paths), strict=True))
         first, *others = [file for suffix, file in files.items() if suffix != columns.alignment]

@@ -19,5 +19,5 @@ class Dot(Score):
             raise ValueError(
                 f"attention={name} needs a decoder state (size {query_size}) and an encoder "
                 f"memory (size {memory_size}) of equal size: set decoder.hidden_size={memory_size} "
-                "(two encoder directions), or choose attention=general"
+                "or attention=general"
             )

@@ -44,8 +44,8 @@ class Bridge(nn.Module):
         if kind == "last" and memory_size != hidden_size:
             raise ValueError(
                 f"decoder.bridge=last needs encoder states (size {memory_size}) and decoder states "
-                f"(size {hidden_size}) of equal size: set sizes.decoder={memory_size}, or choose "
-                "decoder.bridge=tanh"
+                f"(size {hidden_size}) of equal size: set decoder.hidden_size={memory_size}, or "
+                "choose decoder.bridge=tanh"
             )
         self.kind = kind
         self.hidden_size = hidden_size

@@ -94,7 +94,8 @@ def _compiled(compiler: str) -> Path:
     path = cache_folder() / "native" / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
     if not path.exists():
         log.info(
-            "compiling the C++ extension once, in a few seconds (%s=0 disables the extension)",
+            "compiling the C++ extension, which takes a few seconds and is done only once "
+            "(%s=0 disables the extension)",
             SWITCH,
         )
         path.parent.mkdir(parents=True, exist_ok=True)

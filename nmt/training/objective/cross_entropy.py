@@ -73,7 +73,7 @@ class CrossEntropy:
                 yield run.error(
                     guided,
                     "guided alignment needs word alignments, because tokenizer.sampling draws "
-                    "new subwords in each epoch; set data.alignment, or tokenizer.sampling=0",
+                    "a new segmentation in each epoch; set data.alignment, or tokenizer.sampling=0",
                 )
         weighing = (run.parts.get(group) for group in ("window", "normalizer"))
         if not all(getattr(part, "all_positive", True) for part in weighing):

@@ -71,8 +71,8 @@ class Distillation:
         if run.value("objective.weight") == 1 and run.value("window.estimator") == "reinforce":
             yield run.error(
                 "window.estimator",
-                "window.estimator=reinforce learns from the reference words, which "
-                "objective.weight=1 ignores; use window.estimator=straight_through",
+                "learns from the reference words, which objective.weight=1 ignores; use "
+                "window.estimator=straight_through",
             )
 
     @classmethod

@@ -82,8 +82,8 @@ class MinimumRisk:
         if run.value("window.estimator") == "reinforce":
             yield run.error(
                 "window.estimator",
-                "window.estimator=reinforce cannot be combined with objective=minimum_risk; "
-                "use window.estimator=straight_through, or another objective",
+                "cannot be combined with objective=minimum_risk; use "
+                "window.estimator=straight_through, or another objective",
             )
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:

@@ -28,7 +28,7 @@ from nmt.foundation.ranks import ALONE, Ranks
 from nmt.inference.explanations.pointing_game import pointing
 from nmt.inference.output_formats import one_line
 from nmt.inference.translator import Translator
-from nmt.metric import Metric
+from nmt.metric import Metric, score_text
 from nmt.model import Objective
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.greedy import Greedy
@@ -164,7 +164,9 @@ class TranslationTask(Task):
         sizes = [len(part) for part in (splits.validation, *splits.more_validation.values())]
         limit = ""
         if 0 < self.max_validation < max(sizes):
-            limit = f" (max_validation: the first {self.max_validation:,} are translated)"
+            limit = (
+                f" (only the first {self.max_validation:,} are translated, set by max_validation)"
+            )
         score = type(decoder.attention.score).__name__.lower() if decoder.attends else "none"
         data = (
             f"{len(self.data.kept):,} training pairs, "
@@ -347,8 +349,7 @@ class TranslationTask(Task):
                 "translation_seconds": round(seconds, 2),
             },
             lines=[
-                f"{'exact match' if name == 'exact' else name} {result.score:.2f}"
-                f"{' %' * (name == 'exact')} ({result.signature})"
+                f"{score_text(name, result.score)} ({result.signature})"
                 for name, result in scores.items()
             ],
             texts=texts,
