@@ -366,7 +366,10 @@ def bahdanau(results: Results) -> Sections:
         ]
         lines.append(row(name, paper["name"], *cells, f"{perplexity(model):.1f}", len(model.runs)))
     known_count = f"{len(results.known)} of {len(results.source):,} test sentences"
-    lines += ["", f"The columns *no UNK* are for the {known_count} without unknown words."]
+    lines += [
+        "",
+        f"The columns *no UNK* show the results on the {known_count} without unknown words.",
+    ]
     claims = [*CLAIMS]
     verdicts = []
     for better, worse in BAHDANAU_CLAIMS:
@@ -435,13 +438,31 @@ def draw_alignments(results: Results, model: Model) -> None:
 
 
 def counted(verdicts: Sequence[Verdict], claims: str) -> list[str]:
+    """Returns a sentence with the numbers of confirmed and contradicted claims; [] without claims."""
     agreeing = [verdict for verdict in verdicts if verdict.agrees]
-    sure = sum(verdict.is_significant for verdict in agreeing)
-    against = sum(verdict.is_significant and not verdict.agrees for verdict in verdicts)
-    sentence = f"The results agree in direction with {len(agreeing) or 'none'} of {len(verdicts)}"
-    significant = f", {sure} of them significantly" if agreeing else ""
-    against_them = f"disagree significantly with {against or 'none'}"
-    return [f"{sentence} {claims}{significant}, and {against_them}."]
+    opposed = [verdict for verdict in verdicts if not verdict.agrees]
+    if not verdicts:
+        return []
+    if not agreeing or not opposed:
+        verb = "agree" if agreeing else "disagree"
+        sentence = f"All {len(verdicts)} {claims} {verb} in direction with the results"
+        return [f"{sentence} ({significance(verdicts)})."]
+    agree = "agrees" if len(agreeing) == 1 else "agree"
+    disagree = "disagrees" if len(opposed) == 1 else "disagree"
+    return [
+        f"Of the {len(verdicts)} {claims}, {len(agreeing)} {agree} in direction with the results "
+        f"({significance(agreeing)}), and {len(opposed)} {disagree} ({significance(opposed)})."
+    ]
+
+
+def significance(verdicts: Sequence[Verdict]) -> str:
+    """Returns how many verdicts are significant, such as `2 significantly`."""
+    count = sum(verdict.is_significant for verdict in verdicts)
+    if len(verdicts) == 1:
+        return "significantly" if count else "not significantly"
+    if count == len(verdicts):
+        return "all significantly"
+    return f"{count or 'none'} significantly"
 
 
 def luong(results: Results) -> Sections:

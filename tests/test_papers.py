@@ -152,3 +152,27 @@ def test_tables_of_a_tiny_sweep(tmp_path, monkeypatch, capsys):
     }
     assert len(list(tmp_path.glob("*/results.json"))) == 5
     assert json.loads(next(tmp_path.glob("*/results.json")).read_text())["part"] == "test"
+
+
+@pytest.mark.parametrize(
+    ("differences", "text"),
+    [
+        ([(1, 2), (1, 3)], "All 2 claims agree in direction with the results (all significantly)."),
+        (
+            [(-3, -2), (-4, 1)],
+            "All 2 claims disagree in direction with the results (1 significantly).",
+        ),
+        (
+            [(1, 2), (-1, 3), (-3, 1)],
+            "Of the 3 claims, 2 agree in direction with the results (1 significantly), and 1 disagrees (not significantly).",
+        ),
+    ],
+)
+def test_confirmed_and_contradicted_claims_are_counted(differences, text):
+    """Each claim is a positive difference in the paper; `differences` has the intervals of the measured differences."""
+    verdicts = [papers.Verdict(1.0, (low + high) / 2, low, high) for low, high in differences]
+    assert papers.counted(verdicts, "claims") == [text]
+
+
+def test_no_claims_give_no_sentence():
+    assert papers.counted([], "claims") == []

@@ -134,9 +134,10 @@ def test_formats_of_templates(template, text):
 def test_rows_with_figures_older_than_a_change_are_marked():
     rows = "| a | {speed_nmt.beam_int8_per_s} |\n| b | {native_after.concat_bfloat16_tps} |\n| c | {speed_opennmt.beam_per_s} |"
     first, second, third, _, note = results.filled(rows, ENTRIES).split("\n")
-    assert (first, second, third) == ("| a † | 252 |", "| b | 5,202 |", "| c | 64.5 |")
+    assert (first, second, third) == ("| a ‡ | 252 |", "| b | 5,202 |", "| c | 64.5 |")
     assert (
-        note == "† marks results measured before the C++ extension was added to nmt (2026-11-26)."
+        note
+        == "‡ marks times and speeds measured before the C++ extension was added to nmt (2026-11-26)."
     )
 
 
