@@ -121,7 +121,9 @@ def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exporte
         models = (network("bahdanau", "concat", "cell=norm_gru"),)
         tokenizer = SimpleNamespace(columns=Columns())
 
-    with pytest.raises(nmt.UserError, match="encoder has normalised gates or a deep transition"):
+    with pytest.raises(
+        nmt.UserError, match="encoder has layer-normalised gates or a deep transition"
+    ):
         check_exportable(Held())
     Held.models = (network("bahdanau", "multi_head"),)
     with pytest.raises(nmt.UserError, match="several attention heads"):

@@ -96,8 +96,8 @@ class Recurrent(nn.Module):
     method `cell`.
 
     On GPUs, PyTorch's function for the cell, if there is one, computes the whole sequence (cuDNN).
-    On CPUs, and with normalised gates, several cells per step or recurrent dropout, a Python loop
-    computes one time step of both directions at once.
+    On CPUs, and with layer-normalised gates, several cells per step or recurrent dropout, a Python
+    loop computes one time step of both directions at once.
 
     input_size: number of features of the input
     hidden_size: Q, number of units per direction
