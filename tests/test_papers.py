@@ -60,9 +60,9 @@ def test_the_number_of_pairs_does_not_replace_the_recipe_of_a_sweep(tmp_path):
         (tmp_path / f"train.{side}").write_text("a b\n" * 20)
     train = f"data.train={tmp_path}/train"
     typed = ["data=text", train, "data.split=0.1", "data.source=en", "data.target=de"]
-    assert choices_of("train", typed)["experiment"] == "low_resource_1k"
-    assert choices_of("train", [*typed, "sweep=seeds"])["experiment"] == "low_resource_1k"
-    assert "low_resource_1k" not in choices_of("train", [*typed, "sweep=luong2015"]).values()
+    assert choices_of("train", typed)["experiment"] == "auto"
+    assert choices_of("train", [*typed, "sweep=seeds"])["experiment"] == "auto"
+    assert "auto" not in choices_of("train", [*typed, "sweep=luong2015"]).values()
 
 
 @pytest.mark.parametrize(
