@@ -119,8 +119,7 @@ def _write_maps(
     others = {names[path]: other for path, other in compared.items()}
     translations = [translation for _, translation in translated]
     lines = [line for line, _ in translated]
-    maps = translator.attention_maps(lines, translations, name, others, units)
-    write_map(maps, file, style)
+    write_map(translator.attention_maps(lines, translations, name, others, units), file, style)
 
 
 def _translate(
