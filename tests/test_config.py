@@ -207,7 +207,7 @@ def test_keys_of_the_command_line_win_over_everything():
     assert compose("decoder.hidden_size=64")["sizes"]["decoder"] == 256
 
 
-TABLE = ["data=tsv", "data.source=1", "data.target=2", "data.header=false", "data.split=0.1"]
+TSV = ["data=tsv", "data.source=1", "data.target=2", "data.header=false", "data.split=0.1"]
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def table(tmp_path):
         file = tmp_path / f"{pairs}.tsv"
         file.write_text("a\tb\n" * pairs)
         log_recipe.cache_clear()
-        return [*TABLE, f"data.train={file}"]
+        return [*TSV, f"data.train={file}"]
 
     return written
 

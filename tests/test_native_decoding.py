@@ -8,8 +8,9 @@ from builders import batch, network, pairs_of_choices
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.foundation.interfaces import BOS, EOS, PAD, Request
-from nmt.inference.model_step import ModelStep, computes
+from nmt.inference.model_step import ModelStep
 from nmt.inference.networks import Networks
+from nmt.inference.whole_search import computes
 from nmt.model.layers.cells.gru import GRU
 from nmt.model.layers.numeric import tanh
 from nmt.model.layers.packed import PackedWeights, generating
@@ -143,13 +144,16 @@ def test_searches_find_the_same(decoder, score, search):
         assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
 
 
-@pytest.mark.parametrize("score", ["dot", "general"])
+@pytest.mark.parametrize(
+    ("decoder", "score"),
+    [("luong", "dot"), ("luong", "general"), ("bahdanau", "general"), ("bahdanau", "concat")],
+)
 @pytest.mark.parametrize("penalty", ["none", "average", "power", "wu", "reward"])
 @pytest.mark.parametrize("width", [1, 2, 9, 30])
-def test_a_whole_search_finds_what_its_steps_find(width, penalty, score):
+def test_a_whole_search_finds_what_its_steps_find(width, penalty, decoder, score):
     search = Beam(width=width, n_best=min(width, 3), length_penalty=penalty)
     plain, fast = (
-        _translations("luong", score, "float32", search, native) for native in (False, True)
+        _translations(decoder, score, "float32", search, native) for native in (False, True)
     )
     for ours, theirs in zip(fast, plain, strict=True):
         assert [h.tokens for h in ours] == [h.tokens for h in theirs]
@@ -157,13 +161,14 @@ def test_a_whole_search_finds_what_its_steps_find(width, penalty, score):
         assert [h.log_prob for h in ours] == pytest.approx([h.log_prob for h in theirs], abs=1e-4)
 
 
+@pytest.mark.parametrize(("decoder", "score"), [("luong", "general"), ("bahdanau", "concat")])
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_a_whole_search_in_low_precision_is_close(precision):
+def test_a_whole_search_in_low_precision_is_close(precision, decoder, score):
     if native_decoding.matrix_product(precision) is None:
         pytest.skip("no product")
     search = Beam(width=30, length_penalty="none")
     low, exact = (
-        _translations("luong", "general", name, search, True) for name in (precision, "float32")
+        _translations(decoder, score, name, search, True) for name in (precision, "float32")
     )
     for ours, theirs in zip(low, exact, strict=True):
         assert ours[0].score == pytest.approx(theirs[0].score, rel=0.02)
@@ -178,7 +183,12 @@ def test_a_whole_search_in_low_precision_is_close(precision):
         ("luong", "general", ("decoder.layer_norm=true",), False),
         ("luong", "general", ("model.lexical=true",), False),
         ("luong", "general", ("cell=lstm",), False),
-        ("bahdanau", "general", (), False),
+        ("bahdanau", "general", (), True),
+        ("bahdanau", "concat", (), True),
+        ("bahdanau", "normed_concat", (), True),
+        ("bahdanau", "concat", ("decoder.num_layers=2",), False),
+        ("bahdanau", "concat", ("model.copy=true",), False),
+        ("luong_feed", "general", (), False),
     ],
 )
 def test_other_networks_are_searched_step_by_step(decoder, score, overrides, is_whole):

@@ -1,8 +1,9 @@
 // Bidirectional layer of gated recurrent units, and a whole beam search with a one-layer GRU decoder of Luong et al.
-// (model/decoder/luong.py) and dot-product scores qᵀk. search/breadth_first.py is the equivalent in Python.
+// (model/decoder/luong.py) or Bahdanau et al. (model/decoder/bahdanau.py). search/breadth_first.py is the equivalent in
+// Python.
 //
-// Dimensions: n rows, B sentences, S source positions, Q units, M features of a value, D of a readout, V vocabulary
-// size, W hypotheses per sentence.
+// Dimensions: n rows, B sentences, S source positions, Q units, K features of a key, M features of a value, D of a
+// readout, V vocabulary size, W hypotheses per sentence.
 
 #include <algorithm>
 #include <set>
@@ -62,6 +63,11 @@ void update(Index size, const float* a, const float* u, const float* h, float* n
     }
 }
 
+// Larger one of each pair of sums x_j + y_j and x_{D+j} + y_{D+j}; `larger` may begin where x begins, or before.
+void maxout(Index size, const float* x, const float* y, float* larger) {
+    for (Index j = 0; j < size; j++) larger[j] = std::max(x[j] + y[j], x[size + j] + y[size + j]);
+}
+
 struct Hypothesis {
     Index sentence, parent;
     double log_prob, score;
@@ -95,40 +101,66 @@ bool settled(const std::vector<Hypothesis>& finished, size_t count, double bound
 // Writes the `count` best hypotheses of each sentence, best first: tokens [B count L] followed by `end`,
 // log_probs and scores [B count], and the number of hypotheses of each sentence [B]. gates [V 3Q] are the embeddings
 // multiplied by W_ih; the precision is that of the three weights; limits [B] are the largest numbers of tokens, below L.
-extern "C" void beam_search(void* gemm_function, Precision precision, Index sentences, Index positions, Index units, Index features,
-                            Index readout_size, Index vocabulary, Index width, Index count, Index longest, Index begin,
-                            Index end, Index block, Index penalty, float alpha, const float* gates,
-                            const void* state_weight, const float* state_bias, const void* combine_weight,
-                            const float* combine_bias, const void* output_weight, const float* output_bias, const float* keys, const float* values, const bool* mask, const float* first_state,
-                            const Index* limits, Index* words, double* log_probs, double* scores, Index* counts) {
+//
+// With `projected`, values multiplied by W_c [B S 3Q], the decoder is that of Bahdanau: it attends with its previous state,
+// and its maxout readout adds `embedded` [V 2D]. `direction` v [K] makes its scores additive; queries then follow the state
+// pre-activations in the rows of the state weight [3Q + K, Q]. The decoder of Luong attends with its new state, by qᵀk.
+extern "C" void beam_search(void* gemm_function, Precision precision, Index sentences, Index positions, Index units,
+                            Index features, Index readout_size, Index vocabulary, Index key_size, Index width, Index count,
+                            Index longest, Index begin, Index end, Index block, Index penalty, float alpha,
+                            const float* gates, const float* embedded, const void* state_weight, const float* state_bias,
+                            const void* combine_weight, const float* combine_bias, const void* output_weight,
+                            const float* output_bias, const float* direction, const float* projected, const float* keys,
+                            const float* values, const bool* mask, const float* first_state, const Index* limits,
+                            Index* words, double* log_probs, double* scores, Index* counts) {
     Multiply product{reinterpret_cast<Gemm>(gemm_function), precision, {}};
-    const Layer recurrent{state_weight, state_bias, int(units), int(3 * units)};
-    const Layer combine{combine_weight, combine_bias, int(features + units), int(readout_size)};
+    const Layer recurrent{state_weight, state_bias, int(units), int(3 * units + (direction ? key_size : 0))};
+    const Layer combine{combine_weight, combine_bias, int(features + units), int(projected ? 2 * readout_size : readout_size)};
     const Layer output{output_weight, output_bias, int(readout_size), int(vocabulary)};
     const Index joined = features + units, best_of = std::min(width, vocabulary);
     std::vector<Hypothesis> rows;
     std::vector<std::vector<Hypothesis>> finished(sentences);
-    std::vector<float> h(first_state, first_state + sentences * units), u, context_and_h, weights, readouts, logits;
+    std::vector<float> h(first_state, first_state + sentences * units), u, a, context_and_h, weights, readouts, logits;
     std::vector<float> best_values, ends;
-    std::vector<Index> best_words, sentence_of;
+    std::vector<Index> best_words, sentence_of, last_words;
     for (Index b = 0; b < sentences; b++) rows.push_back({b, b, 0.0, 0.0, {}});
     for (Index length = 0; !rows.empty(); length++) {
         const Index n = rows.size();
         product(n, recurrent, h.data(), u);
-        context_and_h.resize(n * joined), weights.resize(n * positions), sentence_of.resize(n);
+        context_and_h.resize(n * joined), weights.resize(n * positions), sentence_of.resize(n), last_words.resize(n);
         best_values.resize(n * best_of), best_words.resize(n * best_of), ends.resize(n);
         for (Index i = 0; i < n; i++) {
-            const Index word = length ? rows[i].words.back() : begin;
             sentence_of[i] = rows[i].sentence;
-            update(units, gates + word * 3 * units, &u[i * 3 * units], &h[i * units], &context_and_h[i * joined + features]);
+            last_words[i] = length ? rows[i].words.back() : begin;
         }
-        search_attention(n, positions, units, &context_and_h[features], joined, keys, mask, sentence_of.data(), nullptr,
-                         weights.data());
+        if (projected) {
+            a.resize(n * 3 * units);
+            search_attention(n, positions, key_size, direction ? &u[3 * units] : h.data(), direction ? recurrent.outputs : units,
+                             keys, mask, sentence_of.data(), direction, weights.data());
+            search_weighted_sum(n, positions, 3 * units, weights.data(), projected, sentence_of.data(), a.data(), 3 * units);
+        }
+        for (Index i = 0; i < n; i++) {
+            const float* gate = gates + last_words[i] * 3 * units;
+            if (projected) {
+                float* sum = &a[i * 3 * units];
+                for (Index j = 0; j < 3 * units; j++) sum[j] += gate[j];
+                gate = sum;
+            }
+            update(units, gate, &u[i * recurrent.outputs], &h[i * units], &context_and_h[i * joined + features]);
+        }
+        if (!projected)
+            search_attention(n, positions, key_size, &context_and_h[features], joined, keys, mask, sentence_of.data(), nullptr,
+                             weights.data());
         search_weighted_sum(n, positions, features, weights.data(), values, sentence_of.data(), context_and_h.data(),
                             joined);
         product(n, combine, context_and_h.data(), readouts);
+        if (projected) {
+            for (Index i = 0; i < n; i++) maxout(readout_size, &readouts[i * 2 * readout_size],
+                                                 embedded + last_words[i] * 2 * readout_size, &readouts[i * readout_size]);
+        } else {
 #pragma omp simd
-        for (Index j = 0; j < n * readout_size; j++) readouts[j] = tanh_of_half(2.0f * readouts[j]);
+            for (Index j = 0; j < n * readout_size; j++) readouts[j] = tanh_of_half(2.0f * readouts[j]);
+        }
         for (Index i = 0; i < n; i += block) {
             const Index some = std::min(block, n - i);
             product(some, output, &readouts[i * readout_size], logits);
