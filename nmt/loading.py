@@ -1,7 +1,8 @@
 """Loading of trained models from checkpoints."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Search
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse, shown
 from nmt.foundation.plugins import permitting, refuse_missing
+from nmt.foundation.synonyms import SYNONYMS
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator
 from nmt.inference.unknown_words import read_lexicon
@@ -161,7 +163,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
     """Raises ConfigErrors for unknown options of `load` and for invalid values."""
     not_options = ("models", "tokenizer", "languages", "typical_words")
     known = {*inspect.signature(Translator).parameters, "device"}.difference(not_options)
-    errors = [unknown(key, known) for key in options if key not in known]
+    errors = [_unknown_option(key, known) for key in options if key not in known]
     checked = {key: value for key, value in options.items() if key in known - {"search"}}
     errors += mismatches(checked, Translator, given=(*not_options, "search"))
     search = options["search"]
@@ -169,6 +171,17 @@ def _check_options(options: Mapping[str, Any]) -> None:
         problem = f"must be a name or a callable object (names: {', '.join(options_of('search'))})"
         errors.append(ConfigError("search", problem, shown(search)))
     refuse(errors)
+
+
+def _unknown_option(key: str, known: Collection[str]) -> ConfigError:
+    """Returns the error for an unknown option, which may be an option of the search."""
+    names = [name.removeprefix("translation.") for name in SYNONYMS.get(key, ())]
+    of_search = [name.partition(".")[2] for name in names if name.startswith("search.")]
+    if of_search:
+        example = f"search=nmt.search.beam.Beam({of_search[0]}=…)"
+        return ConfigError(key, f"no such key; give a search with this setting, such as {example}")
+    error = unknown(key, known)
+    return replace(error, nearest=tuple(name for name in names if name in known) or error.nearest)
 
 
 def _named(name: str) -> Search:

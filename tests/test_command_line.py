@@ -512,6 +512,15 @@ def test_bad_input_to_training(corpus, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_the_log_of_a_run_contains_the_choice_of_the_recipe(corpus, tmp_path):
+    """The choice is made before the log file exists."""
+    sizes = ["sizes.encoder=8", "sizes.decoder=16", "sizes.vocabulary=60", "trainer.max_updates=1"]
+    result = run("train", *data_arguments(corpus)[1:], *sizes, f"run_dir={tmp_path}/run")
+    assert result.returncode == 0, result.stderr.decode()
+    log = (tmp_path / "run" / "train.log").read_text()
+    assert log.count("INFO 128 training pairs: using no recipe, because sizes are set") == 1
+
+
 def test_a_run_folder_is_not_overwritten(trained, corpus):
     before = {path.name: path.stat().st_mtime for path in trained.iterdir()}
     failed(
@@ -609,6 +618,58 @@ def test_spaces_around_an_equals_sign_are_named(typed):
     result = run("train", *typed)
     failed(result, "must have the form key=value, without spaces around =")
     assert result.stderr.decode().count("  - ") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "typed", "message"),
+    [
+        ("train", ["--plugins", "nowhere"], "package not found"),
+        ("train", ["--hlep"], "no such flag"),
+        ("train", ["--dry-run"], "add -m"),
+        ("train", ["--config-dir", "nowhere"], "no such folder"),
+        ("train", ["--help", "nowhere"], "not found in the groups and keys"),
+        ("train", ["device=cuda:99"], "not available on this machine"),
+        ("translate", ["model=nowhere"], "no such file or folder"),
+        ("train", ["resume=nowhere"], "was not found"),
+        ("train", ["data=text", "data.train=a", "data.validation=a", "data.source=b",
+                   "data.target=c"], "no such file"),
+        ("train", ["run_dir=FULL"], "contains another run"),
+    ],
+)  # fmt: skip
+def test_wrong_command_lines_have_the_same_exit_status(command, typed, message, tmp_path):
+    """Status 2 of conf/README.md, whatever part of the command line is wrong."""
+    (tmp_path / "FULL").mkdir()
+    (tmp_path / "FULL" / "last.safetensors").touch()
+    result = run(command, *typed, cwd=tmp_path)
+    failed(result, message)
+    assert result.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (["model=A", "compare=[a,", "b]"], "put it in quotes: 'compare=[a, b]'"),
+        (["model=A", "in.txt"], "in.txt: must have the form key=value; a file needs its key, such as input=in.txt"),
+    ],
+)  # fmt: skip
+def test_lists_with_spaces_and_files_without_a_key_are_named(typed, message, tmp_path):
+    (tmp_path / "in.txt").write_text("a\n")
+    failed(run("translate", *typed, cwd=tmp_path), message)
+
+
+def test_the_keys_of_a_group_are_listed_once():
+    """Two unknown keys of a group have a suggestion each, and one list of the keys."""
+    errors = failed(
+        run("train", "trainer.max_epoch=1", "trainer.patienc=1"), "max_epochs?", "did you mean patience?"
+    )  # fmt: skip
+    assert errors.count("(available: ") == 1
+
+
+def test_a_run_folder_that_is_a_file_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    for name in ("file", "file/run"):
+        typed = ["experiment=reverse", f"run_dir={tmp_path}/{name}"]
+        failed(run("train", *typed), f"run_dir={tmp_path}/{name}: is a file, or in a file;")
 
 
 def test_a_command_as_an_argument_of_the_package_is_named():

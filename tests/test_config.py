@@ -32,7 +32,6 @@ from nmt.configuration.recipe_by_size import (
     RUNGS,
     UNITS,
     interpolated,
-    log_recipe,
     position_of,
 )
 from nmt.configuration.training_settings import TrainSettings
@@ -42,6 +41,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Candidate
 from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.synonyms import CHOICE_SYNONYMS, SYNONYMS
+from nmt.foundation.terminal import early_messages
 from nmt.model import precision
 from nmt.model.attention.general import General
 from nmt.model.precision import usable_precision
@@ -218,7 +218,7 @@ def table(tmp_path):
     def written(pairs):
         file = tmp_path / f"{pairs}.tsv"
         file.write_text("a\tb\n" * pairs)
-        log_recipe.cache_clear()
+        early_messages.clear()
         return [*TSV, f"data.train={file}"]
 
     return written
@@ -314,12 +314,12 @@ def test_sizes_that_prevent_a_recipe_are_logged(tmp_path, caplog):
     file.write_text("a\tb\n" * 100)
     keys = ["data=tsv", f"data.train={file}", "data.source=1", "data.target=2", "data.header=false"]
     keys += ["data.split=0.1", "sizes.decoder=8"]
-    log_recipe.cache_clear()
+    early_messages.clear()
     compose(*keys)
     assert "100 training pairs: using no recipe, because sizes are set;" in caplog.text
     assert "add experiment=auto to use the recipe with your sizes" in caplog.text
     caplog.clear()
-    log_recipe.cache_clear()
+    early_messages.clear()
     both = compose(*keys, "experiment=auto")
     assert both["sizes"]["decoder"] == 8 and both["trainer"]["max_epochs"] == 50
     caplog.clear()
@@ -430,6 +430,10 @@ def known_keys():
 def test_choices_of_other_toolkits_get_the_choice():
     for name, choice in CHOICE_SYNONYMS.items():
         groups = [group for group in GROUPS if choice in choices(group)]
+        for word in choice.split() if "=" in choice else ():
+            group, value = word.split("=")
+            assert group == "cell" or value in choices(group)
+            groups += [g for g in ("attention", "encoder", "decoder") if name not in choices(g)]
         assert groups
         for group in groups:
             assert f"{group}={name}: unknown choice; did you mean {choice}?" in faults(

@@ -443,6 +443,7 @@ def table(tmp_path, form, content):
     [
         ("csv", b"en,de\na,b\nA man,Ein Mann,0.93\n", "line 3: 3 columns, but the header has 2"),
         ("tsv", b"en\tde\na\n", "line 2: 1 column, but the header has 2"),
+        ("csv", b"en\tde\na, b\tc\n", "For tab-separated columns, set data=tsv"),
         ("csv", b"en,de\na\rb,c\n", "line 2.*a carriage return inside a cell"),
         ("tsv", b"en\tde\na\rb\tc\n", "line 2.*a carriage return inside a cell"),
         ("csv", b'en,de\n"a,b\n', "cannot be read as a table"),
@@ -758,7 +759,7 @@ def test_gold_links_one_a_line(tmp_path, run_dir):
         "wa, line 1: sentence pair 3 not found; the source file has 2 sentences",
     )
     (tmp_path / "wa").write_text("0-0\n")
-    failed(run("align", *command, f"gold={tmp_path}/wa"), "has 1 lines", "pair source target S")
+    failed(run("align", *command, f"gold={tmp_path}/wa"), "has 1 lines", "A line per link contains")
 
 
 def test_a_reverse_model_of_the_same_direction_is_refused(tmp_path, run_dir):

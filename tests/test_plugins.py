@@ -346,7 +346,7 @@ def test_an_installed_package_is_permitted_by_its_entry_point(tmp_path, monkeypa
 @pytest.mark.parametrize("package", ["nowhere_to_be_found", "a.b", "", "-x"])
 def test_a_plugin_that_is_not_found_is_named(package):
     refused = run("train", f"--plugins={package}")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert f"plugins={package}: package not found" in refused.stderr.decode()
     with pytest.raises(UserError, match="package not found"), plugins.permitting([package]):
         pass

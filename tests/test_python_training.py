@@ -87,6 +87,12 @@ def test_wrong_settings_are_errors_without_a_run(tmp_path):
         nmt.train("decodr=luong", f"run_dir={tmp_path}/run")
     with pytest.raises(UserError, match=r"settings must be strings such as .decoder=luong., not 3"):
         nmt.train(3)
+    with pytest.raises(UserError, match=r'no parameter decoder; did you mean "decoder=luong"\?'):
+        nmt.train(decoder="luong")
+    with pytest.raises(UserError, match=r"no parameter callback; did you mean callbacks\?"):
+        nmt.train(callback=[])
+    with pytest.raises(UserError, match="Give each setting .* in Python as a string of its own"):
+        nmt.train(f"decoder=luong run_dir={tmp_path}/run")
     with pytest.raises(UserError, match=r"data must be a datasets\.Dataset .* not dict; datasets"):
         nmt.train(f"run_dir={tmp_path}/run", data={"de": ["Hund"], "en": ["dog"]})
     assert not (tmp_path / "run").exists()

@@ -701,7 +701,8 @@ def test_other_tools_are_rows_and_columns_are_chosen(small_run, tmp_path):
     answers = (small_run / "test.txt").read_text()
     (tmp_path / "other").write_text(answers)
     (tmp_path / "perfect").write_text((small_run / "test.reference.txt").read_text())
-    typed = [small_run, f"systems=[{tmp_path}/other,{tmp_path}/perfect]", f"output={tmp_path}/out"]
+    systems = f"systems=[{tmp_path}/other,'the best={tmp_path}/perfect']"
+    typed = [small_run, systems, f"output={tmp_path}/out"]
     assert run("report", *typed, "metric=chrf").returncode == 0
     lines = (tmp_path / "out.md").read_text().splitlines()
     table = [
@@ -712,7 +713,7 @@ def test_other_tools_are_rows_and_columns_are_chosen(small_run, tmp_path):
     assert head[0] == "system"
     assert by_name["other"]["chrF"].strip("*") == by_name["nmt"]["chrF"].strip("*")
     assert by_name["other"]["training (minutes)"] == by_name["other"]["parameters"] == "–"
-    assert by_name["perfect"]["chrF"].strip("*") == "100.00"
+    assert by_name["the best"]["chrF"].strip("*") == "100.00"
     files = [line.partition(",")[0] for line in (tmp_path / "out.csv").read_text().splitlines()]
     assert {*files[1:]} == {str(small_run), f"{tmp_path}/other", f"{tmp_path}/perfect"}
     result = run("report", *typed, "columns=[bleu,system]")

@@ -201,7 +201,7 @@ def test_exit_statuses(small_run, text, tmp_path, monkeypatch):
     """Schedulers distinguish the errors by the statuses in conf/README.md."""
     words = work(small_run, text, f"{tmp_path}/parts/")
     assert run("translate", *words, "serach=greedy").returncode == 2
-    assert run("translate", *words, f"input={tmp_path}/none").returncode == 1
+    assert run("translate", *words, f"input={tmp_path}/none").returncode == 2
     (tmp_path / "parts").mkdir()
     with Lock(tmp_path / "parts" / ".lock", "another command"):
         assert run("translate", *words).returncode == 75

@@ -181,12 +181,13 @@ def _with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[Run
     """Returns the results of runs and of other systems. The setting `system` of each result is the
     name of its system.
 
-    systems: files with other tools' translations of the test set
+    systems: files with other tools' translations of the test set, as FILE or NAME=FILE
     """
     metric = metric_of(runs[0])
+    files = [system.rpartition("=")[2] for system in systems]
     others = [
-        result_of_file(Path(file), name, runs, metric)
-        for file, name in zip(systems, unique_suffixes(systems), strict=True)
+        result_of_file(Path(file), system.rpartition("=")[0] or suffix, runs, metric)
+        for system, file, suffix in zip(systems, files, unique_suffixes(files), strict=True)
     ]
     return [*(replace(run, settings={"system": "nmt", **run.settings}) for run in runs), *others]
 
@@ -210,7 +211,8 @@ def report_folders(
     folders: folders of runs or sweeps, or parent folders
     metric: metric of the ranking; None for the metric that selected the checkpoints
     output: path of the files without suffix; None for `report` in the first folder
-    systems: files with other tools' translations of the test set, each of which becomes a row
+    systems: files with other tools' translations of the test set, as FILE or NAME=FILE, each of
+        which becomes a row
     columns: columns of the tables, in this order; None for all columns
     figures: file format of the figures, png, pdf or svg
     figure_width: width of the figures in inches; None for the usual width

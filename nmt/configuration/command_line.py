@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 from nmt.configuration.compose import compose_partly, hydra_main, search_beside
 from nmt.foundation import plugins
 from nmt.foundation.command_exit import with_exit_status
-from nmt.foundation.errors import UserError, quoted
+from nmt.foundation.errors import UsageError, quoted
 from nmt.foundation.extras import imported, make_callable, resume_collections, with_settings
 from nmt.foundation.json_log import choose_format
 from nmt.foundation.part_limits import ConfigError, broken, refuse
@@ -88,7 +88,7 @@ def command(
 def _flags() -> tuple[argparse.Namespace, list[str]]:
     """Parses the command line into flags and remaining words.
 
-    Raises UserError if a flag is used incorrectly.
+    Raises UsageError if a flag is used incorrectly.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for names, options in FLAGS.items():
@@ -96,7 +96,7 @@ def _flags() -> tuple[argparse.Namespace, list[str]]:
     try:
         return parser.parse_known_args(sys.argv[1:])
     except argparse.ArgumentError as error:
-        raise UserError(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 def _dispatch(
@@ -133,10 +133,10 @@ def _dispatch(
         _complete(name)
     elif flags.multirun:
         if flags.again is not None:
-            raise UserError("--from: repeats a single run and cannot be combined with -m")
+            raise UsageError("--from: repeats a single run and cannot be combined with -m")
         _run_all(name, run, sweep, overrides, flags.dry_run)
     elif flags.dry_run:
-        raise UserError("--dry-run: lists the runs of a sweep, so a sweep is needed; add -m")
+        raise UsageError("--dry-run: lists the runs of a sweep, so a sweep is needed; add -m")
     else:
         _run(name, run, overrides, flags.again)
 
@@ -152,15 +152,15 @@ def _run_all(
     overrides: command-line overrides, such as decoder=luong
     dry: whether the runs are only listed
 
-    Raises UserError if the command does not support -m, or under torchrun.
+    Raises UsageError if the command does not support -m, or under torchrun.
     """
     if sweep is None:
-        raise UserError(
+        raise UsageError(
             f"-m: not supported by nmt.{command}, which consists of several runs; call the command "
             "once per combination, or sweep over nmt.train"
         )
     if of_torchrun().several:
-        raise UserError(
+        raise UsageError(
             "-m: not supported under torchrun, since every run of a sweep has its own process; "
             "start the sweep without torchrun"
         )
@@ -187,8 +187,13 @@ def _no_such_flag(flag: str) -> ConfigError:
 
 
 def _refuse_spaces(overrides: Sequence[str]) -> None:
-    """Raises ConfigErrors if there are spaces around an equals sign."""
+    """Raises ConfigErrors if there are spaces around an equals sign or in a list."""
     errors = []
+    for i, word in enumerate(overrides):
+        if "=[" in word and word.count("[") > word.count("]"):
+            end = next((j for j in range(i, len(overrides)) if overrides[j].endswith("]")), i)
+            text = " ".join(overrides[i : end + 1])
+            errors.append(ConfigError(text, f"the list has spaces; put it in quotes: '{text}'"))
     for before, after in itertools.pairwise(overrides):
         is_split = after.startswith("=") or (before.endswith("=") and "=" not in after)
         if is_split and before != "=":
@@ -224,11 +229,11 @@ def _print(command: str, overrides: Sequence[str]) -> None:
 def _complete(command: str) -> None:
     """Installs shell completion or completes a word, using Hydra.
 
-    Raises UserError if the flag is used incorrectly.
+    Raises UsageError if the flag is used incorrectly.
     """
     actions = [f"{action}={shell}" for action in ("install", "uninstall") for shell in SHELLS]
     if "COMP_LINE" not in os.environ and not {*actions} & {*sys.argv}:
-        raise UserError(f"-sc: must be one of {', '.join(actions[: len(SHELLS)])}")
+        raise UsageError(f"-sc: must be one of {', '.join(actions[: len(SHELLS)])}")
     # Hydra handles the completion and exits without calling the function.
     hydra_main(command, "nmt.*")(lambda _: None)()
 
@@ -243,7 +248,7 @@ def _run(
     overrides: command-line overrides, such as decoder=luong
     again: config.yaml of the run to repeat (--from); None composes a new configuration
 
-    Raises UserError if the settings are invalid.
+    Raises UsageError if the settings are invalid.
     """
     ranks = of_torchrun()
     if ranks.several:  # set before torch is imported; hides warnings about unused parameters
@@ -265,7 +270,7 @@ def _run(
         hush()
     settings = configure(command, overrides, again)
     if ranks.several and command not in TOGETHER:
-        raise UserError(
+        raise UsageError(
             f"nmt.{command}: runs in a single process; start the command without torchrun"
         )
     sweep = getattr(settings, "sweep", None)

@@ -16,6 +16,7 @@ number of sentence pairs (recipe_by_size.py). There is no recipe for other data,
 import copy
 import functools
 import inspect
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -43,7 +44,7 @@ from nmt.configuration.recipe_by_size import (
 )
 from nmt.foundation import plugins
 from nmt.foundation.configurations import flat
-from nmt.foundation.errors import PATH, UserError, first_line, in_list
+from nmt.foundation.errors import PATH, UsageError, first_line, in_list
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse
 from nmt.storage.upgrade import with_renamed_targets
 
@@ -143,6 +144,12 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
             remedy = f". Put the value in quotes twice: {key}='\"{quoted}\"'" if equals else ""
             if value.startswith("["):
                 remedy = f". Put each item in quotes: {key}={shlex.quote(in_list(value))}"
+            if re.match(r"[^\s\[\"']+\s+[\w.]+=", value):
+                remedy = (
+                    ". Give each setting as a word of its own, in Python as a string of its own"
+                )
+            if not equals and Path(text).is_file():
+                remedy = f"; a file needs its key, such as input={text}"
             if text.endswith((".yaml", ".yml")):
                 remedy = f"; to train from the config.yaml of a run, write --from {text}"
             if value.startswith("~/"):  # the shell expands ~ only at the beginning of a word
@@ -280,12 +287,7 @@ def _of_recipe(command: str, recipe: str, pairs: int | None) -> tuple[Any, Mappi
     upper, _ = _composed(command, {RECIPE: position.upper})
     config, choices = _composed(command, {RECIPE: position.nearer})
     values = interpolated(pairs, flat(lower), flat(upper))
-    for key, value in values.items():
-        *groups, name = key.split(".")
-        node = config
-        for group in groups:
-            node = node[group]
-        node[name] = value
+    apply(config, parse([f"{key}={value}" for key, value in values.items()])[0])
     log_recipe(pairs, ", ".join(f"{key}={value:g}" for key, value in values.items()))
     return config, {**choices, RECIPE: AUTO}
 
@@ -345,7 +347,7 @@ added_folders: list[str] = []
 def search_beside(folder: str) -> None:
     """Adds a folder of YAML choices (--config-dir); raises UserError if the folder is not found."""
     if not Path(folder).is_dir():
-        raise UserError(f"--config-dir {folder}: no such folder")
+        raise UsageError(f"--config-dir {folder}: no such folder")
     added_folders.append(str(Path(folder).resolve()))
 
 

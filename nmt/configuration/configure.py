@@ -38,7 +38,7 @@ from nmt.configuration.training_settings import (
     TrainSettings,
 )
 from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError
 from nmt.foundation.extras import imported
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse, shown
 from nmt.storage import checkpoint as ckpt
@@ -105,7 +105,7 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
     refuse_sweep(overrides)
     if again is not None:
         if not issubclass(kind, TrainingSettings):
-            raise UserError(f"--from {again}: not supported by nmt.{command}; use nmt.train")
+            raise UsageError(f"--from {again}: not supported by nmt.{command}; use nmt.train")
         config, errors = repeated(again, overrides)
         return _effective(kind.of(config, also=errors), overrides)
     # Back-translation resumes from its own record, where resume= is an error.

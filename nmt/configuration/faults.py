@@ -49,7 +49,7 @@ def not_a_choice(
     name = str(value).lower()
     translated = CHOICE_SYNONYMS.get(name, "")
     nearest = () if elsewhere else near_matches(name, choices)
-    if translated in choices:
+    if translated in choices or "=" in translated:
         nearest = (translated,)
     if not nearest:
         question = f"did you mean {elsewhere[0]}={value}, or is" if elsewhere else "is"

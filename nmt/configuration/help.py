@@ -8,7 +8,7 @@ from typing import Any
 
 from nmt.configuration.compose import CONF, choices_of, compose, folders, options
 from nmt.foundation.configurations import value_of
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError
 from nmt.foundation.part_limits import shown
 
 COLUMN = 34
@@ -70,7 +70,7 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
 def matching(text: str, words: Sequence[str]) -> str:
     """Returns the lines of a help text about groups and keys that contain all given words.
 
-    Raises UserError if no line matches.
+    Raises UsageError if no line matches.
     """
     lines = [
         line
@@ -78,7 +78,7 @@ def matching(text: str, words: Sequence[str]) -> str:
         if line.startswith("  ") and all(word.lower() in line.lower() for word in words)
     ]
     if not lines:
-        raise UserError(
+        raise UsageError(
             f"--help {' '.join(words)}: not found in the groups and keys of the current choices. "
             "--help without a word lists all choices. To search the keys of another choice, add "
             "this choice to the command, such as data=tsv"

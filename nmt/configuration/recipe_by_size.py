@@ -5,15 +5,12 @@ numbers, sizes and similar settings are interpolated, and everything else is tak
 recipe. Positions between recipes are measured on a logarithmic scale.
 """
 
-import functools
-import logging
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from nmt.foundation.errors import UserError
 
-log = logging.getLogger(__name__)
 AUTO = "auto"
 """Name of the experiment whose settings are computed from the number of pairs."""
 RUNGS = {
@@ -120,22 +117,20 @@ def count_pairs(data: Mapping[str, Any]) -> int | None:
         return None
 
 
-@functools.cache
 def log_recipe(pairs: int, values: str | None) -> None:
     """Logs once whether the computed recipe is used, and how to change this choice.
-
-    Before logging is set up, the message is a warning, because Python then prints only warnings.
 
     pairs: number of training pairs
     values: the most important settings of the recipe; None if the recipe is not used
     """
+    from nmt.foundation.terminal import log_early  # imported late, since rich is slow to import
+
     count = f"more than {MOST_PAIRS:,}" if pairs > MOST_PAIRS else f"{pairs:,}"
-    log.log(
-        logging.INFO if log.hasHandlers() else logging.WARNING,
+    log_early(
         f"{count} training pairs: using the recipe experiment=auto ({values}); to use no recipe, "
         "set experiment=null"
         if values
         else f"{count} training pairs: using no recipe, because sizes are set; add "
         "experiment=auto to use the recipe with your sizes, or experiment=null to hide this "
-        "message",
+        "message"
     )

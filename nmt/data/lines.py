@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.progress import Progress
 
 BOM = codecs.BOM_UTF8
@@ -96,7 +96,7 @@ def find_file(path: str) -> Path:
     if similar:
         more = " …" if len(names) > len(similar) else ""
         problem += f". Files in the folder: {', '.join(similar)}{more}"
-    raise UserError(f"{path}: {problem}")
+    raise UsageError(f"{path}: {problem}")
 
 
 def check_no_pointer(file: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from nmt.foundation.errors import UserError, first_line
+from nmt.foundation.errors import UsageError, UserError, first_line
 from nmt.foundation.ranks import Ranks
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -25,7 +25,7 @@ def device_of(ranks: Ranks, name: str) -> torch.device:
         return device
     gpus = torch.cuda.device_count()
     if device.index is not None:
-        raise UserError(
+        raise UsageError(
             f"device={name}: {ranks.count} processes would share one GPU; set device=cuda to "
             "give each process a GPU of its own"
         )
@@ -53,7 +53,7 @@ def find_device(name: str) -> torch.device:
         # For an unknown name, PyTorch's message lists every backend, so nmt raises its own message.
         reason = first_line(error)
         why = "" if reason.startswith("Expected one of") else f" ({reason})"
-        raise UserError(
+        raise UsageError(
             f"device={name}: not available on this machine{why}. Use auto, cpu, cuda, or cuda:1"
         ) from None
     return torch.device(name)

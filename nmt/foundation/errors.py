@@ -19,6 +19,13 @@ class UserError(ValueError):
     exit_status = 1
 
 
+class UsageError(UserError):
+    """Error of the command line, or of the arguments of a function of nmt: an invalid flag or
+    setting, or a file, model or package that is not found."""
+
+    exit_status = 2
+
+
 class Stopped(Exception):
     """Exception for a training run that stops early, after its state is saved.
 

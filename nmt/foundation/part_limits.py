@@ -16,11 +16,11 @@ A package declares the configuration groups of its components in a dictionary GR
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nmt.foundation.configurations import value_of
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,20 @@ def shown(value: Any) -> str:
     return str(value) or "(nothing)"
 
 
-class ConfigErrors(UserError):
+class ConfigErrors(UsageError):
     """Exception that contains all errors of a configuration.
 
     faults: errors of the configuration
     """
 
-    exit_status = 2
-
     def __init__(self, faults: Sequence[ConfigError]) -> None:
-        lines = "\n".join(f"  - {fault}" for fault in faults)
+        # The choices of a group are listed once, after its last error.
+        last = {fault.choices: fault for fault in faults}
+        shown_faults = [
+            fault if last[fault.choices] is fault else replace(fault, choices=())
+            for fault in faults
+        ]
+        lines = "\n".join(f"  - {fault}" for fault in shown_faults)
         super().__init__(f"invalid configuration:\n{lines}")
         self.faults = tuple(faults)
 

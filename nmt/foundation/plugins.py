@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.foundation.configurations import flat
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError
 
 ENTRY_POINTS = "nmt.plugins"
 """Name of the entry point group with which an installed package declares itself a plugin."""
@@ -67,7 +67,7 @@ def _existing(packages: Iterable[str]) -> list[str]:
     packages = [packages] if isinstance(packages, str) else list(packages)
     for package in packages:
         if not str(package).isidentifier() or importlib.util.find_spec(package) is None:
-            raise UserError(
+            raise UsageError(
                 f"plugins={package}: package not found; give the name (not the path) of an "
                 "installed package, or of a package in the current folder or on PYTHONPATH"
             )
@@ -106,7 +106,7 @@ def refuse_missing(meta: Mapping[str, Any], place: object) -> None:
     names = recorded if isinstance(recorded, list) else []
     missing = ",".join(sorted({*map(str, names)} - {*permitted()}))
     if missing:
-        raise UserError(
+        raise UsageError(
             f"{place}: needs the code of plugins={missing}, which is not run without permission. "
             f"If you trust this code, add --plugins {missing} to the command, or "
             f"plugins={missing.split(',')} in Python"

@@ -87,6 +87,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "weight_tying": ("model.tying",),
     # data and tokenizer
     "bpe_codes": ("tokenizer",),
+    "dev": ("data.validation",),
     "max_sent_length": ("filters.max_length",),
     "src": ("data.source", "input"),
     "src_lang": ("data.source",),
@@ -96,6 +97,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "tgt": ("data.target",),
     "tgt_lang": ("data.target",),
     "train_file": ("data.train",),
+    "val": ("data.validation",),
     "valid": ("data.validation",),
     "validation_file": ("data.validation",),
     "voc_limit": ("sizes.vocabulary",),
@@ -124,16 +126,24 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 
 CHOICE_SYNONYMS: dict[str, str] = {
     "additive": "concat",
+    "bahdanau": "attention=concat decoder=bahdanau",
     "bilinear": "general",
     "bilstm": "bidirectional",
     "brnn": "bidirectional",
     "birnn": "bidirectional",
+    "dot_product": "dot",
+    "gru": "cell=gru",
     "input_feed": "luong_feed",
+    "lstm": "cell=lstm",
+    "luong": "attention=general decoder=luong",
     "mlp": "concat",
     "multiplicative": "general",
+    "rnn": "cell=gru",
     "sampling": "sample",
     "subword": "bpe",
+    "self_attention": "attention=multi_head decoder=bahdanau",
     "sentencepiece": "bpe",
+    "transformer": "attention=multi_head decoder=bahdanau",
 }
-"""Maps another toolkit's or paper's name of a choice, such as attention=mlp, to the choice of
-nmt."""
+"""Maps another toolkit's or paper's name of a choice, such as attention=mlp, to the choice of nmt,
+or to settings of other keys."""

@@ -14,6 +14,8 @@ console = Console(stderr=True, highlight=False)
 LEVEL_STYLES = {"WARNING": "bold yellow", "ERROR": "bold red", "CRITICAL": "bold red"}
 """Colours of level names on a terminal. INFO and DEBUG messages are printed without a level name.
 """
+early_messages: list[str] = []
+"""Messages logged before the log file of the command is known, which the next log file contains."""
 
 
 class TerminalHandler(logging.Handler):
@@ -63,3 +65,18 @@ def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
         handler.close()
     root.setLevel(level)
     root.propagate = False  # a handler of the caller's root logger would repeat each message
+    if file is not None:
+        for message in early_messages:
+            log_file.emit(root.makeRecord("nmt", logging.INFO, "", 0, message, (), None))
+        early_messages.clear()
+
+
+def log_early(message: str) -> None:
+    """Logs a message, once, before the log file of the command is known.
+
+    Before logging is set up, the message is a warning, because Python then prints only warnings.
+    """
+    if message not in early_messages:
+        early_messages.append(message)
+        root = logging.getLogger("nmt")
+        root.log(logging.INFO if root.hasHandlers() else logging.WARNING, "%s", message)

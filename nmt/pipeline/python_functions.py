@@ -1,5 +1,6 @@
 """Implements `nmt.train` and `nmt.evaluate` for calls from Python."""
 
+import difflib
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from nmt.analysis.evaluation import scores_of
 from nmt.configuration.configure import configure
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.data import as_list
-from nmt.foundation.errors import UserError, quoted
+from nmt.foundation.errors import UserError, quoted, typed
 from nmt.foundation.plugins import permitting
 from nmt.inference.translator import Translator
 from nmt.loading import load
@@ -62,6 +63,7 @@ def train(
     data: Any = None,
     callbacks: Sequence[Callback] = (),
     plugins: Sequence[str] = (),
+    **unknown: Any,
 ) -> TrainedRun:
     """Trains a translation model and evaluates it on the test set.
 
@@ -71,9 +73,14 @@ def train(
         `overrides`
     callbacks: trainer callbacks, called after the callback of the configuration
     plugins: packages outside nmt whose code may be used
+    unknown: other arguments, which are errors
 
     Raises UserError for invalid settings or data, and Stopped if the training is interrupted.
     """
+    for name, value in unknown.items():
+        parameters = ("data", "callbacks", "plugins")
+        nearest = difflib.get_close_matches(name, parameters, 1) or [f'"{typed(**{name: value})}"']
+        raise UserError(f"nmt.train: no parameter {name}; did you mean {nearest[0]}?")
     words = list(overrides)
     plugins = [plugins] if isinstance(plugins, str) else plugins
     check_callbacks(callbacks)

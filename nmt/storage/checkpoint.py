@@ -24,7 +24,7 @@ from safetensors.torch import load, load_file, save
 from torch import Tensor, nn
 
 from nmt.foundation import plugins
-from nmt.foundation.errors import UserError, first_line
+from nmt.foundation.errors import UsageError, UserError, first_line
 from nmt.foundation.extras import require
 from nmt.storage.files import write_atomically
 from nmt.storage.upgrade import upgraded
@@ -133,7 +133,7 @@ def find_checkpoint(model: str, key: str = "model") -> Path:
         problem = (
             f"the folder has neither {BEST} nor {LAST}. Give the run folder of a trained model"
         )
-    raise UserError(f"{key}={model}: {problem}")
+    raise UsageError(f"{key}={model}: {problem}")
 
 
 def _downloaded(model: str, key: str) -> Path:

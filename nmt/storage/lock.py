@@ -80,10 +80,12 @@ class Lock:
             file.parent.mkdir(parents=True, exist_ok=True)
             self._file = _open_locked(file, what)
         except OSError as error:
-            raise UserError(
-                f"{what}: cannot be written ({error.strerror}). Free some space, or choose another "
-                "folder"
-            ) from error
+            problem = (
+                f"cannot be written ({error.strerror}). Free some space, or choose another folder"
+            )
+            if isinstance(error, FileExistsError | NotADirectoryError):
+                problem = "is a file, or in a file; choose another folder"
+            raise UserError(f"{what}: {problem}") from error
 
     def release(self) -> None:
         if not self._file.closed:

@@ -34,7 +34,7 @@ from torch import Tensor
 
 import nmt
 from nmt.foundation.devices import find_device, processor_name
-from nmt.foundation.errors import UserError, typed
+from nmt.foundation.errors import UsageError, UserError, typed
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import read_json_object, remove_unfinished, write_atomically
 from nmt.storage.lock import Lock, LockHeld
@@ -127,13 +127,13 @@ def _check_free(path: Path) -> None:
     """Raises UserError if a folder contains another run, or files that do not belong to a run."""
     saved = [name for name in (ckpt.LAST, ckpt.BEST) if (path / name).exists()]
     if saved:
-        raise UserError(
+        raise UsageError(
             f"run_dir={path} contains another run ({', '.join(saved)}): resume it with "
             f"{typed(resume=path)}, or choose another folder"
         )
     files = [name for name in BEGINNING if (path / name).exists() and name != "train.log"]
     if files and not {"commands", "versions"} <= read_json_object(path / RECORD).keys():
-        raise UserError(
+        raise UsageError(
             f"run_dir={path} contains files that do not belong to a run ({', '.join(files)}): "
             "choose another folder"
         )

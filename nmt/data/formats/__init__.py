@@ -23,6 +23,13 @@ LINE_BREAK = re.compile(r"\r\n|\r|\n")
 TRANSLATION = "translation"
 """Name of the Hugging Face data set column whose cells map language codes to texts."""
 
+SEPARATORS = {
+    "\t": ". For tab-separated columns, set data=tsv",
+    ",": ". For comma-separated columns, set data=csv",
+    ";": ". Semicolons are not supported; save the table with commas or tabs",
+}
+"""Advice for a table with another separator, by separator."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -63,19 +70,12 @@ class Rows:
         missing = [column for column in columns if column not in self.names]
         if not missing:
             return
-        # A single column name often indicates a different separator.
-        only_name = self.names[0] if len(self.names) == 1 else ""
         clues = (
             (
                 any(" " in name for name in self.names),
                 ". If the first line is data, set data.header=false and give column numbers",
             ),
-            ("," in only_name, ". For comma-separated columns, set data=csv"),
-            ("\t" in only_name, ". For tab-separated columns, set data=tsv"),
-            (
-                ";" in only_name,
-                ". Semicolons are not supported; save the table with commas or tabs",
-            ),
+            (bool(separator_clue(self.names)), separator_clue(self.names)),
             (
                 self.names and all(name.startswith('"') for name in self.names),
                 ". If a spreadsheet wrote the table, set data.quotes=true",
@@ -99,6 +99,13 @@ class Rows:
                 raise UserError(f"{self.place(i)}: column {column!r} contains {cell!r}, not text")
         # A line break inside a cell would split the line when it is written to a file.
         return [LINE_BREAK.sub(" ", cell) for cell in cells]
+
+
+def separator_clue(first_row: Sequence[str]) -> str:
+    """Returns the advice for a first row that is read as a single column but contains another
+    separator; empty for other rows."""
+    row = first_row[0] if len(first_row) == 1 else ""
+    return next((text for separator, text in SEPARATORS.items() if separator in row), "")
 
 
 def _shortened(name: str) -> str:

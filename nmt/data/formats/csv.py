@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmt.data.formats import Rows, present
+from nmt.data.formats import Rows, present, separator_clue
 from nmt.data.lines import batched, stream_lines
 from nmt.foundation.errors import UserError
 
@@ -65,5 +65,6 @@ def _same_width(parsed: Any, file: Path, header: bool) -> Iterator[list[str]]:
             raise UserError(
                 f"{file}, line {parsed.line_num:,}: {len(row)} column{'s' * (len(row) != 1)}, but "
                 f"the {'header' if header else 'first row'} has {len(first_row)}{names}"
+                f"{separator_clue(first_row)}"
             )
         yield row
