@@ -139,23 +139,34 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
         try:
             parsed += read(text)
         except HydraException:
-            key, equals, value = text.partition("=")
-            quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
-            remedy = f". Put the value in quotes twice: {key}='\"{quoted}\"'" if equals else ""
-            if value.startswith("["):
-                remedy = f". Put each item in quotes: {key}={shlex.quote(in_list(value))}"
-            if re.match(r"[^\s\[\"']+\s+[\w.]+=", value):
-                remedy = (
-                    ". Give each setting as a word of its own, in Python as a string of its own"
-                )
-            if not equals and Path(text).is_file():
-                remedy = f"; a file needs its key, such as input={text}"
-            if text.endswith((".yaml", ".yml")):
-                remedy = f"; to train from the config.yaml of a run, write --from {text}"
-            if value.startswith("~/"):  # the shell expands ~ only at the beginning of a word
-                remedy = f". Write {key}=$HOME{value[1:]}"
-            errors.append(ConfigError(text, f"must have the form key=value{remedy}"))
+            problem = f"must have the form key=value{_remedy(text)}"
+            errors.append(ConfigError(text, problem))
     return parsed, errors
+
+
+def _remedy(text: str) -> str:
+    """Returns the advice for an override that Hydra's grammar does not contain."""
+    key, equals, value = text.partition("=")
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
+    remedies = (
+        # The shell expands ~ only at the beginning of a word.
+        (value.startswith("~/"), f". Write {key}=$HOME{value[1:]}"),
+        (
+            text.endswith((".yaml", ".yml")),
+            f"; to train from the config.yaml of a run, write --from {text}",
+        ),
+        (not equals and Path(text).is_file(), f"; a file needs its key, such as input={text}"),
+        (
+            re.match(r"[^\s\[\"']+\s+[\w.]+=", value),
+            ". Give each setting as a word of its own, in Python as a string of its own",
+        ),
+        (
+            value.startswith("["),
+            f". Put each item in quotes: {key}={shlex.quote(in_list(value))}",
+        ),
+        (equals, f". Put the value in quotes twice: {key}='\"{quoted}\"'"),
+    )
+    return next((advice for applies, advice in remedies if applies), "")
 
 
 @functools.cache
@@ -380,11 +391,12 @@ def hydra_main(command: str | None, *packages: str) -> Callable[..., Callable[[]
     command: name of the YAML file in conf/
     packages: modules that the configuration may name, such as nmt.*
     """
-    options: dict[str, Any] = {"version_base": "1.3"}
+    whitelist = {"execution_whitelist": packages}  # modules that _target_ may name
     # The parameter exists from Hydra 1.4 on.
-    if "execution_whitelist" in inspect.signature(hydra.main).parameters:
-        options["execution_whitelist"] = packages  # modules that _target_ may name
-    return hydra.main(config_path=CONF, config_name=command, **options)
+    is_known = "execution_whitelist" in inspect.signature(hydra.main).parameters
+    return hydra.main(
+        version_base="1.3", config_path=CONF, config_name=command, **(whitelist if is_known else {})
+    )
 
 
 def reason(error: Exception) -> str:
