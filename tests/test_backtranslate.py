@@ -235,6 +235,7 @@ def test_diversification_adds_the_translations_of_both_sides(text, tmp_path):
     folder = tmp_path / "out"
     typed = [*text[1], *SIZES, "synthetic.direction=both", "synthetic.models=2", "seed=4"]
     typed += ["synthetic.search=sample", "synthetic.top_k=5", f"run_dir={folder}"]
+    typed += ["trainer.log_every=1", "trainer.patience=50"]
     result = run("backtranslate", *typed)
     assert result.returncode == 0, result.stderr.decode()
     data = [a for a in text[1] if not a.startswith(("data.source", "data.target"))]

@@ -48,6 +48,7 @@ from nmt.pipeline.model_commands import translate
 from nmt.pipeline.run_training import final_score, train
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import write_atomically
+from nmt.storage.metrics_file import read_metrics
 from nmt.storage.upgrade import renamed
 from nmt.tokenizer.words import words
 from nmt.training.run_directory import locked_folder
@@ -528,9 +529,12 @@ class Backtranslation:
         """Returns settings of the trainer with which the final model has as many updates and
         validations as a model that is trained on the real pairs only."""
         trainer = dict(self.settings.trainer)
-        first = Path(str(self.translators[0].folders)) / "results.json"
-        if not trainer["patience"]:
-            trainer["max_updates"] = json.loads(first.read_text(encoding="utf-8"))["updates"]
+        first = Path(str(self.translators[0].folders))
+        # The planned number, because training may have ended earlier by trainer.patience; short
+        # runs have no record of it.
+        planned = [record["total"] for record in read_metrics(first) if "total" in record]
+        results = json.loads((first / "results.json").read_text(encoding="utf-8"))
+        trainer["max_updates"] = planned[-1] if planned else results["updates"]
         # An epoch of the mixture has all synthetic pairs and the real pairs.
         path = self.folder / f"synthetic.{self.corpus.languages[0]}"
         with path.open(encoding="utf-8") as lines:
