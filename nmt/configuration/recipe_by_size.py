@@ -37,7 +37,7 @@ UNITS = {
 }
 """Keys whose values are interpolated between two recipes, with the unit to which they are
 rounded."""
-MOST_PAIRS = 1_000_000
+MOST_PAIRS = 300_000
 """Maximum number of pairs that are counted; the settings are the same for larger data."""
 
 
