@@ -53,7 +53,7 @@ def load(
     plugins: packages outside nmt that the model needs and whose code may be executed
     options: options of a translator; most defaults are values in the model's configuration:
         search: search algorithm, as a name (greedy, beam, sample …) or an object
-        precision: number format of matrix multiplications: float32, bfloat16, int8, or auto
+        precision: numerical precision of matrix multiplications: float32, bfloat16, int8, or auto
             (int8 on a CPU, bfloat16 on a GPU)
         averaging: quantity averaged over an ensemble: probability or log_probability
         shares: positive weight of each model in an ensemble

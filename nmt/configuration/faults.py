@@ -21,10 +21,11 @@ def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) 
     everywhere: all dotted keys of the configuration, for suggestions from other groups
     """
     if not known and not everywhere:
-        problem = "no such key, because the choice has no settings; leave the key out"
-        return ConfigError(
-            key, f"{problem}, or give a class with this parameter as _target_ in your YAML file"
+        problem = (
+            "no such key, because this choice has no settings. Leave the key out, or set _target_ "
+            "in your YAML file to a class that has this parameter"
         )
+        return ConfigError(key, problem)
     others = [name for name in everywhere if name != key]
     nearest = near_matches(key.rpartition(".")[2], known, others)
     return ConfigError(key, "no such key", choices=tuple(sorted(known)), nearest=nearest)

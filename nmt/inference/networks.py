@@ -46,7 +46,7 @@ class Networks:
 
     models: single model, or the members of an ensemble
     columns: description of the columns of a source line
-    precision: number format of the weights: float32, bfloat16 or int8
+    precision: numerical precision of the weights: float32, bfloat16 or int8
     averaging: quantity of the members that is averaged: probability or log_probability
     shares: weight of each member, normalised to sum 1; None for equal weights
     capture: whether search steps are recorded and replayed where possible, as CUDA graphs on a GPU

@@ -67,7 +67,7 @@ class Translator:
     unknown: treatment of unknown words: `mark`, `drop` or `copy` (nmt/inference/unknown_words.py)
     lexicon: mapping from source words to the translations that replace unknown words, for
         unknown="copy"
-    precision: number format of the weights: float32, bfloat16 or int8
+    precision: numerical precision of the weights: float32, bfloat16 or int8
     averaging: quantity of the ensemble members that is averaged: probability or log_probability
     shares: weight of each ensemble member, normalised to sum 1; None for equal weights
     capture: whether search steps are recorded for few batch shapes and replayed, as CUDA graphs on
