@@ -258,6 +258,7 @@ def test_diversification_adds_the_translations_of_both_sides(text, tmp_path):
         json.loads((folder / name / "results.json").read_text()) for name in ("forward-1", "model")
     ]
     assert results[0]["updates"] == results[1]["updates"] == 2 * 40 / 8
+    assert {result["part"] for result in results} == {"test"}
     shutil.rmtree(folder / "forward-1")  # may be deleted after the end
     assert run("backtranslate", *typed).returncode == 0
 

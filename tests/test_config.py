@@ -231,7 +231,10 @@ def test_the_computed_recipe_is_the_measured_one_at_its_number_of_pairs(
     caplog.set_level("INFO", "nmt")
     keys = table(pairs)
     assert compose(*keys) == compose(f"experiment={recipe}", *keys)
-    assert f"{pairs:,} training pairs: using the recipe experiment=auto (sizes.enc" in caplog.text
+    assert (
+        f"{pairs:,} training pairs: using the recipe experiment=auto (that of {recipe}, with sizes.enc"
+        in caplog.text
+    )
     assert "WARNING" not in caplog.text
     assert compose("experiment=auto", *keys) == compose(*keys)
 

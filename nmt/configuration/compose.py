@@ -220,12 +220,12 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
 
 
 def _choose_auto(command: str, typed: Typed) -> None:
-    """Chooses experiment=auto for nmt.train if data files are given and no experiment, and counts
-    the training pairs for experiment=auto. Adds an error if the pairs cannot be counted.
+    """Chooses experiment=auto if data files are given and no experiment, and counts the training
+    pairs for experiment=auto. Adds an error if the pairs cannot be counted.
     """
     is_asked = typed.choices.get(RECIPE) == AUTO
     keys = {override.key_or_group.partition(".")[0] for override in typed.values}
-    is_possible = command == "train" and "data" in typed.choices and "init" not in keys
+    is_possible = "data" in typed.choices and "init" not in keys
     if not is_asked and (RECIPE in typed.choices or not is_possible):
         return
     # the data settings, composed without a recipe
@@ -299,7 +299,7 @@ def _of_recipe(command: str, recipe: str, pairs: int | None) -> tuple[Any, Mappi
     config, choices = _composed(command, {RECIPE: position.nearer})
     values = interpolated(pairs, flat(lower), flat(upper))
     apply(config, parse([f"{key}={value}" for key, value in values.items()])[0])
-    log_recipe(pairs, ", ".join(f"{key}={value:g}" for key, value in values.items()))
+    log_recipe(pairs, [position.nearer, *(f"{key}={value:g}" for key, value in values.items())])
     return config, {**choices, RECIPE: AUTO}
 
 

@@ -6,7 +6,7 @@ recipe. Positions between recipes are measured on a logarithmic scale.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nmt.foundation.errors import UserError
@@ -117,18 +117,19 @@ def count_pairs(data: Mapping[str, Any]) -> int | None:
         return None
 
 
-def log_recipe(pairs: int, values: str | None) -> None:
+def log_recipe(pairs: int, values: Sequence[str] | None) -> None:
     """Logs once whether the computed recipe is used, and how to change this choice.
 
     pairs: number of training pairs
-    values: the most important settings of the recipe; None if the recipe is not used
+    values: name of the nearer measured recipe, then the interpolated settings; None if the recipe
+        is not used
     """
     from nmt.foundation.terminal import log_early  # imported late, since rich is slow to import
 
     count = f"more than {MOST_PAIRS:,}" if pairs > MOST_PAIRS else f"{pairs:,}"
     log_early(
-        f"{count} training pairs: using the recipe experiment=auto ({values}); to use no recipe, "
-        "set experiment=null"
+        f"{count} training pairs: using the recipe experiment=auto (that of "
+        f"{values[0]}, with {', '.join(values[1:])}); to use no recipe, set experiment=null"
         if values
         else f"{count} training pairs: using no recipe, because sizes are set; add "
         "experiment=auto to use the recipe with your sizes, or experiment=null to hide this "

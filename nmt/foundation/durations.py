@@ -18,5 +18,7 @@ def seconds_of(key: str, duration: str | float) -> float:
     match = DURATION.fullmatch(str(duration).strip())
     seconds = float(match[1]) * SECONDS[match[2]] if match else 0.0
     if not seconds:
-        raise ValueError(f"{key}={duration}: must be a duration above 0, such as 90s, 30m or 2h")
+        raise ValueError(
+            f"{key}={duration}: must be a number above 0 with one unit, such as 90s, 30m or 2h"
+        )
     return seconds

@@ -45,7 +45,7 @@ from nmt.metric import WITHOUT_SPACES
 from nmt.pipeline.assembly import loaded, trackers_of
 from nmt.pipeline.fingerprint import hash_of_file
 from nmt.pipeline.model_commands import translate
-from nmt.pipeline.run_training import final_score, train
+from nmt.pipeline.run_training import TRIAL_UPDATES, final_score, train
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import write_atomically
 from nmt.storage.metrics_file import read_metrics
@@ -511,6 +511,8 @@ class Backtranslation:
         if self.synthetic.direction == "both" and not self._exists(folder / "results.json"):
             trainer = self._usual_updates() if self.ranks.first else {}
             values["trainer"] = self.ranks.of_first(trainer)
+            if values["final_test"] == "auto":  # as for a model without synthetic pairs
+                values["final_test"] = not 0 < self.settings.trainer["max_updates"] < TRIAL_UPDATES
         self._train(folder, values, "step 5 (final model)")
         self.ranks.wait()  # rank 0 has written the results when it comes here
         results = json.loads((folder / "results.json").read_text())

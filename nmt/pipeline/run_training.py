@@ -462,10 +462,8 @@ def _advise_recipe(settings: TrainingSettings, task: Task, ranks: Ranks) -> None
     if updates < FEW_UPDATES:
         log.warning(
             "trainer.max_epochs: the training has only %s updates, but translation needs "
-            "thousands; raise trainer.max_epochs, or set experiment=auto, which chooses the number "
-            "of epochs for %s pairs",
+            "thousands; raise trainer.max_epochs, or add sentence pairs",
             f"{updates:,}",
-            f"{len(task.data.kept):,}",
         )
 
 

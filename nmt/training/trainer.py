@@ -268,6 +268,7 @@ class TrainingLoop:
         self._saved_update = state.progress.update
         self._failures = 0
         self._validation_seconds = 0.0
+        self._is_fitted = False
         self._reset_figures()
 
     def _captures(self) -> bool:
@@ -337,7 +338,7 @@ class TrainingLoop:
             progress.averaged = False  # there is a newer state than the average
             is_reported = progress.update % self.trainer.log_every == 0
             if is_reported and self.trainer.time_budget is not None:
-                plan = self._plan(batches)
+                plan = self._fitted(plan, batches)
             is_validated = plan.is_validation_due(
                 progress.update,
                 progress.batch,
@@ -390,6 +391,20 @@ class TrainingLoop:
                 plan.total_updates,
             )
         return plan
+
+    def _fitted(self, plan: EpochPlan, batches: Batches) -> EpochPlan:
+        """Returns the plan of the epoch with the number of updates that fit into the time budget,
+        and logs the number once."""
+        fitted = self._plan(batches)
+        if not self._is_fitted and fitted.total_updates < plan.total_updates:
+            log.info(
+                "time_budget=%s: about %s updates at the measured speed, instead of %s",
+                self.trainer.time_budget,
+                f"{fitted.total_updates:,}",
+                f"{plan.total_updates:,}",
+            )
+        self._is_fitted = True
+        return fitted
 
     def _most_updates(self) -> int:
         """Returns the maximum number of updates: `max_updates`, or fewer if the time budget permits
