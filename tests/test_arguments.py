@@ -22,7 +22,7 @@ CALLS = {
     'c.classify(b"x")': "TypeError: expected a string or a list of strings, got bytes",
     "c.probabilities([None])": "TypeError: expected a list of strings, but item 0 is NoneType",
     "nmt.load(3)": "TypeError: path: must be a path or a list of paths, not int",
-    'nmt.load(PATH, device="gpu")': "UserError: device=gpu: not available on this machine. Use auto, cpu, cuda, or cuda:1",
+    'nmt.load(PATH, device="gpu")': "UsageError: device=gpu: not available on this machine. Use auto, cpu, cuda, or cuda:1",
     't.translate(x for x in ["a b", "c"])': "two",
     "sorted(dir(nmt))": "names",
 }

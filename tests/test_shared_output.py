@@ -243,7 +243,10 @@ def test_a_full_disk_on_one_rank(small_run, text, tmp_path, monkeypatch):
 
     def full(path, data):
         if os.environ.get("RANK") == "1":
+            (tmp_path / "full").touch()
             raise UserError(f"{path}: cannot be written (No space left on device)")
+        if path.name.startswith("part-"):  # otherwise rank 0 might write all parts
+            wait_for(tmp_path / "full")
         original(path, data)
 
     monkeypatch.setattr(shared_output, "write_atomically", full)

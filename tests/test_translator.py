@@ -451,7 +451,7 @@ def test_faults_of_unknown_words_are_reported(few_words, tmp_path):
     (tmp_path / "good").write_text("a\tb\n")
     failed(
         run("translate", command[0], f"lexicon={tmp_path}/good", stdin="a"),
-        "needs translation.unknown=copy",
+        "set translation.unknown=copy",
     )
     with pytest.raises(UserError, match="needs attention"):
         Translator(
