@@ -234,6 +234,8 @@ ELSEWHERE = (
     "store",
     "threads",
     "log",  # test_json_log.py
+    "time_budget",  # test_trainer.py
+    "trainer.time_budget",
     "data",
     "search",
     "translation.batch_tokens",

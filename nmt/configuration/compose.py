@@ -237,14 +237,13 @@ def _choose_auto(command: str, typed: Typed) -> None:
     if not is_asked and any(f"{RECIPE}=" in str(grid) for grid in grids):
         return
     typed.pairs = count_pairs(settings["data"])
-    if typed.pairs is None:
-        if is_asked:
-            names = ", ".join(RUNGS.values())
-            problem = f"auto counts the training pairs of local files; choose one of {names}"
-            typed.errors.append(ConfigError(RECIPE, problem))
-    elif is_asked or "sizes" not in keys:
+    if typed.pairs is None and is_asked:
+        names = ", ".join(RUNGS.values())
+        problem = f"auto counts the training pairs of local files; choose one of {names}"
+        typed.errors.append(ConfigError(RECIPE, problem))
+    elif is_asked or (typed.pairs and "sizes" not in keys):
         typed.choices[RECIPE] = AUTO
-    else:
+    elif typed.pairs:
         log_recipe(typed.pairs, None)
 
 
@@ -291,7 +290,7 @@ def _of_recipe(command: str, recipe: str, pairs: int | None) -> tuple[Any, Mappi
 
     pairs: number of training pairs, for experiment=auto
     """
-    if recipe != AUTO or pairs is None:
+    if recipe != AUTO or not pairs:
         return _composed(command, {RECIPE: recipe})
     position = position_of(pairs)
     lower, _ = _composed(command, {RECIPE: position.lower})

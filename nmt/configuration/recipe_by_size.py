@@ -100,8 +100,8 @@ def count_pairs(data: Mapping[str, Any]) -> int | None:
 
     data: settings of the data
 
-    Returns None for generated data, data of the Hugging Face Hub, and data that cannot be read.
-    Errors are ignored, because loading the data raises them again.
+    Returns None for generated data and data of the Hugging Face Hub, and 0 for files that cannot be
+    read. Errors are ignored, because loading the data raises them again.
     """
     # imported late, since the imports are slow
     from nmt.components import make
@@ -109,12 +109,12 @@ def count_pairs(data: Mapping[str, Any]) -> int | None:
 
     try:
         if faults_of("data", data):
-            return None
+            return 0
         source = make({"data": data}, "data")
         stream = source.training_stream() if hasattr(source, "training_stream") else None
         return None if stream is None else stream.count(MOST_PAIRS)
     except (UserError, ValueError, OSError):
-        return None
+        return 0
 
 
 def log_recipe(pairs: int, values: Sequence[str] | None) -> None:
