@@ -221,7 +221,7 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
 
 
 def _files(names: Sequence[str], pattern: str) -> list[Path]:
-    """Returns the files in folders and their subfolders that match a pattern, without repeats.
+    """Returns the files that match a pattern in folders and their subfolders, without duplicates.
 
     names: paths of the folders
     pattern: glob pattern of the files, relative to a folder

@@ -58,10 +58,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_unfinished(folder: Path, name: str = "*") -> None:
-    """Removes incomplete files of a crashed process. The caller must hold the lock of the files.
+    """Removes incomplete files left by a crashed process. The caller must hold the lock on the
+    files.
 
     folder: folder of the files
-    name: name of the complete file, as a glob pattern
+    name: glob pattern of the names of the complete files
     """
     for file in folder.glob(f".{name}.*{WRITING}"):
         with contextlib.suppress(OSError):

@@ -104,8 +104,8 @@ class Score(nn.Module):
 
     @property
     def native_form(self) -> Form | None:
-        """Name of the score equation in the C++ extension; None if the extension does not support
-        the score."""
+        """Name of the attention score function in the C++ extension; None if the extension does
+        not implement the function."""
         return "product" if type(self).forward is Score.forward else None
 
     @property
