@@ -85,6 +85,7 @@ override = st.one_of(
 @anything
 @given(command=st.sampled_from(sorted(COMMANDS)), overrides=st.lists(override, max_size=4))
 @example(command="evaluate", overrides=["model.0="])  # a key below one that is missing
+@example(command="align", overrides=["*" * 300])  # too long for the name of a file
 def test_any_command_line(command, overrides):
     result = allowed(configure, command, overrides)
     assert result is None or isinstance(result, Settings)

@@ -16,6 +16,7 @@ number of sentence pairs (recipe_by_size.py). There is no recipe for other data,
 import copy
 import functools
 import inspect
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -148,6 +149,8 @@ def _remedy(text: str) -> str:
     """Returns the advice for an override that Hydra's grammar does not contain."""
     key, equals, value = text.partition("=")
     quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
+    # Unlike Path.is_file, this function returns False for names that are too long.
+    is_file = os.path.isfile(text)  # noqa: PTH113
     remedies = (
         # The shell expands ~ only at the beginning of a word.
         (value.startswith("~/"), f". Write {key}=$HOME{value[1:]}"),
@@ -155,7 +158,7 @@ def _remedy(text: str) -> str:
             text.endswith((".yaml", ".yml")),
             f"; to train from the config.yaml of a run, write --from {text}",
         ),
-        (not equals and Path(text).is_file(), f"; a file needs its key, such as input={text}"),
+        (not equals and is_file, f"; a file needs its key, such as input={text}"),
         (
             re.match(r"[^\s\[\"']+\s+[\w.]+=", value),
             ". Give each setting as a word of its own, in Python as a string of its own",
