@@ -102,8 +102,8 @@ class Ranking:
 
     @property
     def sentence(self) -> str:
-        """Sentence about the best configuration, and its difference from the worst
-        configuration.
+        """Sentence about the best configuration, and how much better its score is than that of the
+        worst configuration.
         """
         best, *others = self.rows
         unit = TITLES.get(self.metric, self.metric)

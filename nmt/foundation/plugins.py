@@ -118,8 +118,8 @@ TESTED = ("nmt.model.attention", "nmt.model.decoder")
 
 
 def tests() -> dict[type, str]:
-    """Returns the argument FILE.py:NAME of `nmt.check_attention` for each decoder and score
-    function in the imported modules of permitted plugins."""
+    """Returns, for each decoder and score function in the imported modules of permitted plugins,
+    the argument FILE.py:NAME with which `nmt.check_attention` checks it."""
     modules = [module for name, module in list(sys.modules.items()) if home_of(name)]
     classes = [value for m in modules for value in vars(m).values() if isinstance(value, type)]
     return {

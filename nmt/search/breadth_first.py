@@ -211,7 +211,7 @@ class BeamState:
         """Returns the beam state of the next step, and for each of its rows the index of the row of
         the current state that was extended.
 
-        extension: new content of the beam slots
+        extension: extended hypotheses in the beam slots
         parent_rows: row of the current state that each beam slot extends [b, W]
         kept: indices of the sentences whose search continues
         """
@@ -258,7 +258,7 @@ class FinishedHypotheses:
         """Adds the hypotheses that are finished by an extension to the collection.
 
         beam: state before the extension
-        extension: new content of the beam slots
+        extension: extended hypotheses in the beam slots
         parent_rows: row of the state that each beam slot extends [b, W]
         """
         ended = extension.ended
@@ -366,8 +366,8 @@ def most_probable(beam: BeamState, log_probs: Float[Tensor, "n V"]) -> Extension
 def _extend_all(
     step: Step, state: SearchState, beam: BeamState, extend: Extend
 ) -> tuple[Prediction | RankedPrediction, Extension]:
-    """Extends all hypotheses of a beam by one token. Returns the prediction of the model, and the
-    new content of the beam slots."""
+    """Extends all hypotheses of a beam by one token. Returns the model's prediction of the
+    next tokens, and the extended hypotheses in the beam slots."""
     last = torch.from_numpy(beam.prefixes[:, -1])  # [n]
     if extend is most_probable:  # needs only the W most probable tokens of each row
         best = ranked(step, last, state, beam.layout, beam.width)

@@ -45,8 +45,8 @@ class SweepProgress:
         )
 
     def _log_change(self, run: Run, states: Mapping[str, RunState]) -> None:
-        """Logs that a run has begun or ended, and the warnings of an ended run that no earlier run
-        had."""
+        """Logs that a run has begun or ended and, at its end, those of its warnings that no earlier
+        run has given."""
         progress = overall(self.runs, states)
         events = {
             RunState.RUNNING: "started",

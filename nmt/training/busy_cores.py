@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 SECONDS = 0.15
 """Seconds that the speed measurement takes for each number of threads."""
 PAUSE = 30.0
-"""Minimum number of seconds between two measurements after progress reports."""
+"""Minimum number of seconds between two measurements of the computing speed."""
 SLOW = 0.7
 """Fraction of the highest training speed below which the computing speed is measured again."""
 GAIN = 1.1
