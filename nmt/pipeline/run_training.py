@@ -307,7 +307,7 @@ def _run(
     update = None if saved is None else _progress(saved).update
     _log_parts(parts, ranks, time.monotonic() - began)
     if saved is None:
-        _advise_recipe(settings, parts.task, ranks)
+        _warn_of_few_updates(settings, parts.task, ranks)
         if settings.repeats and ranks.first:
             _compare_with(Path(settings.repeats), hashes)
     if ranks.first:
@@ -447,8 +447,8 @@ def _files(
     )
 
 
-def _advise_recipe(settings: TrainingSettings, task: Task, ranks: Ranks) -> None:
-    """Logs a warning if few updates are planned, and recommends experiment=auto.
+def _warn_of_few_updates(settings: TrainingSettings, task: Task, ranks: Ranks) -> None:
+    """Logs a warning if few updates are planned.
 
     There is no warning for fine-tuning, generated data, or an explicit number of updates.
     """

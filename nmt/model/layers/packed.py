@@ -142,9 +142,7 @@ def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _int8_of_onednn(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
-    # [outputs]; the lower bound avoids a division by 0
-    scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
-    whole = (weight / scales.unsqueeze(1)).round().to(torch.int8)  # [outputs, K]
+    whole, scales = native_decoding.quantize_weight(weight)  # [outputs, K], [outputs]
     prepacked = torch.ops.onednn.qlinear_prepack(whole, None)  # in the layout of the kernel
     scales = scales / 127  # `multiply` maps the largest absolute value of each row to 127
     zeros = torch.zeros_like(scales, dtype=torch.int32)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, Int8, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -157,12 +157,20 @@ def has_int8_product() -> bool:
     return loaded is not None and bool(loaded.has_int8_product())
 
 
+def quantize_weight(
+    weight: Float[Tensor, "M K"],
+) -> tuple[Int8[Tensor, "M K"], Float[Tensor, " M"]]:
+    """Quantizes each row of a weight to the integers -127 to 127. Returns the integers, and the
+    scale of each row, by which the integers are multiplied."""
+    # [M]; the lower bound avoids a division by 0
+    scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
+    return (weight / scales.unsqueeze(1)).round().to(torch.int8), scales
+
+
 def pack_int8(weight: Float[Tensor, "M K"]) -> UInt8[Tensor, " bytes"]:
     """Quantizes the rows of a weight to 8 bits, and returns them in the layout of
     int8_product.cpp."""
-    # [M]; the lower bound avoids a division by 0
-    scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
-    whole = (weight / scales.unsqueeze(1)).round().to(torch.int8)  # [M, K]
+    whole, scales = quantize_weight(weight)  # [M, K], [M]
     rows = -len(whole) % 64
     whole = F.pad(whole, (0, -whole.size(1) % 4, 0, rows))  # [M', K']
     offsets = 128 * whole.sum(1, dtype=torch.int32)  # [M']
