@@ -411,11 +411,13 @@ class Timed(Known):
 
 
 @pytest.mark.parametrize("budget", ["100s", 2, "3 min", "0.1h"])
-def test_training_fits_into_its_time_budget(monkeypatch, budget):
+def test_training_fits_into_its_time_budget(monkeypatch, budget, caplog):
     """The schedule is followed to its end, although the speed changes."""
     seconds = {"100s": 100, 2: 120, "3 min": 180, "0.1h": 360}[budget]
+    caplog.set_level("INFO", "nmt")
     task = Timed(monkeypatch)
-    progress, _, watch = task.fit(time_budget=budget)
+    progress, _, watch = task.fit(time_budget=budget, log_every=7)
+    assert caplog.text.count(" updates at the measured speed, instead of 5,000") == 1
     assert seconds - 10 <= task.now <= seconds
     assert watch.validations[-1][0] == progress.update
     assert watch.updates[-1].rate < 0.05 * max(update.rate for update in watch.updates)

@@ -267,6 +267,7 @@ class TrainingLoop:
         self._saved_at = time.monotonic()
         self._saved_update = state.progress.update
         self._failures = 0
+        self._validated_update = state.progress.update
         self._validation_seconds = 0.0
         self._is_fitted = False
         self._reset_figures()
@@ -325,7 +326,9 @@ class TrainingLoop:
         """
         progress = self.progress
         plan = self._plan(batches)
-        if progress.validating:
+        # The time budget may end between two epochs, after updates that are not validated yet.
+        is_over = progress.update >= plan.total_updates
+        if progress.validating or (is_over and progress.update > self._validated_update):
             self._validate(plan.position(progress.batch))
         for update, share in self._updates(plan, batches):
             # Training has ended by patience or by the time budget.
@@ -338,7 +341,7 @@ class TrainingLoop:
             progress.averaged = False  # there is a newer state than the average
             is_reported = progress.update % self.trainer.log_every == 0
             if is_reported and self.trainer.time_budget is not None:
-                plan = self._fitted(plan, batches)
+                plan = self._plan(batches)
             is_validated = plan.is_validation_due(
                 progress.update,
                 progress.batch,
@@ -374,7 +377,7 @@ class TrainingLoop:
             updates_before=progress.update - updates_done,
             epochs=self.epochs,
             epochs_of_data=self.task.epochs,
-            max_updates=self._most_updates(),
+            max_updates=self.trainer.max_updates,
         )
         if len(batches) < self.ranks.count and self.task.epochs - progress.epoch >= 1:
             raise UserError(
@@ -390,36 +393,29 @@ class TrainingLoop:
                 warmup,
                 plan.total_updates,
             )
-        return plan
+        return self._fitted(plan)
 
-    def _fitted(self, plan: EpochPlan, batches: Batches) -> EpochPlan:
-        """Returns the plan of the epoch with the number of updates that fit into the time budget,
-        and logs the number once."""
-        fitted = self._plan(batches)
-        if not self._is_fitted and fitted.total_updates < plan.total_updates:
-            log.info(
-                "time_budget=%s: about %s updates at the measured speed, instead of %s",
-                self.trainer.time_budget,
-                f"{fitted.total_updates:,}",
-                f"{plan.total_updates:,}",
-            )
-        self._is_fitted = True
-        return fitted
-
-    def _most_updates(self) -> int:
-        """Returns the maximum number of updates: `max_updates`, or fewer if the time budget permits
-        only fewer updates at the average speed so far; 0 for no limit."""
-        limit = self.trainer.max_updates
+    def _fitted(self, plan: EpochPlan) -> EpochPlan:
+        """Returns a plan of an epoch with only as many updates as fit into the time budget at the
+        average speed so far, and logs their number once."""
         update = self.progress.update
         if self.trainer.time_budget is None or not update:
-            return limit
+            return plan
         budget = seconds_of("time_budget", self.trainer.time_budget)
         elapsed = self.progress.seconds + time.monotonic() - self._saved_at
         # The last update is followed by a validation.
         left = budget - elapsed - self._validation_seconds
-        possible = update + max(0, int(left * update / elapsed))
-        possible = self.ranks.of_first(possible)
-        return min(limit, possible) if limit else possible
+        possible = self.ranks.of_first(update + max(0, int(left * update / elapsed)))
+        fitted = replace(plan, max_updates=min(plan.total_updates, possible))
+        if not self._is_fitted and possible < plan.total_updates:
+            log.info(
+                "time_budget=%s: about %s updates at the measured speed, instead of %s",
+                self.trainer.time_budget,
+                f"{possible:,}",
+                f"{plan.total_updates:,}",
+            )
+        self._is_fitted = True
+        return fitted
 
     def _updates(
         self, plan: EpochPlan, batches: Batches
@@ -607,6 +603,7 @@ class TrainingLoop:
         if self.trainer.patience and progress.worse >= self.trainer.patience:
             progress.finished = True
         self.save()
+        self._validated_update = progress.update
         self._validation_seconds = time.monotonic() - began
         self._reset_figures()
 
