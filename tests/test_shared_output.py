@@ -134,6 +134,31 @@ def test_jobs_without_a_connection(small_run, text, tmp_path):
     failed(run("translate", *work(small_run, text, "out"), "job=1/3"), "set output=FOLDER/")
 
 
+def test_two_jobs_that_finish_at_the_same_moment(tmp_path, monkeypatch):
+    """The second job finishes while the first one writes the marker of a complete folder."""
+    jobs = [
+        shared_output.PartsSink(tmp_path, 2, 1, ALONE, shared_output.JobShare(number, 2))
+        for number in range(2)
+    ]
+    for part in jobs[0].parts:
+        part.touch()
+    killed = tmp_path / ".part-00000.1-1.writing"
+    killed.touch()
+    replace = os.replace
+    others = jobs[1:]
+
+    def meets(source, target):
+        while others:
+            others.pop().finish(keeps_parts=True)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", meets)
+    jobs[0].finish(keeps_parts=True)
+    assert not others
+    assert (tmp_path / "_SUCCESS").exists()
+    assert not killed.exists()
+
+
 @pytest.mark.parametrize("change", [{"method": "hmm"}, {"attention_map": "a.html"}])
 def test_what_an_alignment_cannot_divide(small_run, text, tmp_path, change):
     settings = {"source": text, "target": text, "output": f"{tmp_path}/parts/"} | change

@@ -190,7 +190,8 @@ class PartsSink(StreamSink):
         rows = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
         self.sums = [sum(column) for column in zip(*rows, strict=True)]
         if keeps_parts:
-            remove_unfinished(self._folder)
+            # Another job may write the same marker at this moment, so only parts are removed.
+            remove_unfinished(self._folder, "part-*")
             write_atomically(self._folder / FINISHED, b"")
 
 
