@@ -83,7 +83,8 @@ def backtranslate(settings: BacktranslateSettings) -> float:
                 return Backtranslation(settings, synthetic, folder, corpus, ranks).run()
             except (KeyboardInterrupt, Stopped):
                 log.warning(
-                    "back-translation stopped; run the same nmt.backtranslate command to continue"
+                    "back-translation stopped; the same nmt.backtranslate command continues all "
+                    "steps, including an interrupted training run"
                 )
                 raise
 
@@ -288,6 +289,7 @@ class Backtranslation:
             for translator in self.translators:
                 if translator.seed is not None:
                     self._train_translator(translator)
+            for translator in self.translators:
                 self._translate(translator)
             if self.ranks.first:
                 self.select_data()

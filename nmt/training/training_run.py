@@ -157,7 +157,7 @@ def _finish(
     ckpt.load_weights(task.network, best.part("model"), best.path)
     task.network.eval()  # evaluation mode disables dropout in the test
     if tests:
-        log.info("testing the best checkpoint on the test set (final_test=false skips the test)")
+        log.info("final evaluation of the best checkpoint (final_test=false skips it)")
     final = task.test() if tests else _not_tested(best)
     scores = {name: result["score"] for name, result in final.results["scores"].items()}
     if task.ranks.first:
