@@ -179,7 +179,7 @@ def _unknown_option(key: str, known: Collection[str]) -> ConfigError:
     of_search = [name.partition(".")[2] for name in names if name.startswith("search.")]
     if of_search:
         example = f"search=nmt.search.beam.Beam({of_search[0]}=…)"
-        return ConfigError(key, f"no such key; give a search with this setting, such as {example}")
+        return ConfigError(key, f"no such key; set the search algorithm instead, such as {example}")
     error = unknown(key, known)
     return replace(error, nearest=tuple(name for name in names if name in known) or error.nearest)
 

@@ -140,17 +140,18 @@ class Metric:
                 raise UserError(f"metric={name}: `score` returned a wrong value; {problem}")
         if self.name not in results and self.name != "loss":
             raise UserError(
-                f"metric={name}: the result of `score` lacks {self.name}, the name of the metric "
-                f"(returned: {', '.join(results)})"
+                f"metric={name}: the result of `score` must contain the key {self.name}, the "
+                f"name of the metric (returned: {', '.join(results)})"
             )
         added = results.keys() - {"bleu", "chrf", "ter", "exact"}
         if added and self.name in TITLES:
             log.warning(
-                "metric=%s: %s selects the best checkpoint; to select by %s, add the field "
-                '`name: Literal["%s"] = "%s"` to the class',
+                "metric=%s: %s selects the best checkpoint; to select by %s, declare "
+                '`name: Literal["%s"] = "%s"` in the class %s',
                 name,
                 self.name,
                 *[min(added)] * 3,
+                name,
             )
 
     @property

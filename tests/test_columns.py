@@ -396,7 +396,7 @@ def test_several_sources_from_training_to_answers(corpus, tmp_path):
     both = f"input={tmp_path}/input", f"attention_map={tmp_path}/both.json"
     failed(
         run("translate", f"model={folder}", *both, f"compare=[{alone}]"),
-        "the model reads one text, but the translating model reads 2 sources",
+        "this model reads one text, but the model that translates the input reads 2 sources",
     )
     message = run("translate", f"model={alone}", stdin="aa\tff\n")
     assert b"the model reads one text per line and treats a tab as a space" in message.stderr
@@ -499,7 +499,7 @@ def test_tables_have_columns_too(corpus, tmp_path):
     ("overrides", "message"),
     [
         (["data.alignment=links"], "data.alignment=links: has no effect without guided attention"),
-        (["objective.guided_alignment=1.0", "tokenizer=bpe", "tokenizer.sampling=0.1"], "needs word alignments"),
+        (["objective.guided_alignment=1.0", "tokenizer=bpe", "tokenizer.sampling=0.1"], "give word alignments"),
         (["data.alignment=links", "objective.guided_alignment=1.0", "normalizer=sparsemax"], "use normalizer=softmax"),
         (["data.source=[en,fr]", "data.factors=[tag]"], "data.factors: cannot be combined with several sources"),
         (["data.source=[en,en]"], "and no column name twice"),

@@ -302,5 +302,5 @@ def test_bad_input_is_reported(small_run, texts):
     failed(run("compare", *both, texts / "nothing"), "nothing", "no such file")
     failed(run("compare", *both), "systems: missing")
     failed(run("compare", both[0], small_run), "add source=FILE")
-    failed(run("compare", *both, small_run, small_run), "named more than once")
+    failed(run("compare", *both, small_run, small_run), "given more than once")
     failed(run("compare", f"reference={texts}/short", f"source={texts}/source", small_run), "lines")

@@ -493,7 +493,7 @@ def test_a_repeated_batch_has_each_pair_beside_itself():
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["objective=r_drop", "model.dropout=0", "model.readout_dropout=0"], "dropout is 0"),
+    (["objective=r_drop", "model.dropout=0", "model.readout_dropout=0"], "every dropout probability is 0"),
     (["objective=r_drop", "model.copy=true"], "model.copy"),
     (["objective=r_drop", "objective.agreement=0"], "objective.agreement"),
     (["objective=distillation"], "objective.teacher must be the run folder of a trained model"),

@@ -277,7 +277,7 @@ def test_wrong_results_of_a_plugin_metric_are_named(caplog):
     assert Metric(name="ter").lower_is_better
     with pytest.raises(UserError, match=r"wer is float, must be nmt\.metric\.Result"):
         Wer(returned={"wer": 40.0}).of("en")
-    with pytest.raises(UserError, match=r"lacks cer, the name of the metric .*: bleu, wer"):
+    with pytest.raises(UserError, match=r"the key cer, the name of the metric .*: bleu, wer"):
         Wer(name="cer").of("en")
     assert not caplog.text
 
@@ -287,7 +287,7 @@ def test_wrong_results_of_a_plugin_metric_are_named(caplog):
             return {**super().score(*arguments, **options), "wer": Result(40.0, "")}
 
     Nameless().of("en")
-    assert "bleu selects the best checkpoint; to select by wer, add the field" in caplog.text
+    assert "bleu selects the best checkpoint; to select by wer, declare `name: " in caplog.text
 
 
 def test_an_objective_with_other_parameters_is_named():

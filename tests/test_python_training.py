@@ -111,7 +111,7 @@ def test_wrong_cells_of_a_data_set_are_named_without_the_cache(tmp_path, monkeyp
     ("callbacks", "problem"),
     [
         (Seen(), "must be a list, got Seen"),
-        ([Seen], "Seen must be an object of a subclass of Callback"),
+        ([Seen], "Seen must be an instance of a subclass of Callback"),
         (
             [type("Late", (Callback,), {"on_epoch_end": print})()],
             "Late.on_epoch_end is never called",

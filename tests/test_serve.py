@@ -390,7 +390,7 @@ def test_limits(small_run, pair):
         for fields, status, message in (
             ({"q": "a" * 21, **pair}, 413, "q: 21 characters, at most 20"), ({"q": ["a"] * 4, **pair}, 413, "4 texts"),
             ({"q": "a" * 500, **pair}, 413, "larger than 400 bytes"), ({**pair}, 400, "missing q"), ({"q": "a"}, 400, "missing source"),
-            ({"q": "a", "source": "xx", "target": "yy"}, 400, "xx → yy: not served; available:"), ({"q": 3, **pair}, 400, "text or a list"),
+            ({"q": "a", "source": "xx", "target": "yy"}, 400, "xx → yy: no such model; available:"), ({"q": 3, **pair}, 400, "text or a list"),
             ({"q": "a", **pair, "format": "pdf"}, 400, "text or html"), ({"q": "\ud800", **pair}, 400, "lone surrogate"),
             ({"q": "a", **pair, "alternatives": -1}, 400, "from 0 to 20"), ({"q": "a", **pair, "required": ["ß"]}, 400, "vocabulary"),
         ):  # fmt: skip
@@ -768,7 +768,7 @@ def test_an_index_of_another_model_is_refused(index, small_run, pair, tmp_path, 
                     "sizes.encoder=8", "sizes.decoder=8", "sizes.readout=8", "model.embedding_size=8", "attention.size=8")  # fmt: skip
     with TestClient(served(f"model={other}", f"index={index[0]}").app()) as asked:
         answer = asked.post("/neighbors", json={"q": "a b", **pair})
-        assert (answer.status_code, "to another model" in answer.json()["error"]) == (400, True)
+        assert (answer.status_code, "not created with" in answer.json()["error"]) == (400, True)
     (tmp_path / "no.safetensors").write_bytes(b"x" * 40)
     result = run("serve", f"model={small_run}", f"index={tmp_path}/no.safetensors")
     assert b"not an index written by nmt.index" in result.stderr

@@ -185,7 +185,9 @@ def test_a_part_of_unknown_origin(small_run, text, tmp_path):
     words = work(small_run, text, tmp_path / "two")
     statuses, printed = forks("nmt.translate", *words)
     assert statuses == [1, 1]
-    expected = "contains part-00000, which is not a part file of this output. Delete this"
+    expected = (
+        "contains part-00000, which does not belong to the output of this command. Delete this"
+    )
     assert printed.count(expected) == 1, printed
     assert printed.count("Run the same command") == 0
 

@@ -248,8 +248,8 @@ def attention_of_model(
         # Only equal language names prove that the reverse model has the wrong direction.
         if reverse is not None and reverse().languages == (source, target):
             raise UserError(
-                f"reverse: the model translates from {source} to {target}, like the model of "
-                f"model=; give a model that translates from {target} to {source}"
+                f"reverse: the model translates from {source} to {target}, in the same direction "
+                f"as model={name}; give a model that translates from {target} to {source}"
             )
         yield from translator.forced_maps(sources, targets, units, progress)
 

@@ -208,8 +208,8 @@ def _check_models(
         # Models that read the same lines agree in the texts, the image and the factors of a line.
         if (others.sources, others.picture, others.names[1:]) != layout:
             raise UserError(
-                f"compare={path}: the model reads {others.described}, "
-                f"but the translating model reads {columns.described}"
+                f"compare={path}: this model reads {others.described}, "
+                f"but the model that translates the input reads {columns.described}"
             )
     if (attention_map or format == "pharaoh") and not translator.attends:
         key = f"attention_map={attention_map}" if attention_map else "format=pharaoh"

@@ -278,8 +278,8 @@ def _claim_folder(folder: Path, work: Mapping[str, str]) -> None:
     if not manifest.exists():
         if names:
             raise UserError(
-                f"{folder}: contains {min(names)}, which is not a part file of this output. "
-                f"{DELETE_IT}"
+                f"{folder}: contains {min(names)}, which does not belong to the output of this "
+                f"command. {DELETE_IT}"
             )
         write_atomically(manifest, json.dumps(work, indent=1).encode())
         return

@@ -129,8 +129,8 @@ class Translator:
             )
         if self.lexicon and self.unknown != "copy":
             raise UserError(
-                "lexicon: used only with translation.unknown=copy, but translation.unknown="
-                f"{self.unknown}"
+                f"lexicon: has no effect with translation.unknown={self.unknown}; set "
+                "translation.unknown=copy, or leave lexicon out"
             )
         if getattr(self.search, "needs_attention", False) and not self.attends:
             raise UserError(f"search.coverage: {needs_attention}; set search.coverage=0")

@@ -154,12 +154,14 @@ class Seq2Seq(Network):
         lexicon = run.value("model.lexicon")
         if lexicon and run.sources > 1:
             yield run.error(
-                "model.lexicon", "a lexicon needs a single source text; set model.lexicon=null"
+                "model.lexicon",
+                "supported only with one source text per sentence pair; set model.lexicon=null",
             )
         if lexicon and run.value("model.lexicon_use") == "mixture" and run.value("model.copy"):
             yield run.error(
                 "model.lexicon_use",
-                "a mixture with a lexicon cannot be combined with model.copy; set model.copy=false",
+                "mixing in the lexicon's distribution cannot be combined with model.copy=true; set "
+                "model.copy=false or model.lexicon_use=bias",
             )
         if run.joint:
             return
@@ -312,11 +314,12 @@ def _check_sources(encoder: Encoder, decoder: Decoder, options: Mapping[str, Any
         uses = "copies" if key == "copy" else "translates"
         if not decoder.attends:
             raise ValueError(
-                f"{chosen} {uses} attended source words, but this decoder has no attention: {unset}"
+                f"{chosen}: {uses} source words by their attention weights, but this decoder has "
+                f"no attention; {unset}"
             )
         if encoder.reader is not None:
             raise ValueError(
-                f"{chosen} {uses} source words, but this encoder reads images: {unset}"
+                f"{chosen}: {uses} source words, but this encoder reads images; {unset}"
             )
 
 

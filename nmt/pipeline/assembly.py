@@ -308,7 +308,7 @@ def _take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
     if wrong:
         raise UserError(
             f"init={saved.path}: the weights do not match the network ({', '.join(wrong[:3])} "
-            "…); fine-tuning needs the sizes and components of the initial network"
+            "…); fine-tuning needs the same sizes and components as the initial model"
         )
     with torch.no_grad():
         for name, parameter in parameters.items():
@@ -371,8 +371,8 @@ class _Teachers:
         teachers = load(paths, str(device), key="objective.teacher")
         if not isinstance(teachers, Translator):
             raise UserError(
-                f"objective.teacher={', '.join(paths)}: is a classifier, must be a translation "
-                "model"
+                f"objective.teacher={', '.join(paths)}: every teacher must be a translation "
+                "model, not a classifier"
             )
         return cls(teachers, paths)
 
@@ -459,8 +459,8 @@ def _classification(
     labels = LabelSet.of(splits.train.labels, splits.train.multi_label)
     if len(labels.names) < (1 if splits.train.multi_label else 2):
         raise UserError(
-            f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}), must "
-            f"be at least {1 if splits.train.multi_label else 2}"
+            f"{splits.train.name}: too few different labels ({', '.join(labels.names) or 'none'}); "
+            f"a classifier needs at least {1 if splits.train.multi_label else 2}"
         )
     if saved is not None:
         if list(labels.names) != saved.meta["labels"]["names"]:

@@ -229,8 +229,8 @@ def _check_number(pairs: int, key: str, settings: BacktranslateSettings) -> None
     if pairs < batch:
         raise UserError(
             f"{key}: gives {pairs:,} synthetic pairs, must be at least {batch:,} (one batch); "
-            "lower batching.sentences, give more text, or raise synthetic.keep (in a new "
-            "run_dir)"
+            "lower batching.sentences, give more text, or raise synthetic.keep, in each case with "
+            "a new run_dir"
         )
 
 
@@ -482,7 +482,8 @@ class Backtranslation:
         usable = scores[scores > -np.inf]  # log-probabilities of the non-empty translations
         if not usable.size:
             raise UserError(
-                f"{translator.text}: all translations are empty; check {translator.folders}"
+                f"{translator.text}: all translations of this text are empty; check the "
+                f"validation scores in {translator.folders}"
             )
         threshold = float(np.quantile(usable, 1 - self.synthetic.keep))
         lines = stream_lines(find_file(translator.text), "strict")

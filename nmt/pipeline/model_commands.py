@@ -207,7 +207,7 @@ def compare(
     refuse(
         broken(
             (not systems, "systems", name_one, []),
-            (repeated, "systems", "named more than once; name each system only once", repeated),
+            (repeated, "systems", "given more than once; give each system only once", repeated),
         )
     )
     compare_systems(

@@ -164,7 +164,7 @@ def evaluate(
     """
     translator = model if isinstance(model, Translator) else load(model, plugins=plugins)
     if not isinstance(translator, Translator):
-        raise UserError(f"model={model}: is a classifier, must be a translation model")
+        raise UserError(f"model={model}: must be a translation model, not a classifier")
     columns = getattr(data, "column_names", None) or list(data)
     missing = [name for name in (source, *as_list(reference)) if name not in columns]
     if missing:

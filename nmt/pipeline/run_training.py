@@ -231,8 +231,8 @@ def _for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint
     if not changed:
         return saved
     log.info(
-        "resume: %s has changed, so earlier validation scores are ignored, and the next "
-        "validation counts as the best",
+        "resume: %s has changed, so earlier validation scores are ignored, and the checkpoint of "
+        "the next validation becomes the best checkpoint",
         ", ".join(changed),
     )
     training = saved.meta["training"]
@@ -355,8 +355,8 @@ def _compare_with(folder: Path, hashes: Mapping[str, str]) -> None:
     settings = sorted(word for word in added if not word.startswith("resume="))
     if settings:
         log.warning(
-            "--from %s: that run was resumed with other settings (%s); its config.yaml has only "
-            "the last settings, which now hold from the beginning",
+            "--from %s: that run was resumed with other settings (%s); its config.yaml contains "
+            "only the last settings, so the new run uses these settings from the start",
             folder,
             " ".join(settings),
         )

@@ -69,7 +69,7 @@ def sweep(
                 job.drop_all_but(job.sweeper.planned(job))
             conclude(job, job.sweeper(job))
         except KeyboardInterrupt:
-            log.warning("sweep stopped; run the same command again to continue all runs")
+            log.warning("sweep stopped; run the same command again to continue the sweep")
             raise
 
 
@@ -117,7 +117,11 @@ class TrainingJob:
         if not node:
             choices = tuple(options("sweep"))
             raise ConfigErrors(
-                [ConfigError("sweep", "-m needs a choice, such as sweep=grid", "null", choices)]
+                [
+                    ConfigError(
+                        "sweep", "-m needs a sweep method, such as sweep=grid", "null", choices
+                    )
+                ]
             )
         refuse(faults_of("sweep", node) or faults_of_building("sweep", node))
         return components.make(self._config, "sweep")

@@ -30,7 +30,7 @@ def with_links(data: PreparedData, ranks: Ranks) -> PreparedData:
     """
     if isinstance(data.train.source, RaggedChain):
         raise UserError(
-            "objective.guided_alignment: the pairs of a mixture cannot be aligned; set "
+            "objective.guided_alignment: a mixture of corpora (data=mix) cannot be aligned; set "
             "objective.guided_alignment=0"
         )
     links: list[Sequence[int]] = []

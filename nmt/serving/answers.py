@@ -93,8 +93,8 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
     if needs_attention and not served.model.attends:
         raise Refused(
             400,
-            f"format=html, alignment and attention need a model with attention, but {served.name} "
-            "has no attention; use format=text without alignment and attention",
+            f"model={served.name}: has no attention, which format=html, alignment=true and "
+            "attention=true need; set format=text, alignment=false and attention=false",
         )
     documents = await _documents(served, fields)
     answers: dict[str, list[Any]] = {
@@ -347,7 +347,8 @@ def neighbors(
     if served.model.encoder_hash != index.model:
         raise Refused(
             400,
-            f"index: the index belongs to another model than {served.name}; create the index again",
+            f"index: not created with the model {served.name}; create the index again with "
+            "nmt.index",
         )
     [vector] = summaries(served.model, [sentence])
     return {

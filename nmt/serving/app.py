@@ -367,11 +367,13 @@ async def _values(request: Request, max_bytes: int) -> Fields:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > max_bytes:
-                    raise Refused(413, f"the body is larger than {max_bytes:,} bytes")
+                    raise Refused(413, f"the request body is larger than {max_bytes:,} bytes")
     except ClientDisconnect:
         raise GONE from None
     except TimeoutError:
-        raise Refused(408, f"the body did not arrive within {BODY_SECONDS:g} seconds") from None
+        raise Refused(
+            408, f"the request body did not arrive within {BODY_SECONDS:g} seconds"
+        ) from None
     return parse_body(body, content_type)
 
 

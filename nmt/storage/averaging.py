@@ -118,13 +118,22 @@ def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
         for saved in (first, other)
     )
     if first_shapes != other_shapes:
-        raise UserError(f"{names} have different network architectures, so they cannot be averaged")
+        raise UserError(
+            f"{names} have different network architectures; only checkpoints with the same "
+            "architecture can be averaged"
+        )
     if ckpt.tokenizer_from(other).models != ckpt.tokenizer_from(first).models:
-        raise UserError(f"{names} have different vocabularies, so they cannot be averaged")
+        raise UserError(
+            f"{names} have different vocabularies; only checkpoints with the same vocabulary can "
+            "be averaged"
+        )
     # Equal shapes do not suffice: other choices may use the same weights differently.
     differing = changed_keys(_facts(first.meta), _facts(other.meta))
     if differing:
-        raise UserError(f"{names} differ in {', '.join(differing)}, so they cannot be averaged")
+        raise UserError(
+            f"{names} differ in {', '.join(differing)}; only checkpoints that agree in these "
+            "properties can be averaged"
+        )
 
 
 def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Halving(Sweeper):
     def __post_init__(self) -> None:
         if self.factor < 2:
             raise ValueError(
-                f"sweep.factor={self.factor}: must be at least 2, otherwise every run continues"
+                f"sweep.factor={self.factor}: must be at least 2; otherwise no run is stopped early"
             )
 
     def __call__(self, job: Job) -> list[Run]:
@@ -52,8 +52,8 @@ class Halving(Sweeper):
             )
         while epochs < horizon and len(remaining) > 1:
             log.info(
-                "halving: training %s runs up to epoch %s, then continuing the best 1/%s of "
-                "these runs",
+                "successive halving: training %s runs up to epoch %s, then continuing the best "
+                "1/%s of these runs",
                 len(remaining),
                 epochs,
                 self.factor,
@@ -66,7 +66,7 @@ class Halving(Sweeper):
             remaining = best
             epochs *= self.factor
         log.info(
-            "halving: training these runs to the end: %s", ", ".join(run.name for run in remaining)
+            "successive halving: training %s to the end", ", ".join(run.name for run in remaining)
         )
         job.train(remaining)
         return runs

@@ -83,8 +83,8 @@ class Columns:
         num_kinds = (self.sources > 1) + bool(self.factors) + self.picture
         if num_kinds > 1 or not (self.sources or self.picture):
             raise ValueError(
-                "data.factors: cannot be combined with several sources or an image; leave "
-                "data.factors out, or set data.source to a single source text"
+                "data.factors: cannot be combined with several source texts or an image; leave "
+                "data.factors out, or set data.source to one text column"
             )
 
     @property

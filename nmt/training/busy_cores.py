@@ -62,15 +62,19 @@ class FewerThreads(Callback):
         self._chosen_at = time.monotonic()
         if chosen < self._most and chosen != before:
             log.info(
-                "other processes are using the CPU cores: training uses %s instead of %s threads, "
-                "which is %.1f times as fast now; set threads=%s to turn this off",
+                "other processes are using the CPU cores: training now uses %s threads instead of "
+                "%s, and computes %.1f times as fast; set threads=%s to keep the number of threads",
                 chosen,
                 self._most,
                 speeds[best] / speeds[self._most],
                 self._most,
             )
         elif chosen > before:
-            log.info("training uses %s threads again", chosen)
+            log.info(
+                "more CPU cores are free: training now uses %s threads instead of %s",
+                chosen,
+                before,
+            )
 
 
 def operations_per_second(threads: int) -> float:

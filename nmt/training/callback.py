@@ -77,7 +77,7 @@ class Callback:
 def check_callbacks(callbacks: Any) -> None:
     """Checks user-defined callbacks.
 
-    Raises UserError if a callback is not an object of a subclass of `Callback`, or has a method
+    Raises UserError if a callback is not an instance of a subclass of `Callback`, or has a method
     on_… that the trainer never calls.
     """
     if not isinstance(callbacks, Sequence):
@@ -86,10 +86,10 @@ def check_callbacks(callbacks: Any) -> None:
     for callback in callbacks:
         if not isinstance(callback, Callback):
             kind = getattr(callback, "__name__", type(callback).__name__)
-            raise UserError(f"callbacks: {kind} must be an object of a subclass of Callback")
+            raise UserError(f"callbacks: {kind} must be an instance of a subclass of Callback")
         for name in dir(callback):
             if name.startswith("on_") and name not in called:
                 raise UserError(
-                    f"callbacks: {type(callback).__name__}.{name} is never called; the methods are "
-                    f"{', '.join(called)}"
+                    f"callbacks: {type(callback).__name__}.{name} is never called; the trainer "
+                    f"calls the methods {', '.join(called)}"
                 )

@@ -84,9 +84,9 @@ class ProgressBar(Callback):
         """Logs the estimated duration of a training run if it is long."""
         if seconds > LONG_SECONDS:
             log.info(
-                "estimated training time: %s (about %s updates); time_budget, smaller "
-                "trainer.max_epochs or trainer.max_updates shorten the training, and "
-                "trainer.patience may end it earlier",
+                "estimated training time: %s (about %s updates), unless trainer.patience ends the "
+                "training earlier; for a shorter training, set time_budget or trainer.max_updates, "
+                "or lower trainer.max_epochs",
                 duration(seconds),
                 f"{updates:,}",
             )

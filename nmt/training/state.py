@@ -323,9 +323,10 @@ def _expect(name: str, tensor: Tensor, like: Tensor) -> None:
 
     Raises ValueError if the shape differs, or if the tensor contains NaN or infinite values.
     """
-    fits = tensor.shape == like.shape and tensor.is_floating_point()
-    if not fits or not bool(torch.isfinite(tensor).all()):
+    if tensor.shape != like.shape or not tensor.is_floating_point():
         raise ValueError(
-            f"{name}: expected finite values of shape {tuple(like.shape)}, got {tensor.dtype} of "
-            f"shape {tuple(tensor.shape)}"
+            f"{name}: expected floating-point values of shape {tuple(like.shape)}, got "
+            f"{tensor.dtype} of shape {tuple(tensor.shape)}"
         )
+    if not bool(torch.isfinite(tensor).all()):
+        raise ValueError(f"{name}: contains NaN or inf")

@@ -116,7 +116,7 @@ def _train(
         if isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
             raise UserError(
                 "a DataLoader worker was killed, perhaps for lack of memory; resume from the "
-                f"last save with {typed(resume=files.path)}"
+                f"last checkpoint with {typed(resume=files.path)}"
             ) from error
         raise
 

@@ -222,7 +222,7 @@ def explain(
     if not hypotheses:
         raise UserError("prefix: the search found no translation; shorten the prefix")
     if sum(node.parent < 0 for node in recorder.nodes) > 1:
-        raise UserError("search: samples have no search tree; choose search=beam")
+        raise UserError("search: sampling produces no search tree; choose search=beam")
     path = recorder.finish([hypothesis.tokens for hypothesis in hypotheses])
     return Explanation(
         source=source,
@@ -248,6 +248,6 @@ def _check(
             f"prefix: token ids must be from {UNK} to {translator.tokenizer.target_size - 1}"
         )
     if attend_to and (len(translator.models) > 1 or not translator.attends):
-        raise UserError("attend_to: supported only by a single model with attention")
+        raise UserError("attend_to: supported only for one model with attention, not for ensembles")
     if any(step < 0 or not 0 <= position <= len(source) for step, position in attend_to.items()):
         raise UserError(f"attend_to: source positions must be from 0 to {len(source)}")

@@ -126,4 +126,4 @@ def index_files(
             step(len(chunk))
     index = Index(np.concatenate(vectors), sources, targets, translator.encoder_hash)
     index.write(Path(output))
-    log.info("%s: index of %s sentences", output, f"{len(index.sources):,}")
+    log.info("%s: wrote the index of %s sentences", output, f"{len(index.sources):,}")

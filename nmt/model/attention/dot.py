@@ -17,7 +17,7 @@ class Dot(Score):
         if query_size != memory_size:
             name = type(self).__module__.rpartition(".")[2]
             raise ValueError(
-                f"attention={name} needs a decoder state (size {query_size}) and an encoder "
-                f"memory (size {memory_size}) of equal size: set decoder.hidden_size={memory_size} "
+                f"attention={name}: decoder states (size {query_size}) and encoder states (size "
+                f"{memory_size}) must have the same size; set decoder.hidden_size={memory_size} "
                 "or attention=general"
             )

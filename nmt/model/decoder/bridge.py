@@ -43,9 +43,9 @@ class Bridge(nn.Module):
         super().__init__()
         if kind == "last" and memory_size != hidden_size:
             raise ValueError(
-                f"decoder.bridge=last needs encoder states (size {memory_size}) and decoder states "
-                f"(size {hidden_size}) of equal size: set decoder.hidden_size={memory_size}, or "
-                "choose decoder.bridge=tanh"
+                f"decoder.bridge=last: encoder states (size {memory_size}) and decoder states "
+                f"(size {hidden_size}) must have the same size; set decoder.hidden_size="
+                f"{memory_size} or decoder.bridge=tanh"
             )
         self.kind = kind
         self.hidden_size = hidden_size

@@ -62,8 +62,8 @@ class Grid(Encoder):
         super().__init__()
         if positions == "sinusoidal" and hidden_size % 4:
             raise ValueError(
-                f"encoder.hidden_size={hidden_size} must be a multiple of 4 with "
-                "encoder.positions=sinusoidal; or set encoder.positions=learnt"
+                f"encoder.hidden_size={hidden_size}: must be a multiple of 4 with "
+                "encoder.positions=sinusoidal; change the size, or set encoder.positions=learnt"
             )
         self.memory_size = hidden_size
         self.positions = positions

@@ -296,8 +296,9 @@ def linear_cross_entropy(
     """
     if agreement and generated is not None:
         raise ValueError(
-            "agreement cannot be combined with copying, because agreement compares distributions "
-            "over the vocabulary"
+            f"agreement={agreement}: R-Drop compares the softmax distributions of the output layer, "
+            "without copied words or a lexicon mixture; set model.copy=false and "
+            "model.lexicon_use=bias"
         )
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype

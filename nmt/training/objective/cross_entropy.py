@@ -72,8 +72,9 @@ class CrossEntropy:
             if run.value("tokenizer.sampling"):
                 yield run.error(
                     guided,
-                    "guided alignment needs word alignments, because tokenizer.sampling draws "
-                    "a new segmentation in each epoch; set data.alignment, or tokenizer.sampling=0",
+                    "subwords cannot be aligned before the training, because tokenizer.sampling "
+                    "draws a new segmentation in each epoch; give word alignments "
+                    "(data.alignment), or set tokenizer.sampling=0",
                 )
         weighing = (run.parts.get(group) for group in ("window", "normalizer"))
         if not all(getattr(part, "all_positive", True) for part in weighing):
@@ -97,8 +98,8 @@ class CrossEntropy:
         alignment links A, both [B, T, S]."""
         if weights is None or batch.links is None:
             raise ValueError(
-                "objective.guided_alignment needs a decoder with attention, and alignments: "
-                "set objective.guided_alignment=0"
+                "objective.guided_alignment: needs a decoder with attention and word alignments "
+                "of the training pairs; otherwise, set objective.guided_alignment=0"
             )
         return -(batch.links * weights.clamp(min=SMALLEST).log()).sum()
 

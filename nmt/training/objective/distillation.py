@@ -56,8 +56,8 @@ class Distillation:
             )
         if self.label_smoothing and self.weight == 1:
             raise ValueError(
-                "objective.label_smoothing has no effect with objective.weight=1, which ignores "
-                "the reference words"
+                "objective.label_smoothing has no effect with objective.weight=1, because the "
+                "loss then contains no cross-entropy of the reference tokens"
             )
         for network in self.teachers:
             network.eval().requires_grad_(False)
@@ -71,8 +71,8 @@ class Distillation:
         if run.value("objective.weight") == 1 and run.value("window.estimator") == "reinforce":
             yield run.error(
                 "window.estimator",
-                "learns from the reference words, which objective.weight=1 ignores; use "
-                "window.estimator=straight_through",
+                "learns from the likelihood of the reference translation, which has no weight in "
+                "the loss with objective.weight=1; use window.estimator=straight_through",
             )
 
     @classmethod

@@ -45,21 +45,22 @@ class RDrop:
         if not cls._drops(run):
             yield ConfigError(
                 "objective",
-                "R-Drop compares two passes with different dropout, but dropout is 0; set "
-                "model.dropout",
+                "compares two passes with different dropout masks, but every dropout probability "
+                "is 0; set model.dropout above 0",
                 "r_drop",
             )
         if run.value("model.copy"):
             yield run.error(
                 "model.copy",
-                "copying cannot be combined with objective=r_drop, which compares "
-                "distributions over the vocabulary; set model.copy=false",
+                "copying cannot be combined with objective=r_drop, which compares the softmax "
+                "distributions of the output layer, without copied words; set model.copy=false",
             )
         if run.value("model.lexicon") and run.value("model.lexicon_use") == "mixture":
             yield run.error(
                 "model.lexicon_use",
-                "a mixture with a lexicon cannot be combined with objective=r_drop, which "
-                "compares distributions over the vocabulary; set model.lexicon_use=bias",
+                "mixing in the lexicon's distribution cannot be combined with objective=r_drop, "
+                "which compares the softmax distributions of the output layer, without the "
+                "lexicon; set model.lexicon_use=bias",
             )
 
     @staticmethod

@@ -152,8 +152,9 @@ class TranslationTask(Task):
         self.network.train()
         if totals[0] and torch.isclose(totals[0], totals[1], rtol=1e-3):
             log.warning(
-                "objective=%s: `total` is equal for one sentence and for the sentence twice, so it "
-                "seems to be a mean; must be the sum over the target tokens of the batch",
+                "objective=%s: `total` is the same for one sentence and for a batch that contains "
+                "the sentence twice, so `total` seems to be a mean. Return the sum over the target "
+                "tokens of the batch",
                 type(self._objective).__name__,
             )
 
