@@ -40,7 +40,7 @@ print(model.{method}(["…"]))
 
 {data}
 
-**To fill in**: description of the training data, its source and its license, and the `license` in
+**To fill in**: description of the training data, its source and its licence, and the `license` in
 the metadata above.
 
 ## Training configuration
