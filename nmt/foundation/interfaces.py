@@ -222,11 +222,11 @@ def _selected(record: Record, rows: Int[Tensor, " n"]) -> Record:
 
 @dataclass(frozen=True)
 class Layout:
-    """Slot of each search row, i.e. of each unfinished hypothesis of B sentences.
+    """Beam slot of each row of a search. A row is an unfinished hypothesis of one of B sentences.
 
-    Every sentence has `width` slots, some of which may be empty.
+    Every sentence has `width` beam slots, some of which may be empty.
 
-    width: number of slots per sentence
+    width: number of beam slots per sentence
     slots: slot of each row among all B·width slots, in ascending order
     """
 
@@ -235,18 +235,18 @@ class Layout:
 
     @cached_property
     def sentences(self) -> Int[Tensor, " N"]:
-        """Index of the sentence to which each search row belongs."""
+        """Index of the sentence to which each row belongs."""
         return self.slots if self.width == 1 else self.slots // self.width
 
 
 def sentences_of_rows(
     rows: int, memory: Prepared, layout: Layout | None = None
 ) -> Int[Tensor, " N"]:
-    """Returns the sentence index of each search row.
+    """Returns the sentence index of each row (hypothesis).
 
     rows: number of rows N
     memory: attention memory of the B sentences
-    layout: slots of the rows; None if every sentence has N / B rows
+    layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
     """
     if layout is not None:
         return layout.sentences
@@ -257,12 +257,12 @@ def sentences_of_rows(
 def scatter_rows(
     rows: Shaped[Tensor, "N T X"], sentences: int, layout: Layout | None = None
 ) -> Shaped[Tensor, "B n X"]:
-    """Concatenates the search rows of each sentence along the second dimension, [N, T, X] →
-    [B, n, X] with n = T · (slots per sentence). Empty slots contain zeros.
+    """Concatenates the rows (hypotheses) of each sentence along the second dimension, [N, T, X] →
+    [B, n, X] with n = T · (beam slots per sentence). Empty slots contain zeros.
 
     rows: rows ordered by sentence; without a layout, every sentence has the same number of rows
     sentences: number of sentences B
-    layout: slots of the rows
+    layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
     """
     if layout is not None:
         slots = rows.new_zeros(sentences * layout.width, *rows.shape[1:])  # [B·W, T, X]
@@ -273,11 +273,11 @@ def scatter_rows(
 def gather_rows(
     groups: Float[Tensor, "B n X"], steps: int, layout: Layout | None = None
 ) -> Float[Tensor, "N T X"]:
-    """Returns search rows that `scatter_rows` has grouped by sentence, [B, n, X] → [N, T, X].
+    """Returns rows (hypotheses) that `scatter_rows` has grouped by sentence, [B, n, X] → [N, T, X].
 
     groups: rows of each sentence, concatenated along the second dimension
     steps: number of decoder steps T of each row
-    layout: slots of the rows; None if every sentence has the same number of rows
+    layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
     """
     rows = groups.reshape(-1, steps, groups.size(-1))  # [B·W, T, X], or [N, T, X]
     return rows if layout is None else rows.index_select(0, layout.slots)
@@ -547,7 +547,7 @@ class Step(Protocol):
 
         tokens: previous token of each row
         state: state before the step
-        layout: slots of the rows; None if every sentence has the same number of rows
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
         ...
 

@@ -112,12 +112,11 @@ class CapturedStep:
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
     ) -> RankedPrediction:
-        """Returns the `count` most probable next tokens of each search row.
+        """Returns the `count` most probable next tokens of each row (unfinished hypothesis).
 
-        tokens: last token of each search row
-        state: decoder state of each search row
-        layout: beam slot of each search row; None if all sentences have equally many consecutive
-            rows
+        tokens: last token of each row
+        state: decoder state of each row
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         count: number of tokens to return, at most the vocabulary size
         """
         return self._compute(tokens, state, layout, count)

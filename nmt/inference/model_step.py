@@ -68,12 +68,11 @@ class ModelStep:
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
     ) -> RankedPrediction:
-        """Returns the `count` most probable next tokens of each search row.
+        """Returns the `count` most probable next tokens of each row (unfinished hypothesis).
 
-        tokens: last token of each search row
-        state: decoder state of each search row
-        layout: beam slot of each search row; None if all sentences have equally many consecutive
-            rows
+        tokens: last token of each row
+        state: decoder state of each row
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         count: number of tokens to return, at most the vocabulary size
         """
         layout = self._in_memory(layout, len(tokens))
@@ -131,14 +130,13 @@ class ModelStep:
         """Converts the slots of unfinished sentences to slots of all sentences in the encoder
         memory, on the device of the model.
 
-        layout: slots of the unfinished sentences; None if all have the same number of rows
-        rows: number of search rows
+        layout: beam slot of each row among the unfinished sentences; None if no slot is empty
+        rows: number of rows (unfinished hypotheses)
         """
         if not self.reads_rows:
             return layout if layout is None else to_device(layout, self.device)
         if layout is None:
             sentences = len(self.memory.mask if self.places is None else self.places)
-            # Without a layout, all sentences have the same number of rows.
             layout = Layout(rows // sentences, torch.arange(rows))
         if self.places is None:
             return layout

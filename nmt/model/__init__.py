@@ -57,9 +57,8 @@ class Network(nn.Module):
 
     @property
     def capture_obstacle(self) -> str:
-        """Reason why the computations of the network for padded batches cannot be captured in CUDA
-        graphs; an empty string if they can. A module gives its reason in its attribute
-        `uncapturable`.
+        """Reason why CUDA graphs cannot capture the network on padded batches; an empty string if
+        they can. A module gives its reason in its attribute `uncapturable`.
         """
         reasons = [getattr(module, "uncapturable", "") for module in self.modules()]
         return next(filter(None, reasons), "")

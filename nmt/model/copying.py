@@ -46,13 +46,12 @@ class Copying(nn.Module):
     def pointed(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None
     ) -> tuple[Int[Tensor, "B S"], Float[Tensor, "B n S"]]:
-        """Returns the ids of the source tokens, which can be copied, and their attention weights at
-        n decoder steps. n is the number of steps per row times the number of rows per sentence.
+        """Returns the ids of the source tokens, which can be copied, and their attention weights
+        for n queries per sentence: one for each beam slot and decoder step.
 
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with source token ids
-        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-            have the same number of rows
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
         assert output.weights is not None
         assert memory.source_words is not None
@@ -72,8 +71,7 @@ class Copying(nn.Module):
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with source token ids
         words: target token ids whose copy probability is computed
-        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-            have the same number of rows
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
         source, weights = self.pointed(output, memory, layout)  # [B, S], [B, n, S]
         # [B, n, S]
@@ -95,8 +93,7 @@ class Copying(nn.Module):
         logits: logits of the target vocabulary
         output: output of the decoder, with readout features and attention weights
         memory: prepared encoder memory, with source token ids
-        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-            have the same number of rows
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
         ids, weights = self.pointed(output, memory, layout)  # [B, S], [B, n, S]
         weights = weights.to(logits.dtype)

@@ -107,13 +107,13 @@ class Lexicon(nn.Module):
     def bias(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None
     ) -> tuple[Int[Tensor, "N T C"], Float[Tensor, "N T C"]]:
-        """Returns the target tokens with a lexicon entry for each batch row and decoder step, and
-        the bias of their logits, log(p_lex,t / ε + 1). The bias of all other tokens is 0.
+        """Returns the candidates for each batch row and decoder step, i.e. the target tokens with a
+        lexicon entry for a source token of the sentence, and the bias of their logits,
+        log(p_lex,t / ε + 1). The bias of all other tokens is 0.
 
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with the candidates of the lexicon
-        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-            have the same number of rows
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
         assert memory.source_words is not None
         candidates = memory.source_words.candidates  # [B, C]
@@ -128,13 +128,13 @@ class Lexicon(nn.Module):
 def candidate_probabilities(
     output: DecoderOutput, memory: Prepared, layout: Layout | None = None
 ) -> Float[Tensor, "B n C"]:
-    """Returns the lexicon probability p_lex,t of the candidates of each sentence at n decoder
-    steps. n is the number of steps per row times the number of rows per sentence.
+    """Returns the lexicon probability p_lex,t of each candidate, i.e. each target token with a
+    lexicon entry for a source token of the sentence. The lexicon probability is computed for n
+    queries per sentence: one for each beam slot and decoder step t.
 
     output: output of the decoder, with attention weights
     memory: prepared encoder memory, with the candidates of the lexicon
-    layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-        have the same number of rows
+    layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
     """
     assert output.weights is not None
     assert memory.source_words is not None

@@ -27,7 +27,8 @@ from nmt.model.lexical import Lexical
 from nmt.model.lexicon import Lexicon
 
 LOGITS = 2**23
-"""Number of logits computed at a time when given target tokens are scored; 32 MB in float32."""
+"""Number of logits computed at a time by `OutputLayer.log_probs_of`, to limit memory; 32 MB in
+float32."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,7 @@ class OutputLayer:
 
         output: output of the decoder, with readout and attention weights
         memory: prepared encoder memory of the sentences
-        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-            have the same number of rows
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
         if self.lexical is None or output.weights is None:
             return output.readout
@@ -94,8 +94,7 @@ class OutputLayer:
         output: decoder output from `Seq2Seq.decode`; its `readout` contains the input features of
             the output layer
         memory: prepared encoder memory of the sentences
-        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-            have the same number of rows
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
         logits = self.logits(output.readout)  # [N, T, V]
         if self.lexicon is not None:
@@ -180,19 +179,20 @@ class OutputLayer:
 
 
 def _counted(x: Shaped[Tensor, "N T *X"], mask: Bool[Tensor, "N T"], passes: int) -> Tensor:
-    """Returns the vectors [n …] of a tensor at the n positions where a mask is True. The vectors of
-    several passes over the same position are adjacent.
+    """Returns the vectors [n …] of a tensor at the n positions where a mask is True. If a sentence
+    has several forward passes, the vectors of the same position are adjacent.
 
-    On a GPU, where the host would have to wait for n, the result contains the vectors of all
-    positions [N·T …].
+    On a GPU, the result contains the vectors of all N·T positions, so that the host need not wait
+    for n.
 
-    passes: P, number of passes over each sentence, in consecutive rows of the tensor
+    passes: P, number of forward passes over each sentence, which are P consecutive rows of the
+        tensor
     """
     rows = _passes_last(x, passes)  # [N / P, T, P, …]
     return rows[_passes_last(mask, passes)] if x.is_cpu else rows.flatten(0, 2)
 
 
 def _passes_last(x: Shaped[Tensor, "N T *X"], passes: int) -> Shaped[Tensor, "n T P *X"]:
-    """Returns a tensor [N/P, T, P, …] in which the P passes over each sentence are adjacent. In the
-    given tensor [N, T, …], the passes over a sentence are P consecutive rows."""
+    """Rearranges a tensor [N, T, …] to [N/P, T, P, …]. In the input, the P forward passes over a
+    sentence are consecutive rows; in the result, they are a dimension after the positions."""
     return x.unflatten(0, (-1, passes)).transpose(1, 2)

@@ -68,8 +68,8 @@ class Seq2Label(Network):
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error for data without labels, an encoder that reads images, or separate
-        vocabularies for two languages."""
+        """Yields an error if a classifier is configured with data without labels, an encoder of
+        images, or separate vocabularies for source and target."""
         if not hasattr(run.parts["data"], "labelled"):
             yield ConfigError(
                 "data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub"
@@ -105,12 +105,13 @@ class Seq2Label(Network):
 def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int = 0) -> Loss:
     """Returns the classification loss of a batch, in nats, summed over the texts.
 
-    The loss `total` is the negative log-likelihood `nll` of the gold labels, plus the penalty of
-    the pooling.
+    In the result, `nll` is the negative log-likelihood of the gold labels, and `total` is `nll` plus
+    the penalty of the pooling.
 
     network: classification network
     batch: texts with labels
-    update, total: ignored; arguments of every objective
+    update: number of updates done so far; ignored
+    total: number of updates in the whole training; ignored
     """
     assert batch.labels is not None
     logits, pooled = network.read(batch)

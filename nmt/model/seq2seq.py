@@ -244,8 +244,7 @@ class Seq2Seq(Network):
         inputs: input token of each decoder step; BOS is the first input of a sentence
         state: decoder state before the first step
         memory: prepared encoder memory of the sentences
-        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-            have the same number of rows
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
 
         Returns the decoder output: input features of the output layer, attention weights, and the
         state after the last step.
@@ -290,7 +289,8 @@ class Seq2Seq(Network):
             )
 
     def teacher_forcing(self, batch: Batch) -> tuple[DecoderOutput, Prepared]:
-        """Runs the network on a batch, with the reference tokens as decoder inputs.
+        """Runs the network on a batch with teacher forcing: the decoder inputs are the reference
+        tokens.
 
         batch: B sentence pairs
 

@@ -117,14 +117,14 @@ class BeamState:
 
     @property
     def layout(self) -> Layout | None:
-        """Assignment of the search rows to beam slots; None if no slot is empty."""
+        """Beam slot of each row; None if no slot is empty."""
         if len(self.slots) == self.totals.numel():
             return None
         return Layout(self.width, torch.from_numpy(self.slots))
 
     @property
     def at_limit(self) -> Int[Tensor, " m"] | None:
-        """Search rows of the hypotheses that have reached their length limit; None without such
+        """Row indices of the hypotheses that have reached their length limit; None without such
         hypotheses.
         """
         length = self.prefixes.shape[1] - 1  # without BOS
@@ -136,8 +136,11 @@ class BeamState:
     def only_eos_at_limit(
         self, prediction: RankedPrediction
     ) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
-        """Returns log-probabilities and tokens of a prediction. Hypotheses at their length limit
-        can only be extended by EOS."""
+        """Returns the log-probabilities and ids of the most probable next tokens. Hypotheses at
+        their length limit can only be extended by EOS.
+
+        prediction: most probable next tokens of each hypothesis, without length limit
+        """
         values = prediction.log_probs
         tokens = prediction.tokens
         rows = self.at_limit
@@ -158,7 +161,7 @@ class BeamState:
 
     @cached_property
     def device_slots(self) -> Int[Tensor, " n"]:
-        """Beam slot of each search row, as a tensor on the device of the model."""
+        """Beam slot of each row, as a tensor on the device of the model."""
         return self.on_device(self.slots)
 
     def on_device(self, array: np.ndarray) -> Tensor:
@@ -166,8 +169,8 @@ class BeamState:
         return to_device(torch.from_numpy(array), self.totals.device)
 
     def costs(self, penalty: Penalty, mask: Bool[Tensor, "b S"] | None) -> Tensor | None:
-        """Returns the coverage penalty of each search row [n]; None if the score has no coverage
-        penalty.
+        """Returns the coverage penalty of each unfinished hypothesis [n]; None if the score has no
+        coverage penalty.
 
         mask: True for source positions that are not padding
         """
@@ -176,7 +179,7 @@ class BeamState:
         return penalty.of_coverage(self.coverage, mask[self.device_slots // self.width])
 
     def parent_rows(self, extension: HostExtension) -> np.ndarray:
-        """Returns an array [b, W] with the search row of the hypothesis that each beam slot
+        """Returns an array [b, W] with the row index of the hypothesis that each beam slot
         extends."""
         first_slots = np.arange(0, self.totals.numel(), self.width)  # [b]
         slots = first_slots[:, None] + extension.parents
@@ -185,10 +188,11 @@ class BeamState:
         return row_of_slot[slots]
 
     def extended(self, values: Float[Tensor, "n k"], tokens: Int[Tensor, "n k"]) -> Extension:
-        """Returns the W most probable extensions of the hypotheses of each sentence.
+        """Returns the most probable extensions over all hypotheses of each sentence, one token
+        long and as many as the sentence has beam slots.
 
-        values, tokens: log-probabilities and ids of the k most probable next tokens of each search
-            row
+        values, tokens: log-probabilities and ids of the k most probable next tokens of each
+            unfinished hypothesis
         """
         sentences, width = self.totals.shape
         slots = self.device_slots
@@ -208,8 +212,8 @@ class BeamState:
     def advance(
         self, extension: HostExtension, parent_rows: np.ndarray, kept: list[int]
     ) -> tuple[BeamState, Int[Tensor, " m"]]:
-        """Returns the beam state of the next step, and for each of its rows the index of the row of
-        the current state that was extended.
+        """Returns the beam state of the next step, and the parent row of each of its rows [m], i.e.
+        the index of the extended row in the current state.
 
         extension: extended hypotheses in the beam slots
         parent_rows: row of the current state that each beam slot extends [b, W]
@@ -255,7 +259,7 @@ class FinishedHypotheses:
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in range(sentences)]
 
     def add(self, beam: BeamState, extension: HostExtension, parent_rows: np.ndarray) -> None:
-        """Adds the hypotheses that are finished by an extension to the collection.
+        """Adds each hypothesis that an extension by EOS finishes.
 
         beam: state before the extension
         extension: extended hypotheses in the beam slots
@@ -357,8 +361,11 @@ def breadth_first_search(
 
 
 def most_probable(beam: BeamState, log_probs: Float[Tensor, "n V"]) -> Extension:
-    """Returns the W most probable extensions of the hypotheses of each sentence, one for each of
-    its W beam slots."""
+    """Returns the most probable one-token extensions over all hypotheses of each sentence. They
+    fill the W beam slots of the sentence.
+
+    log_probs: log-probabilities of all next tokens for each unfinished hypothesis
+    """
     # At most W extensions of one hypothesis can be kept.
     return beam.extended(*top_k(log_probs, min(beam.width, log_probs.size(-1))))
 

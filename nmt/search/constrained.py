@@ -1,8 +1,8 @@
 """Constraints of a request: prefix, forbidden sequences and required words.
 
-`Constrained` wraps a search step and enforces the prefix and the forbidden sequences. The wrapper
-works with every search. Probabilities are not renormalised, so a hypothesis has the same score as
-without constraints.
+`Constrained` wraps a model interface (`Step`) and enforces the prefix and the forbidden sequences.
+The wrapper works with every search. Probabilities are not renormalised, so a hypothesis has the
+same score as without constraints.
 
 `allocate` chooses the extensions of beam search with required words, by dynamic beam allocation
 (Post & Vilar 2018). The beam slots of a sentence are divided among banks. Bank c contains the
@@ -40,10 +40,10 @@ from nmt.search.shortcuts import top_k
 
 @dataclass(frozen=True)
 class Written:
-    """Decoder state of a constrained step.
+    """State of `Constrained` between decoder steps.
 
-    inner: state of the step without constraints
-    words: tokens of each search row so far, BOS first, on the CPU
+    inner: decoder state of the wrapped `Step`
+    words: output tokens of each unfinished hypothesis so far, BOS first, on the CPU
     """
 
     inner: SearchState
@@ -54,9 +54,10 @@ class Written:
 
 
 class Constrained:
-    """Search step that sets the log-probability of tokens excluded by a request to -inf.
+    """Model interface (`Step`) that sets the log-probability of tokens excluded by a request to
+    -inf.
 
-    step: step without constraints
+    step: wrapped model interface, without constraints
     requests: one request per sentence
     """
 
@@ -71,7 +72,7 @@ class Constrained:
     def initial_state(self, state: SearchState) -> Written:
         """Returns the decoder state before the first token.
 
-        state: initial state of the step without constraints
+        state: initial decoder state of the wrapped `Step`
         """
         return Written(state, torch.empty(len(self.requests), 0, dtype=torch.long))
 
@@ -204,7 +205,7 @@ def allocate(requests: Sequence[Request], beam: BeamState, log_probs: Tensor) ->
 
     requests: one request per sentence
     beam: state with the unfinished hypotheses
-    log_probs: log-probabilities of all next tokens for each search row [n, V]
+    log_probs: log-probabilities of all next tokens for each unfinished hypothesis [n, V]
     """
     free = most_probable(beam, log_probs)
     likely = top_k(log_probs, min(beam.width + 1, log_probs.size(1)))[1]  # [n, k]

@@ -47,7 +47,7 @@ class Greedy:
         tokens: list[list[int]] = [[] for _ in requests]
         length = 0
         longest = int(limits.max(initial=-1))
-        # Other steps, such as a constrained step, read the tokens on the CPU.
+        # Any other `Step`, such as `Constrained`, reads the tokens on the CPU.
         is_ahead = step.device.type != "cpu" and isinstance(step, RankingStep)
         while length <= longest:
             count = min(STRIDE if is_ahead else 1, longest + 1 - length)
@@ -75,7 +75,7 @@ class Greedy:
 
 
 class _Extended(NamedTuple):
-    """Result of several greedy steps for b rows.
+    """Result of several greedy decoder steps for b rows (unfinished sentences).
 
     words: chosen tokens [steps, b]
     log_probs: log-probabilities of the chosen tokens [steps, b]
@@ -90,12 +90,12 @@ class _Extended(NamedTuple):
 def _extend(
     step: Step, state: SearchState, last: np.ndarray, left: np.ndarray, count: int
 ) -> _Extended:
-    """Extends each row by its most probable token at each of several steps, or by EOS at the step
-    at which the row has reached its length limit.
+    """Extends each row (unfinished sentence) by its most probable token at each of several decoder
+    steps. A row at its length limit is extended by EOS instead.
 
     last: last token of each row [b]
     left: number of tokens, EOS not counted, by which each row may still be extended [b]
-    count: number of steps
+    count: number of decoder steps
     """
     words: list[Tensor] = []  # [b, 1] each
     log_probs: list[Tensor] = []  # [b, 1] each

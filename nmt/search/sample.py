@@ -27,14 +27,14 @@ from nmt.search.penalty import Penalty
 
 
 class Sample:
-    """Sampling search. The score of a sample is its log-probability under the model; samples are
-    returned in order of their scores.
+    """Sampling search. The score of a sample is its log-probability under the model. Samples are
+    returned best first.
 
     n_best: number of samples per sentence
     temperature: divisor of the log-probabilities; values below 1 sharpen the distribution
     top_k: number of most probable tokens to sample from; 0 samples from all tokens
     top_p: probability mass of the tokens to sample from (nucleus sampling), 0 to 1
-    epsilon: minimum probability of a token to sample from, 0 to 1
+    epsilon: minimum probability of tokens that may be sampled, 0 to 1
     seed: random seed, combined with the seed of each request
     """
 

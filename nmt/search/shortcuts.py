@@ -1,6 +1,6 @@
 """Optional fast methods of a `Step`, and a fast selection of the most probable tokens.
 
-Searches work with every step, and call the fast methods if a step implements them.
+Searches work with every `Step`, and call a fast method if the `Step` implements it.
 """
 
 from collections.abc import Sequence
@@ -28,18 +28,17 @@ BLOCK = 128
 
 @runtime_checkable
 class RankingStep(Protocol):
-    """Interface of steps that can find the most probable tokens without computing all
+    """Interface of a `Step` that can find the most probable tokens without computing all
     log-probabilities."""
 
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
     ) -> RankedPrediction:
-        """Returns the `count` most probable next tokens of each search row.
+        """Returns the `count` most probable next tokens of each row (unfinished hypothesis).
 
-        tokens: last token of each search row
-        state: decoder state of each search row
-        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-            have the same number of rows
+        tokens: last token of each row
+        state: decoder state of each row
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         count: number of tokens to return
         """
         ...
@@ -47,7 +46,7 @@ class RankingStep(Protocol):
 
 @runtime_checkable
 class SearchingStep(Protocol):
-    """Interface of steps that can run a whole beam search by themselves."""
+    """Interface of a `Step` (model interface of a search) that also runs complete beam searches."""
 
     def search(
         self,
@@ -57,7 +56,8 @@ class SearchingStep(Protocol):
         n_best: int,
         penalty: Penalty,
     ) -> list[list[Hypothesis]] | None:
-        """Runs a complete beam search; returns None if the step does not support the network.
+        """Runs a complete beam search. Returns None if complete searches with the network are not
+        supported.
 
         state: decoder state before the first token
         requests: search request of each sentence
@@ -71,15 +71,16 @@ class SearchingStep(Protocol):
 def ranked(
     step: Step, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
 ) -> RankedPrediction:
-    """Returns the `count` most probable next tokens of each search row. Calls `RankingStep.ranked`
-    if the step implements this method."""
+    """Returns the `count` most probable next tokens of each row (unfinished hypothesis). Calls
+    `RankingStep.ranked` if the model interface `step` implements this method."""
     if isinstance(step, RankingStep):
         return step.ranked(tokens, state, layout, count)
     return best_tokens(step(tokens, state, layout), count)
 
 
 def best_tokens(prediction: Prediction, count: int) -> RankedPrediction:
-    """Returns the `count` most probable tokens of a prediction, at most the whole vocabulary."""
+    """Returns the `count` most probable next tokens of each row, or all tokens if the vocabulary is
+    smaller than `count`."""
     log_probs = prediction.log_probs  # [N, V]
     best = top_k(log_probs, min(count, log_probs.size(1)))  # [N, k], [N, k]
     return RankedPrediction(*best, log_probs[:, EOS], prediction.state, prediction.weights)
@@ -120,9 +121,10 @@ def whole_search(
     n_best: int,
     penalty: Penalty,
 ) -> list[list[Hypothesis]] | None:
-    """Returns the result of a beam search that the step runs by itself.
+    """Runs a complete beam search with the method `search` of the model interface (`Step`).
 
-    Returns None if the step has no method `search`, or does not support the network or the penalty.
+    Returns None if the model interface has no method `search`, if this method does not support the
+    network, or if the score has a coverage penalty.
     """
     if penalty.coverage or not isinstance(step, SearchingStep):
         return None

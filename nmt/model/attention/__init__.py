@@ -153,7 +153,7 @@ class ProjectedQuery(NamedTuple):
 
     score: input of the score function
     window: input of the window; None if the window does not depend on the query
-    gate: pre-activation of the gate of the context [N, T, 1]; None for no gate
+    gate: pre-activation of the context gate [N, T, 1]; None for no gate
     """
 
     score: Tensor
@@ -170,8 +170,8 @@ class Attention(nn.Module):
     score: function that scores memory positions for each query
     window: restriction of the positions that each query may attend to; None for no restriction
     normalizer: function from scores to weights; None for softmax
-    gate_size: number of features of a decoder state, from which the gate β of the context is
-        computed; None for no gate
+    gate_size: number of features of a decoder state, from which the context gate β is computed;
+        None for no gate
 
     Raises ValueError if a window is combined with several heads, or a normaliser with a window that
     uses no normaliser.
@@ -241,8 +241,8 @@ class Attention(nn.Module):
 
     @property
     def _query_layers(self) -> list[nn.Linear]:
-        """Linear layers applied to the query, in the order score, window, gate. Absent layers are
-        left out."""
+        """Linear layers that project the decoder state for the attention score, the window and the
+        context gate, in this order. Absent layers are left out."""
         layers = (self.score.query_layer, self.window.query_layer, self.gate)
         return [layer for layer in layers if layer is not None]
 
@@ -252,7 +252,8 @@ class Attention(nn.Module):
         return [(layer.weight, layer.bias) for layer in self._query_layers]
 
     def query(self, query: Float[Tensor, "*rows Q"], *products: Tensor) -> Float[Tensor, "*rows P"]:
-        """Returns the inputs of score, window and gate, concatenated along the features.
+        """Returns the projected queries: inputs of the attention score, the window and the context
+        gate, concatenated along the features. The caller has computed the projections.
 
         query: decoder states
         products: decoder states multiplied by each weight block in `query_blocks`
@@ -261,8 +262,8 @@ class Attention(nn.Module):
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def project(self, query: Float[Tensor, "N T Q"]) -> Float[Tensor, "N T P"]:
-        """Projects decoder states to the inputs of score, window and gate, concatenated along the
-        features.
+        """Projects decoder states to queries: inputs of the attention score, the window and the
+        context gate, concatenated along the features.
 
         query: decoder states
         """
@@ -293,8 +294,7 @@ class Attention(nn.Module):
         query: projected queries
         memory: prepared encoder memory of the sentences
         state: attention state before the first step
-        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-            have the same number of rows
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
         if not self.recurs or query.size(1) == 1:
             return self._attend(query, memory, state, layout)
@@ -312,7 +312,7 @@ class Attention(nn.Module):
 
         memory: prepared encoder memory of the sentences
         values: vectors to sum, one per source position
-        layout: positions of hypotheses in beams; the extension requires None
+        layout: beam slot of each row (hypothesis); the extension requires None
         """
         form = self.score.native_form
         if form is None or not self.reads_rows:
@@ -342,8 +342,7 @@ class Attention(nn.Module):
         query: projected queries
         memory: prepared encoder memory of the sentences
         state: attention state before the first step
-        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-            have the same number of rows
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
         native = self.native_memory(memory, memory.values, layout)
         if native is not None:
@@ -387,7 +386,7 @@ class Attention(nn.Module):
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Prepared) -> Float[Tensor, "N T S"]:
         """Returns the attention weights of all decoder steps, averaged over the heads, without the
-        gate of the context. The first step starts from the initial attention state.
+        factor β of the context gate. The first step starts from the initial attention state.
 
         query: projected queries
         memory: prepared encoder memory of the sentences
@@ -397,8 +396,8 @@ class Attention(nn.Module):
         return self.mean_over_heads(weights)
 
     def mean_over_heads(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N T S"]:
-        """Returns the weight of each source position, averaged over the heads, without the gate of
-        the context. The weights of a query sum to 1.
+        """Returns the weight of each source position, averaged over the heads, without the factor β
+        of the context gate. The weights of a query sum to 1.
 
         weights: attention weights of all heads, computed by `attend`
         """
@@ -408,8 +407,8 @@ class Attention(nn.Module):
         return weights.unflatten(-1, (self.score.heads, -1)).sum(-2)  # [N, T, H, S] → [N, T, S]
 
     def by_head(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N H T S"] | None:
-        """Returns the attention weights of each head, without the gate of the context; None for a
-        single head. The weights of a query in one head sum to 1.
+        """Returns the attention weights of each head, without the factor β of the context gate;
+        None for a single head. The weights of a query in one head sum to 1.
 
         weights: attention weights of all heads, computed by `attend`
         """
@@ -446,8 +445,7 @@ def average(
 
     weights: attention weights, computed by `Attention.attend`
     memory: prepared encoder memory of the sentences
-    layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-        have the same number of rows
+    layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
     """
     return sums(weights, memory.values, memory, layout)
 
@@ -464,8 +462,7 @@ def sums(
     weights: attention weights, computed by `Attention.attend`
     values: one vector per source position, with all heads concatenated
     memory: prepared encoder memory of the sentences
-    layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-        have the same number of rows
+    layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
     """
     if weights.size(1) == 1 and memory.heads == 1 and native(weights):
         sentences = sentences_of_rows(len(weights), memory, layout)  # [N], sentence of each row

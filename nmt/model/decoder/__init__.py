@@ -99,8 +99,8 @@ class Decoder(nn.Module):
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the configuration keys that have no effect with a single layer or without
-        dropout, each with the reason."""
+        """Returns the configuration keys that have no effect in this run, each with the reason: a
+        single layer or no dropout."""
         return idle_layers(run, "decoder")
 
     @classmethod
@@ -151,8 +151,8 @@ class Decoder(nn.Module):
         return Stack(layers, self.dropout, self.residual, first)
 
     def prepare(self, encoded: Encoded) -> Prepared:
-        """Returns the prepared memory of B sources, with everything that is computed once per
-        source.
+        """Returns the encoder memory of B sources together with the values that are computed once
+        per source, such as the attention keys.
 
         encoded: output of the encoder
         """
@@ -167,9 +167,9 @@ class Decoder(nn.Module):
         )
 
     def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:
-        """Returns the memory values, multiplied in advance by the matrix by which a loop over time
-        would multiply the context at every decoder step. Decoders without such a loop return the
-        values unchanged.
+        """Returns the memory values that attention sums. If the decoder multiplies the context by a
+        matrix in its loop over time, the values are multiplied by this matrix in advance, outside
+        of the loop. Otherwise, the values are returned unchanged.
 
         memory: prepared encoder memory of the sentences
         """
@@ -237,8 +237,7 @@ class Decoder(nn.Module):
         embedded: embeddings of the input tokens, which precede the tokens to predict
         state: decoder state before the first step
         memory: prepared encoder memory of the sentences
-        layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-            have the same number of rows
+        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
         raise NotImplementedError
 

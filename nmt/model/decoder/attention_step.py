@@ -35,8 +35,7 @@ class AttentionStep:
 
     attention: attention module
     memory: prepared encoder memory, with projected values
-    layout: position of each hypothesis (row) in the beam of its sentence; None if all sentences
-        have the same number of rows
+    layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
     """
 
     def __init__(self, attention: Attention, memory: Prepared, layout: Layout | None) -> None:

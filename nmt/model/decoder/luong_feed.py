@@ -107,12 +107,13 @@ class LuongFeed(Decoder):
     def project_top(
         self, top: Recurrent, mask: Tensor | None, fuse: bool = True
     ) -> tuple[Loop, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]:
-        """Returns the top layer's functions for the loop over time, and a function that computes
-        the matrix multiplications of one decoder step.
+        """Returns the loop functions of the top layer, and a function for the matrix
+        multiplications that follow the top layer.
 
-        The latter maps the state h and the layer output x to the state pre-activations, the
-        readout projection and the attention query. If the decoder has neither residual connections
-        nor recurrent dropout, x equals h, and the multiplications are fused.
+        The second function maps the state h and the output x of the top layer to the state
+        pre-activations, the readout projection and the attention query. Without residual
+        connections and recurrent dropout, x equals h, and one fused multiplication computes all
+        three.
 
         top: top recurrent layer of the decoder
         mask: mask of recurrent dropout; None for no dropout

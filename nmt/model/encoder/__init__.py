@@ -71,8 +71,8 @@ class Encoder(nn.Module):
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the configuration keys that have no effect with a single layer or without
-        dropout, each with the reason."""
+        """Returns the configuration keys that have no effect in this run, each with the reason: a
+        single layer or no dropout."""
         return idle_layers(run, "encoder")
 
     def take_words(self, words: nn.Module) -> None:

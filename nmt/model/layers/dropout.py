@@ -85,8 +85,8 @@ class WordDropout(nn.Module):
 
 
 def idle_layers(run: RunView, group: str) -> dict[str, str]:
-    """Returns the configuration keys of stacked layers that have no effect with a single layer or
-    without dropout, each with the reason.
+    """Returns the configuration keys of stacked layers that have no effect in this run, each with
+    the reason: a single layer or no dropout.
 
     run: settings of the training run
     group: configuration group of the layers, such as `encoder`

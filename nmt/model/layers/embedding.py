@@ -11,7 +11,8 @@ from nmt.model.layers.dropout import Dropout, WordDropout
 
 
 def embedding(vocabulary: int, size: int) -> nn.Embedding:
-    """Returns an uninitialised embedding table; `draw` initialises it. The vector of PAD is zero.
+    """Returns an embedding table, whose initial values must be set by `draw`. The padding token PAD
+    contributes no gradient to the table.
 
     vocabulary: V, number of subwords
     size: E, length of an embedding vector
@@ -29,7 +30,7 @@ class Factored(nn.Module):
     """Embedding of subwords with factors (Sennrich & Haddow 2016, eq. 3): the concatenated
     embeddings of the subword and of each factor.
 
-    An id encodes a subword and its factors as the digits of one number.
+    An id encodes a subword and its factors as the digits of a mixed-radix number.
 
     table: embedding of the subwords
     radices: number of values of each factor

@@ -60,8 +60,8 @@ class _TokenValues(NamedTuple):
         return [None if tensor is None else torch.empty_like(tensor) for tensor in differentiable]
 
     def slice(self, rows: slice) -> "_TokenValues":
-        """Returns the optional inputs for a slice of tokens; `generated`, `copied` and `weights`
-        become columns [rows, 1]."""
+        """Returns the optional inputs of the cross-entropy for a slice of tokens. `generated`,
+        `copied` and `weights` are reshaped to [rows, 1], to be combined with logits [rows, V]."""
         values = [None if tensor is None else tensor[rows] for tensor in self]
         columns = [None if tensor is None else tensor.unsqueeze(1) for tensor in values[:3]]
         return _TokenValues(*columns, *values[3:])
@@ -128,10 +128,13 @@ class _LinearCrossEntropy(Function):
 def _linear(
     x: Tensor, weight: Tensor, bias: Tensor, buffer: Tensor, low_buffer: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Computes x Wᵀ + b [n, V], and x Wᵀ in the dtype of `low_buffer`.
+    """Computes the logits x Wᵀ + b.
 
-    buffer, low_buffer: preallocated memory of the two results; the same tensor if the dtypes are
-        equal
+    buffer: preallocated memory of the logits
+    low_buffer: preallocated memory of the product x Wᵀ, in the dtype of x; the same tensor as
+        `buffer` if the dtypes are equal
+
+    Returns the logits [n, V], and the rows of `low_buffer` [n, V], which the caller may overwrite.
     """
     logits = buffer[: len(x)]  # [n, V]
     product = low_buffer[: len(x)]  # [n, V]
@@ -196,7 +199,7 @@ def _losses(
     sums = logits.sum(-1, keepdim=True)  # [n, 1]
     gold_logits = logits.gather(1, gold)  # [n, 1]
     largest = logits.amax(-1, keepdim=True)  # [n, 1]
-    apart = logits[0::2] - logits[1::2] if agreement else None  # [n/2, V]
+    log_ratios = logits[0::2] - logits[1::2] if agreement else None  # [n/2, V]
     p = torch.softmax(logits, -1, out=logits)  # [n, V]
     # max p = exp(largest − log Σ exp) never rounds to 0, so log Σ exp needs no second pass.
     normalizer = largest - p.amax(-1, keepdim=True).log()  # log Σ exp, [n, 1]
@@ -214,9 +217,9 @@ def _losses(
     losses = smoothing * (normalizer - sums / logits.size(1)) - (1 - smoothing) * gold_log_p
     loss = (losses if weights is None else weights * losses).sum()
     pull: Tensor | None = None  # gradient of the agreement [n, V]
-    if apart is not None:
-        apart.sub_(normalizer[0::2] - normalizer[1::2])
-        divergence, pull = _divergence(p, apart, weights)
+    if log_ratios is not None:
+        log_ratios.sub_(normalizer[0::2] - normalizer[1::2])
+        divergence, pull = _divergence(p, log_ratios, weights)
         loss = loss + agreement * divergence
     d = p if share is None else p.mul_(share + smoothing)  # [n, V]
     d = d.sub_(smoothing / logits.size(1)) if smoothing else d
@@ -245,24 +248,24 @@ def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
     )
 
 
-def _divergence(p: Tensor, apart: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns the mean of the two Kullback-Leibler divergences between paired rows, summed over the
-    pairs, and the gradient of this sum with respect to the logits.
+def _divergence(p: Tensor, log_ratios: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns the symmetric divergence (KL(p‖q) + KL(q‖p)) / 2, summed over pairs (p, q) of
+    distributions, and the gradient of the sum with respect to the logits.
 
     p: distributions [n, V]; rows 2i and 2i + 1 are a pair
-    apart: difference between the log-probabilities of each pair [n/2, V]
+    log_ratios: log-probabilities of row 2i minus those of row 2i + 1 [n/2, V]
     weights: factor of each row [n, 1], equal in a pair; None means 1
     """
     between = p[0::2] - p[1::2]  # p − q, [n/2, V]
     pull = torch.empty_like(p)  # [n, V]
     for rows, sign in ((slice(0, None, 2), 1), (slice(1, None, 2), -1)):
-        gradient = p[rows] * apart  # [n/2, V]
+        gradient = p[rows] * log_ratios  # [n/2, V]
         torch.addcmul(gradient, p[rows], gradient.sum(-1, keepdim=True), value=-1, out=gradient)
         pull[rows] = gradient.add_(between).mul_(sign / 2)
     if weights is not None:
         pull.mul_(weights)
         between.mul_(weights[0::2])
-    return (between * apart).sum() / 2, pull
+    return (between * log_ratios).sum() / 2, pull
 
 
 def linear_cross_entropy(
@@ -289,7 +292,8 @@ def linear_cross_entropy(
     copied: probability of each gold token under copying; None without copying
     weights: factor of each token's smoothed loss; None means 1
     agreement: λ, weight of the divergence between rows 2i and 2i + 1; 0 if rows are not pairs
-    biased: token ids whose logits get a bias in each row, and these biases; None for no biases
+    biased: pair of tensors: ids of the tokens whose logits get a bias, and the biases; None for no
+        biases
 
     Returns the smoothed loss and the negative log-likelihood, in nats, summed over the tokens. Only
     the smoothed loss has a gradient. Raises ValueError if `agreement` is combined with copying.

@@ -34,9 +34,9 @@ Products = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class _CollectGradient(Function):
-    """Autograd function: returns a matrix unchanged. The steps of a loop multiply by the result.
-    The backward pass of this function runs after those of all steps and computes the gradient of
-    the matrix in one multiplication."""
+    """Autograd function: identity of the matrix by which all steps of a loop multiply. The backward
+    pass of this function runs after those of all steps, and computes the gradient of the matrix in
+    one multiplication."""
 
     @staticmethod
     def forward(ctx: Any, operand: Tensor, bias: Tensor | None, tape: Tape) -> Any:

@@ -87,7 +87,8 @@ class Transition(nn.Module):
 
     @property
     def inputs(self) -> Tensor:
-        """Input pre-activations of the additional cell: [G·Q]; [2, 1, G·Q] with two directions."""
+        """Learnt bias that replaces the input pre-activations of a cell without an input: [G·Q], or
+        [2, 1, G·Q] with two directions."""
         return self.input_bias[0] if len(self.input_bias) == 1 else self.input_bias.unsqueeze(1)
 
 
@@ -96,8 +97,8 @@ class Recurrent(nn.Module):
     method `cell`.
 
     On GPUs, PyTorch's function for the cell, if there is one, computes the whole sequence (cuDNN).
-    On CPUs, and with layer-normalised gates, several cells per step or recurrent dropout, a Python
-    loop computes one time step of both directions at once.
+    A Python loop over time steps is used on CPUs and, on any device, for layer-normalised gates,
+    several cells per step or recurrent dropout. The loop computes both directions at once.
 
     input_size: number of features of the input
     hidden_size: Q, number of units per direction

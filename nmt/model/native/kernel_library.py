@@ -27,15 +27,16 @@ FLAGS = [
     *("-fno-math-errno", "-fno-trapping-math"),
     *(["-mprefer-vector-width=512"] if platform.machine() == "x86_64" else []),
 ]
-"""Compiler options. Vectorisation needs -fno-math-errno and -fno-trapping-math, which keep the
-meaning of NaN and infinity."""
+"""Compiler options. Vectorisation needs -fno-math-errno and -fno-trapping-math, both of which
+preserve the semantics of NaN and infinity."""
 TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 """Supported data types, each with the suffix of the names of its C++ functions."""
 
 
 def usable(*tensors: Tensor) -> bool:
     """Returns whether the C++ extension is available and supports the device and dtype of all
-    tensors, and the dtype of autocast."""
+    tensors and, under autocast on the CPU, the autocast dtype. Returns False during ONNX export and
+    compilation by torch.compile."""
     if torch.onnx.is_in_onnx_export() or torch.compiler.is_compiling():
         return False
     if torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") not in TYPES:

@@ -123,7 +123,8 @@ class MatrixProduct(NamedTuple):
     address: int
 
     def layout(self, weight: Float[Tensor, "M K"]) -> Tensor:
-        """Returns a weight in the layout of the matrix multiplication."""
+        """Converts a weight to the dtype and memory format that this matrix multiplication
+        reads."""
         if self.kind == INT8:
             return pack_int8(weight)
         return weight.float() if self.kind == FLOAT32 else weight.bfloat16()
@@ -199,8 +200,8 @@ def read_both_directions(
     product: matrix multiplication
     x: input vectors
     lengths: number of tokens of each sentence
-    weights: W_ih, b_ih, W_hh and b_hh, first of the forward and then of the backward direction, in
-        the layout of the matrix multiplication
+    weights: W_ih, b_ih, W_hh and b_hh, first of the forward and then of the backward direction;
+        matrices are converted by `MatrixProduct.layout`
 
     Returns the outputs and the last states.
     """

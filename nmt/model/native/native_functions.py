@@ -202,9 +202,12 @@ class _Collect(Function):
 
 
 class _Attend(Function):
-    """Autograd function: computes attention weights and contexts. Its backward pass adds the
-    gradients of the keys and of the vector v of additive scores (`direction`) to the sums over all
-    steps. It also records the weights and the context gradients for the gradient of the values."""
+    """Autograd function: computes attention weights and contexts of one decoder step.
+
+    The backward pass sums the gradients of the keys and of the vector v of additive scores
+    (`direction`) over the steps. The backward pass also stores the weights and the gradients of
+    the contexts, from which the gradient of the values is computed after all steps.
+    """
 
     @staticmethod
     def forward(

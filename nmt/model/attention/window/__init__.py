@@ -24,8 +24,8 @@ batch rows (hypotheses in a search)."""
 
 
 class Window(nn.Module):
-    """Base class of attention windows. Instances of the base class itself are the window `global`,
-    which allows all positions.
+    """Base class of attention windows. The base class itself implements the window `global`, which
+    allows all positions.
 
     query_size: number of features of a query
     query_layer: linear layer from the query to an input of the window; None if the window does not

@@ -73,8 +73,8 @@ class Hard(Window):
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the configuration keys of `reinforce` that have no effect because another
-        estimator is configured. Each key has that reason as its value."""
+        """Returns the keys of the estimator `reinforce` if another estimator is configured, each
+        with the reason why it has no effect. The result is empty for `reinforce`."""
         if run.value("window.estimator") == "reinforce":
             return {}
         keys = [f"window.{key}" for key in REINFORCE_KEYS]

@@ -27,8 +27,8 @@ class LocalM(Window):
         self.distance = distance
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
-        """Returns the index of the first decoder step, 0, for each batch row [N]."""
-        # [N], index of the next decoder step
+        """Returns the window state before the first decoder step: the index of the next step, 0,
+        for each batch row [N]."""
         return (torch.zeros(rows, dtype=torch.long, device=encoded.values.device),)
 
     def forward(

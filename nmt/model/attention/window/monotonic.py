@@ -8,8 +8,8 @@ paths (eq. 8):
 
     α_ts = p_ts Σ_{j≤s} α_{t−1,j} Π_{j≤l<s} (1 − p_tl)        α_0 = (1, 0, 0, …)
 
-In generation, attention stops at the first position with p_ts > 1/2; the whole sentence takes
-linear time.
+In generation, attention stops at the first position with p_ts > 1/2. The paper's algorithm computes
+scores only up to this position, in linear time; this implementation computes all scores.
 
 The noise (standard normal, in training only) rewards scores far from the threshold. If no position
 is chosen, attention goes to the last position, so that the weights remain a distribution; in the
@@ -77,10 +77,10 @@ class Monotonic(Window):
 
 
 def expectation(p: Float[Tensor, "N S"], previous: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
-    """Returns the expected attention weights of one decoder step. Products over ranges of positions
-    are computed in log space, as differences of cumulative sums.
+    """Returns the expected weights of monotonic attention at one decoder step. Products over ranges
+    of positions are computed in log space, as differences of cumulative sums.
 
-    p: probability of stopping at each position
+    p: probability that attention stops at a position once it has reached this position
     previous: expected weights of the previous decoder step
     """
     # [N, S], finite also where p is 1

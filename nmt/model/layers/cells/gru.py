@@ -67,7 +67,8 @@ class GRU(Recurrent):
         return usable(x, self.weight_block("hh")[0])
 
     def _laid_out(self, product: native_decoding.MatrixProduct) -> list[Tensor]:
-        """Returns the weights of both directions in the layout of a matrix multiplication."""
+        """Returns the weights of both directions, in the dtype and memory format that a matrix
+        multiplication of the C++ extension reads."""
         return [
             product.layout(part) if part.dim() == 2 else part
             for direction in (0, 1)
@@ -89,7 +90,7 @@ def gru(a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = Non
     a: input pre-activations of the gates, W_ih x + b_ih [… 3Q]
     u: state pre-activations of the gates, W_hh h + b_hh [… 3Q]
     state: state before the step, (h [… Q],)
-    update_mask: dropout mask of the new state n [… Q]; None for no dropout
+    update_mask: dropout mask of the candidate state n [… Q]; None for no dropout
     """
     (h,) = state
     if update_mask is None and (torch.is_grad_enabled() or native(h)) and usable(a, u, h):
