@@ -2,8 +2,8 @@
 JavaScript (browser/), the tokenizer and the weights.
 
 Matrices are stored as int8 values q from -127 to 127 with a scale s for each row, w ≈ s · q.
-Vectors are float32. JavaScript sums in float64 and stores float32, so its translations are equal to
-those of the model with these matrices in float32, except for rounding errors.
+Vectors are float32. JavaScript sums in float64 and stores float32. Its translations are equal to
+those of the PyTorch model with the dequantised matrices s · q, except for rounding errors.
 """
 
 import base64

@@ -147,9 +147,11 @@ def check_exportable(translator: Translator) -> Seq2Seq:
 
 
 def _named(memory: Prepared) -> dict[str, Tensor]:
-    """Returns the tensors of a memory by name, including those for the decoder's initial state.
+    """Returns the tensors of an encoder memory by name, including those for the decoder's initial
+    state.
 
-    A tensor with two names is returned under one of them.
+    A tensor that the memory contains under two names, such as `values` and `projected_values`, is
+    returned under the first name only.
     """
     words = memory.source_words
     named = {
@@ -166,7 +168,7 @@ def _named(memory: Prepared) -> dict[str, Tensor]:
 
 
 def _filled(memory: Prepared, tensors: Sequence[Tensor]) -> Prepared:
-    """Returns a copy of a memory with other tensors.
+    """Returns a copy of an encoder memory whose tensors are replaced.
 
     tensors: new tensors, in the order of the ONNX graph's inputs (`_named`)
     """

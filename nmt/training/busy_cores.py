@@ -20,16 +20,17 @@ PAUSE = 30.0
 SLOW = 0.7
 """Fraction of the highest training speed below which the computing speed is measured again."""
 GAIN = 1.1
-"""Minimum speed-up with fewer threads at which the number of threads is reduced. On idle machines,
-the speed-up is about 0.6, which is a slowdown."""
+"""Minimum ratio of the computing speeds with fewer and with all threads at which the number of
+threads is reduced. On an idle machine, the ratio is about 0.6: fewer threads are slower."""
 
 
 class FewerThreads(Callback):
     """Callback that measures the computing speed with fewer threads, and sets the fastest number of
     threads.
 
-    The measurement runs at the start of training, after each validation, and after a progress
-    report, at most every `PAUSE` seconds, while training is slow or uses fewer threads.
+    The callback measures at the start of training and after each validation. While training is slow
+    or uses fewer threads, the callback also measures after a progress report, at most once every
+    `PAUSE` seconds.
     """
 
     every_rank = True

@@ -20,7 +20,7 @@ class Update:
 
     update: update number, from 1
     total: maximum number of updates in the training
-    epoch: number of epochs so far, as a fraction
+    epoch: number of epochs so far, including the finished part of the current epoch
     loss: mean training loss since the last report, in nats per token, with label smoothing and
         dropout
     rate: learning rate
@@ -56,7 +56,7 @@ class Callback:
         """Called after a validation, before the checkpoint is saved.
 
         update: number of updates so far
-        epoch: number of epochs so far, as a fraction
+        epoch: number of epochs so far, including the finished part of the current epoch
         validation: metrics by name, and the outputs (translations or labels) as `answers`
         best: whether the validation has the best score so far
         """

@@ -8,7 +8,7 @@ from nmt.foundation.ranks import Ranks
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """Batch that one rank computes in an update.
+    """Batch that one rank processes in an update.
 
     number: index of the batch in the epoch
     weight: factor of the batch's loss: 1, or 0 for a dummy batch on a rank without a batch
@@ -28,8 +28,8 @@ class EpochPlan:
     accumulate: number of batches per update on each rank
     updates_before: number of updates in earlier epochs
     epochs: number of epochs to train, possibly fractional
-    epochs_of_data: number of epochs for which there is training data; fractional if the schedule of
-        a mixture of corpora ends within an epoch
+    epochs_of_data: number of epochs that the training data covers; fractional if the schedule of a
+        mixture of corpora ends within an epoch
     max_updates: maximum number of updates to train; 0 for no limit
     """
 
@@ -75,10 +75,10 @@ class EpochPlan:
         ]
 
     def share(self, update: range) -> list[PlannedBatch]:
-        """Returns the batches of an update that this rank computes. All ranks get the same number
+        """Returns the batches of an update that this rank processes. All ranks get the same number
         of batches.
 
-        Ranks wait for each other's gradients, so a rank without a batch computes a dummy batch
+        Ranks wait for each other's gradients, so a rank without a batch processes a dummy batch
         with weight 0.
 
         update: batch indices of the update, over all ranks
@@ -89,7 +89,7 @@ class EpochPlan:
         return batches + [PlannedBatch(update[0], 0)] * dummies
 
     def position(self, batch: int) -> float:
-        """Returns the number of epochs so far, as a fraction.
+        """Returns the number of epochs so far, including the finished part of the current epoch.
 
         batch: number of finished batches of the epoch
         """

@@ -17,8 +17,8 @@ Process supervisors may send a signal both to a process and to its process group
 
 
 class Interruption:
-    """Record of received signals. A further Ctrl-C, more than REPEAT seconds after the first
-    signal, raises KeyboardInterrupt. All other further signals are ignored.
+    """Records received signals. A Ctrl-C more than `REPEAT` seconds after the first signal raises
+    KeyboardInterrupt. All other signals after the first are ignored.
 
     at_once: whether the first signal already raises KeyboardInterrupt
     requested: whether a signal has arrived

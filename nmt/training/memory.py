@@ -14,8 +14,9 @@ _TRIM_THRESHOLD = -1
 _TOP_PAD = -2
 _MMAP_THRESHOLD = -3
 CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""Environment variables with the capacity of the primitive cache of oneDNN and of PyTorch's oneDNN
-interface. A primitive is a compiled operation for one combination of matrix sizes."""
+"""Environment variables that set the capacities of two primitive caches: the cache in oneDNN, and
+the cache in PyTorch's interface to oneDNN. A primitive is a compiled operation for one combination
+of matrix sizes."""
 OFTEN = 5
 """Number of progress reports between two returns of freed memory to the operating system. More
 frequent returns cost time, because the system zeroes memory pages before they are used again."""

@@ -26,7 +26,7 @@ MEASURED_SECONDS = 30.0
 LONG_SECONDS = 600.0
 """Estimated duration in seconds of a training run above which the estimate is logged."""
 BEST_MARK = "★"
-"""Mark of the best validation so far in the table of validations."""
+"""Marker of the best validation so far in the table of validations."""
 
 
 class ProgressBar(Callback):
@@ -104,12 +104,12 @@ class ProgressBar(Callback):
     def _table_row(
         self, update: int, epoch: float, validation: Validation, best: bool
     ) -> dict[str, Any]:
-        """Returns the table row of a validation as `screen`, an attribute for a log record.
+        """Returns extra attributes of a validation's log record: `screen`, a row of the table of
+        validations, which the terminal's log handler prints instead of the message.
 
-        The terminal's log handler prints `screen` instead of the message. If stderr is not a
-        terminal, the result is empty. Before the first row, the head of the table is printed.
-        Columns that do not fit the width of the terminal are left out; train.log contains all
-        metrics.
+        If stderr is not a terminal, the result is empty. Before the first row, the head of the
+        table is printed. Columns that do not fit the width of the terminal are left out; train.log
+        contains all metrics.
         """
         from nmt.foundation.terminal import Text, console
 

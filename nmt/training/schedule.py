@@ -26,7 +26,7 @@ class Schedule:
 
         step: update number, from 0
         total: maximum number of updates in the training
-        epoch: number of epochs so far, as a fraction
+        epoch: number of epochs so far, including the finished part of the current epoch
         """
         warm = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
         return warm * self.decay(step, total, epoch)
@@ -36,12 +36,12 @@ class Schedule:
 
         step: update number, from 0
         total: maximum number of updates in the training
-        epoch: number of epochs so far, as a fraction
+        epoch: number of epochs so far, including the finished part of the current epoch
         """
         return 1.0
 
     def observe(self, improved: bool) -> None:
-        """Receives the outcome of a validation.
+        """Called after each validation, whose outcome may change the later factors.
 
         improved: whether the validation metric has improved
         """
@@ -65,7 +65,7 @@ class Constant(Schedule):
 class LinearDecay(Schedule):
     """Linear decay: the factor of the learning rate falls from 1 to `final`.
 
-    The factor would be equal to `final` one update after the last update.
+    The factor of the last update is one step of the decay above `final`.
     """
 
     final: Ratio = 0.0

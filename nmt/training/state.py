@@ -40,13 +40,13 @@ class TrainingProgress:
     best_loss: float = math.inf
     best_update: int = 0
     worse: int = 0
-    """Number of consecutive validations without improvement, for early stopping."""
+    """Current number of consecutive validations without improvement, compared with `patience`."""
     finished: bool = False
     validating: bool = False
     """Whether a validation has begun but not ended, so that a resumed run must repeat it."""
     seconds: float = 0.0
     snapshots: list[tuple[int, float]] = field(default_factory=list)
-    """Snapshots of weights kept for averaging: update number and score of each validation."""
+    """Update number and validation score of each weight snapshot that is kept for averaging."""
     averaged: bool = False
     """Whether the snapshots of weights have been averaged."""
     halvings: int = 0
@@ -125,7 +125,7 @@ class TrainingState:
         """Sets the learning rate of each parameter group for the next update.
 
         total: maximum number of updates in the training
-        epoch: number of epochs so far, as a fraction
+        epoch: number of epochs so far, including the finished part of the current epoch
         """
         factor = self.schedule.factor(self.progress.update, total, epoch)
         factor *= 0.5**self.progress.halvings  # factor 1/2 for each rollback
@@ -169,8 +169,8 @@ class TrainingState:
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Context manager that restores, on exit, the accumulated gradients and the values that
-        training updates without gradients, such as running means.
+        """Context manager that restores, on exit, the accumulated gradients and the network's
+        tensors that are updated without gradients, such as running means.
 
         A parameter that had no gradient before gets the gradient 0.
         """
@@ -204,9 +204,9 @@ class TrainingState:
         return self._named(self.sharing.collected(self._average, self.parameters))
 
     def _named(self, tensors: Sequence[Tensor], prefix: str = "") -> dict[str, Tensor]:
-        """Maps each parameter's name to a tensor.
+        """Maps the name of each parameter to the tensor that belongs to the parameter.
 
-        tensors: tensor of each parameter
+        tensors: one tensor per parameter, in the order of `names`, such as its moving average
         prefix: prefix of the names, such as model/
         """
         return {prefix + name: tensor for name, tensor in zip(self.names, tensors, strict=True)}

@@ -50,7 +50,7 @@ class Tracker(ABC):
     def figures(self, figures: Mapping[str, float], update: int) -> None:
         """Records metrics in the tracker.
 
-        figures: metrics by name, such as validation/bleu
+        figures: values of the metrics by name, such as validation/bleu
         update: update number
         """
 
@@ -241,10 +241,11 @@ class Wandb(Tracker):
 
 
 def run_id(folder: Path, create: Callable[[], str]) -> str:
-    """Returns the id of a run in a tracker, which is saved in the run folder.
+    """Returns the id of a run in a tracker, read from the run folder. If the run folder contains no
+    id, `create` is called, and its result is saved.
 
     folder: run folder
-    create: function that returns the id of a new run
+    create: function that creates a run in the tracker and returns its id
     """
     saved = read_json_object(folder / KNOWN).get("id")
     if saved is not None:

@@ -38,7 +38,7 @@ OnNaN = Literal["stop", "skip", "rollback"]
 to the last saved state.
 """
 REMEDY = "lower optimizer.lr or trainer.clip_norm, or use trainer.precision=float32"
-"""Advice for a NaN or infinite loss, part of error messages."""
+"""Advice on a NaN or infinite loss, included in error messages."""
 PATIENCE = 10
 """Number of consecutive skipped updates, or of rollbacks to the same saved state, after which
 training stops."""
@@ -70,14 +70,14 @@ class Trainer:
     max_updates: Count = 0
     """Maximum number of updates to train; 0 for no limit."""
     time_budget: str | float | None = None
-    """Maximum time of the training with its validations: minutes, or text such as 90s, 30m or 2h.
-    The number of updates, over which the schedule changes the learning rate, is fitted to the
-    measured speed. None for no limit."""
+    """Maximum time of the training with its validations: a number of minutes, or text such as 90s,
+    30m or 2h. The total number of updates, which the learning-rate schedule needs, is computed from
+    the measured speed. None for no limit."""
     stop_after: Count = 0
     """Number of epochs after which training pauses, with a checkpoint to resume from. The schedule
     still uses the full length of the training. 0 disables the pause."""
     accumulate: Size = 1
-    """Number of batches per update and rank, whose gradients are accumulated."""
+    """Number of batches whose gradients each rank accumulates per update."""
     clip_norm: NonNegative = 1.0
     """Maximum norm of the gradient; 0 disables clipping by norm."""
     clip_value: NonNegative = 0.0
@@ -117,9 +117,9 @@ class Trainer:
     """Whether the optimizer's state and the moving average are divided among the ranks to save
     memory."""
     capture: bool = False
-    """Whether the computation of the gradient is recorded once for each of at most 64 batch shapes
-    and replayed, on a GPU as a CUDA graph. Batches are padded to these shapes. This has not been
-    tested on a GPU yet. On a CPU, replaying is slower and only useful for tests."""
+    """Whether the computation of the gradient is recorded once per batch shape and then replayed.
+    Batches are padded to one of at most 64 shapes. On a GPU, a recording is a CUDA graph; this has
+    not been tested on a GPU yet. On a CPU, replaying is slower and only useful for tests."""
 
     def __post_init__(self) -> None:
         if self.time_budget is not None:
@@ -231,9 +231,9 @@ class GradientWork:
 
 
 class TrainingLoop:
-    """Training loop of `Trainer.fit`.
+    """Training loop of one call of `Trainer.fit`.
 
-    A call of `Trainer.fit` creates one object, which also has the totals since the last progress
+    The object also accumulates loss, gradient norm and number of tokens since the last progress
     report.
     """
 
@@ -366,7 +366,7 @@ class TrainingLoop:
 
     def _plan(self, batches: Batches) -> EpochPlan:
         """Returns the plan of the current epoch. Raises UserError if the epoch has fewer batches
-        than the number of ranks."""
+        than there are ranks."""
         progress = self.progress
         updates_done = math.ceil(progress.batch / (self.trainer.accumulate * self.ranks.count))
         plan = EpochPlan(
@@ -444,7 +444,7 @@ class TrainingLoop:
     def _update(self, share: list[tuple[PlannedBatch, TrainingBatch]], total: int) -> None:
         """Runs one update with the gradient of the mean loss per token over all ranks' batches.
 
-        share: batches that this rank computes
+        share: batches that this rank processes
         total: number of updates in the training
         """
         # without dummy batches
@@ -573,8 +573,9 @@ class TrainingLoop:
             raise Stopped from None
 
     def _validate(self, epoch: float) -> None:
-        """Validates the network, saves the best weights, and calls schedule and callbacks. Marks
-        the training as finished if `patience` validations in a row brought no improvement."""
+        """Validates the network, saves its weights if they are the best so far, and passes the
+        outcome to the schedule and the callbacks. Marks the training as finished after `patience`
+        consecutive validations without improvement."""
         progress = self.progress
         began = time.monotonic()
         weights = self.state.weights()
@@ -684,7 +685,7 @@ class TrainingLoop:
 
     @property
     def _remedy(self) -> str:
-        """Returns advice for a NaN or infinite loss, part of error messages."""
+        """Returns advice on a NaN or infinite loss, to be included in error messages."""
         remedy = REMEDY
         if self._saved_update:
             remedy += (

@@ -39,7 +39,7 @@ class Parts:
     optimizer: optimizer of the trainable weights
     schedule: learning rate schedule
     trackers: experiment trackers; empty on all ranks except rank 0
-    callbacks: the callback that the configuration selects, if any
+    callbacks: the callback that the configuration selects; empty if it selects none
     """
 
     task: Task
@@ -59,7 +59,7 @@ def train_and_test(
     tests: bool,
     facts: Mapping[str, Any],
 ) -> float:
-    """Trains to the end, evaluates the best weights, and returns the score by the task's metric.
+    """Trains to the end, evaluates the best weights, and returns their score in the task's metric.
 
     parts: components of the training
     files: run folder
@@ -136,7 +136,7 @@ def _log_stop(
 
 
 def _with_plugins(command: str, files: RunDirectory) -> str:
-    """Returns a command of nmt with the flag --plugins, if the run needs plugins."""
+    """Returns an nmt command, with the flag --plugins added if the run needs plugins."""
     plugins = ",".join(files.meta.get("plugins", []))
     return re.sub(r"(-m nmt\.\w+)", rf"\1 --plugins {plugins}", command) if plugins else command
 

@@ -1,9 +1,9 @@
 """Maximum likelihood with teacher forcing: each token is predicted from the preceding reference
 tokens.
 
-If hard attention samples source positions, it is additionally trained by REINFORCE (Williams 1992).
-The reward is the log-likelihood of the target tokens given the sampled positions. The attention
-window computes the REINFORCE loss from the reward.
+Hard attention with the estimator `reinforce` is additionally trained by REINFORCE (Williams 1992).
+The reward is the log-likelihood of the target tokens given the sampled source positions. The class
+`Hard` computes the REINFORCE loss from the reward, because it samples the positions.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,8 @@ from nmt.foundation.ranges import Fraction, NonNegative
 from nmt.model.seq2seq import Seq2Seq
 
 SMALLEST = 1e-6
-"""Lower bound of attention weights before the logarithm, because an attention window can give
-weight 0.
-"""
+"""Lower bound of attention weights before the logarithm. An attention window can give a position
+the weight 0, whose logarithm would be -inf."""
 
 
 @dataclass(kw_only=True)
@@ -51,14 +50,13 @@ class CrossEntropy:
     guided_alignment: NonNegative = 0.0
 
     can_be_recorded: ClassVar[bool] = True
-    """Whether updates can be recorded as CUDA graphs. They can, because the loss depends only on
-    the network and the batch.
-    """
+    """True: updates can be recorded as CUDA graphs, because the loss depends only on the network
+    and the batch."""
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error for each penalty that the attention or the data of the run does not
-        support."""
+        """Yields an error for each penalty term of the training loss that the attention or the data
+        of the run does not support."""
         guided = "objective.guided_alignment"
         yield from run.needing_attention("objective.doubly_stochastic", guided)
         if not run.value(guided):
@@ -127,7 +125,7 @@ def likelihood_loss(
     agreement: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Returns the smoothed and the plain loss of the output layer, in nats, summed over the tokens.
-    The smoothed loss includes the REINFORCE loss if the attention window samples positions.
+    The smoothed loss includes the REINFORCE loss of hard attention with the estimator `reinforce`.
 
     model: translation network
     output: decoder output for the batch

@@ -44,9 +44,8 @@ class Distillation:
     teachers: Sequence[Seq2Seq] = ()
 
     can_be_recorded: ClassVar[bool] = True
-    """Whether updates can be recorded as CUDA graphs. They can, because the loss depends only on
-    the network and the batch.
-    """
+    """True: updates can be recorded as CUDA graphs, because the loss depends only on the network
+    and the batch."""
 
     def __post_init__(self) -> None:
         if not self.teacher:
@@ -77,8 +76,8 @@ class Distillation:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the configuration keys of the vocabulary, each with the reason why it has no
-        effect: the teacher's vocabulary is used."""
+        """Returns the configuration keys of the vocabulary, which have no effect. Each key is mapped
+        to the reason: the teacher's vocabulary is used."""
         tokenizer = [key for key in run.value("tokenizer") if key not in ("_target_", "sampling")]
         keys = ["tokenizer", *(f"tokenizer.{key}" for key in tokenizer), "sizes.vocabulary"]
         return dict.fromkeys(keys, "distillation uses the vocabulary of the teacher")

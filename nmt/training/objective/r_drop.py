@@ -34,14 +34,14 @@ class RDrop:
     label_smoothing: Fraction = 0.0
 
     can_be_recorded: ClassVar[bool] = True
-    """Whether updates can be recorded as CUDA graphs. They can, because the loss depends only on
-    the network and the batch.
-    """
+    """True: updates can be recorded as CUDA graphs, because the loss depends only on the network
+    and the batch."""
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error for a network without dropout, with a copy mechanism, or whose output
-        distribution is a mixture with that of a lexicon."""
+        """Yields an error if the network has no dropout, because both passes would be equal. Yields
+        an error for a copy mechanism and for a mixture with a lexicon, because R-Drop compares only
+        distributions over the vocabulary."""
         if not cls._drops(run):
             yield ConfigError(
                 "objective",

@@ -71,14 +71,14 @@ class Task(ABC):
     command: name of the command-line program
     unit: unit of the batch size and the training speed, such as "target tokens"
     metric: name of the metric that selects the best weights
-    epochs: number of epochs for which there is training data
+    epochs: number of epochs that the training data covers; inf if it can be repeated without limit
     seed: random seed of data order and dropout
     ranks: processes (ranks) that train together
     title: title of the learning curve
     fingerprints: hash of each data set (training, validation, …), by name
     test_fingerprints: maps the name of the test set to its hash; empty without a test set
-    capture_obstacle: reason why the computation of gradients cannot be recorded for padded batches,
-        as a CUDA graph on a GPU; empty if recording is possible
+    capture_obstacle: reason why the computation of gradients cannot be recorded and replayed (on a
+        GPU, as a CUDA graph); empty if it can
     meta, tensors: header entries and tensors that checkpoints contain besides the weights
     """
 

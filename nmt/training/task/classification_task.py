@@ -182,7 +182,7 @@ class ClassificationTask(Task):
         return FinalResult(part=name, results=results, lines=lines, texts=texts)
 
     def draw(self, folder: Path) -> None:
-        """Writes an HTML page that shows validation texts with their most important words
+        """Writes an HTML page that shows validation texts. Words with a high attention weight are
         highlighted."""
         part = self.splits.validation
         by_length = sorted(range(len(part)), key=lambda i: len(part.texts[i]))

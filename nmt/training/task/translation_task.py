@@ -38,8 +38,8 @@ from nmt.training.task import FinalResult, Task, Validation, ValidationStopped, 
 
 log = logging.getLogger(__name__)
 PAIR_LENGTH = 64
-"""Length in characters, source plus reference, of the sentence pair that a terminal shows at each
-validation. The pair fits on a line of 80 columns."""
+"""Preferred length, in characters of source plus reference, of the example on the terminal after a
+validation. The pair with the closest length is chosen. This length fits on a line of 80 columns."""
 
 
 def fingerprints(splits: Splits) -> tuple[dict[str, str], dict[str, str]]:
@@ -71,8 +71,9 @@ class TranslationTask(Task):
     ranks: processes that train together
     samples: number of sentences in the samples of a validation; 0 disables samples and the
         attention map
-    typical_words: typical words of the source and the target text, saved in checkpoints; None for a
-        mixture of corpora, because it may contain both translation directions
+    typical_words: typical words of the source and the target text, saved in checkpoints to detect
+        input in the target language; None for a mixture of corpora, because it may contain both
+        translation directions
     """
 
     command = "train"
@@ -128,7 +129,8 @@ class TranslationTask(Task):
         self._log_warnings()
 
     def _log_warnings(self) -> None:
-        """Logs warnings of lower-case translations and of objectives that return a mean."""
+        """Logs warnings about lower-case translations and about an objective that returns a
+        mean."""
         if self.data.tokenizer.lowercase and not self.judge.lowercase:
             log.warning(
                 "tokenizer.lowercase=true: translations are in lower case, but the references "
@@ -140,7 +142,8 @@ class TranslationTask(Task):
     def _warn_of_mean(self) -> None:
         """Logs a warning if the objective, a class of a plugin, returns a mean instead of a sum.
 
-        A sum over the tokens is twice as large for a batch that contains its sentence twice.
+        The check computes the loss of one sentence and of a batch with this sentence twice. A sum
+        over the tokens is twice as large for the batch, a mean is equal.
         """
         totals = []
         self.network.eval()  # without dropout
@@ -184,9 +187,8 @@ class TranslationTask(Task):
 
     @property
     def capture_obstacle(self) -> str:  # type: ignore[override]
-        """Reason why the computation of gradients cannot be recorded as a CUDA graph; empty if
-        recording is possible.
-        """
+        """Reason why the computation of gradients cannot be recorded and replayed (on a GPU, as a
+        CUDA graph); empty if it can."""
         if not getattr(self._objective, "can_be_recorded", False):
             name = type(self._objective).__name__
             return f"objective {name} depends on the update or computes on the host"
