@@ -188,8 +188,8 @@ class BeamState:
         return row_of_slot[slots]
 
     def extended(self, values: Float[Tensor, "n k"], tokens: Int[Tensor, "n k"]) -> Extension:
-        """Returns the most probable extensions over all hypotheses of each sentence, one token
-        long and as many as the sentence has beam slots.
+        """Returns the W most probable one-token extensions over all hypotheses of each sentence,
+        which has W beam slots.
 
         values, tokens: log-probabilities and ids of the k most probable next tokens of each
             unfinished hypothesis
@@ -361,8 +361,8 @@ def breadth_first_search(
 
 
 def most_probable(beam: BeamState, log_probs: Float[Tensor, "n V"]) -> Extension:
-    """Returns the most probable one-token extensions over all hypotheses of each sentence. They
-    fill the W beam slots of the sentence.
+    """Returns the W most probable one-token extensions over all hypotheses of each sentence, which
+    has W beam slots.
 
     log_probs: log-probabilities of all next tokens for each unfinished hypothesis
     """

@@ -118,8 +118,8 @@ class Trainer:
     memory."""
     capture: bool = False
     """Whether the computation of the gradient is recorded once per batch shape and then replayed.
-    Batches are padded to one of at most 64 shapes. On a GPU, a recording is a CUDA graph; this has
-    not been tested on a GPU yet. On a CPU, replaying is slower and only useful for tests."""
+    Batches are padded to one of at most 64 shapes. On a GPU, a recording is a CUDA graph, which has
+    not been tested yet. On a CPU, replaying is slower and only useful for tests."""
 
     def __post_init__(self) -> None:
         if self.time_budget is not None:

@@ -34,9 +34,9 @@ Products = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class _CollectGradient(Function):
-    """Autograd function: identity of the matrix by which all steps of a loop multiply. The backward
-    pass of this function runs after those of all steps, and computes the gradient of the matrix in
-    one multiplication."""
+    """Autograd function: identity, applied to the matrix by which all steps of a loop multiply. Its
+    backward pass runs after those of all steps, and computes the gradient of the matrix in one
+    multiplication."""
 
     @staticmethod
     def forward(ctx: Any, operand: Tensor, bias: Tensor | None, tape: Tape) -> Any:
