@@ -16,7 +16,7 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from nmt.analysis.attention_laws import check_attention
+    from nmt.analysis.attention_check import check_attention
     from nmt.foundation.errors import UserError
     from nmt.inference.text_classifier import TextClassifier
     from nmt.inference.translator import Translator

@@ -10,8 +10,8 @@ from nmt.configuration.command_line import command
 
 run, main = command(
     "check_attention",
-    "nmt.analysis.attention_laws:print_verdicts",
-    python="nmt.analysis.attention_laws:check_attention",
+    "nmt.analysis.attention_check:print_verdicts",
+    python="nmt.analysis.attention_check:check_attention",
 )
 
 if __name__ == "__main__":

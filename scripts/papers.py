@@ -28,7 +28,8 @@ from sacrebleu.metrics import BLEU
 
 import nmt
 from nmt import components
-from nmt.analysis.run_results import RunResult, collect
+from nmt.analysis.collected_results import collect
+from nmt.analysis.run_results import RunResult
 from nmt.data.links import GoldLinks, Links
 from nmt.data.word_aligner import WordAligner
 from nmt.drawing.attention_map import write_map

@@ -37,7 +37,11 @@ ASSETS = ROOT / ".assets"
 RECORD = ASSETS / "pictures.json"
 SOURCES = {
     "page.png": ("nmt/serving/page*", "nmt/serving/page/*"),
-    "attention.png": ("nmt/drawing/attention_map.py", "nmt/drawing/plots.py"),
+    "attention.png": (
+        "nmt/drawing/attention_figure.py",
+        "nmt/drawing/attention_map.py",
+        "nmt/drawing/plots.py",
+    ),
     "explanations.png": (
         "nmt/drawing/word_importance.py",
         "nmt/drawing/templates/marked_words.html",

@@ -17,7 +17,7 @@ from builders import choices, compose
 from commands import ROOT, run
 
 from nmt import check_attention, components
-from nmt.analysis.attention_laws import LAWS
+from nmt.analysis.attention_check import LAWS
 from nmt.analysis.decoder_laws import LAWS as DECODER_LAWS
 from nmt.foundation.errors import UserError
 from nmt.model.attention import Attention, Score

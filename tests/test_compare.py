@@ -8,9 +8,12 @@ from dataclasses import replace
 import pytest
 from commands import failed, run
 
-from nmt.analysis.comparison import Comparison, copied, detached, repeats
+from nmt.analysis.comparison import Comparison
+from nmt.analysis.comparison_summary import summary
+from nmt.analysis.comparison_tables import comparison_tables
+from nmt.analysis.example_sentences import marked, most_different
 from nmt.analysis.significance import agreement
-from nmt.analysis.system_comparison import marked, most_different
+from nmt.analysis.suspicious_outputs import copied, detached, repeats, suspicious_outputs
 from nmt.analysis.word_statistics import (
     bare,
     case_class,
@@ -108,7 +111,7 @@ def test_suspicious_outputs_are_counted():
     assert detached(["vier", "rote", "Autos"], ["Ein", "Mann", "schläft."])
     assert not detached(["Ein", "roter", "Ball"], ["Ein", "Mann", "schläft."])
     bad = [*SOURCE[:1], "", "Lied Lied Lied Lied Lied", *REFERENCE[3:]]
-    rows = {row[0]: row[1:] for row in compared(good=REFERENCE, bad=bad).faults().rows}
+    rows = {row[0]: row[1:] for row in suspicious_outputs(compared(good=REFERENCE, bad=bad)).rows}
     assert rows["empty"] == ["0", "1"]
     assert rows["copied from the source"] == ["0", "1"]
     assert rows["repetitive"] == ["0", "1"]
@@ -117,17 +120,18 @@ def test_suspicious_outputs_are_counted():
 
 def test_ngrams_that_one_has_and_the_other_misses():
     other = [line.replace("Hunde", "Katzen") for line in REFERENCE]
-    [table] = compared(one=REFERENCE, two=other).by_ngram()
+    *_, table = comparison_tables(compared(one=REFERENCE, two=other))
+    assert table.title == "N-grams: one and two"
     assert ["Hunde", "5"] in [list(row[:2]) for row in table.rows]
     assert all(row[2] == "" for row in table.rows)
-    [turned] = compared(two=other, one=REFERENCE).by_ngram()
+    *_, turned = comparison_tables(compared(two=other, one=REFERENCE))
     assert ["Hunde", "5"] in [list(row[2:]) for row in turned.rows]
 
 
 def test_every_table_counts_every_sentence():
     other = [line.upper() for line in REFERENCE[:7]] + REFERENCE[7:]
     result = compared(one=REFERENCE, two=other)
-    tables = {table.title: table for table in result.tables()}
+    tables = {table.title: table for table in comparison_tables(result)}
     for column in (1, 2):
         rows = tables["Sentences by score"].rows
         assert sum(int(row[column]) for row in rows) == len(REFERENCE)
@@ -144,15 +148,15 @@ def test_a_comparison_begins_with_its_result():
     other = [line if i % 3 else "etwas ganz anderes" for i, line in enumerate(REFERENCE)]
     result = compared(one=REFERENCE, two=other)
     gap = result.tests["bleu"]["one"].score - result.tests["bleu"]["two"].score
-    difference, losses = result.sentences(result.tables())
+    difference, losses = summary(result, comparison_tables(result))
     assert difference.startswith(f"one is better than two by {gap:.1f} BLEU (100.0 against ")
     assert f"agree with such a difference in {agreement('bleu', gap):.0f} % of cases" in difference
     assert losses == "one is worse by 1 point or more in no group of words or sentences below."
-    [_, losses] = result.sentences(compared(two=REFERENCE, one=other).tables())
+    [_, losses] = summary(result, comparison_tables(compared(two=REFERENCE, one=other)))
     assert losses.startswith("one is worse in: ")
     same = compared(one=REFERENCE, two=REFERENCE)
-    assert same.sentences([])[0] == "one and two have the same score: 100.0 BLEU."
-    alone = compared(one=REFERENCE).sentences([])
+    assert summary(same, [])[0] == "one and two have the same score: 100.0 BLEU."
+    alone = summary(compared(one=REFERENCE), [])
     assert alone == ["one: 100.0 ± 0.0 BLEU and 100.0 ± 0.0 chrF."]
 
 
@@ -160,11 +164,11 @@ def test_a_metric_that_contradicts_bleu_is_named():
     """The better system by BLEU is significantly worse by chrF."""
     other = [line if i % 3 else "etwas ganz anderes" for i, line in enumerate(REFERENCE)]
     result = compared(one=REFERENCE, two=other)
-    assert "so no system is best" not in result.sentences([])[0]
+    assert "so no system is best" not in summary(result, [])[0]
     one, two = result.tests["chrf"].values()
     swapped = {"one": replace(one, score=two.score), "two": replace(two, score=one.score)}
     result.tests["chrf"].update(swapped)
-    [first, *_] = result.sentences([])
+    [first, *_] = summary(result, [])
     assert first.endswith(" In chrF, two is significantly better, so no system is best.")
 
 
@@ -185,7 +189,9 @@ def test_examples_are_those_that_differ_most():
 def test_the_share_of_people_that_agree_stands_beside_each_difference():
     other = [line if i % 3 else "etwas ganz anderes" for i, line in enumerate(REFERENCE)]
     result = compared(one=REFERENCE, two=other)
-    table = next(table for table in result.tables() if "human agreement (BLEU)" in table.head)
+    table = next(
+        table for table in comparison_tables(result) if "human agreement (BLEU)" in table.head
+    )
     place = table.head.index("human agreement (BLEU)")
     difference = result.tests["bleu"]["two"].score - result.tests["bleu"]["one"].score
     expected = f"{agreement('bleu', difference):.0f} %"

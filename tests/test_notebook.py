@@ -15,7 +15,7 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 import nmt
-from nmt.analysis.system_comparison import Example, example_section
+from nmt.analysis.example_sentences import Example, example_section
 from nmt.data import Pairs
 from nmt.drawing import FigureStyle, plots
 from nmt.drawing.attention_map import AttentionMap, write_map

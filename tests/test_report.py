@@ -18,19 +18,13 @@ import yaml
 from commands import failed, run
 
 import nmt
-from nmt.analysis import charts, tables
-from nmt.analysis.comparison import Comparison
+from nmt.analysis import chart_lines, charts, tables
+from nmt.analysis.collected_results import collect, result_of_file
+from nmt.analysis.comparison import Comparison, score_table
+from nmt.analysis.ranking_table import ranking_table
+from nmt.analysis.run_groups import Configuration, configurations, differing
 from nmt.analysis.run_report import Report, csv_text, write
-from nmt.analysis.run_results import (
-    Configuration,
-    RunResult,
-    collect,
-    configurations,
-    differing,
-    flat_settings,
-    read_result,
-    result_of_file,
-)
+from nmt.analysis.run_results import RunResult, flat_settings, read_result
 from nmt.analysis.significance import (
     agreement,
     as_spread,
@@ -416,14 +410,14 @@ def test_the_names_of_lines_are_at_their_ends(sweep):
         figures = [charts.learning_curves(shown), charts._chart(charts._by_length, shown)]
         assert not any(figure.legends or outside(figure) for figure in figures)
         for axes in (axes for figure in figures for axes in figure.axes):
-            coloured = [line for line in axes.lines if line.get_color() != charts.GREY]
+            coloured = [line for line in axes.lines if line.get_color() != chart_lines.GREY]
             ends = {line.get_label(): tuple(line.get_xydata()[-1]) for line in coloured}
             assert {text.get_text(): text.xy for text in axes.texts} == ends
             assert re.fullmatch(
                 f"(epoch|words of the source sentence){re.escape(others)}", axes.get_xlabel()
             )
             heights = sorted(text.xyann[1] for text in axes.texts)
-            assert min(np.diff(heights)) > 0.99 * charts.LABEL_SPACE and heights[-1] <= 1.0
+            assert min(np.diff(heights)) > 0.99 * chart_lines.LABEL_SPACE and heights[-1] <= 1.0
 
 
 def test_dots_of_equal_scores_are_apart(tmp_path):
@@ -492,7 +486,7 @@ def test_systems_without_the_metric_of_a_plugin_are_ranked_by_a_common_score(tmp
     results = [replace(r, settings={"system": "nmt", **r.settings}) for r in of_plugin]
     [ranking] = Report.of([*results, other], [], None, samples=10).rankings
     assert ranking.metric == "bleu"
-    heads = list(ranking.table(["system", "n", "bleu"]).head)
+    heads = list(ranking_table(ranking, ["system", "n", "bleu"]).head)
     assert heads[:2] == ["system", "decoder"], "the settings tell the rows of nmt apart"
 
 
@@ -807,7 +801,7 @@ def test_a_usual_report_is_narrower_than_an_article_page(tmp_path):
     compared = Comparison(
         lines, lines, outputs, Metric(tokenize="13a"), {}, "it", samples=10, trials=10
     )
-    texts = map(tables.latex, [*report.tables(), compared.scores()])
+    texts = map(tables.latex, [*report.tables(), score_table(compared)])
     assert max(pdflatex(tmp_path, "".join(texts)), default=0) < 5
 
 

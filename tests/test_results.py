@@ -14,7 +14,7 @@ import torch
 from commands import ROOT
 from test_report import make_run
 
-from nmt.analysis import run_report, run_results
+from nmt.analysis import collected_results, run_report
 from nmt.analysis.result_entries import entries_text
 from nmt.foundation.devices import processor_name
 
@@ -163,7 +163,7 @@ def test_entries_are_appended(scratch):
 
 
 def entries_of(*folders):
-    collected = run_results.collect([str(folder) for folder in folders])
+    collected = collected_results.collect([str(folder) for folder in folders])
     rankings = run_report.Report.of(collected.finished, [], None, samples=50).rankings
     return json.loads(entries_text(rankings))
 

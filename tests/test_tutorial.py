@@ -10,7 +10,7 @@ from builders import batch, network
 from commands import ROOT
 
 import nmt
-from nmt.analysis.attention_laws import check_attention
+from nmt.analysis.attention_check import check_attention
 
 NOTEBOOK = Path(nmt.__file__).with_name("tutorial.ipynb")
 

@@ -1,6 +1,6 @@
 """Calls attention code, such as functions, modules and decoders, whatever its signature.
 
-Arguments are recognised by their names. Tensor layouts are tried until a call returns attention
+The roles of the arguments are known. Tensor layouts are tried until a call returns attention
 weights or a context. All dimensions of the example have different sizes, so that a result is
 recognised by its shape.
 
@@ -10,45 +10,22 @@ size of the memory.
 
 import contextlib
 import copy
-import inspect
 import itertools
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import Encoded
-from nmt.model.attention import Attention, Score, check_score
+from nmt.analysis.laws import SkippedLaw
 
 LENGTHS = (6, 4, 1)
 """Lengths of the example's source sentences, in positions; shorter sentences are padded."""
 SIZE = 8
 """Size P of the query vectors in the example."""
-MEMORY_SIZES = ((SIZE, SIZE), (SIZE, 2 * SIZE), (2 * SIZE, 2 * SIZE))
-"""Pairs (encoder size, memory size M) to try; a bidirectional encoder doubles M."""
 MASKED = 0.01
 """Maximum attention weight of padding with the correct mask layout."""
-ROLES = {
-    "lengths": r"len",
-    "mask": r"mask|(?<!hs_)pad",
-    "previous": r"weights|align|coverage|att\w*prev|prev\w*att",
-    "memory": r"memor|^[kv]$|key|value|encoder|enc_|annotation|^hs$|source|src|context|matrix",
-    "query": r"quer|^q$|hidden|state|decoder|dec_|rnn|vector|^output$|^[sh](_?t|_prev)?$",
-    "tokens": r"input|token|^y|word|trg|tgt|target|^x$",
-}
-"""Maps each role of a parameter to a pattern of names; the first role that matches is used."""
-CONSTRUCTOR_VALUES = (
-    (r"head", 2),
-    (r"drop", 0.0),
-    (r"vocab|out", 11),
-    (r"max_?len", max(LENGTHS)),
-    (r"size|dim|hid|feat|unit|emb|proj|filt|chan|^d|^n", SIZE),
-)
-"""Maps patterns of constructor parameter names to values for parameters without a default."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +52,13 @@ class Answer:
 
     weights: Tensor | None
     context: Tensor | None
+
+    @property
+    def output(self) -> Tensor:
+        """Attention weights, or the context if the code returns no weights."""
+        output = self.context if self.weights is None else self.weights
+        assert output is not None
+        return output
 
 
 LAYOUTS: Mapping[str, Mapping[str, Callable[[Tensor], Tensor | None]]] = {
@@ -118,15 +102,18 @@ class Probe:
     """Wrapper that calls attention code with tensors in the layouts that the code expects.
 
     function: function or module to call
+    roles: role of each parameter that gets an argument, a key of LAYOUTS
     memory_size: size M of the memory vectors
 
     Raises ValueError if no layout returns weights or a context.
     """
 
-    def __init__(self, function: Callable[..., Any], memory_size: int) -> None:
+    def __init__(
+        self, function: Callable[..., Any], roles: Mapping[str, str], memory_size: int
+    ) -> None:
         self.function = function
         self.memory_size = memory_size
-        self.roles = _roles(function)
+        self.roles = roles
         # The tested code may support only one sentence at a time.
         for lengths in (LENGTHS, LENGTHS[:1]):
             self.lengths = lengths
@@ -152,6 +139,13 @@ class Probe:
     def __call__(self, example: AttentionExample) -> Answer:
         """Calls the tested code with an example, and returns its weights and context."""
         return self._called(example, self.layouts)
+
+    def weights(self, example: AttentionExample) -> Tensor:
+        """Returns the attention weights [B, S]. Raises SkippedLaw if the code returns none."""
+        weights = self(example).weights
+        if weights is None:
+            raise SkippedLaw
+        return weights
 
     def _called(self, example: AttentionExample, layouts: Mapping[str, str]) -> Answer:
         tensors = {"query": example.query, "memory": example.memory}
@@ -187,125 +181,6 @@ class Probe:
                 best = min(on_padding, key=on_padding.__getitem__)
                 return {**layouts, "mask": best if on_padding[best] < MASKED else first}
         return {}
-
-
-class _OfThisPackage(nn.Module):
-    """Module with which an `Attention` or `Score` of nmt is called like a plain function."""
-
-    def __init__(self, attention: Attention | Score) -> None:
-        super().__init__()
-        self.attention = attention if isinstance(attention, Attention) else Attention(attention)
-
-    def forward(self, query: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        prepared = self.attention.prepare(Encoded(memory, mask, final_state=memory[:, 0]))
-        return self.attention.weights(self.attention.project(query.unsqueeze(1)), prepared)
-
-
-def probe_of(target: Any, name: str) -> Probe:
-    """Wraps attention code in a `Probe`, which calls the code with example tensors.
-
-    target: function, module or module class
-    name: name of the code, for messages
-
-    Raises UserError if the code cannot be called.
-    """
-    problems = []
-    for encoder_size, memory_size in MEMORY_SIZES:
-        try:
-            return Probe(_function(target, encoder_size), memory_size)
-        except ValueError as error:
-            problems.append(error)
-    raise UserError(f"{name}: {problems[0]}") from problems[0]
-
-
-def _function(target: Any, encoder_size: int) -> Callable[..., Any]:
-    """Converts attention code to a function, or to a module in float64.
-
-    target: function, module, module class, or `Attention` or `Score` of nmt
-    encoder_size: size of the encoder's vectors, for constructors
-    """
-    function = _constructed(target, encoder_size) if inspect.isclass(target) else target
-    if isinstance(function, Score):
-        check_score(function, SIZE, encoder_size)
-    if isinstance(function, Attention | Score):
-        function = _OfThisPackage(function)
-    return function.double().eval() if isinstance(function, nn.Module) else function
-
-
-def _constructed(cls: type, encoder_size: int) -> Any:
-    """Returns an instance of a class, with small sizes for the required parameters."""
-    arguments = {}
-    for parameter in _required(cls, r"max_?len"):
-        value = next((v for words, v in CONSTRUCTOR_VALUES if re.search(words, parameter)), None)
-        if value is None:
-            raise ValueError(
-                f"the constructor parameter {parameter} is unknown; give an instance instead of "
-                "the class"
-            )
-        of_memory = value == SIZE and re.search(r"enc|memor|key|annot|matrix|eproj", parameter)
-        arguments[parameter] = encoder_size if of_memory else value
-    torch.manual_seed(0)  # a fixed seed gives the same verdict in every call
-    try:
-        return cls(**arguments)
-    except Exception as error:
-        raise ValueError(
-            f"the constructor failed with the arguments {arguments}: {error}"
-        ) from error
-
-
-def _required(function: Callable[..., Any], pattern: str = "$^") -> list[str]:
-    """Returns the names of a function's parameters that have no default or match a pattern.
-
-    pattern: regular expression; the default matches no name
-    """
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [
-        parameter.name
-        for parameter in inspect.signature(function).parameters.values()
-        if (parameter.default is parameter.empty and parameter.kind not in variadic)
-        or re.search(pattern, parameter.name)
-    ]
-
-
-def _roles(function: Callable[..., Any]) -> Mapping[str, str]:
-    """Returns the role of each parameter in the signature of a function or `forward` method.
-
-    Raises ValueError for an unknown parameter or a missing role.
-    """
-    called = function.forward if isinstance(function, nn.Module) else function
-    required = _required(called)
-    roles: dict[str, str] = {}
-    for parameter in inspect.signature(called).parameters:
-        role = next((r for r, words in ROLES.items() if re.search(words, parameter)), None)
-        if role is None and parameter in required:
-            raise ValueError(
-                f"the meaning of the parameter {parameter} is unknown; rename it to query, "
-                "memory, keys, values, mask, lengths or tokens"
-            )
-        # Optional tokens are omitted: the decoder then continues its own output.
-        if role is not None and (role not in ("tokens", "previous") or parameter in required):
-            roles[parameter] = role
-    if "query" not in roles.values():
-        roles |= dict.fromkeys(_likely_queries(roles)[:1], "query")
-    for needed in ("query", "memory"):
-        if needed not in roles.values():
-            raise ValueError(
-                f"no parameter for the {needed} (recognised: {', '.join(roles)}); rename the "
-                f"parameter to {needed}"
-            )
-    return roles
-
-
-def _likely_queries(roles: Mapping[str, str]) -> list[str]:
-    """Returns parameters that may be the query if no name matches, the most likely first.
-
-    For example, the query may be encoder_hidden if another parameter is encoder_outputs, or input
-    if another parameter is source_hids.
-    """
-    memories = [parameter for parameter, role in roles.items() if role == "memory"]
-    hidden = [parameter for parameter in memories if "hidden" in parameter and len(memories) > 1]
-    tokens = [parameter for parameter, role in roles.items() if role == "tokens"]
-    return [*hidden, *tokens, *memories]
 
 
 def _weight_of_padding(answer: Answer, example: AttentionExample) -> float:

@@ -1,8 +1,7 @@
 """Charts of a report: scores, learning curves, cost versus quality, quality by source length."""
 
 import statistics
-import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from nmt.analysis.ranking import Ranking, metric_of
-from nmt.analysis.run_results import Configuration, RunResult, is_lower_better
+from nmt.analysis.chart_lines import add_legend, draw_line, label_ends, line_properties
+from nmt.analysis.ranking import Ranking
+from nmt.analysis.run_results import RunResult, is_lower_better
 from nmt.analysis.word_statistics import count_words, length_groups
 from nmt.drawing.pages import render
 from nmt.drawing.plots import (
@@ -26,46 +26,18 @@ from nmt.drawing.plots import (
 )
 from nmt.metric import TITLES
 
-PALETTE = CHART_COLOURS[:-1]
-"""Colours for the best configurations and, as the last colour, for the worst configuration."""
-GREY = CHART_COLOURS[-1]
-"""Colour of all configurations between the best configurations and the worst configuration."""
 BEST = CHART_COLOURS[0]
 """Colour of the scores of all configurations that are not significantly worse than the best."""
 WORSE = CHART_COLOURS[-2]
 """Colour of the scores of configurations that are significantly worse than the best."""
-STYLES = ("-", "--", "-.", ":")
-"""Line styles of the configurations, so that lines differ without colours."""
-MARKERS = "osD^vP*X"
-"""Markers of the configurations in line charts, one per configuration."""
 FEWEST = 10
 """Minimum number of sentences per point in the curve of BLEU by source length."""
-LABEL_SPACE = 0.065
-"""Minimum distance between two labels beside a chart, as a fraction of the chart's height."""
 NARROW = 6.0
 """Width of a figure in inches below which learning curves are stacked, with a legend instead of
 labels at the lines.
 """
 JITTER = 0.12
 """Vertical distance between the dots of two seeds, as a fraction of the row height."""
-
-
-def _line_properties(ranking: Ranking) -> Iterator[tuple[Configuration, dict[str, Any]]]:
-    """Yields each configuration with its line properties, the best configuration first."""
-    # The worst configuration gets a colour, because it is often the baseline.
-    greys = [GREY] * (len(ranking.rows) - len(PALETTE))
-    colours = [*PALETTE[:-1], *greys, PALETTE[-1]]
-    for i, (configuration, colour) in enumerate(zip(ranking.rows, colours, strict=False)):
-        yield (
-            configuration,
-            {
-                "color": colour,
-                "label": None if colour == GREY else literal(configuration.label),
-                "ls": STYLES[i % len(STYLES)],
-                "marker": MARKERS[min(i, len(MARKERS) - 1)],
-                "zorder": 2 + (colour != GREY),
-            },
-        )
 
 
 def chart_sections(ranking: Ranking) -> dict[str, Markup]:
@@ -93,7 +65,7 @@ def chart_sections(ranking: Ranking) -> dict[str, Markup]:
         "Cost and quality": (
             "Each dot is a run. The best runs have a high score and a low cost.",
             [
-                _chart(partial(_costs, unit=unit, cost=costs[unit]), ranking, label=_add_legend)
+                _chart(partial(_costs, unit=unit, cost=costs[unit]), ranking, label=add_legend)
                 for unit in costs
             ],
         ),
@@ -111,58 +83,11 @@ def chart_sections(ranking: Ranking) -> dict[str, Markup]:
     return sections
 
 
-def _label_ends(axes: Any) -> None:
-    """Writes the names of lines to the right of a chart, at the height of their ends."""
-    low, high = axes.get_ylim()
-    lines = [line for line in axes.get_legend_handles_labels()[0] if len(line.get_xdata())]
-    lines.sort(key=lambda line: line.get_ydata()[-1])
-    ends = np.array([(line.get_ydata()[-1] - low) / (high - low) for line in lines])
-    # Labels move up to distances of at least LABEL_SPACE, and down below the top of the chart.
-    steps = LABEL_SPACE * np.arange(len(lines))
-    raised = np.maximum.accumulate(ends - steps) + steps
-    for line, height in zip(lines, np.minimum(raised, 1.0 - steps[::-1]), strict=True):
-        axes.annotate(
-            line.get_label(),
-            (line.get_xdata()[-1], line.get_ydata()[-1]),
-            (1.05, height),
-            textcoords="axes fraction",
-            va="center",
-            fontsize=9,
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-", "color": line.get_color(), "ls": line.get_linestyle(), "lw": 1.2,
-                "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 3,
-            },
-        )  # fmt: skip
-    if greys := _count_greys(axes):
-        axes.set_xlabel(f"{axes.get_xlabel()}\n(grey: {greys} other configurations)")
-
-
-def _count_greys(axes: Any) -> int:
-    return sum(line.get_color() == GREY for line in axes.lines)
-
-
-def _add_legend(axes: Any) -> None:
-    """Adds a legend of the lines below the axes, and makes the figure taller by its height."""
-    handles, labels = axes.get_legend_handles_labels()
-    greys = _count_greys(axes)
-    axes.figure.legend(
-        handles,
-        [textwrap.shorten(label, 50) for label in labels],
-        loc="outside lower left",
-        title=f"grey: {greys} other configurations" if greys else None,
-        fontsize=8,
-        title_fontsize=8,
-        frameon=False,
-    )
-    axes.figure.set_figheight(axes.figure.get_figheight() + 0.17 * len(labels))
-
-
 def _chart(
     draw: Callable[[Any, Ranking], None],
     ranking: Ranking,
     width: float = 4.9,
-    label: Callable[[Any], None] = _label_ends,
+    label: Callable[[Any], None] = label_ends,
 ) -> Figure:
     """Returns a figure with one chart.
 
@@ -203,9 +128,9 @@ def learning_curves(ranking: Ranking, width: float | None = None) -> Figure:
     for axes, name in zip(row, names, strict=True):
         _curve(axes, ranking, name)
         if not is_narrow:
-            _label_ends(axes)
+            label_ends(axes)
     if is_narrow:
-        _add_legend(axes)
+        add_legend(axes)
     return figure
 
 
@@ -249,9 +174,9 @@ def _title(ranking: Ranking) -> str:
 
 
 def _curve(ax: Any, ranking: Ranking, name: str) -> None:
-    for configuration, properties in _line_properties(ranking):
+    for configuration, properties in line_properties(ranking):
         values = _by_epoch(configuration.runs, name)
-        _line(ax, configuration, properties, values, "epoch {:g}")
+        draw_line(ax, configuration, properties, values, "epoch {:g}")
         lows = [*map(min, values.values())]
         highs = [*map(max, values.values())]
         ax.fill_between([*values], lows, highs, color=properties["color"], alpha=0.12, lw=0)
@@ -260,25 +185,6 @@ def _curve(ax: Any, ranking: Ranking, name: str) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlim(left=0)
     keep_inside(ax, "y", name)
-
-
-def _line(
-    ax: Any,
-    configuration: Configuration,
-    properties: Mapping[str, Any],
-    values: Mapping[float, Sequence[float]],
-    place: str,
-) -> None:
-    """Draws the means of values as a line with markers that show their values on hover.
-
-    properties: matplotlib properties of the line
-    values: values of all seeds by x value
-    place: format string that converts an x value to text, for the text shown on hover
-    """
-    means = {x: statistics.fmean(of_seeds) for x, of_seeds in values.items()}
-    label = configuration.label
-    gid = values_of(f"{label}, {place.format(x)}: {y:.2f}" for x, y in means.items())
-    ax.plot([*means], [*means.values()], lw=1.5, ms=3.5, gid=gid, **properties)
 
 
 def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float]]:
@@ -310,7 +216,7 @@ def _costs(ax: Any, ranking: Ranking, cost: Callable[[RunResult], float], unit: 
     cost: function that returns the cost of a run
     unit: unit of the cost, as a plural
     """
-    for configuration, properties in _line_properties(ranking):
+    for configuration, properties in line_properties(ranking):
         runs = [run for run in configuration.runs if ranking.metric in run.scores]
         gid = values_of(
             f"{configuration.label}, seed {run.seed}: {run.scores[ranking.metric]:.2f}, "
@@ -325,9 +231,9 @@ def _costs(ax: Any, ranking: Ranking, cost: Callable[[RunResult], float], unit: 
 
 
 def _by_length(ax: Any, ranking: Ranking) -> None:
-    for configuration, properties in _line_properties(ranking):
+    for configuration, properties in line_properties(ranking):
         curves = [_scores_by_length(run) for run in configuration.runs]
-        _line(ax, configuration, properties, _by_position(curves), "mean length {:g} words")
+        draw_line(ax, configuration, properties, _by_position(curves), "mean length {:g} words")
     ax.set(xlabel="words of the source sentence", ylabel=f"{ranking.part} BLEU")
     ax.set_ylim(bottom=0)
     keep_inside(ax, "y", "bleu")
@@ -347,7 +253,7 @@ def _scores_by_length(run: RunResult) -> dict[float, float]:
         return scores
     for group in length_groups(source, FEWEST):
         translations = [answers[i] for i in group.sentences]
-        group_scores = metric_of(run).score(translations, [references[i] for i in group.sentences])
+        group_scores = run.scorer.score(translations, [references[i] for i in group.sentences])
         mean_length = statistics.fmean(count_words(source[i]) for i in group.sentences)
         scores[round(mean_length, 1)] = group_scores["bleu"].score
     return scores

@@ -199,8 +199,9 @@ def check_decoder(kind: type[Decoder]) -> dict[str, str]:
         with torch.random.fork_rng():
             example = DecoderExample.of(kind)
     except Exception as error:  # a user-defined constructor may raise any exception
-        problem = f"cannot be created: {type(error).__name__}: {error}"
-        raise UserError(f"{kind.__name__}: {problem}") from error
+        raise UserError(
+            f"{kind.__name__}: cannot be created: {type(error).__name__}: {error}"
+        ) from error
     broken = broken_laws(LAWS, example)
     if SEARCHES in broken:
         broken[SEARCHES] += f" {SEARCH_REMEDY}"

@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from nmt.analysis.ranking import TESTED, Ranking, metric_of
-from nmt.analysis.run_results import Configuration
+from nmt.analysis.ranking import TESTED, Ranking
+from nmt.analysis.run_groups import Configuration
 from nmt.analysis.significance import over_sentences
 from nmt.metric import TITLES
 from nmt.storage.files import read_json_object
@@ -149,9 +149,7 @@ def _over_sentences(row: Configuration, name: str, ranking: Ranking) -> dict[str
     # A report with one configuration has no test over sentences.
     tested = (
         row.over_sentences
-        or over_sentences({"": lines}, references, metric_of(run), name, samples=SAMPLES, trials=0)[
-            ""
-        ]
+        or over_sentences({"": lines}, references, run.scorer, name, samples=SAMPLES, trials=0)[""]
     )
     return _interval(tested.score, tested.confidence)
 

@@ -13,9 +13,12 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
-from nmt.analysis.ranking import Ranking, metric_of
+from nmt.analysis.collected_results import collect, with_systems
+from nmt.analysis.ranking import Ranking
+from nmt.analysis.ranking_table import ranking_table
 from nmt.analysis.result_entries import entries_text
-from nmt.analysis.run_results import RunResult, collect, differing, result_of_file
+from nmt.analysis.run_groups import differing
+from nmt.analysis.run_results import RunResult
 from nmt.analysis.tables import (
     ReportTable,
     latex,
@@ -23,7 +26,6 @@ from nmt.analysis.tables import (
     page_table,
     terminal,
 )
-from nmt.data import unique_suffixes
 from nmt.drawing import USUAL, FigureStyle
 from nmt.drawing.pages import origin, page
 from nmt.foundation.errors import UserError
@@ -77,12 +79,12 @@ class Report:
         rankings = []
         for part in sorted({run.part for run in runs}):
             of_part = [run for run in runs if run.part == part]
-            usual = of_part[0].metric
+            default = of_part[0].metric
             # Translations of other systems lack the scores of a plugin's metric.
             shared = [name for name in of_part[0].scores if all(name in r.scores for r in of_part)]
-            if usual not in shared:
-                usual = shared[0]
-            rankings.append(Ranking.of(part, of_part, metric or usual, samples, trials))
+            if default not in shared:
+                default = shared[0]
+            rankings.append(Ranking.of(part, of_part, metric or default, samples, trials))
         return cls(
             rankings,
             overall(swept, states) if has_state else "",
@@ -104,7 +106,7 @@ class Report:
         columns: columns of the rankings, in this order; None for all columns
         """
         failed = ReportTable("Failed runs", ["run", "reason"], self.failures, keys=2)
-        tables = [ranking.table(columns) for ranking in self.rankings]
+        tables = [ranking_table(ranking, columns) for ranking in self.rankings]
         return [*tables, failed] if self.failures else tables
 
 
@@ -177,21 +179,6 @@ def write(
     return files
 
 
-def _with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunResult]:
-    """Returns the results of runs and of other systems. The setting `system` of each result is the
-    name of its system.
-
-    systems: files with other tools' translations of the test set, as FILE or NAME=FILE
-    """
-    metric = metric_of(runs[0])
-    files = [system.rpartition("=")[2] for system in systems]
-    others = [
-        result_of_file(Path(file), system.rpartition("=")[0] or suffix, runs, metric)
-        for system, file, suffix in zip(systems, files, unique_suffixes(files), strict=True)
-    ]
-    return [*(replace(run, settings={"system": "nmt", **run.settings}) for run in runs), *others]
-
-
 def report_folders(
     *,
     folders: list[str],
@@ -225,7 +212,7 @@ def report_folders(
     """
     refuse(broken((not folders, "folders", "name a folder of runs, as in nmt.report runs/x", [])))
     runs = collect(folders, different_data=different_data)
-    finished = _with_systems(runs.finished, systems) if systems else runs.finished
+    finished = with_systems(runs.finished, systems) if systems else runs.finished
     for run in finished:
         if metric is not None and metric not in run.scores:
             raise UserError(

@@ -58,7 +58,7 @@ COMMANDS: dict[str, type[Settings] | str] = {
     "average": "nmt.storage.averaging:average_checkpoints",
     "export": "nmt.pipeline.model_commands:export",
     "index": "nmt.pipeline.model_commands:index",
-    "check_attention": "nmt.analysis.attention_laws:print_verdicts",
+    "check_attention": "nmt.analysis.attention_check:print_verdicts",
     "cite": "nmt.analysis.citations:print_papers",
     "report": "nmt.analysis.run_report:report_folders",
     "compare": "nmt.pipeline.model_commands:compare",

@@ -1,6 +1,6 @@
 """Drawings of attention maps, word importances and learning curves, as HTML pages, images or JSON.
 
-Reading order: pages, attention_map, plots, the rest in any order.
+Reading order: pages, plots, attention_figure, attention_map, the rest in any order.
 """
 
 from dataclasses import dataclass

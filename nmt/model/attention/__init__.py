@@ -10,7 +10,7 @@ Every score can be combined with every window and normaliser, with few exception
 in this folder, a window a file in window/, and a normaliser a file in normalizer/; each has a YAML
 file in conf/. With H heads, a row of weights has H·S entries, head by head.
 
-nmt/analysis/attention_laws.py defines the properties that every attention satisfies.
+nmt/analysis/attention_check.py lists the properties that every attention satisfies.
 
 Reading order: this file, dot, general, concat, the rest in any order.
 """

@@ -1,0 +1,140 @@
+"""Check of attention code of any toolkit against laws, properties of correct attention.
+
+    import nmt
+    print(nmt.check_attention(my_attention).text)
+
+The laws are functions of the modules weight_laws and dependence_laws.
+"""
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from nmt.analysis import decoder_laws, dependence_laws, weight_laws
+from nmt.analysis.attention_probe import Probe
+from nmt.analysis.attention_signature import probe_of
+from nmt.analysis.laws import broken_laws
+from nmt.foundation.errors import UserError
+from nmt.model.decoder import Decoder
+
+log = logging.getLogger(__name__)
+LAWS: dict[str, Callable[[Probe], None]] = {
+    "weights are a distribution": weight_laws.sums_to_one,
+    "padding gets no weight": weight_laws.ignores_padding,
+    "the content of padding has no influence": weight_laws.content_of_padding,
+    "the query has an influence": dependence_laws.depends_on_query,
+    "weights move with the words": dependence_laws.depends_on_memory,
+    "all sizes can be computed": dependence_laws.all_sizes_work,
+    "sentences do not influence each other": dependence_laws.sentences_are_independent,
+    "one word can get all weight": weight_laws.can_choose_one_word,
+    "gradients reach query and memory": dependence_laws.gradients_arrive,
+    "the context is the weighted sum": dependence_laws.context_is_weighted_sum,
+}
+"""Maps the name of each law to its test function, which raises BrokenLaw if the law is broken."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Result of testing attention code, as returned by `check_attention`.
+
+    name: name of the tested code
+    called: sentence that names the arguments of the tested code and their tensor layouts
+    broken: for each broken law by name, the observed weights or contexts and the probable cause
+    tried: number of laws against which the code was tested
+    """
+
+    name: str
+    called: str
+    broken: Mapping[str, str]
+    tried: int
+
+    @property
+    def text(self) -> str:
+        """Result as text, with a summary and one paragraph for each broken law."""
+        if not self.broken:
+            return f"{self.name}: keeps all {self.tried} laws. {self.called}"
+        count = f"breaks {len(self.broken)} of {self.tried} laws"
+        paragraphs = [f"{law}: {text}" for law, text in self.broken.items()]
+        return "\n\n".join([f"{self.name}: {count}. {self.called}", *paragraphs])
+
+
+@torch.no_grad()
+def check_attention(target: Any, name: str | None = None) -> Verdict:
+    """Tests attention code against laws, which are properties of correct attention.
+
+    The arguments of a function or of `forward` are recognised by common names: query [B, P], memory
+    [B, S, M], mask [B, S] or lengths [B], and tokens of a decoder. The code must return the weights
+    [B, S], the context [B, M], or both. B is the number of sentences, and S the number of source
+    positions. P and M are the sizes of query and memory.
+
+    target: function, module, module class, or `Score` or `Attention` of nmt; a subclass of
+        `Decoder` is tested against the laws of decoders instead
+    name: name of the code in messages; None for its Python name
+
+    Raises UserError if the code cannot be called.
+    """
+    if name is None:
+        name = str(getattr(target, "__name__", type(target).__name__))
+    if isinstance(target, type) and issubclass(target, Decoder):
+        score = " and attention=general" if target.attends else ""
+        called = f"The code was built with small sizes{score}."
+        broken = decoder_laws.check_decoder(target)
+        return Verdict(name, called, broken, len(decoder_laws.LAWS))
+    probe = probe_of(target, name)
+    layouts = [f"{parameter} {probe.layouts[role]}" for parameter, role in probe.roles.items()]
+    called = f"The code was called with {', '.join(layouts)}."
+    if probe.layouts.get("mask", "").endswith("true for padding"):
+        called += " Its mask must be true for padding; the masks of nmt are true for words."
+    return Verdict(name, called, broken_laws(LAWS, probe), len(LAWS))
+
+
+def print_verdicts(*, functions: list[str]) -> None:
+    """Tests each FILE.py:NAME and prints the results.
+
+    Raises SystemExit(1) if a law is broken or code cannot be called.
+    """
+    is_correct = True
+    for function in functions:
+        try:
+            verdict = check_file(function)
+            print(verdict.text, end="\n\n")
+            is_correct &= not verdict.broken
+        except UserError as error:
+            log.error("%s", error)
+            is_correct = False
+    if not is_correct:
+        raise SystemExit(1)
+
+
+def check_file(target: str) -> Verdict:
+    """Tests the code FILE.py:NAME. Raises UserError if the code is not found or cannot be run."""
+    path, name = target.partition(":")[::2]
+    if not Path(path).is_file():
+        raise UserError(
+            f"functions={target}: file not found: {path or target}; expected FILE.py:NAME"
+        )
+    module = ModuleType("checked_attention")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # dataclasses need their module in sys.modules
+    try:
+        SourceFileLoader(module.__name__, path).exec_module(module)
+    except Exception as error:
+        raise UserError(f"functions={target}: {path} cannot be run: {error}") from error
+    if not callable(getattr(module, name, None)):
+        defined = sorted(
+            key
+            for key, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", None) == module.__name__
+        )
+        raise UserError(
+            f"functions={target}: {name or 'NAME'} not found in {path}; the file "
+            f"defines {', '.join(defined)}"
+        )
+    return check_attention(getattr(module, name), f"{path}:{name}")

@@ -1,0 +1,187 @@
+"""Collection of the results of a report: runs in folders, and translations of other systems."""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+from nmt.analysis.run_groups import differing
+from nmt.analysis.run_results import RunResult, read_result
+from nmt.data import unique_suffixes
+from nmt.data.lines import check_aligned, find_file, read_lines
+from nmt.foundation.errors import UserError
+from nmt.metric import Metric
+from nmt.sweep.run_status import RECORD, Run, find
+
+log = logging.getLogger(__name__)
+DEPTH = 3
+"""Number of folder levels below a given folder that are searched for runs."""
+
+
+@dataclass(frozen=True)
+class CollectedRuns:
+    """Runs found in some folders.
+
+    finished: results of finished runs
+    swept: finished and unfinished runs of sweeps
+    """
+
+    finished: Sequence[RunResult]
+    swept: Sequence[Run]
+
+
+def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedRuns:
+    """Finds runs in folders and their subfolders. Logs a warning for each unreadable run.
+
+    names: paths of the folders
+    different_data: whether to accept runs with different data
+
+    Raises UserError if no run is found or the runs have different data.
+    """
+    for name in names:
+        if not Path(name).is_dir():
+            raise UserError(f"{name}: not a folder; give the folder of a run or a sweep")
+    sweeps = dict.fromkeys(record.parent.parent for record in _files(names, f"*/{RECORD}"))
+    # Ignore runs that a later command line of the sweep no longer includes.
+    swept = [run for folder in sweeps for run in find(folder) if not run.dropped]
+    for file in _files(names, "run.json"):
+        is_swept = (file.parent / RECORD).is_file()
+        if not is_swept and not (file.parent / "results.json").is_file():
+            log.warning(
+                "%s: the run is left out of the report, because it is not finished; continue the "
+                "training with resume=%s",
+                file.parent,
+                file.parent,
+            )
+    results = []
+    for file in _files(names, "results.json"):
+        try:
+            results.append(read_result(file.parent))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as e:
+            log.warning(
+                "%s: the run is left out of the report, because its files cannot be read (%r)",
+                file.parent,
+                e,
+            )
+    if not results and not swept:
+        raise UserError(
+            f"{', '.join(names)}: no finished run found; the folder of a finished run contains "
+            "results.json"
+        )
+    of_data = {json.dumps(result.data, sort_keys=True): result.folder for result in results}
+    if len(of_data) > 1 and not different_data:
+        differing_folders = " and ".join(map(str, list(of_data.values())[:2]))
+        raise UserError(
+            f"{differing_folders} were trained or validated on different data, so their scores "
+            "cannot be compared. Give runs with the same data, or add different_data=true"
+        )
+    return CollectedRuns(_with_choices(results), swept)
+
+
+def _files(names: Sequence[str], pattern: str) -> list[Path]:
+    """Returns the files that match a pattern in folders and their subfolders, without duplicates.
+
+    names: paths of the folders
+    pattern: glob pattern of the files, relative to a folder
+    """
+    files = [
+        file
+        for name in names
+        for depth in range(DEPTH + 1)
+        for file in sorted(Path(name).glob("*/" * depth + pattern))
+    ]
+    return list(dict.fromkeys(files))
+
+
+def _with_choices(results: Sequence[RunResult]) -> list[RunResult]:
+    """Replaces the paths of classes outside nmt by the names used on the command line, such as
+    `mine`.
+
+    A path is replaced only if all command lines that select the class use the same name.
+    """
+    choices = {
+        (_class_of(result, key), choice)
+        for result in results
+        for key, choice in result.typed.items()
+    }
+    counts = Counter(target for target, _ in choices)
+    names = {
+        target: choice
+        for target, choice in choices
+        if counts[target] == 1 and not target.startswith("nmt.")
+    }
+    return [
+        replace(
+            result,
+            settings={
+                key: names.get(_class_of(result, key), value)
+                for key, value in result.settings.items()
+            },
+        )
+        for result in results
+    ]
+
+
+def _class_of(result: RunResult, key: str) -> str:
+    """Returns the class path that a configuration group selects.
+
+    Returns "nmt." if the key is not a group; the prefix marks a value that gets no other name.
+    """
+    return result.settings.get(f"{key}._target_", "nmt.")
+
+
+def with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunResult]:
+    """Returns the results of runs and of other systems. The setting `system` of each result is the
+    name of its system.
+
+    systems: files with other tools' translations of the test set, as FILE or NAME=FILE
+    """
+    metric = runs[0].scorer
+    files = [system.rpartition("=")[2] for system in systems]
+    others = [
+        result_of_file(Path(file), system.rpartition("=")[0] or suffix, runs, metric)
+        for system, file, suffix in zip(systems, files, unique_suffixes(files), strict=True)
+    ]
+    return [*(replace(run, settings={"system": "nmt", **run.settings}) for run in runs), *others]
+
+
+def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Metric) -> RunResult:
+    """Scores another tool's translations of the runs' test set, and returns the result.
+
+    file: file of translations, one per line
+    name: name of the tool, for the tables
+    runs: results of the training runs
+    metric: metric in which the runs are scored
+
+    Raises UserError if the file does not match the test set.
+    """
+    tested = next((run for run in runs if run.lines(".reference")), None)
+    if tested is None:
+        raise UserError(
+            f"systems={file}: cannot be scored, because no run has a test set with references"
+        )
+    reference = tested.lines(".reference")
+    lines = read_lines(find_file(str(file)))
+    check_aligned(tested.folder, len(reference), file, len(lines))
+    scores = metric.score(lines, reference)
+    # The row copies the settings that all runs share, so that the table omits their columns.
+    unequal = differing([run.settings for run in runs])
+    common = {key: value for key, value in runs[0].settings.items() if key not in unequal}
+    return replace(
+        tested,
+        settings={"system": name, **common},
+        scores={name: result.score for name, result in scores.items()},
+        signatures={name: result.signature for name, result in scores.items()},
+        validation={},
+        curve=(),
+        seconds=0.0,
+        updates=0,
+        parameters=None,
+        memory=None,
+        leaked=0,
+        answers=file,  # the file's lines replace the translations of the run
+    )
