@@ -36,7 +36,8 @@ from torch.profiler import ProfilerActivity, profile
 from nmt import components, loading
 from nmt.configuration.compose import compose
 from nmt.data.batching import padding_share
-from nmt.data.preparation import EpochBatches, prepare
+from nmt.data.epoch_batches import EpochBatches
+from nmt.data.preparation import prepare
 from nmt.foundation.interfaces import Batch
 from nmt.model.decoder.readout import Maxout
 from nmt.model.layers.packed import int8_is_native

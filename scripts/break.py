@@ -46,7 +46,7 @@ from nmt.configuration.configure import configure
 from nmt.data.sources.table import TableFiles
 from nmt.data.word_vectors import read_vectors
 from nmt.drawing import plots
-from nmt.foundation import ranks
+from nmt.foundation import torchrun
 from nmt.foundation.errors import Stopped, UserError
 from nmt.inference import file_alignment, input_lines, scoring, shared_output
 from nmt.inference.input_lines import InputLines
@@ -637,8 +637,8 @@ def jobs(
     """Long jobs of two ranks, of which one is killed up to four times, and the same command again."""
     for module in (file_alignment, input_lines, scoring, shared_output):
         module.CHUNK = 3  # type: ignore[attr-defined]
-    ranks.ROLL_CALL_SECONDS = 0.3
-    ranks.MEETING_TIMEOUT = datetime.timedelta(seconds=10)  # torchrun would end the other rank
+    torchrun.ROLL_CALL_SECONDS = 0.3
+    torchrun.MEETING_TIMEOUT = datetime.timedelta(seconds=10)  # torchrun would end the other rank
     result: collections.Counter[str] = collections.Counter()
     write_texts(base)
     run = base / "model"

@@ -16,8 +16,9 @@ import nmt
 from nmt import components
 from nmt.data import Pairs, Splits, unique_suffixes
 from nmt.data.batching import Batching, collate
+from nmt.data.epoch_batches import EpochBatches
 from nmt.data.filters import Filters
-from nmt.data.preparation import EpochBatches, prepare
+from nmt.data.preparation import prepare
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, PAD
 from nmt.tokenizer import SentencePiece

@@ -19,11 +19,12 @@ from nmt.data import Pairs
 from nmt.data import ragged as corpus
 from nmt.data.batching import Batching, collate, pad, padding_share
 from nmt.data.filters import Filters
-from nmt.data.lines import decode_line, read_lines
+from nmt.data.lines import read_lines
 from nmt.data.ragged import Corpus, Ragged, RaggedChain
 from nmt.data.sources.everyday import Everyday
 from nmt.data.sources.table import TableFiles
 from nmt.data.sources.text import TextFiles
+from nmt.data.text_encoding import decode_line
 from nmt.data.worker_processes import ordered_map
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD

@@ -840,7 +840,7 @@ def test_a_finished_run_names_settings_that_change_nothing(tmp_path):
 
 def test_a_process_that_makes_batches_and_is_killed_is_a_message(tmp_path, monkeypatch):
     """As the system kills it when the memory is full; what was saved continues."""
-    from nmt.data.preparation import EpochBatches
+    from nmt.data.epoch_batches import EpochBatches
 
     make, parent = EpochBatches.__getitem__, os.getpid()
 

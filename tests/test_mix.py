@@ -12,10 +12,11 @@ from builders import choices, compose, resumed, trained
 from commands import run
 
 from nmt import components
+from nmt.data.epoch_batches import EpochBatches
 from nmt.data.filters import Filters
 from nmt.data.mixing import Mixing
 from nmt.data.modifiers import MISTAKES, MODIFIERS, applied, modifier
-from nmt.data.preparation import EpochBatches, prepare
+from nmt.data.preparation import prepare
 from nmt.data.sources.mix import Mix
 from nmt.foundation.errors import UserError
 from nmt.pipeline.assembly import filters_of, loaded

@@ -19,7 +19,8 @@ from nmt import components
 from nmt.configuration.check import faults_of
 from nmt.configuration.configure import configure, set_keys
 from nmt.data.filters import fingerprint
-from nmt.data.pictures import Reader, features_of, read_features, read_image
+from nmt.data.picture_reader import Reader
+from nmt.data.pictures import features_of, read_features, read_image
 from nmt.data.sources.captions import Captions
 from nmt.data.sources.digits import Digits, digit_words, number_words, page
 from nmt.foundation.errors import UserError

@@ -20,9 +20,10 @@ from commands import ROOT
 from commands import run as command
 from torch.distributed import TCPStore
 
-from nmt.foundation import ranks as nmt_ranks
+from nmt.foundation import torchrun
 from nmt.foundation.errors import UserError
-from nmt.foundation.ranks import ALONE, Ranks, note_folder, noted_folder
+from nmt.foundation.ranks import ALONE, Ranks
+from nmt.foundation.torchrun import note_folder, noted_folder
 from nmt.storage import checkpoint as ckpt
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -165,8 +166,8 @@ def test_a_rank_that_ends_before_all_are_connected(small_run, tmp_path, monkeypa
                 time.sleep(0.05)
             lost.send_signal(signal.SIGKILL)
             lost.wait(10)
-        monkeypatch.setattr(nmt_ranks, "MEETING_TIMEOUT", datetime.timedelta(seconds=1))
-        monkeypatch.setattr(nmt_ranks, "ROLL_CALL_SECONDS", 0.1)
+        monkeypatch.setattr(torchrun, "MEETING_TIMEOUT", datetime.timedelta(seconds=1))
+        monkeypatch.setattr(torchrun, "ROLL_CALL_SECONDS", 0.1)
         assert started("0", file).wait(100) == 1
     printed = (tmp_path / "printed").read_text()
     assert printed.count("rank 1 of 2 has ended") == 1, printed
@@ -181,7 +182,7 @@ def test_a_rank_may_be_late_after_all_are_connected(small_run, tmp_path, monkeyp
         time.sleep(8 * self.number)
         return original(self, *arguments)
 
-    monkeypatch.setattr(nmt_ranks, "MEETING_TIMEOUT", datetime.timedelta(seconds=5))
+    monkeypatch.setattr(torchrun, "MEETING_TIMEOUT", datetime.timedelta(seconds=5))
     monkeypatch.setattr(Ranks, "agree", late)
     (tmp_path / "in").write_text("a b\n")
     words = [f"model={small_run}", f"input={tmp_path}/in", f"output={tmp_path}/out", "device=cpu"]

@@ -11,8 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 import nmt
 from nmt import components
 from nmt.configuration.compose import compose as composed
-from nmt.data import Pairs, Selection, Splits
+from nmt.data import Pairs, Splits
 from nmt.data.filters import Filters, fingerprint
+from nmt.data.lazy_text import Selection
 from nmt.data.preparation import prepare
 from nmt.foundation.interfaces import SearchState
 from nmt.inference.parallel import parallel_map

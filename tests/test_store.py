@@ -15,11 +15,12 @@ from builders import compose, trained
 from nmt import components
 from nmt.data import Pairs, overlap, store
 from nmt.data import lines as line_files
+from nmt.data.epoch_batches import EpochBatches
 from nmt.data.filters import Filters, symbols
 from nmt.data.overlap import held_out_in_training
-from nmt.data.parts import in_memory
-from nmt.data.preparation import EpochBatches, prepare, train_once
+from nmt.data.preparation import prepare, train_once
 from nmt.data.sources.text import TextFiles
+from nmt.data.streams import in_memory
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import ALONE
 from nmt.pipeline.assembly import loaded

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nmt import translate
 from nmt.configuration.configure import configure
-from nmt.data.lines import BOM, LFS_POINTER
+from nmt.data.text_encoding import BOM, LFS_POINTER
 from nmt.foundation.errors import UserError
 from nmt.inference import input_lines, output_sinks
 

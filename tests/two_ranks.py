@@ -18,7 +18,8 @@ from nmt import components
 from nmt.data.labels import LabelSet
 from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.interfaces import TextBatch
-from nmt.foundation.ranks import ALONE, of_torchrun, together
+from nmt.foundation.ranks import ALONE
+from nmt.foundation.torchrun import of_torchrun, together
 from nmt.inference.candidates import Candidates
 from nmt.metric import Metric
 from nmt.model.seq2label import label_loss

@@ -25,8 +25,8 @@ from nmt.foundation.errors import UsageError, quoted
 from nmt.foundation.extras import imported, make_callable, resume_collections, with_settings
 from nmt.foundation.json_log import choose_format
 from nmt.foundation.part_limits import ConfigError, broken, refuse
-from nmt.foundation.ranks import of_torchrun
 from nmt.foundation.synonyms import SYNONYMS
+from nmt.foundation.torchrun import of_torchrun
 
 SHELLS = ("bash", "zsh", "fish")
 TOGETHER = ("train", "classify", "translate", "score", "align", "backtranslate")

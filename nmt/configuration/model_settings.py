@@ -9,7 +9,7 @@ from nmt.components import Group
 from nmt.configuration.check import faults_of_building
 from nmt.configuration.settings import Settings
 from nmt.data import as_list
-from nmt.data.lines import Errors
+from nmt.data.text_encoding import Errors
 from nmt.data.word_aligner import AlignerName
 from nmt.drawing import FIGURES
 from nmt.foundation.extras import advice, installed

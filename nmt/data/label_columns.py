@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nmt.data import Labelled, as_list
 from nmt.data.formats import Rows
-from nmt.data.parts import Stream
+from nmt.data.streams import Stream
 from nmt.foundation.errors import UserError
 
 Labels = tuple[str, ...]

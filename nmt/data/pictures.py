@@ -1,4 +1,4 @@
-"""Reads images and image features by name when a batch is built.
+"""Reads images and image features by name.
 
     FILE                    image in a format that Pillow reads
     FILE.npy                features [positions, channels] or [rows, columns, channels]
@@ -17,22 +17,18 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from nmt.data.lines import check_no_pointer, reading
 from nmt.data.sources.digits import PREFIX, page
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import require
-from nmt.foundation.interfaces import Pictures
 
-CACHE_BYTES = 2**29
-"""Maximum bytes of images cached in memory; the images read first are kept."""
 ARCHIVES = (".npz", ".safetensors")
 """File extensions of archives whose arrays are addressed by key."""
 FEATURES = (np.ndarray, list)
@@ -74,59 +70,6 @@ def read_features(name: str, channels: int) -> np.ndarray:
             f"{channels:,}; set encoder.channels={features.shape[2]}"
         )
     return features
-
-
-class Reader:
-    """Thread-safe reader that builds a batch of images and caches some images in memory.
-
-    read: function that reads an image [rows, columns, channels], given its name, channels and
-        settings
-    channels: number of channels of each image
-    settings: further arguments of `read`
-    """
-
-    def __init__(self, read: Callable[..., np.ndarray], channels: int, **settings: int) -> None:
-        self.read = read
-        self.channels = channels
-        self.settings = settings
-        self._cache: dict[str, np.ndarray] = {}
-        self._bytes = 0
-
-    def __str__(self) -> str:
-        settings = {"channels": self.channels, **self.settings}
-        return ", ".join(
-            [self.read.__name__, *(f"{key}={value}" for key, value in settings.items())]
-        )
-
-    def __call__(self, names: Sequence[str]) -> Pictures:
-        """Returns a zero-padded batch of the named images; the name "" gives an image of size 0.
-
-        Raises UserError if an image cannot be read.
-        """
-        # The shape of each image is [rows, columns, C].
-        pictures = [self._read(name) for name in names]
-        sizes = np.array([picture.shape[:2] for picture in pictures], np.int64).reshape(-1, 2)
-        rows, columns = sizes.max(0, initial=0)
-        values = np.zeros((len(pictures), rows, columns, self.channels), np.float32)
-        # values [B, rows, columns, C], zero-padded at the bottom and on the right
-        for padded, picture in zip(values, pictures, strict=True):
-            if picture.dtype == np.uint8:
-                picture = picture * np.float32(1 / 255)
-            padded[: picture.shape[0], : picture.shape[1]] = picture
-        same_size = bool((sizes == sizes[:1]).all())
-        return Pictures(torch.from_numpy(values), torch.from_numpy(sizes), even=same_size)
-
-    def _read(self, name: str) -> np.ndarray:
-        if not name:
-            return np.zeros((0, 0, self.channels), np.uint8)
-        if name in self._cache:
-            return self._cache[name]
-        picture = self.read(name, self.channels, **self.settings)
-        # Threads that read the same image at the same time may count its bytes twice.
-        if self._bytes + picture.nbytes <= CACHE_BYTES:
-            self._cache[name] = picture
-            self._bytes += picture.nbytes
-        return picture
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nmt.data import Pairs, Selection, Text, View
+from nmt.data import Pairs
 from nmt.data.filters import Filters
+from nmt.data.lazy_text import Selection, Text, View
 from nmt.data.lines import CHUNK
-from nmt.data.parts import Stream, in_memory
 from nmt.data.ragged import Corpus, Ragged, encode, id_type, offsets_of
+from nmt.data.streams import Stream, in_memory
 from nmt.data.worker_processes import ordered_map
 from nmt.foundation.errors import UserError
 from nmt.foundation.processes import available_cores

@@ -12,7 +12,7 @@ from typing import Any
 from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.json_log import error_line
 from nmt.foundation.plugins import problem_of
-from nmt.foundation.ranks import Silent, connected, of_torchrun
+from nmt.foundation.torchrun import Silent, connected, of_torchrun
 
 FIRST_TELLS = 5.0
 """Seconds that ranks other than 0 wait before they report an error, so that rank 0 is first."""

@@ -5,47 +5,27 @@ returns its input.
 """
 
 import contextlib
-import datetime
-import gc
-import os
-import signal
-import time
-import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from nmt.foundation.errors import Stopped, UserError, first_line, typed
+from nmt.foundation.errors import UserError, first_line
 
 Item = TypeVar("Item")
-EXCHANGE_TIMEOUT = datetime.timedelta(hours=12)
-"""Time limit for a collective operation; a crashed rank is detected earlier."""
-MEETING_TIMEOUT = datetime.timedelta(minutes=10)
-"""Maximum time that a started rank waits for all other ranks to start."""
-ROLL_CALL_SECONDS = 3.0
-"""Seconds that a rank waits for the other surviving ranks to register after a rank is lost."""
 CONNECTION_ERRORS = ("gloo", "Gloo", "NCCL", "Connection", "connection", "peer", "recv", "pipe")
 """Substrings of PyTorch's messages about lost connections, which gloo raises as RuntimeError."""
 CLAIMS = "claims"
 """Key in torchrun's key-value store under which the number of claimed items is stored."""
 NO_MORE = 1 << 40
 """Value added to the claim counter to mark all items as claimed; above any number of items."""
-AGAIN = "Run the same command again to continue"
-"""Remedy in messages about lost ranks, for commands that continue unfinished work."""
-FOLDER_KEY = "nmt/folder"
-"""Key in torchrun's key-value store under which the run folder is stored."""
 
 
 class Lost(Exception):
     """Exception for a failed collective operation after another rank has ended."""
 
 
-class Silent(UserError):
-    """Error that this rank does not print because another rank reports it."""
-
-
 @contextlib.contextmanager
-def _exchange() -> Iterator[Any]:
+def exchange() -> Iterator[Any]:
     """Context manager that yields torch.distributed, and raises Lost if another rank has ended."""
     import torch.distributed
 
@@ -94,7 +74,7 @@ class Ranks:
 
         # float64 represents token counts exactly.
         totals = torch.tensor(values, dtype=torch.float64)
-        with _exchange() as distributed:
+        with exchange() as distributed:
             distributed.all_reduce(totals)
         return totals.tolist()
 
@@ -111,7 +91,7 @@ class Ranks:
         if not self.several:
             return [value]
         values: list[Any] = [None] * self.count
-        with _exchange() as distributed:
+        with exchange() as distributed:
             distributed.all_gather_object(values, value)
         return values
 
@@ -120,7 +100,7 @@ class Ranks:
         if not self.several:
             return value
         values = [value]
-        with _exchange() as distributed:
+        with exchange() as distributed:
             distributed.broadcast_object_list(values, src=0)
         return values[0]
 
@@ -128,7 +108,7 @@ class Ranks:
         """Replaces tensors in place by their mean over all ranks."""
         if not self.several:
             return
-        with _exchange() as distributed:
+        with exchange() as distributed:
             for tensor in tensors:
                 distributed.all_reduce(tensor)
                 tensor.div_(self.count)
@@ -144,7 +124,7 @@ class Ranks:
         import torch
 
         tensors = []
-        with _exchange() as distributed:
+        with exchange() as distributed:
             for place, shape in enumerate(like):
                 turn, owner = divmod(place, self.count)
                 # the broadcast fills the empty tensors
@@ -175,20 +155,13 @@ class Ranks:
         if not self.several:
             yield from items
             return
-        store = self._claims()
-        while (place := _added(store, 1) - 1) < len(items):
+        while (place := _add_claims(1) - 1) < len(items):
             yield items[place]
 
     def end_claims(self) -> None:
         """Marks all items as claimed on every rank, which ends the iteration of `claimed`."""
         if self.several:
-            _added(self._claims(), NO_MORE)
-
-    def _claims(self) -> Any:
-        # The connected store: a new connection to a lost rank 0 would be retried for minutes.
-        from torch.distributed.distributed_c10d import _get_default_store
-
-        return _get_default_store()
+            _add_claims(NO_MORE)
 
     def agree(self, what: str, value: object, remedy: str) -> None:
         """Raises UserError on every rank if the ranks have different values.
@@ -219,7 +192,7 @@ class Ranks:
         device = next(network.parameters()).device
         # find_unused_parameters also keeps the gradient buckets fixed from the first update on.
         # So a resumed run sums gradients in the same order as an uninterrupted run.
-        with _exchange():
+        with exchange():
             return DistributedDataParallel(
                 network,
                 device_ids=[device.index] if device.type == "cuda" else None,
@@ -245,13 +218,17 @@ class Ranks:
         """
         if not self.several:
             return contextlib.nullcontext()
-        return _exchange() if last else network.no_sync()
+        return exchange() if last else network.no_sync()
 
 
-def _added(store: Any, count: int) -> int:
-    """Adds a number of claims to the counter in a key-value store, and returns the sum."""
-    with _exchange():
-        return int(store.add(CLAIMS, count))
+def _add_claims(count: int) -> int:
+    """Adds a number to the claim counter in the key-value store of all ranks, and returns the
+    sum."""
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    with exchange():
+        # The connected store: a new connection to a lost rank 0 would be retried for minutes.
+        return int(_get_default_store().add(CLAIMS, count))
 
 
 def _difference(value: object, first: object) -> str:
@@ -265,168 +242,3 @@ def _difference(value: object, first: object) -> str:
 
 
 ALONE = Ranks()
-
-
-def of_torchrun() -> Ranks:
-    """Returns this process's rank, read from torchrun's environment; `ALONE` without torchrun."""
-    try:
-        return Ranks(
-            number=int(os.environ["RANK"]),
-            count=int(os.environ["WORLD_SIZE"]),
-            local=int(os.environ["LOCAL_RANK"]),
-            attempt=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
-        )
-    except (KeyError, ValueError):
-        return ALONE
-
-
-def connected(ranks: Ranks) -> bool:
-    """Returns whether the process group of several ranks is initialised."""
-    if not ranks.several:
-        return False
-    with _exchange() as distributed:
-        return bool(distributed.is_initialized())
-
-
-def note_folder(folder: str) -> None:
-    """Stores the run folder for replacement processes that torchrun may start after a failure."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        _store_of_torchrun().set(FOLDER_KEY, folder)
-
-
-def noted_folder() -> str | None:
-    """Returns the run folder stored by this process or an earlier process; None if no folder is
-    stored.
-    """
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return None
-    store = _store_of_torchrun()
-    return store.get(FOLDER_KEY).decode() if store.check([FOLDER_KEY]) else None
-
-
-def _store_of_torchrun() -> Any:
-    """Returns the key-value store that all ranks of a command share.
-
-    The store belongs to torchrun, which outlives the ranks, or else to rank 0.
-
-    Raises UserError if the store cannot be reached.
-    """
-    from torch.distributed import TCPStore
-
-    is_ours = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" and of_torchrun().first
-    try:
-        return TCPStore(
-            os.environ["MASTER_ADDR"],
-            int(os.environ["MASTER_PORT"]),
-            is_master=is_ours,
-            timeout=MEETING_TIMEOUT,
-            multi_tenant=is_ours,
-        )
-    except RuntimeError as error:
-        raise UserError(
-            f"the other processes (ranks) cannot be reached ({first_line(error)}). {AGAIN}"
-        ) from error
-
-
-@contextlib.contextmanager
-def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
-    """Context manager that connects the ranks of a command with gloo, and with NCCL for GPUs.
-
-    cuda: whether the ranks compute on GPUs
-    remedy: advice in messages about lost ranks; None uses the advice for resuming a training run
-
-    A UserError on one rank ends all ranks and is reported once. If a rank ends unexpectedly, the
-    remaining ranks raise UserError with its number within seconds. A nested call uses the
-    connection of the outer call.
-    """
-    ranks = of_torchrun()
-    if not ranks.several or connected(ranks):
-        yield ranks
-        return
-    import torch.distributed as distributed
-
-    # If this module is imported after init_process_group, it keeps a reference to the group as a
-    # default argument; the group's threads may then abort the exit of Python.
-    import torch.distributed.optim  # noqa: F401
-    from torch.distributed.distributed_c10d import _set_pg_timeout
-
-    # The prefix separates the keys from those of earlier attempts in the same store.
-    store = distributed.PrefixStore(f"nmt/{ranks.attempt}", _store_of_torchrun())
-    try:
-        with _exchange():
-            distributed.init_process_group(
-                "cpu:gloo,cuda:nccl" if cuda else "gloo",
-                store=store,
-                rank=ranks.number,
-                world_size=ranks.count,
-                timeout=MEETING_TIMEOUT,
-            )
-        # A rank that ended before it connected is noticed within the shorter time limit.
-        _set_pg_timeout(EXCHANGE_TIMEOUT)
-        yield ranks
-    except Lost as lost:
-        with contextlib.suppress(ValueError):  # signals can be set only in the main thread
-            # torchrun terminates the surviving ranks; they ignore it until the reason is reported.
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise _reason(ranks, store, lost, remedy) from lost
-    except UserError as error:
-        with contextlib.suppress(RuntimeError):
-            store.set(f"error/{ranks.number}", str(error))
-        raise error if ranks.first else Silent(str(error)) from error
-    except Stopped as stopped:  # a UserError raised on all ranks
-        traceback.clear_frames(stopped.__traceback__)
-        _disconnect()
-        raise
-    _disconnect()
-
-
-def _disconnect() -> None:
-    """Destroys the process group and ends its threads.
-
-    A wrapped network also holds a reference to the group. If this were the last reference, the
-    destructor would join the group's threads while it holds the interpreter lock, and could
-    deadlock.
-    """
-    gc.collect()
-    with _exchange() as distributed:
-        distributed.destroy_process_group()
-
-
-def _reason(ranks: Ranks, store: Any, lost: Lost, remedy: str | None) -> UserError:
-    """Returns the error of the rank that failed, or an error with the numbers of the lost ranks.
-
-    The error is of type Silent on all ranks except the rank that reports it.
-    """
-    numbers = range(ranks.count)
-    try:
-        # Surviving ranks register; ranks that have not registered after the wait have ended.
-        store.set(f"survivor/{ranks.number}", "")
-        time.sleep(ROLL_CALL_SECONDS)
-        failed = [number for number in numbers if store.check([f"error/{number}"])]
-        survivors = [number for number in numbers if store.check([f"survivor/{number}"])]
-        if failed:
-            message = f"rank {failed[0]}: {store.get(f'error/{failed[0]}').decode()}"
-            is_reported = failed[0] == 0  # rank 0 reports its own error
-        else:
-            gone = ", ".join(str(number) for number in numbers if number not in survivors)
-            message = (
-                f"rank {gone} of {ranks.count} has ended (killed, out of memory, or its machine "
-                f"is down). {remedy or _remedy(noted_folder())}"
-            )
-            is_reported = False
-    except RuntimeError:  # the key-value store cannot be reached either
-        return UserError(
-            f"rank {ranks.number}: the other ranks cannot be reached ({lost}). "
-            f"{remedy or _remedy(None)}"
-        )
-    if is_reported or ranks.number != survivors[0]:
-        return Silent(message)
-    return UserError(message)
-
-
-def _remedy(folder: str | None) -> str:
-    resume = typed(resume=folder or "RUN_DIR")
-    return (
-        f"Use {resume} to continue from the last checkpoint; torchrun --max-restarts=N resumes "
-        "automatically"
-    )

@@ -7,15 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from nmt.data.lines import (
-    BOM,
-    LONE_SURROGATE,
-    Errors,
-    batched,
-    check_line_length,
-    decode_line,
-    has_surrogate,
-)
+from nmt.data.lines import batched, check_line_length
+from nmt.data.text_encoding import BOM, LONE_SURROGATE, Errors, decode_line, has_surrogate
 from nmt.foundation.errors import UserError
 from nmt.inference.text_input import TextInput, find_input
 from nmt.inference.translation import Constraint

@@ -4,7 +4,7 @@ translation."""
 import contextlib
 import math
 
-from nmt.data.lines import has_surrogate
+from nmt.data.text_encoding import has_surrogate
 from nmt.foundation.errors import UserError
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator

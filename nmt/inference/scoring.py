@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from nmt.data.lines import Errors, batched
+from nmt.data.lines import batched
+from nmt.data.text_encoding import Errors
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranks import Ranks

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from nmt.data.documents import Documents, collate_texts, encode_documents, sentences
-from nmt.data.lines import check_lines
+from nmt.data.text_encoding import check_lines
 from nmt.drawing.word_importance import Classified
 from nmt.foundation.interfaces import to_device
 from nmt.foundation.progress import Progress

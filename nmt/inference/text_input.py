@@ -16,15 +16,15 @@ from nmt.data.formats import Rows
 from nmt.data.lines import (
     CHUNK,
     OPENERS,
-    Errors,
     check_aligned,
     decoded_chunks,
     find_file,
     reading,
     stream_lines,
 )
+from nmt.data.text_encoding import Errors
 from nmt.foundation.errors import UserError
-from nmt.foundation.ranks import of_torchrun
+from nmt.foundation.torchrun import of_torchrun
 
 MANIFEST = "manifest.json"
 """Name of the manifest in a folder of part files, which describes the work: models, inputs and

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from nmt.data.documents import sentences
-from nmt.data.lines import check_lines
 from nmt.data.swapped_sides import is_in_target_language
+from nmt.data.text_encoding import check_lines
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK, Hypothesis, Prepared, Request, Reranker, Search

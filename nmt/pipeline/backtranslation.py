@@ -38,8 +38,9 @@ from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.part_limits import shown
-from nmt.foundation.ranks import AGAIN, Ranks, together
+from nmt.foundation.ranks import Ranks
 from nmt.foundation.terminal import set_up_logging
+from nmt.foundation.torchrun import AGAIN, together
 from nmt.inference.output_formats import one_line
 from nmt.metric import WITHOUT_SPACES
 from nmt.pipeline.assembly import loaded, trackers_of

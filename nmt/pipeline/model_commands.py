@@ -27,7 +27,8 @@ from nmt.exporting.export_model import export_model
 from nmt.foundation.devices import device_of, find_device
 from nmt.foundation.part_limits import broken, refuse
 from nmt.foundation.ranges import Count, Size
-from nmt.foundation.ranks import AGAIN, ALONE, Ranks, of_torchrun, together
+from nmt.foundation.ranks import ALONE, Ranks
+from nmt.foundation.torchrun import AGAIN, of_torchrun, together
 from nmt.inference.explanations.neighbors import index_files
 from nmt.inference.file_alignment import (
     Aligner,

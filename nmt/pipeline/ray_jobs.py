@@ -9,7 +9,7 @@ from nmt.configuration.model_settings import TranslateSettings
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import require
-from nmt.foundation.ranks import AGAIN
+from nmt.foundation.torchrun import AGAIN
 
 Translate = Callable[[TranslateSettings], None]
 MOST_RESTARTS = 3

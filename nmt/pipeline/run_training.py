@@ -23,8 +23,9 @@ from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
 from nmt.foundation.devices import device_of, find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
-from nmt.foundation.ranks import Lost, Ranks, note_folder, noted_folder, together
+from nmt.foundation.ranks import Lost, Ranks
 from nmt.foundation.terminal import set_up_logging
+from nmt.foundation.torchrun import note_folder, noted_folder, together
 from nmt.pipeline.assembly import parts_of
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint

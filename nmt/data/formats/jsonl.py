@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from nmt.data.formats import Rows, present
-from nmt.data.lines import LONE_SURROGATE, batched, has_surrogate, stream_lines
+from nmt.data.lines import batched, stream_lines
+from nmt.data.text_encoding import LONE_SURROGATE, has_surrogate
 from nmt.foundation.errors import UserError
 
 

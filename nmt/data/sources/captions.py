@@ -18,9 +18,10 @@ from typing import Any, ClassVar, Literal
 from nmt.data import Pairs, Splits, as_list
 from nmt.data.formats import Rows, reader
 from nmt.data.lines import find_file
-from nmt.data.parts import PartNames, Stream, parse_part, split_rows
+from nmt.data.parts import PartNames, parse_part, split_rows
 from nmt.data.pictures import PictureInfo, check_picture
 from nmt.data.sources.digits import PREFIX
+from nmt.data.streams import Stream
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Share

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from nmt.data.formats import Rows, present
 from nmt.data.formats.parquet import class_names
 from nmt.data.lines import CHUNK
-from nmt.data.parts import Stream
 from nmt.data.sources.table import Table
+from nmt.data.streams import Stream
 from nmt.foundation.errors import UserError
 from nmt.storage.cache import cache_folder
 

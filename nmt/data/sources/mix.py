@@ -28,9 +28,10 @@ from nmt.data.formats import reader
 from nmt.data.lines import OPENERS, find_file, reading
 from nmt.data.modifiers import Modifier, check_known, modifier
 from nmt.data.pair_columns import PairColumns
-from nmt.data.parts import Keep, PartNames, Stream, in_memory, with_named_parts
+from nmt.data.parts import Keep, PartNames, with_named_parts
 from nmt.data.sources.table import pairs_of
 from nmt.data.sources.text import TextFiles
+from nmt.data.streams import Stream, in_memory
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigError, RunView
 

@@ -14,15 +14,8 @@ from nmt.data.formats import TRANSLATION, Rows, reader
 from nmt.data.label_columns import LabelColumns
 from nmt.data.lines import find_file
 from nmt.data.pair_columns import PairColumns, unread_links
-from nmt.data.parts import (
-    Keep,
-    PartNames,
-    Stream,
-    in_memory,
-    load_splits,
-    parse_part,
-    split_labelled,
-)
+from nmt.data.parts import Keep, PartNames, load_splits, parse_part, split_labelled
+from nmt.data.streams import Stream, in_memory
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Share
 

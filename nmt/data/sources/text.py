@@ -9,7 +9,8 @@ from typing import Any
 from nmt.data import Pairs, Splits, as_list
 from nmt.data.lines import check_aligned, find_file, stream_chunks
 from nmt.data.pair_columns import PairColumns, unread_links
-from nmt.data.parts import Keep, PartNames, Stream, in_memory, load_splits, parse_part
+from nmt.data.parts import Keep, PartNames, load_splits, parse_part
+from nmt.data.streams import Stream, in_memory
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Share
 

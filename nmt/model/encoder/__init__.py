@@ -11,7 +11,7 @@ from typing import ClassVar
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.data.pictures import Reader
+from nmt.data.picture_reader import Reader
 from nmt.foundation.interfaces import Encoded, Pictures
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.model.layers.cells import CellName

@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.data.pictures import Reader, read_image
+from nmt.data.picture_reader import Reader
+from nmt.data.pictures import read_image
 from nmt.foundation.interfaces import Pictures
 from nmt.foundation.ranges import Fraction, Range, Width
 from nmt.model.encoder.grid import Grid, Positions, inside

@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from nmt.data.pictures import Reader, read_features
+from nmt.data.picture_reader import Reader
+from nmt.data.pictures import read_features
 from nmt.foundation.interfaces import Encoded, Pictures
 from nmt.foundation.ranges import Fraction, Width
 from nmt.model.encoder import Encoder

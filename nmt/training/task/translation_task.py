@@ -15,9 +15,10 @@ import torch
 
 from nmt.data import Pairs, Splits
 from nmt.data.batching import Batching, collate
+from nmt.data.epoch_batches import EpochBatches
 from nmt.data.filters import fingerprint
 from nmt.data.mixing import Mixing
-from nmt.data.preparation import EpochBatches, PreparedData
+from nmt.data.preparation import PreparedData
 from nmt.data.ragged import Corpus
 from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.foundation import plugins

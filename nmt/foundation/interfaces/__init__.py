@@ -1,0 +1,83 @@
+"""Data classes and protocols exchanged between components: frozen, batch-first, typed with shapes.
+
+Dimensions: B sentences, S source length, T target length, V vocabulary, E embedding, Q query
+(decoder state), M memory, K key, H heads, G projected value, D readout, N search rows (B x beam
+width). W is the number of source words, P of image positions, C of channels, L of labels. Masks are
+Boolean; True marks a real token.
+
+Reading order: training_values, model_values, search_interface, tensors.
+"""
+
+from nmt.foundation.interfaces.model_values import (
+    DecoderOutput,
+    Encoded,
+    Layout,
+    Prepared,
+    SourceWords,
+    State,
+    gather_rows,
+    scatter_rows,
+    sentences_of_rows,
+)
+from nmt.foundation.interfaces.search_interface import (
+    Hypothesis,
+    Prediction,
+    RankedPrediction,
+    Request,
+    Reranker,
+    Search,
+    SearchState,
+    Step,
+)
+from nmt.foundation.interfaces.tensors import map_tensors, to_device, to_host
+from nmt.foundation.interfaces.training_values import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    Batch,
+    Batches,
+    Candidate,
+    CandidateGenerator,
+    Loss,
+    Pictures,
+    TextBatch,
+    TrainingBatch,
+    padded_sources,
+)
+
+__all__ = [
+    "BOS",
+    "EOS",
+    "PAD",
+    "UNK",
+    "Batch",
+    "Batches",
+    "Candidate",
+    "CandidateGenerator",
+    "DecoderOutput",
+    "Encoded",
+    "Hypothesis",
+    "Layout",
+    "Loss",
+    "Pictures",
+    "Prediction",
+    "Prepared",
+    "RankedPrediction",
+    "Request",
+    "Reranker",
+    "Search",
+    "SearchState",
+    "SourceWords",
+    "State",
+    "Step",
+    "TextBatch",
+    "TrainingBatch",
+    "gather_rows",
+    "map_tensors",
+    "padded_sources",
+    "scatter_rows",
+    "sentences_of_rows",
+    "to_device",
+    "to_host",
+]
