@@ -18,11 +18,12 @@ import nmt
 from nmt import components
 from nmt.configuration.check import faults_of
 from nmt.configuration.configure import configure, set_keys
+from nmt.data.digit_images import page
 from nmt.data.filters import fingerprint
 from nmt.data.picture_reader import Reader
-from nmt.data.pictures import features_of, read_features, read_image
+from nmt.data.pictures import read_features, read_image
 from nmt.data.sources.captions import Captions
-from nmt.data.sources.digits import Digits, digit_words, number_words, page
+from nmt.data.sources.digits import Digits, digit_words, number_words
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Pictures
 from nmt.foundation.part_limits import ConfigErrors
@@ -455,8 +456,8 @@ def test_features_come_from_every_kind_of_file(tmp_path, kind):
 
         pyarrow.parquet.write_table(pyarrow.table({"dog": [flat.tolist()]}), file)
         name += "@0"
-    assert features_of(name).shape == (2, 2, 3)
-    np.testing.assert_allclose(features_of(name).reshape(4, 3), flat)
+    assert read_features(name, 3).shape == (2, 2, 3)
+    np.testing.assert_allclose(read_features(name, 3).reshape(4, 3), flat)
     with pytest.raises(
         UserError, match=r"3 channels, but the encoder expects 5; set encoder.channels=3"
     ):
@@ -466,7 +467,7 @@ def test_features_come_from_every_kind_of_file(tmp_path, kind):
 def test_pickles_are_refused(tmp_path):
     np.save(tmp_path / "evil.npy", np.array([{"a": 1}], dtype=object))
     with pytest.raises(UserError, match="cannot be read as features"):
-        features_of(str(tmp_path / "evil.npy"))
+        read_features(str(tmp_path / "evil.npy"), 1)
 
 
 @pytest.mark.parametrize(("name", "said"), [
@@ -495,7 +496,7 @@ def test_bad_features_are_reported_by_name(tmp_path, name, said):
     )
     (tmp_path / "damaged.npz").write_bytes(b"PK nothing")
     with pytest.raises(UserError, match=said):
-        features_of(str(tmp_path / name))
+        read_features(str(tmp_path / name), 6)
 
 
 # Captions

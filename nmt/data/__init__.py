@@ -86,8 +86,11 @@ class Pairs:
 
 def chained(parts: Sequence[Pairs], name: str) -> Pairs:
     """Returns a view of several corpora as one corpus, without copying."""
-    source = Chain([part.source for part in parts])
-    return Pairs(source, Chain([part.target for part in parts]), name)
+    return Pairs(
+        source=Chain([part.source for part in parts]),
+        target=Chain([part.target for part in parts]),
+        name=name,
+    )
 
 
 @dataclass(frozen=True)

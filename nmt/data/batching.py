@@ -106,9 +106,11 @@ def collate(corpus: Corpus, rows: Rows, read_pictures: ReadPictures | None = Non
     inputs = targets.roll(1, dims=1)  # [B, T]
     inputs[inputs == EOS] = PAD
     inputs[:, 0] = BOS
-    links = None
-    if corpus.links is not None:
-        links = _link_matrices(corpus.links.select(rows), targets.size(1), source.size(1))
+    links = (
+        None
+        if corpus.links is None
+        else _link_matrices(corpus.links.select(rows), targets.size(1), source.size(1))
+    )
     pictures = None
     if corpus.pictures is not None and read_pictures is not None:
         pictures = read_pictures([corpus.pictures[i] for i in rows])

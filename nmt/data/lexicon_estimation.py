@@ -48,9 +48,12 @@ def estimated_lexicon(
     aligner = WordAligner(sources, sequences(corpus.target, rows), method="hmm")
     source_ids = np.array([PAD, *list(aligner.source_words)[1:]])  # the first word is NULL
     target_ids = np.array([*aligner.target_words])
-    source = source_ids[aligner.pairs[0]]  # [n]
-    target = target_ids[aligner.pairs[1]]  # [n]
-    return lexicon_table(source, target, aligner.probabilities, source_vocabulary)
+    return lexicon_table(
+        source=source_ids[aligner.pairs[0]],  # [n]
+        target=target_ids[aligner.pairs[1]],  # [n]
+        weights=aligner.probabilities,
+        source_vocabulary=source_vocabulary,
+    )
 
 
 def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
@@ -89,8 +92,12 @@ def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
             "its translation"
         )
     source, target = np.array([entry[:2] for entry in entries]).T  # [n], [n]
-    probabilities = np.array([entry[2] for entry in entries])  # [n]
-    return lexicon_table(source, target, probabilities, tokenizer.source_size)
+    return lexicon_table(
+        source=source,
+        target=target,
+        weights=np.array([entry[2] for entry in entries]),  # [n]
+        source_vocabulary=tokenizer.source_size,
+    )
 
 
 def lexicon_table(

@@ -1,8 +1,8 @@
 """Parts of a data set: training, validation and test sets named in the configuration.
 
-A part can be sliced as NAME@START:STOP (nmt/data/streams.py). With `data.split`, validation and test sets are split off
-the training set: a hash of each line selects its set. Adding lines therefore does not move other
-lines, and identical lines are in the same set.
+A part can be sliced as NAME@START:STOP (nmt/data/streams.py). With `data.split`, validation and
+test sets are split off the training set: a hash of each line selects its set. Adding lines
+therefore does not move other lines, and identical lines are in the same set.
 """
 
 import hashlib
@@ -126,8 +126,12 @@ def _split_off(stream: Stream[Pairs], share: float, part: int) -> Stream[Pairs]:
                 # Alignments are used only in training.
                 yield replace(pairs, links=None) if part else pairs
 
-    settings = f"{stream.settings} part {part} of {share}"
-    return replace(stream, read=read, settings=settings, empty=_empty_part(part, share))
+    return replace(
+        stream,
+        read=read,
+        settings=f"{stream.settings} part {part} of {share}",
+        empty=_empty_part(part, share),
+    )
 
 
 def part_of(share: float, *texts: str) -> int:

@@ -48,8 +48,11 @@ class Reader:
             if picture.dtype == np.uint8:
                 picture = picture * np.float32(1 / 255)
             padded[: picture.shape[0], : picture.shape[1]] = picture
-        same_size = bool((sizes == sizes[:1]).all())
-        return Pictures(torch.from_numpy(values), torch.from_numpy(sizes), even=same_size)
+        return Pictures(
+            values=torch.from_numpy(values),
+            sizes=torch.from_numpy(sizes),
+            even=bool((sizes == sizes[:1]).all()),
+        )
 
     def _read(self, name: str) -> np.ndarray:
         if not name:

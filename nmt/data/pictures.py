@@ -5,7 +5,7 @@
     FILE.npz#KEY            features in an archive; also FILE.safetensors#KEY
 
     FILE.parquet#COLUMN@ROW table cell with the bytes of an image, or nested lists of features
-    digits:…                generated image of handwritten digits (nmt/data/sources/digits.py)
+    digits:…                generated image of handwritten digits (nmt/data/digit_images.py)
 
 Features without rows and columns form a square if their number of positions is a square number,
 such as 14 x 14 for 196. Otherwise, the features form one row.
@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from nmt.data.digit_images import PREFIX, page
 from nmt.data.lines import check_no_pointer, reading
-from nmt.data.sources.digits import PREFIX, page
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import require
 
@@ -63,7 +63,13 @@ def read_features(name: str, channels: int) -> np.ndarray:
 
     Raises UserError if the features cannot be read or the number of channels differs.
     """
-    features = features_of(name)
+    content = _content(name)
+    if not isinstance(content, FEATURES):
+        raise UserError(
+            f"{name}: not image features; expected FILE.npy, FILE.npz#KEY, "
+            "FILE.safetensors#KEY or a column of a parquet table"
+        )
+    features = _grid(name, content)
     if features.shape[2] != channels:
         raise UserError(
             f"{name}: has {features.shape[2]:,} channels, but the encoder expects "
@@ -230,21 +236,11 @@ def _scaled_down(image: np.ndarray, longest: int) -> np.ndarray:
 # Features
 
 
-def features_of(name: str) -> np.ndarray:
-    """Reads image features [rows, columns, channels].
-
-    Raises UserError if the features are missing or not numeric.
-    """
-    content = _content(name)
-    if not isinstance(content, FEATURES):
-        raise UserError(
-            f"{name}: not image features; expected FILE.npy, FILE.npz#KEY, "
-            "FILE.safetensors#KEY or a column of a parquet table"
-        )
-    return _grid(name, content)
-
-
 def _grid(name: str, content: Any) -> np.ndarray:
+    """Returns features as a grid [rows, columns, channels].
+
+    Raises UserError if the features are not numeric, or have the wrong number of dimensions.
+    """
     with reading(name, " as features"):
         features = np.asarray(content, np.float32)
     if features.ndim not in (2, 3) or 0 in features.shape:

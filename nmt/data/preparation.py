@@ -63,8 +63,7 @@ def train_once(
         folder = os.environ.get(SHARED) or (store and store / "tokenizers")
         shared = partial(_shared_model, Path(folder)) if folder else None
         trained = tokenizer.train(source, target, shared)
-    tokenizer_of_first: Tokenizer = ranks.of_first(trained)
-    return tokenizer_of_first
+    return ranks.of_first(trained)
 
 
 def _shared_model(folder: Path, settings: object, lines: list[str], train: Train) -> bytes:

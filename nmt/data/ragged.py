@@ -1,7 +1,5 @@
 """Encoded sentences in flat arrays: two NumPy arrays per corpus instead of millions of objects."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,14 +39,14 @@ class Ragged:
     offsets: np.ndarray
 
     @classmethod
-    def of(cls, sequences: Sequence[Sequence[int]], dtype: type = np.uint32) -> Ragged:
+    def of(cls, sequences: Sequence[Sequence[int]], dtype: type = np.uint32) -> "Ragged":
         """Creates a ragged array from sequences in memory."""
         offsets = offsets_of([*map(len, sequences)])
         numbers = itertools.chain.from_iterable(sequences)
         return cls(np.fromiter(numbers, dtype, int(offsets[-1])), offsets)
 
     @classmethod
-    def concatenated(cls, parts: Sequence[Ragged]) -> Ragged:
+    def concatenated(cls, parts: Sequence["Ragged"]) -> "Ragged":
         """Concatenates ragged arrays into a new ragged array."""
         ids = np.concatenate([part.ids for part in parts])
         return cls(ids, offsets_of(np.concatenate([part.lengths for part in parts])))
@@ -64,7 +62,7 @@ class Ragged:
         """Number of ids in each sequence."""
         return np.diff(self.offsets)
 
-    def select(self, rows: Rows) -> Ragged:
+    def select(self, rows: Rows) -> "Ragged":
         """Returns copies of the sequences with the given indices."""
         rows = np.asarray(rows)
         starts = self.offsets[rows]
@@ -160,9 +158,9 @@ def encode(pairs: Pairs, tokenizer: Tokenizer, seed: int | None = None) -> Corpu
         pairs.target, partial(tokenizer.encode_target, seed=seed), tokenizer.target_size
     )
     links = None if pairs.links is None else _piece_links(pairs, source, target, tokenizer)
-    pictures = None  # pixels are read when a batch is built
-    if tokenizer.columns.picture:
-        pictures = [tokenizer.columns.picture_in(line) for line in pairs.source]
+    columns = tokenizer.columns
+    # The pixels are read when a batch is built.
+    pictures = [columns.picture_in(line) for line in pairs.source] if columns.picture else None
     return Corpus(source, target, links, pictures)
 
 

@@ -94,8 +94,11 @@ def stored(stream: Stream[Pairs], training: bool, where: str, filters: Filters) 
         filters = Filters()
     key = f"{VERSION} {stream.digest()} {filters.key}"
     folder = cache_folder() / hashlib.sha256(key.encode()).hexdigest()[:32]
-    build = partial(_write_text, stream=stream, filters=filters)
-    dropped = build_once(folder, f"store of {stream.name}", build)
+    dropped = build_once(
+        folder,
+        f"store of {stream.name}",
+        partial(_write_text, stream=stream, filters=filters),
+    )
     texts: dict[str, Text] = {name: StoredText(folder, name) for name in first.columns}
     num_read = len(texts["source"]) + sum(dropped.values()) - dropped.get("duplicate", 0)
     if filters.drop_duplicates:
@@ -111,8 +114,11 @@ def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
     assert pairs.store is not None
     key = repr((VERSION, tokenizer.models, tokenizer.lowercase, tokenizer.columns))
     folder = pairs.store / f"pieces-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
-    build = partial(_write_ids, pairs=pairs, tokenizer=tokenizer)
-    build_once(folder, f"token ids of {pairs.name}", build)
+    build_once(
+        folder,
+        f"token ids of {pairs.name}",
+        partial(_write_ids, pairs=pairs, tokenizer=tokenizer),
+    )
 
     def mapped(name: str, dtype: Any) -> Ragged:
         offsets = _mapped(folder / f"{name}.offsets", np.int64)

@@ -97,8 +97,12 @@ class Stream(Generic[Item]):
                 if first >= rows.stop:
                     return
 
-        name = f"{self.name}@{slice_}"
-        return replace(self, name=name, read=read, settings=f"{self.settings} @{slice_}")
+        return replace(
+            self,
+            name=f"{self.name}@{slice_}",
+            read=read,
+            settings=f"{self.settings} @{slice_}",
+        )
 
 
 def _hash(file: Path) -> str:

@@ -57,31 +57,28 @@ class Synthetic:
         """Yields errors for a text or model that is missing or cannot be used."""
         model = run.value("synthetic.model")
         direction = run.value("synthetic.direction")
-        if direction == "both":
-            for key in ("synthetic.text", "synthetic.model", "init", "objective.teacher"):
-                if run.value(key):
-                    yield run.error(
-                        key,
-                        "not supported with synthetic.direction=both, which trains its own models "
-                        "and translates the training pairs",
-                    )
-            return
-        if direction == "forward":
-            if not model:
-                yield ConfigError(
-                    "synthetic.model",
-                    "required for synthetic.direction=forward: a run folder, or several run "
-                    "folders [A,B]",
+        is_backward = direction not in ("both", "forward")
+        for key in ("synthetic.text", "synthetic.model", "init", "objective.teacher"):
+            if direction == "both" and run.value(key):
+                yield run.error(
+                    key,
+                    "not supported with synthetic.direction=both, which trains its own models "
+                    "and translates the training pairs",
                 )
-            return
-        if not run.value("synthetic.text"):
+        if direction == "forward" and not model:
+            yield ConfigError(
+                "synthetic.model",
+                "required for synthetic.direction=forward: a run folder, or several run "
+                "folders [A,B]",
+            )
+        if is_backward and not run.value("synthetic.text"):
             yield ConfigError(
                 "synthetic.text",
                 "required for back-translation: a file of target-language sentences, one per line",
             )
         # A run given with init or objective.teacher cannot initialise the reverse model.
         initial = next(filter(run.value, ("init", "objective.teacher")), None)
-        if initial and not model:
+        if is_backward and initial and not model:
             yield run.error(
                 initial,
                 "init can initialise only the final model, not the reverse model; also set "
@@ -91,18 +88,16 @@ class Synthetic:
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
         """Returns settings that the search or the direction does not use, each with the reason."""
-        reasons = {}
         search = run.value("synthetic.search")
-        if search != "beam":
-            reasons["synthetic.width"] = (
-                f"needs synthetic.search=beam, got synthetic.search={search}"
-            )
-        if search != "sample":
-            reasons["synthetic.top_k"] = (
-                f"needs synthetic.search=sample, got synthetic.search={search}"
-            )
-        if run.value("synthetic.direction") != "backward":
-            reasons["synthetic.tag"] = "needs synthetic.direction=backward"
-        if run.value("synthetic.direction") != "both":
-            reasons["synthetic.models"] = "needs synthetic.direction=both"
-        return reasons
+        direction = run.value("synthetic.direction")
+        rules = (
+            (search != "beam", "width", f"search=beam, got synthetic.search={search}"),
+            (search != "sample", "top_k", f"search=sample, got synthetic.search={search}"),
+            (direction != "backward", "tag", "direction=backward"),
+            (direction != "both", "models", "direction=both"),
+        )
+        return {
+            f"synthetic.{key}": f"needs synthetic.{setting}"
+            for is_unused, key, setting in rules
+            if is_unused
+        }

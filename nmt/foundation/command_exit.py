@@ -12,7 +12,7 @@ from typing import Any
 from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.json_log import error_line
 from nmt.foundation.plugins import problem_of
-from nmt.foundation.torchrun import Silent, connected, of_torchrun
+from nmt.foundation.torchrun import Silent, is_connected, of_torchrun
 
 FIRST_TELLS = 5.0
 """Seconds that ranks other than 0 wait before they report an error, so that rank 0 is first."""
@@ -66,7 +66,7 @@ def _is_full(error: BaseException | None) -> bool:
 def _tell(error: UserError) -> None:
     logger = logging.getLogger("nmt")
     ranks = of_torchrun()
-    if not ranks.first and not connected(ranks):
+    if not ranks.first and not is_connected():
         # If rank 0 has the same error, rank 0 reports the error and torchrun ends this process.
         time.sleep(FIRST_TELLS)
     if ranks.first and logger.handlers:

@@ -24,10 +24,11 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "message": record.getMessage(),
         }
-        for key, value in getattr(record, "fields", {}).items():
-            # JSON has neither NaN nor infinity.
-            is_number = not isinstance(value, float) or math.isfinite(value)
-            values[key] = value if is_number else str(value)
+        # JSON has neither NaN nor infinity.
+        values |= {
+            key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in getattr(record, "fields", {}).items()
+        }
         if record.exc_info:
             values["exception"] = self.formatException(record.exc_info)
         return json.dumps(values, ensure_ascii=False, default=str)

@@ -179,13 +179,11 @@ class Progress:
             if self.total is not None and self.done >= self.total:
                 return
             self._lines = ProgressLines(QUIET_SECONDS)
-        text = f"{self.what}: {self.done:,}"
-        if self.total:
-            text += f" of {self.total:,}"
+        total = f" of {self.total:,}" if self.total else ""
+        text = f"{self.what}: {self.done:,}{total} {self.unit}"
         share = self._finished_share()
         left = seconds / share - seconds if share else None
         fields = {"task": self.what, "done": self.done, "total": self.total, "unit": self.unit}
-        text = f"{text} {self.unit}"
         self._lines.show(text, share=share, elapsed=seconds, left=left, fields=fields)
 
     def _finished_share(self) -> float | None:
@@ -206,8 +204,14 @@ def log_speed(count: int, action: str, seconds: float, output: str) -> None:
     speed = count / max(seconds, 1e-9)
     number = f"{speed:,.0f}" if speed >= 10 else f"{speed:.1f}"
     fields = {"lines": count, "lines_per_second": speed, "output": output}
-    message = "%s lines %s, %s per second → %s"
-    log.info(message, f"{count:,}", action, number, output, extra={"fields": fields})
+    log.info(
+        "%s lines %s, %s per second → %s",
+        f"{count:,}",
+        action,
+        number,
+        output,
+        extra={"fields": fields},
+    )
 
 
 _working: list[Progress] = []

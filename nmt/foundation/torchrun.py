@@ -42,12 +42,11 @@ def of_torchrun() -> Ranks:
         return ALONE
 
 
-def connected(ranks: Ranks) -> bool:
-    """Returns whether the process group of several ranks is initialised."""
-    if not ranks.several:
-        return False
-    with exchange() as distributed:
-        return bool(distributed.is_initialized())
+def is_connected() -> bool:
+    """Returns whether the process group of the ranks is initialised."""
+    import torch.distributed
+
+    return torch.distributed.is_initialized()
 
 
 def note_folder(folder: str) -> None:
@@ -102,7 +101,7 @@ def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
     connection of the outer call.
     """
     ranks = of_torchrun()
-    if not ranks.several or connected(ranks):
+    if not ranks.several or is_connected():
         yield ranks
         return
     import torch.distributed as distributed
@@ -168,27 +167,23 @@ def _reason(ranks: Ranks, store: Any, lost: Lost, remedy: str | None) -> UserErr
         survivors = [number for number in numbers if store.check([f"survivor/{number}"])]
         if failed:
             message = f"rank {failed[0]}: {store.get(f'error/{failed[0]}').decode()}"
-            is_reported = failed[0] == 0  # rank 0 reports its own error
         else:
             gone = ", ".join(str(number) for number in numbers if number not in survivors)
             message = (
                 f"rank {gone} of {ranks.count} has ended (killed, out of memory, or its machine "
                 f"is down). {remedy or _remedy(noted_folder())}"
             )
-            is_reported = False
     except RuntimeError:  # the key-value store cannot be reached either
         return UserError(
             f"rank {ranks.number}: the other ranks cannot be reached ({lost}). "
             f"{remedy or _remedy(None)}"
         )
-    if is_reported or ranks.number != survivors[0]:
-        return Silent(message)
-    return UserError(message)
+    reporter = 0 if 0 in failed[:1] else survivors[0]  # rank 0 reports its own error
+    return UserError(message) if ranks.number == reporter else Silent(message)
 
 
 def _remedy(folder: str | None) -> str:
-    resume = typed(resume=folder or "RUN_DIR")
     return (
-        f"Use {resume} to continue from the last checkpoint; torchrun --max-restarts=N resumes "
+        f"Use {typed(resume=folder or 'RUN_DIR')} to continue from the last checkpoint; torchrun --max-restarts=N resumes "
         "automatically"
     )

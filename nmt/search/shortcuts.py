@@ -41,7 +41,6 @@ class RankingStep(Protocol):
         layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         count: number of tokens to return
         """
-        ...
 
 
 @runtime_checkable
@@ -65,7 +64,6 @@ class SearchingStep(Protocol):
         n_best: maximum number of hypotheses to return for each sentence
         penalty: length and coverage penalties, which define the score of a finished hypothesis
         """
-        ...
 
 
 def ranked(

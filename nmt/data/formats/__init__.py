@@ -54,8 +54,11 @@ class Rows:
     def select(self, indices: range) -> "Rows":
         """Returns the rows in a range of consecutive indices."""
         rows = slice(indices.start, indices.stop)
-        values = {name: column[rows] for name, column in self.values.items()}
-        return replace(self, values=values, first=self.first + indices.start)
+        return replace(
+            self,
+            values={name: column[rows] for name, column in self.values.items()},
+            first=self.first + indices.start,
+        )
 
     def place(self, i: int) -> str:
         """Returns the name of the table and the number of row `i`, for messages."""

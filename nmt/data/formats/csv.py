@@ -41,8 +41,11 @@ def read(
             requested = present(names, columns)
             if any(names.count(name) > 1 for name in requested):
                 raise UserError(f"{file}, line 1: duplicate column names ({', '.join(names)})")
-            cells = {name: [row[names.index(name)] for row in chunk] for name in requested}
-            yield Rows(str(file), names, cells)
+            yield Rows(
+                name=str(file),
+                names=names,
+                values={name: [row[names.index(name)] for row in chunk] for name in requested},
+            )
     except csv.Error as error:
         # csv.Error has no error codes; the message is the only way to identify a problem.
         is_return = "new-line character" in str(error)

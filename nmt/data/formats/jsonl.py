@@ -28,8 +28,11 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
             # Only JSON can express lone surrogates; the other formats are decoded strictly.
             if has_surrogate(json.dumps(cells, ensure_ascii=False)):
                 raise UserError(f"{file}, line {number:,}: contains {LONE_SURROGATE}")
-        values = {name: [row[name] for _, row in chunk] for name in requested}
-        yield Rows(str(file), names, values)
+        yield Rows(
+            name=str(file),
+            names=names,
+            values={name: [row[name] for _, row in chunk] for name in requested},
+        )
 
 
 def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

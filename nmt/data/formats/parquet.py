@@ -23,8 +23,12 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
             features = datasets.Features.from_arrow_schema(schema)
         classes = class_names(features)
         for batch in opened.iter_batches(CHUNK, columns=requested):
-            values = {name: batch.column(name).to_pylist() for name in requested}
-            yield Rows(str(file), schema.names, values, class_names=classes)
+            yield Rows(
+                name=str(file),
+                names=schema.names,
+                values={name: batch.column(name).to_pylist() for name in requested},
+                class_names=classes,
+            )
 
 
 def class_names(features: Mapping[str, Any]) -> dict[str, Sequence[str]]:

@@ -35,8 +35,11 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
             texts = [[_text_in(unit, language) for language in columns] for unit in units]
             complete = [row for row in texts if None not in row]
             if complete:
-                values = dict(zip(columns, zip(*complete, strict=True), strict=True))
-                yield Rows(str(file), columns, values)
+                yield Rows(
+                    name=str(file),
+                    names=columns,
+                    values=dict(zip(columns, zip(*complete, strict=True), strict=True)),
+                )
             num_units += len(units)
             num_complete += len(complete)
     requested = " and ".join(columns)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from nmt.data import Pairs, Splits, as_list
+from nmt.data.digit_images import PREFIX
 from nmt.data.formats import Rows, reader
 from nmt.data.lines import find_file
 from nmt.data.parts import PartNames, parse_part, split_rows
 from nmt.data.pictures import PictureInfo, check_picture
-from nmt.data.sources.digits import PREFIX
 from nmt.data.streams import Stream
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
@@ -124,17 +124,24 @@ class Captions:
 
     def _caption_pairs(self, rows: Sequence[Captioned], name: str) -> Pairs:
         """Returns one sentence pair for each caption of each image."""
-        lines = [self._source_line(row) for row in rows for _ in row.captions]
-        captions = [caption for row in rows for caption in row.captions]
-        return Pairs(lines, captions, name, content=str([row.info.stamp for row in rows]))
+        return Pairs(
+            source=[self._source_line(row) for row in rows for _ in row.captions],
+            target=[caption for row in rows for caption in row.captions],
+            name=name,
+            content=str([row.info.stamp for row in rows]),
+        )
 
     def _with_references(self, rows: Sequence[Captioned], name: str) -> Pairs:
         """Returns one pair per image; all captions after the first are further references."""
         captions = itertools.zip_longest(*(row.captions for row in rows), fillvalue="")
         first, *others = map(list, captions)  # [captions per image][images]
-        lines = [self._source_line(row) for row in rows]
-        content = str([row.info.stamp for row in rows])
-        return Pairs(lines, first, name, more_references=others, content=content)
+        return Pairs(
+            source=[self._source_line(row) for row in rows],
+            target=first,
+            name=name,
+            more_references=others,
+            content=str([row.info.stamp for row in rows]),
+        )
 
     def _source_line(self, row: Captioned) -> str:
         return f"{row.text}\t{row.picture}" if self.source else row.picture

@@ -1,13 +1,8 @@
 """Generated images of handwritten numbers with captions in words; needs no download.
 
-The digits are the 1,797 scans of 8 x 8 pixels in scikit-learn (Alpaydin & Kaynak 1998), and
-num2words writes the captions. An image shows one or more numbers, one below the other, at random
-positions. The name of an image describes its content, so no file is needed:
-
-    digits:24x24/4,402@3,1/1,71@13,9      24 rows and columns; a two-digit number made of scans 4
-                                          and 402 at row 3, column 1; another at row 13, column 9
-
-Training, validation and test sets share no scan of a digit.
+An image shows one or more numbers, one below the other, at random positions
+(nmt/data/digit_images.py). num2words writes the captions. Training, validation and test sets share
+no scan of a digit.
 """
 
 import functools
@@ -21,14 +16,10 @@ from typing import ClassVar
 import numpy as np
 
 from nmt.data import Box, Pairs, Region, Splits
+from nmt.data.digit_images import PREFIX, SIDE, digit_scans
 from nmt.foundation.errors import UserError
-from nmt.foundation.extras import require
 from nmt.foundation.ranges import Depth, Size
 
-PREFIX = "digits:"
-"""Prefix of the name of a generated image of digits."""
-SIDE = 8
-"""Height and width of the scan of a digit, in pixels."""
 HELD_OUT = {"validation": 250, "test": 400}
 """Number of digit scans that are used only in the validation set, or only in the test set."""
 BELOW = {
@@ -38,9 +29,6 @@ BELOW = {
     "uk": "нижче", "tr": "altında",
 }  # fmt: skip
 """Words between two numbers of a caption, by language; other languages use only a comma."""
-_NUMBER = re.compile(r"/(\d+(?:,\d+)*)@(\d+),(\d+)")
-_PAGE = re.compile(PREFIX + r"(\d{1,4})x(\d{1,4})((?:/\d+(?:,\d+)*@\d+,\d+)+)")
-"""Pattern of an image name: rows and columns, then each number after a slash."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +93,7 @@ class Digits:
 
         Raises UserError if scikit-learn is not installed or the language is unknown.
         """
-        labels = _digits()[1]
+        labels = digit_scans()[1]
         # A fixed seed holds out the same scans for every `data.seed`.
         order = np.random.default_rng(0).permutation(len(labels))
         first_held_out = len(labels) - sum(HELD_OUT.values())
@@ -147,8 +135,14 @@ class Digits:
             size = rng.randint(1, self.longest)
             number = rng.randrange(10 ** (size - 1) if size > 1 else 0, 10**size)
             left = rng.randint(0, self.columns - SIDE * size)
-            images = [rng.choice(by_digit[int(digit)]) for digit in str(number)]
-            page.append(PlacedNumber(number, gap + SIDE * k, left, images))
+            page.append(
+                PlacedNumber(
+                    number=number,
+                    top=gap + SIDE * k,
+                    left=left,
+                    images=[rng.choice(by_digit[int(digit)]) for digit in str(number)],
+                )
+            )
         return page
 
     def _name(self, page: Sequence[PlacedNumber]) -> str:
@@ -235,40 +229,3 @@ def _digits_by_word(written: str, language: str) -> Mapping[str, list[int]]:
 
 def _words(number: int, language: str) -> set[str]:
     return set(re.findall(r"\w+", number_words(number, language)))
-
-
-def page(name: str) -> np.ndarray:
-    """Draws the image with the given name as bytes [rows, columns], dark digits on white.
-
-    Raises UserError if the name is invalid.
-    """
-    match = _PAGE.fullmatch(name)
-    if match is None:
-        raise UserError(
-            f"{name}: invalid description of an image of digits; expected "
-            f"{PREFIX}ROWSxCOLUMNS/INDEX,INDEX…@ROW,COLUMN/…"
-        )
-    images, _ = _digits()  # [1797, 8, 8]
-    pixels = np.full((int(match[1]), int(match[2])), 255, np.uint8)
-    for number in _NUMBER.finditer(match[3]):
-        for k, i in enumerate(map(int, number[1].split(","))):
-            top = int(number[2])
-            left = int(number[3]) + SIDE * k
-            region = pixels[top : top + SIDE, left : left + SIDE]
-            if i >= len(images) or region.shape != (SIDE, SIDE):
-                raise UserError(
-                    f"{name}: digit image {i} cannot be drawn; its index must be below "
-                    f"{len(images):,}, and its {SIDE} x {SIDE} pixels must be inside the image"
-                )
-            region[:] = np.minimum(region, images[i])  # overlapping digits stay visible
-    return pixels
-
-
-@functools.cache
-def _digits() -> tuple[np.ndarray, np.ndarray]:
-    """Returns scikit-learn's scans, dark on white [1797, 8, 8], and their digits [1797]."""
-    require("sklearn")
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    return (255 - digits.images * (255 / 16)).astype(np.uint8), digits.target

@@ -67,8 +67,13 @@ class HubData(Table):
 
         def read() -> Iterator[Rows]:
             for start in range(0, len(requested), CHUNK):
-                values = requested[start : start + CHUNK]
-                yield Rows(name, table.column_names, values, start + 1, classes)
+                yield Rows(
+                    name=name,
+                    names=table.column_names,
+                    values=requested[start : start + CHUNK],
+                    first=start + 1,
+                    class_names=classes,
+                )
 
         return Stream(name, read, settings=table._fingerprint)
 

@@ -95,8 +95,12 @@ class Mix:
         train = chained(list(corpora.values()), str(self.file))
         splits = with_named_parts(train, self.parts, self._stream, self.languages)
         # The file's text is part of the data fingerprint, which a resumed run checks.
-        settings = self.text + str(sorted(self.tags.items()))
-        mixture = Mixture(corpora, self.stages, settings, tuple(self.tags.values()))
+        mixture = Mixture(
+            corpora=corpora,
+            stages=self.stages,
+            settings=self.text + str(sorted(self.tags.items())),
+            tags=tuple(self.tags.values()),
+        )
         return replace(splits, mixture=mixture)
 
     def _corpus(self, name: str) -> Stream[Pairs]:

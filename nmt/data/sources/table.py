@@ -83,8 +83,11 @@ class Table:
                     "data: nmt.classify does not support several validation sets, "
                     "data.factors and data.alignment; leave these keys out"
                 )
-            labels = as_list(label) if isinstance(label, list) else str(label)
-            self.columns = LabelColumns(str(text), labels, separator)
+            self.columns = LabelColumns(
+                text=str(text),
+                label=as_list(label) if isinstance(label, list) else str(label),
+                separator=separator,
+            )
 
     def rows(self, part: str, columns: Sequence[str]) -> Stream[Rows]:
         """Returns the rows of a training, validation or test set.

@@ -89,16 +89,15 @@ class Batch:
         source, lengths = padded_sources(self.source, self.source_lengths, size)
         inputs = pad(self.inputs, (0, more_steps, 0, more_rows), value=PAD)
         inputs[rows:, 0] = BOS
-        links = self.links
         return replace(
             self,
             source=source,
             source_lengths=lengths,
             inputs=inputs,
             targets=pad(self.targets, (0, more_steps, 0, more_rows), value=PAD),
-            links=links
-            if links is None
-            else pad(links, (0, more_words, 0, more_steps, 0, more_rows)),
+            links=None
+            if self.links is None
+            else pad(self.links, (0, more_words, 0, more_steps, 0, more_rows)),
         )
 
     def repeated(self, times: int) -> "Batch":
