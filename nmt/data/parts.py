@@ -98,13 +98,14 @@ def with_named_parts(
     languages: names of the source and target languages
     """
     validation = [in_memory(read(part, False)) for part in names.validation]
-    suffixes = unique_suffixes(names.validation)
     return Splits(
         train=train,
         validation=validation[0],
         test=None if names.test is None else in_memory(read(names.test, False)),
         languages=languages,
-        more_validation=dict(zip(suffixes[1:], validation[1:], strict=True)),
+        more_validation=dict(
+            zip(unique_suffixes(names.validation)[1:], validation[1:], strict=True)
+        ),
     )
 
 

@@ -42,14 +42,18 @@ class Ragged:
     def of(cls, sequences: Sequence[Sequence[int]], dtype: type = np.uint32) -> "Ragged":
         """Creates a ragged array from sequences in memory."""
         offsets = offsets_of([*map(len, sequences)])
-        numbers = itertools.chain.from_iterable(sequences)
-        return cls(np.fromiter(numbers, dtype, int(offsets[-1])), offsets)
+        return cls(
+            ids=np.fromiter(itertools.chain.from_iterable(sequences), dtype, int(offsets[-1])),
+            offsets=offsets,
+        )
 
     @classmethod
     def concatenated(cls, parts: Sequence["Ragged"]) -> "Ragged":
         """Concatenates ragged arrays into a new ragged array."""
-        ids = np.concatenate([part.ids for part in parts])
-        return cls(ids, offsets_of(np.concatenate([part.lengths for part in parts])))
+        return cls(
+            ids=np.concatenate([part.ids for part in parts]),
+            offsets=offsets_of(np.concatenate([part.lengths for part in parts])),
+        )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

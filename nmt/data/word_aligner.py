@@ -231,5 +231,5 @@ def _entries(
     groups = []
     for numbers, group in zip(rows, keys, strict=True):
         entries = np.where(group == PADDING, PADDING, np.searchsorted(sorted_keys, group))
-        groups.append(Group(numbers, entries.astype(np.int32)))
+        groups.append(Group(rows=numbers, entries=entries.astype(np.int32)))
     return groups, sorted_keys

@@ -127,9 +127,8 @@ class Digits:
         by_digit: scan indices of each digit
         """
         count = rng.randint(1, self.numbers)
-        free_rows = self.rows - SIDE * count
         # Sorted gaps above the numbers, so that the numbers never overlap.
-        gaps = sorted(rng.randint(0, free_rows) for _ in range(count))
+        gaps = sorted(rng.randint(0, self.rows - SIDE * count) for _ in range(count))
         page = []
         for k, gap in enumerate(gaps):
             size = rng.randint(1, self.longest)

@@ -49,8 +49,7 @@ class HubData(Table):
             # Cached data is then loaded without waiting for network timeouts.
             os.environ["HF_HUB_OFFLINE"] = "1"
         # nmt.train(data=…) saves data sets in the cache.
-        is_passed = Path(self.path).parent == cache_folder() / "datasets"
-        path = "data" if is_passed else self.path
+        path = "data" if Path(self.path).parent == cache_folder() / "datasets" else self.path
         name = f"{path}{f'/{self.name}' if self.name else ''}, split {part}"
         try:
             table = self._loaded(part)

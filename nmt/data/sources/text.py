@@ -115,13 +115,12 @@ class TextFiles:
         first, *others = [file for suffix, file in files.items() if suffix != columns.alignment]
         # The name identifies the pairs in messages; the alignment file is left out.
         name = ", ".join([str(first), *(file.name for file in others)])
-        stream = Stream(
+        return Stream(
             name=name,
             read=partial(_pairs, columns, files, name),
             files=[*files.values()],
             settings=f"text {len(columns.sources)} {len(columns.factors)}",
-        )
-        return stream.sliced(slice_)
+        ).sliced(slice_)
 
 
 def _pairs(columns: PairColumns, files: dict[str, Path], name: str) -> Iterator[Pairs]:
