@@ -76,9 +76,8 @@ def _marked_labels(rows: Rows, columns: Sequence[str]) -> list[Labels]:
     for column, cells in zip(columns, marks, strict=True):
         if None in cells:
             i = cells.index(None)
-            raise UserError(
-                f"{rows.place(i)}: column {column!r} contains {rows.values[column][i]!r}, not 0 or 1"
-            )
+            cell = rows.values[column][i]
+            raise UserError(f"{rows.place(i)}: column {column!r} contains {cell!r}, not 0 or 1")
     return [tuple(itertools.compress(columns, row)) for row in zip(*marks, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Pretrained word vectors: files of word2vec, GloVe and fastText, and the initialisation of embeddings.
+"""Pretrained word vectors: files of word2vec, GloVe and fastText, and initialisation of embeddings.
 
 Each line of a file contains a word and its vector, separated by spaces or tabs. In word2vec and
 fastText files, the first line contains the number of words and the vector size.

@@ -183,7 +183,8 @@ def _reason(ranks: Ranks, store: Any, lost: Lost, remedy: str | None) -> UserErr
 
 
 def _remedy(folder: str | None) -> str:
+    resume = typed(resume=folder or "RUN_DIR")
     return (
-        f"Use {typed(resume=folder or 'RUN_DIR')} to continue from the last checkpoint; torchrun --max-restarts=N resumes "
+        f"Use {resume} to continue from the last checkpoint; torchrun --max-restarts=N resumes "
         "automatically"
     )
