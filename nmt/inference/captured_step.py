@@ -2,8 +2,8 @@
 
 A recorded step has fixed shapes: B sentences, W rows per sentence, S source positions. Each beam
 slot has one row, even if the slot is empty or its sentence is finished; the search reads only the
-rows of its unfinished hypotheses. Once half of the sentences are finished, a smaller recording
-continues.
+rows of its unfinished hypotheses. Once half of the sentences are finished, the search continues
+with a recording for fewer sentences.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ AnyRecording = Recording[StepInputs, AnyPrediction]
 
 
 class StepRecordings:
-    """Recordings of the search steps of one network, used by one search at a time.
+    """Recordings of the search steps of one network, such as CUDA graphs. Only one search may use
+    them at a time.
 
     model: translation network, whose weights must not change
     """
@@ -82,10 +83,10 @@ class CapturedStep:
     """Search step of a single model, which replays recordings.
 
     recordings: recordings of the model
-    memory: encoder memory of B sentences, some of them padding
+    memory: encoder memory of B sentences, including dummy sentences that fill up the batch
     places: indices into `memory` of the unfinished sentences, ascending, on the CPU
-    current: recordings into whose inputs `memory` has been copied, by (beam slots per sentence,
-        number of ranked tokens); None for no recordings
+    current: recordings whose inputs already contain `memory`; the keys are pairs (beam slots per
+        sentence, number of ranked tokens); None for no recordings
     """
 
     def __init__(
@@ -150,8 +151,8 @@ class CapturedStep:
         return map_tensors(recording.replay(), lambda tensor: tensor.index_select(0, rows))
 
     def _recording(self, state: State, width: int, count: int) -> AnyRecording | None:
-        """Returns a recording into whose inputs the encoder memory has been copied; None if the
-        step cannot be recorded.
+        """Returns a recording of the step, with the encoder memory already copied into its inputs;
+        None if the step cannot be recorded.
 
         All rows of the recorded state start as copies of the first row of `state`, so that unused
         rows contain finite values.

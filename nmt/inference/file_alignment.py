@@ -62,10 +62,11 @@ class AlignedPair:
 class Aligner:
     """Aligner of sentence pairs in one or both directions.
 
-    forward: attention function from source to target
-    backward: attention function of the opposite direction; None aligns in one direction only
+    forward: function that computes alignment weights from source to target
+    backward: function that computes alignment weights from target to source; None aligns in one
+        direction only
     symmetrization: combination of the links of both directions
-    needs_all: setting, such as method=hmm, whose attention function needs all sentence pairs at
+    needs_all: setting, such as method=hmm, with which the functions need all sentence pairs at
         once; None if the pairs can be aligned in chunks
     """
 
@@ -156,7 +157,7 @@ def _line(pair: AlignedPair, links: Links, format: Literal["pharaoh", "json"]) -
 def _error_rate(sums: Sequence[float], pairs: int, gold: str | None) -> float:
     """Logs the alignment scores, and returns the alignment error rate.
 
-    sums: number of gold links with a word index beyond the end of the sentence, followed by the
+    sums: list of five counts: gold links with a word index beyond the end of the sentence, and the
         four link counts that `alignment_scores` receives
     pairs: number of sentence pairs
     gold: file of gold links
@@ -206,8 +207,8 @@ def strongest_links(weights: AttentionMap) -> Links:
 def _gold_counts(
     gold: Sequence[GoldLinks], links: Sequence[Links], maps: Sequence[AttentionMap]
 ) -> list[int]:
-    """Returns the number of gold links with a word index beyond the end of the sentence, followed
-    by the four link counts that `alignment_scores` receives."""
+    """Returns five counts: gold links with a word index beyond the end of the sentence, and the
+    four link counts that `alignment_scores` receives."""
     return [sum(map(_count_outside, gold, maps)), *count_links(links, gold)]
 
 
@@ -224,7 +225,8 @@ def attention_of_model(
     units: Units,
     reverse: Callable[[], Translator] | None = None,
 ) -> Attend:
-    """Returns an attention function that forces a model to produce the given target sentences.
+    """Returns a function that computes the attention maps of sentence pairs, by forced decoding of
+    the target sentences.
 
     load: function that returns the model
     name: value of the key `model`, quoted in messages
@@ -292,8 +294,8 @@ def attention_of_vectors(source_file: str, target_file: str, units: Units) -> At
 
 
 def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] = ()) -> Attend:
-    """Returns an attention function that trains a statistical word aligner on the given sentence
-    pairs.
+    """Returns a function that trains a statistical word aligner on the sentence pairs it receives,
+    and returns their alignment weights.
 
     method: name of the aligner's model
     units: units of the alignment: words or subwords, compared in lower case

@@ -47,7 +47,7 @@ def translate_file(
 ) -> None:
     """Translates all input lines and writes the result.
 
-    load: function that returns the main translator for None, or the translator of a given path
+    load: function that returns the translator of a model path, or the main translator for None
     source: input lines
     ranks: processes (ranks) that share the work
     output: output file; None writes to stdout
@@ -55,7 +55,7 @@ def translate_file(
     resume: whether to continue an interrupted output file
     job: share of the lines that this command translates
     format, units: format of the output lines, and units of word alignments (words or subwords)
-    model, compare: paths of the models that translate, and of models with plots for comparison
+    model, compare: paths of the models that translate, and of other models with attention plots
     attention_map, style: file (or None) and size of the plot of the attention weights
 
     Raises UserError if the models do not support the settings.

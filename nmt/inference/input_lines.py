@@ -40,13 +40,14 @@ class InputChunk:
 class InputLines:
     """Input lines of a file, or of stdin as they arrive.
 
-    name: file, folder or fsspec address; None or "-" reads stdin
+    name: file, folder or fsspec URL; None or "-" reads stdin
     errors: treatment of bytes that are not UTF-8: `strict` or `replace`
     prefix: file with the required beginning of each line's translation; None for no prefixes
     constraints: JSONL file with the constraints on each line's translation; None for no constraints
 
-    Attributes: number of lines (`count`) and of characters without newlines (`characters`) of the
-    file; 0 for stdin.
+    Attributes:
+        count: number of lines of the file; 0 for stdin
+        characters: number of characters of the file without newlines; 0 for stdin
 
     The constructor reads a file completely and raises UserError for invalid lines, before any
     output is written. For stdin, UserError is raised when the invalid line arrives.

@@ -33,7 +33,7 @@ def label_file(
     work: names and hashes of everything that the output depends on
     format: `text` for labels separated by commas, or `jsonl` for labels, probabilities and
         importances
-    explain: HTML file for a drawing of the importance of each word; None draws nothing
+    explain: HTML file for a plot of the word importances; None writes no plot
     units: units of the plot: words or subwords
 
     Raises UserError if `explain` is set and the classifier has no word importances.

@@ -60,9 +60,9 @@ def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def test_sentences(folder: Path) -> list[str]:
-    """Returns source sentences of a run's test or validation set; [] without such a file.
+    """Returns source sentences of the test or validation set of a run.
 
-    folder: run folder
+    folder: run folder; if it contains no source text, the result is empty
     """
     files = sorted(folder.glob("*.source.txt"))
     return read_lines(files[0])[:MOST_LINES] if files else []
@@ -96,8 +96,8 @@ def _nearest(lines: Sequence[str], length: int) -> str:
 
 
 def _hardest(tokenizer: Tokenizer, line: str) -> tuple[bool, int]:
-    """Returns whether a line has unknown characters, and the largest number of subwords of a
-    word."""
+    """Returns whether a line has unknown characters, and the number of subwords of the word with
+    the most subwords."""
     ids_by_word = tokenizer.encode_source(words(line))
     has_unknown = any(UNK in ids for ids in ids_by_word)
     return has_unknown, max(map(len, ids_by_word), default=0)

@@ -127,8 +127,10 @@ class ModelStep:
         return self.model.decode(inputs, state, self.memory, layout)
 
     def _in_memory(self, layout: Layout | None, rows: int) -> Layout | None:
-        """Converts the slots of unfinished sentences to slots of all sentences in the encoder
-        memory, on the device of the model.
+        """Converts slot numbers among the unfinished sentences to slot numbers among all sentences
+        of the encoder memory.
+
+        The result is on the device of the model.
 
         layout: beam slot of each row among the unfinished sentences; None if no slot is empty
         rows: number of rows (unfinished hypotheses)
@@ -160,7 +162,10 @@ def _weights(output: DecoderOutput) -> Float[Tensor, "N S"] | None:
 
 @dataclass(frozen=True)
 class EnsembleState:
-    """Decoder states of the members of an ensemble; the rows are the same for all members."""
+    """Decoder states of the members of an ensemble.
+
+    members: state of each member; a row belongs to the same hypothesis in all states
+    """
 
     members: tuple[SearchState, ...]
 

@@ -97,8 +97,8 @@ class Networks:
         return any(model.decoder.attends for model in self.models)
 
     def generating(self) -> AbstractContextManager[None]:
-        """Returns a context manager inside which layers multiply by the models' packed weights,
-        i.e. concatenated weights in the precision of this object."""
+        """Returns a context manager inside which layers use packed weights: the weights of the
+        models, concatenated and converted to the precision of this object."""
         return generating(self.packed_weights)
 
     def memories(self, sources: Sequence[Sequence[int]], captured: bool = False) -> list[Prepared]:
@@ -133,11 +133,12 @@ class Networks:
     ) -> tuple[Step, SearchState]:
         """Returns the search step of the models, and the state before the first token.
 
-        The state has one row per sentence. Step and state must be used inside `generating()`.
+        The state has one row per sentence. The step must be called inside the context manager
+        `generating()`.
 
         memories: encoder memory of each model
-        unpadded: number of sentences without padding, for a step that replays recordings; None for
-            a step without recordings, whose memories have no padding sentences
+        unpadded: for a step that replays recordings: number of sentences in a memory, without the
+            dummy sentences that fill up the batch; None for a step without recordings
         """
         states = [model.start(memory) for model, memory in zip(self.models, memories, strict=True)]
         steps: list[Step] = list(map(ModelStep, self.models, memories))

@@ -211,11 +211,14 @@ class FileSink(StreamSink):
 
 
 def differences(before: Any, now: Mapping[str, str]) -> str:
-    """Returns a phrase that names the differences between the work of two outputs in models, inputs
-    or settings, such as "different settings"; "" for equal work.
+    """Returns a phrase for the differences between the records of two outputs, such as "different
+    settings"; "" for equal records.
 
-    before: work of an earlier output, as read from its file
-    now: work of this output
+    A record contains the names and hashes of everything on which the output depends: models, inputs
+    and settings.
+
+    before: record of an earlier output, as read from its file
+    now: record of this output
     """
     if not before or not isinstance(before, Mapping):
         return "unknown origin"

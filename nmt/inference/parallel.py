@@ -52,10 +52,10 @@ def parallel_map(
 
 
 def _limit_threads(threads: int) -> None:
-    """Sets the number of intra-op threads of the calling thread. Reading the number afterwards
-    makes the setting effective immediately.
-    """
+    """Sets the number of intra-op threads of the calling thread."""
     torch.set_num_threads(threads)
+    # PyTorch initialises a thread when it first reads the number, with the number that any thread
+    # has set last. Reading it here prevents a later initialisation with another number.
     torch.get_num_threads()
 
 

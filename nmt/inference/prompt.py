@@ -18,8 +18,8 @@ Arrow keys recall lines. Ctrl-D quits. Put a space before a sentence that begins
 MAX_ATTENDED = 3
 """Maximum number of source words that the command `:attention` shows for a target word."""
 SHADES = "░▒▓█"
-"""Characters that draw attention weights, from the least to the greatest quarter of the range 0 to
-1."""
+"""Characters that display attention weights: one for each quarter of the range 0 to 1, in ascending
+order."""
 MIN_WEIGHT = 0.05
 """Minimum attention weight that the command `:attention` shows, 0 to 1."""
 
@@ -49,7 +49,7 @@ class Prompt:
     def answer(self, line: str) -> None:
         """Prints the translation of a line, or the answer to a command such as `:score`.
 
-        Raises UserError if the line is not UTF-8 or lacks columns of the model.
+        Raises UserError if the line is not UTF-8 or lacks columns that the model reads.
         """
         if has_surrogate(line):
             raise UserError("the line is not UTF-8; set the terminal to UTF-8, or translate a file")

@@ -46,14 +46,15 @@ NEEDS_ONE_OUTPUT = (
     "not supported with several processes or an output folder; use a single process, and "
     "output=FILE or stdout"
 )
-"""Problem and remedy in the error message for settings that need all lines in one process."""
+"""End of the error message for settings that need all lines in one process."""
 JOB = re.compile(r"(?P<number>[1-9]\d{0,8})/(?P<count>[1-9]\d{0,8})")
 """Regular expression for the number of a job and the number of jobs, such as 3/8."""
 
 
 @dataclass(frozen=True)
 class JobShare:
-    """Share of one of several unconnected processes in the work, such as the jobs of a Slurm array.
+    """Share of the work that one of several independent processes does, such as a job of a Slurm
+    array.
 
     number: index of the process, from 0
     count: number of processes
@@ -64,11 +65,11 @@ class JobShare:
 
 
 WHOLE = JobShare()
-"""Share of the work of a single process: all blocks."""
+"""Share for a single process that does all the work."""
 
 
 def parse_job(text: str) -> JobShare | None:
-    """Returns the job K/N, with K counted from 1; None for any other text."""
+    """Parses a job written as K/N, with K counted from 1; returns None for any other text."""
     match = JOB.fullmatch(text)
     if match is None or int(match["number"]) > int(match["count"]):
         return None
@@ -166,7 +167,8 @@ class PartsSink(StreamSink):
     def finish(self, keeps_parts: bool) -> None:
         """Sets `sums` to the totals over all part files, and marks the folder as complete.
 
-        A job leaves the folder incomplete until all other jobs have written their parts.
+        With several jobs, only the job that finishes last has these effects, because the folder
+        then contains all part files.
 
         keeps_parts: whether the part files are the output, instead of a file that joins them
 

@@ -126,7 +126,8 @@ class TextInput:
                 first += len(cells)
 
     def digest(self) -> str:
-        """Returns a digest of the content, or of the versions of files in an object store."""
+        """Returns a digest of the content of the files; for files in an object store, of their
+        versions."""
         total = hashlib.sha256((self.column or "").encode())
         for file in self.files:
             if isinstance(file, RemoteFile):
@@ -141,7 +142,7 @@ def find_input(name: str) -> TextInput:
     """Returns the text input with the given name.
 
     name: FILE, plain or compressed; FOLDER, whose files are read in the order of their names;
-        FILE.parquet:COLUMN or FOLDER/:COLUMN; or an address of fsspec, such as s3://BUCKET/FOLDER/
+        FILE.parquet:COLUMN or FOLDER/:COLUMN; or an fsspec URL, such as s3://BUCKET/FOLDER/
 
     Raises UserError if no file is found, or if a folder has an unfinished output.
     """
@@ -159,7 +160,7 @@ def find_input(name: str) -> TextInput:
 
 
 def _remote_files(url: str) -> list[RemoteFile]:
-    """Returns the file at an address, or the files in the folder at the address."""
+    """Returns the file at a URL, or the files in the folder at the URL."""
     with reading(url):
         import fsspec
 

@@ -22,9 +22,11 @@ LAST_CHARACTER = "\U0010ffff"
 
 
 class PrefixSpeller:
-    """Finder of all subword sequences that spell a prefix, in the target vocabulary of a tokenizer.
+    """Finds all sequences of target subwords that spell a prefix of a translation.
 
     The last subword may extend beyond the prefix, so that a prefix can end inside a word.
+
+    tokenizer: tokenizer whose target vocabulary is used
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -35,11 +37,14 @@ class PrefixSpeller:
         self._longest = max(map(len, self._pieces))
 
     def spellings(self, prefix: str) -> tuple[Mapping[int, int], ...]:
-        """Returns the allowed tokens at each character position of the normalised prefix.
+        """Returns the tokens that may begin at each character of the normalised prefix.
 
-        Entry i maps each token that may begin at position i to the position after the token. The
-        prefix is complete at position `len(result)`. The result is empty for a prefix without
-        words. Entry 0 is empty if the vocabulary cannot spell the prefix.
+        Entry i of the result is a dictionary for character i. Its keys are the tokens that may
+        begin at this character. Its values are the indices of the first character after the token;
+        the index `len(result)` means that the token completes the prefix.
+
+        The result is empty for a prefix without words. Entry 0 is empty if the vocabulary cannot
+        spell the prefix.
         """
         text = self.tokenizer.target_spelling(prefix)
         if not text:
@@ -90,10 +95,10 @@ class Constraint:
         continuing: frozenset[int],
         spare_tokens: int,
     ) -> Request:
-        """Returns a search request with this constraint added, encoded as target token ids.
+        """Returns a copy of a search request with this constraint, encoded as target token ids.
 
         request: search request without constraints
-        speller: finder of the subword sequences that spell the prefix
+        speller: speller that finds the subword sequences of the prefix
         continuing: ids of subwords that continue a word
         spare_tokens: number of tokens that a translation may have beyond prefix and required
             phrases

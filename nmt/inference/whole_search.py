@@ -1,5 +1,5 @@
-"""Complete beam search in C++ (nmt/model/native/beam_search.cpp) for the decoders of Bahdanau et al.
-and Luong et al.
+"""Complete beam search in C++ (nmt/model/native/beam_search.cpp) for the decoders of Bahdanau et
+al. and Luong et al.
 
 The result is equal to that of the beam search in Python. No Python code runs between two decoder
 steps; for single sentences, Python code would take most of the time and delay other threads.
@@ -32,8 +32,7 @@ CACHED = 2**19
 
 
 def computes(model: Seq2Seq, memory: Prepared) -> bool:
-    """Returns whether the C++ extension supports beam search with a network and an encoder
-    memory."""
+    """Returns whether the beam search in C++ supports this network and this encoder memory."""
     decoder: Any = model.decoder
     weights = current_weights()
     if type(decoder) not in (Bahdanau, Luong) or weights is None or not native(memory.values):
@@ -63,9 +62,11 @@ def _layers(decoder: Any) -> list[Recurrent]:
 
 
 def _supports(decoder: Any, score: Score) -> bool:
-    """Returns whether the search in C++ supports a score. With the decoder of Bahdanau et al., these
-    are additive scores, and products of decoder state and keys; with that of Luong et al., only the
-    products."""
+    """Returns whether the beam search in C++ supports the score function of the attention.
+
+    For the decoder of Bahdanau et al., additive scores and dot products of decoder state and keys
+    are supported. For the decoder of Luong et al., only the dot products are supported.
+    """
     is_product = score.direction is None and score.query_layer is None
     is_additive = score.direction is not None and score.query_layer is not None
     return is_product or (is_additive and type(decoder) is Bahdanau)
@@ -128,11 +129,11 @@ def _hypotheses(
     scores: Float[Tensor, "B n"],
     counts: Int[Tensor, " B"],
 ) -> list[list[Hypothesis]]:
-    """Returns the hypotheses of each sentence.
+    """Converts the tensors of the beam search in C++ to one list of hypotheses per sentence.
 
     words: tokens of each hypothesis, followed by EOS
     log_probs, scores: log-probability and score of each hypothesis
-    counts: number of hypotheses of each sentence
+    counts: number of hypotheses that the search has found for each sentence
     """
     hypotheses_by_sentence = zip(
         words.tolist(), log_probs.tolist(), scores.tolist(), counts.tolist(), strict=True

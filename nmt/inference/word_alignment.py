@@ -75,8 +75,8 @@ def _membership(piece_words: Sequence[range], word_count: int) -> np.ndarray:
 
 
 def shares_of_words(piece_words: Sequence[range], word_count: int) -> np.ndarray:
-    """Returns the share of each word in each token, [tokens + </s>, words + </s>]. Words in the same
-    token have equal shares."""
+    """Returns a matrix [tokens + </s>, words + </s>] that divides the weight of a token equally
+    among the words to which the token belongs."""
     membership = _membership(piece_words, word_count)
     return membership / np.maximum(1.0, membership.sum(1, keepdims=True))
 
@@ -249,8 +249,8 @@ def attention_map(
 
 
 def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]:
-    """Returns a dictionary from names of heads to their attention weights. The name of a single
-    head is the name of the model."""
+    """Returns a dictionary from names of attention heads to their weights. If the attention has a
+    single head, its key is the name of the model."""
     if decoding.heads is None:
         assert decoding.weights is not None
         return {name: decoding.weights}

@@ -122,7 +122,7 @@ def per_text(answers: list[Any], fields: Fields) -> Any:
 
 
 async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Document]:
-    """Translates the texts in the request field `q`, and returns one document per text."""
+    """Returns the translated document of each text in the request field `q`."""
     is_html = fields["format"] == "html"
     texts = [blocks(text) if is_html else [Part(text)] for text in as_list(fields["q"])]
     parts = [block for text in texts for block in text if isinstance(block, Part)]
@@ -235,9 +235,10 @@ def labelled(served: ServedModel[TextClassifier], fields: Fields) -> dict[str, A
 
 
 def _sentences(fields: Fields) -> list[str]:
-    """Returns the sentences in the request field `q`.
+    """Returns all sentences of the text in the request field `q`.
 
-    Raises Refused if `q` has no words or the field `sentence` exceeds the number of sentences.
+    Raises Refused if `q` has no words, or if no sentence has the index in the request field
+    `sentence`.
     """
     text = fields["q"]
     sentences = [text[place.start : place.stop] for place in spans(text)]

@@ -161,7 +161,7 @@ class Server:
 
     async def _refused(self, _: Request, error: HTTPException) -> Response:
         """Returns the JSON response for a refused request, an unknown path or an unsupported HTTP
-        method, in LibreTranslate's form."""
+        method, in LibreTranslate's format."""
         answer = JSONResponse({"error": error.detail}, error.status_code, error.headers)
         return self._closing(answer)
 
@@ -260,8 +260,8 @@ class Server:
         )
 
     def languages(self) -> list[dict[str, Any]]:
-        """Returns the source and target languages of all models, each language with its target
-        languages.
+        """Returns the languages of all models, each with the languages into which it can be
+        translated.
         """
         targets = self.models.languages
         codes = {*targets, *(code for codes in targets.values() for code in codes)}
@@ -286,16 +286,14 @@ class Server:
         }
 
     def health(self) -> dict[str, Any]:
-        """Returns the status of the server and of each model, the response to /health."""
+        """Returns the response to /health: the status of the server and of each model."""
         return {
             "status": "ok",
             "models": {served.name: served.status for served in self.models.all},
         }
 
     def names(self) -> list[dict[str, Any]]:
-        """Returns the name, languages, capabilities and facts of each model, the response to
-        /models.
-        """
+        """Returns the response to /models: name, languages and other facts of each model."""
         translators = [
             {
                 "name": served.name,

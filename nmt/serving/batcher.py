@@ -16,7 +16,8 @@ Result = TypeVar("Result")
 MAX_COST = 1_000_000
 """Maximum cost of a batch: number of items × (size of the largest item)².
 
-The computation time grows with the cost. Other callers wait for the end of a batch.
+The computation time grows with the cost. The limit bounds the time that other callers wait for the
+end of a batch.
 """
 SMOOTHING = 0.2
 """Weight of the newest batch in the moving average of the computation time."""
@@ -37,8 +38,8 @@ class Batcher(Generic[Item, Result]):
     pool: executor with the thread that computes
     wait: seconds that the first item waits for further items
     most: maximum number of items in a batch
-    size: function that returns the size of an item; in a batch, no item is much longer than twice
-        the first item
+    size: function that returns the size of an item; the items of a batch have at most about twice
+        the size of its first item
     on_queue: callback after each change of the queue; receives the number of waiting items
     on_batch: callback for each batch; receives the number of items
 

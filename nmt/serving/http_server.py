@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 BACKLOG = 128
 """Maximum number of connections that wait to be accepted."""
 SHUTDOWN_SECONDS = 60
-"""Seconds that the server has to answer open requests after SIGTERM or Ctrl-C."""
+"""Grace period in seconds: time limit for answering open requests when the server stops."""
 START_SECONDS = 120
 """Seconds within which a server process must import its packages and answer its supervisor."""
 ONCE = 10**9
@@ -118,13 +118,14 @@ async def _announce(host: str, port: int, workers: int) -> None:
 
 @contextlib.contextmanager
 def stopping(seconds: float, begin: Callable[[], None]) -> Iterator[None]:
-    """Context manager in which SIGTERM, or the end of the supervisor, stops the server with a
-    delay.
+    """Context manager that delays the end of the server after SIGTERM.
+
+    The server also stops, with the same delay, if its supervisor process has ended.
 
     seconds: seconds between SIGTERM and the closing of the listening socket
     begin: callback at SIGTERM, before the delay
 
-    Has no effect outside of the main thread, which receives no signals.
+    Has no effect outside the main thread, since only the main thread receives signals.
     """
     stop = signal.getsignal(signal.SIGTERM)
     if threading.current_thread() is not threading.main_thread() or not callable(stop):

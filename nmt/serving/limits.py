@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 MINUTE = 60
 """Seconds in a minute, the period of the rate limit."""
 MAX_CALLERS = 10_000
-"""Number of callers in the rate limiter above which callers without a request in the last minute
-are removed."""
+"""Number of callers that the rate limiter stores before it removes those without a request in the
+last minute."""
 
 
 class Refused(HTTPException):

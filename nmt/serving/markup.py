@@ -35,11 +35,11 @@ _TAG = re.compile(
     r"|<(?P<end>/?)(?P<name>[a-z][^\s/<>]*)(?:[^<>\"']|\"[^\"]*\"|'[^']*')*+>",
     re.DOTALL | re.IGNORECASE,
 )
-"""Pattern of HTML comments, declarations and tags."""
+"""Regular expression for HTML comments, declarations and tags."""
 _NOT_TRANSLATED = re.compile(r"\stranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
 _SIDES = re.compile(r"(\W*)(.*?)(\W*)()", re.DOTALL)
-"""Pattern of a word, with four groups: leading punctuation, letters, trailing punctuation, and the
-empty string at the end."""
+"""Regular expression for a word, with four groups: leading punctuation, letters, trailing
+punctuation, and the empty string at the end."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ class Part:
         return [span for span in self.spans if span.start < span.stop]
 
     def marks(self, start: int, stop: int) -> list[Span]:
-        """Returns the marks from position `start` to `stop`, both included."""
+        """Returns the marks (images, comments, empty elements, unpaired tags) from position `start`
+        to `stop`, both included."""
         return [span for span in self.spans if start <= span.start == span.stop <= stop]
 
     def around(self, start: int, stop: int) -> tuple[Span, ...]:
@@ -166,7 +167,8 @@ def _element(start_tag: re.Match[str], name: str) -> str:
 def _part(tokens: Sequence[_Token]) -> Part:
     """Returns the text of a part and the spans of its markup.
 
-    A start tag without an end tag and an element without words become marks.
+    Start tags without an end tag, and elements without words, become marks, which have a position
+    but contain no text.
     """
     text = ""
     spans: dict[int, Span] = {}  # spans, by the index of their first token
@@ -228,7 +230,7 @@ def with_tags(part: Part, sentences: Sequence[AlignedSentence]) -> str:
 
 
 def _source_segments(part: Part, start: int, stop: int) -> list[_Segment]:
-    """Returns segments with the characters and marks of the source between two positions."""
+    """Returns the segments of a source text between two positions, with their marks."""
     segments = []
     position = start
     for mark in [*part.marks(start, stop), Span("", "", stop, stop)]:
@@ -248,9 +250,10 @@ def _mark_segment(part: Part, mark: Span) -> _Segment:
 def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment]:
     """Returns the segments of a translated sentence, with the elements of the aligned source words.
 
-    Letters and punctuation of a word get the elements of the letters and punctuation of the aligned
-    source word. A mark stays beside its source word's translation; if the word has none, the mark
-    ends the sentence.
+    The letters of a word get the elements of the letters of its aligned source word; the
+    punctuation of a word gets the elements of the punctuation of this source word. A mark stays
+    beside the translation of its source word. If the word is not translated, the mark ends the
+    sentence.
     """
     source = _word_sides(part.text, sentence.place)
     marks: dict[

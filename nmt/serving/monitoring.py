@@ -119,9 +119,10 @@ def _process_ids() -> list[int]:
 
 log = logging.getLogger("nmt.serve.access")
 REQUEST_ID = re.compile(r"[\w.:+/=-]{1,128}", re.ASCII)
-"""Accepted values of the header X-Request-ID; other values could forge lines of the log."""
+"""Regular expression for accepted values of the header X-Request-ID; other values could forge log
+lines."""
 TRACE_PARENT = re.compile(r"[\da-f]{2}-([\da-f]{32})-[\da-f]{16}-[\da-f]{2}")
-"""Pattern of the header `traceparent` of W3C Trace Context; group 1 is the trace id."""
+"""Regular expression for the header `traceparent` of W3C Trace Context; group 1 is the trace id."""
 PROBES = ("/health", "/ready", "/metrics")
 """Paths that other programs request every few seconds; their access lines have level DEBUG."""
 

@@ -9,8 +9,8 @@ from nmt.tokenizer.words import spaceless
 CUT = re.compile(
     rf"[^ ](.{{,{LONGEST_SENTENCE - 2}}}[^ ])?(?![^ ])|[^ ]{{{LONGEST_SENTENCE}}}", re.DOTALL
 )
-"""Pattern of as many whole words as fit into LONGEST_SENTENCE characters, or of as many characters
-of a longer word."""
+"""Regular expression for a piece of a sentence, up to LONGEST_SENTENCE characters: as many whole
+words as possible, or the beginning of a longer word."""
 
 
 def locate(text: str, pieces: Iterable[str], start: int = 0) -> Iterator[range]:

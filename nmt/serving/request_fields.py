@@ -69,7 +69,8 @@ GLOSSARY = declared(
 def parsed(value: Any, schema: Schema) -> Any:
     """Returns the converted value of a field, or None if the value does not match the schema.
 
-    Forms contain strings only. A number, a flag or a list with one item may therefore be a string.
+    A string is also accepted for a number, a flag or a list with one item, since the values of HTML
+    forms are always strings.
     """
     kind = schema["type"]
     if isinstance(kind, list):

@@ -146,7 +146,7 @@ def _kind(model: Translator | TextClassifier) -> str:
 
 
 class Models:
-    """Collection of the translators and classifiers of the server."""
+    """Translators and classifiers of the server, which requests select by languages or by name."""
 
     def __init__(self, models: Sequence[ServedModel[Any]]) -> None:
         self.all = models

@@ -21,15 +21,15 @@ DROPPED = ("format", "training", "metrics", "update")
 single training run.
 """
 LEAST_SIMILARITY = 0.3
-"""Minimum cosine between the weight matrices of models of one run, or of runs that start from the
-same model (`init`). Models with a smaller cosine count as independent.
+"""Cosine similarity of weight matrices below which two models count as independent, if they have
+equal seeds and the same run folder, or if one of them started from another model (`init`).
 
-Models trained with independent seeds have cosines near 0, since their hidden units do not
+Models trained with independent seeds have similarities near 0, since their hidden units do not
 correspond.
 """
 LEAST_SIMILARITY_OF_RUNS = 0.9
-"""Minimum cosine between the weight matrices of models with equal seeds in different run folders.
-Models with a smaller cosine count as independent.
+"""Cosine similarity of weight matrices below which two models with equal seeds in different run
+folders count as independent.
 
 The limit is high, because runs with equal seeds have the same initial weights and therefore similar
 weights.
@@ -86,11 +86,14 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
 def _are_independent(first: Checkpoint, other: Checkpoint) -> bool:
     """Returns whether two models come from independent training runs.
 
-    Models that start from another model (`init`) are independent if the cosine between their weight
-    matrices is below LEAST_SIMILARITY. All other models with different seeds are independent.
-    Models with equal seeds are independent if the cosine is below LEAST_SIMILARITY, or below
-    LEAST_SIMILARITY_OF_RUNS for different run folders. Different run folders do not suffice, since
-    a folder may have been renamed.
+    The first rule that applies decides:
+    1. A model started from another model (`init`): the similarity must be below LEAST_SIMILARITY.
+    2. The seeds differ: the models are independent.
+    3. The run folders are equal: the similarity must be below LEAST_SIMILARITY.
+    4. Otherwise, the similarity must be below LEAST_SIMILARITY_OF_RUNS.
+
+    The similarity is the cosine similarity of the weight matrices. Models in different run folders
+    may still come from the same run, since a folder may have been renamed.
     """
     similarity = _similarity(first.weights, other.weights)
     if first.config.get("init") or other.config.get("init"):
@@ -102,7 +105,7 @@ def _are_independent(first: Checkpoint, other: Checkpoint) -> bool:
 
 
 def _similarity(first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:
-    """Returns the cosine between the concatenated weight matrices of two models."""
+    """Returns the cosine similarity of the concatenated weight matrices of two models."""
     names = [name for name, tensor in first.items() if tensor.dim() > 1]
     one_vector = torch.cat([first[name].flatten().double() for name in names])
     other_vector = torch.cat([other[name].flatten().double() for name in names])

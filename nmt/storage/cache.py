@@ -20,7 +20,8 @@ BLOCK = 2**22
 """Number of bytes read at a time when a checksum is computed."""
 
 Counts = dict[str, int]
-"""Type of the counts of a cache folder, such as the number of dropped pairs by reason."""
+"""Type of the counts in the manifest of a cache folder, such as the number of dropped pairs by
+reason."""
 
 
 def cache_folder() -> Path:
@@ -36,7 +37,7 @@ def build_once(folder: Path, what: str, build: Callable[[Path], Counts | None]) 
     Waits if another process is building the folder.
 
     folder: path whose name identifies the content
-    what: noun for the content, for messages
+    what: name of the content, for messages
     build: function that writes all files into a given folder and may return counts, which are
         stored in the manifest of the folder
 
@@ -59,8 +60,14 @@ def build_once(folder: Path, what: str, build: Callable[[Path], Counts | None]) 
 
 
 def _built(folder: Path, build: Callable[[Path], Counts | None]) -> Counts:
-    """Builds a cache folder under a temporary name, and renames it when complete. Returns the
-    counts that `build` returns."""
+    """Builds a cache folder under a temporary name, and renames it when it is complete.
+
+    folder: final path of the cache folder
+    build: function that writes the files of the folder and returns counts, such as the number of
+        dropped pairs; None for no counts
+
+    Returns the counts that `build` returned.
+    """
     unfinished = folder.with_name(f".{folder.name}{WRITING}")
     for leftover in (unfinished, folder):
         shutil.rmtree(leftover, ignore_errors=True)  # left by a process that was killed
@@ -78,7 +85,8 @@ def _built(folder: Path, build: Callable[[Path], Counts | None]) -> Counts:
 
 
 def _checked(folder: Path, what: str) -> Counts | None:
-    """Returns the counts in the manifest of a cache folder; None if the folder is incomplete.
+    """Returns the counts in the manifest of a cache folder, such as the number of dropped pairs;
+    None if the folder is incomplete.
 
     Raises UserError if a checksum differs.
     """

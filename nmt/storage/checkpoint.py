@@ -32,9 +32,10 @@ from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.columns import Columns
 
 FORMAT = 2
-"""Version of the checkpoint format. Version 2 removed the keys of nmt.label from classifiers."""
+"""Version of the checkpoint format. Since version 2, the configuration of a classifier no longer
+contains the keys of the command nmt.label."""
 CHECKSUM = ', "checksum": '
-"""JSON text before the checksum in a checkpoint header. The checksum is the last entry."""
+"""JSON text between the other entries of a checkpoint header and its last entry, the checksum."""
 BEST = "best.safetensors"
 LAST = "last.safetensors"
 HUB = "hf:"
@@ -57,7 +58,8 @@ class Checkpoint:
     is_mapped: bool = False
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """Returns the tensors named `prefix/NAME`, by NAME."""
+        """Returns a dictionary from NAME to the tensor `prefix/NAME`, for all tensors with this
+        prefix."""
         start = f"{prefix}/"
         return {
             name.removeprefix(start): tensor
@@ -89,7 +91,8 @@ def _parts_of(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
 
 
 def weights_hash(weights: Mapping[str, Tensor]) -> str:
-    """Returns 16 hexadecimal digits of the SHA-256 of weights with names, types and shapes."""
+    """Returns the first 16 hexadecimal digits of the SHA-256 digest of weights, including their
+    names, types and shapes."""
     digest = hashlib.sha256()
     for part in _parts_of(weights):
         digest.update(part)
@@ -213,7 +216,7 @@ def _place(path: Path, key: str) -> str:
 
 
 def _is_intact(header: str, version: int, tensors: Mapping[str, Tensor]) -> bool:
-    """Returns whether header and tensors of a checkpoint file match the checksum in the header."""
+    """Returns whether the header and the tensors of a checkpoint match its checksum."""
     if version < 2:
         # The checksum of version 1 covers only the values of the tensors.
         values = list(_parts_of(tensors))[1::2]
@@ -235,7 +238,7 @@ def _crc(parts: Iterable[bytes | memoryview]) -> int:
 
 
 def check_kind(checkpoint: Checkpoint, command: str, key: str = "") -> None:
-    """Raises UserError unless the given command has trained a checkpoint.
+    """Raises UserError unless the model of a checkpoint was trained by the given command.
 
     checkpoint: checkpoint to check
     command: `train` (translation) or `classify` (classification)
@@ -291,7 +294,8 @@ def load_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> N
 
 
 def lexicon_parts(model: nn.Module) -> dict[str, Tensor]:
-    """Returns the table of a model's translation lexicon (tensors); empty without a lexicon."""
+    """Returns the tensors of a model's translation lexicon, by name; empty for a model without a
+    lexicon."""
     lexicon = getattr(model, "lexicon", None)
     table = {} if lexicon is None else lexicon.table()
     return {f"lexicon/{name}": tensor for name, tensor in table.items()}

@@ -67,7 +67,7 @@ class Lock:
     Args:
         file: path of the lock file, in a folder that is created if missing; its content names the
             holder.
-        what: noun for the thing to write, for messages.
+        what: name of the protected file or folder, for messages.
 
     Raises:
         LockHeld: another process holds the lock.
@@ -139,7 +139,7 @@ def wait_for_lock(file: Path, what: str) -> Lock:
     """Waits until no other process holds a lock, and takes the lock.
 
     file: path of the lock file
-    what: noun for the thing to write, for messages
+    what: name of the protected file or folder, for messages
 
     Raises UserError if the lock file cannot be written.
     """

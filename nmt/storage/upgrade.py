@@ -43,9 +43,10 @@ the configuration.
 OF_PICTURES = ("channels", "longest", "widths", "halvings", "norm", "positions", "feature_dropout")
 """Names of the configuration keys of the image encoders `Grid` and `Convolution`."""
 ANSWERING = ("model", "input", "output", "format", "errors", "explain")
-"""Keys of nmt.label in classifier checkpoints of format 1, which an upgrade removes."""
+"""Keys of the command nmt.label, which an upgrade removes from the configurations of classifiers in
+checkpoints of format 1."""
 SWEEPING = ("grids",)
-"""Keys of sweeps in old run configurations, which an upgrade removes."""
+"""Keys of sweeps, which an upgrade removes from old run configurations."""
 
 
 def renamed(target: str) -> str:

@@ -43,8 +43,9 @@ class Node:
     log_prob: log-probability of the token
     total: log-probability of the prefix together with the token
     next: most probable next tokens with their log-probabilities, best first
-    fate: `written` for a token of the best translation, `finished` for a token of another complete
-        translation, `left` for a pruned token
+    fate: status of the token at the end of the search: `written` for a token of the best
+        translation, `finished` for a token of another complete translation, `left` for a pruned
+        token
     """
 
     parent: int
@@ -57,9 +58,9 @@ class Node:
 
 @dataclass(frozen=True)
 class SearchTrace:
-    """Decoder state of a recorded search.
+    """Decoder state of a search whose search tree is recorded.
 
-    inner: state of the recorded step
+    inner: decoder state of the wrapped search step
     nodes: node number of each search row, on the CPU
     depth: depth of the nodes in the tree, 0 for BOS
     """
@@ -123,16 +124,20 @@ class RecordingStep:
         self.nodes.append(Node(parent, token, log_prob, total, alternatives))
 
     def attention(self, path: Sequence[int]) -> np.ndarray | None:
-        """Returns the attention weights of the tokens on a path, without BOS, as a tensor [tokens,
-        source positions]; None for a model without attention.
+        """Returns the attention weights of the tokens on a path of the search tree, without BOS, as
+        an array [tokens, source positions]; None for a model without attention.
+
+        path: node numbers from the root to EOS
         """
         if not self._weights:
             return None
         return torch.stack([self._weights[node] for node in path[:-1]]).float().cpu().numpy()
 
     def finish(self, translations: Sequence[Sequence[int]]) -> list[int]:
-        """Adds an EOS node for each complete translation, given best first, and sets the fate of
-        the nodes.
+        """Adds an EOS node for each complete translation, and sets `fate` of the nodes of these
+        translations.
+
+        translations: token ids of each complete translation, best first
 
         Returns the path of the best translation, as node numbers from the root to EOS.
         """

@@ -1,5 +1,5 @@
-"""Effect of hiding words of the input: occlusion for translations (Li et al. 2016), removal of words for
-classifications."""
+"""Effect of hiding words of the input: occlusion for translations (Li et al. 2016), removal of
+words for classifications."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -47,9 +47,9 @@ def _log_probs(
 
 
 LONGEST = 60
-"""Maximum number of words of a text in which each word is removed in turn."""
+"""Maximum number of words of a text for which the effect of removing each word is computed."""
 TEXTS = 100
-"""Maximum number of texts of an HTML page whose words are removed in turn."""
+"""Maximum number of texts of an HTML page for which the effects of word removal are computed."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,8 @@ class Removal:
     texts: int
 
     @property
-    def sentence(self) -> str:
-        """Sentence with the results, without capital letter and full stop, for use inside a longer
-        sentence."""
+    def clause(self) -> str:
+        """Clause that states the results, for use within a sentence."""
         return (
             "removing the 3 most important words lowers the probability of the predicted label "
             f"by {100 * self.most_important:.1f} percentage points, removing 3 random words by "
@@ -83,7 +82,7 @@ def write_effects(
     path: Path,
     gold: Sequence[Sequence[str]] | None = None,
 ) -> None:
-    """Writes classified texts to a file; an HTML page also shows the effect of hiding each word.
+    """Writes classified texts to a file; an HTML page also shows the effect of removing each word.
 
     classifier: classifier of the texts, with attention
     answers: classified texts, whose units are words
@@ -94,13 +93,14 @@ def write_effects(
         write_explanations(answers, path, gold)
         return
     gap = removal(classifier, [" ".join(answer.words) for answer in answers[:TEXTS]])
-    lead = [f"On average over {gap.texts} texts, {gap.sentence}."] if gap.texts else []
+    lead = [f"On average over {gap.texts} texts, {gap.clause}."] if gap.texts else []
     effects = [word_effects(classifier, answer) for answer in answers[:TEXTS]]
     write_explanations(answers, path, gold, effects, lead)
 
 
 def word_effects(classifier: TextClassifier, answer: Classified) -> list[float]:
-    """Returns the change in the predicted label's probability if each word in turn is removed.
+    """Returns, for each word, the change in the predicted label's probability if only this word is
+    removed.
 
     The result is empty for a text with a single word or with more than LONGEST words.
 
@@ -118,8 +118,8 @@ def word_effects(classifier: TextClassifier, answer: Classified) -> list[float]:
 def removal(
     classifier: TextClassifier, lines: Sequence[str], count: int = 3, draws: int = 5, seed: int = 0
 ) -> Removal:
-    """Compares the removal of the most important words of each text with the removal of random
-    words.
+    """Compares the effect of removing the most important words of each text with the effect of
+    removing random words.
 
     classifier: classifier with attention
     lines: texts; texts with fewer than 2 · `count` words are left out

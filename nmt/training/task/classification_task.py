@@ -176,7 +176,7 @@ class ClassificationTask(Task):
         gap = removal(self.reader, part.texts)
         lines = _figures(figures)
         if gap.texts:
-            lines.append(gap.sentence)
+            lines.append(gap.clause)
         scores = {metric: {"score": figures[metric]} for metric in ("macro_f1", "accuracy", "loss")}
         results = {"scores": scores, "labels": figures["labels"], "removal": asdict(gap)}
         return FinalResult(part=name, results=results, lines=lines, texts=texts)
