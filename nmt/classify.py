@@ -1,9 +1,8 @@
-"""python -m nmt.classify data=tsv data.train=FILE data.validation=FILE data.text=text \
-    data.label=label run_dir=OUT
+"""python -m nmt.classify data.train=FILE data.validation=FILE data.text=text data.label=label
 python -m nmt.classify resume=RUN_DIR                       continues a run
 
-Trains a text classifier; conf/classify.yaml lists the keys. `python -m nmt.label model=RUN_DIR`
-labels texts with the classifier. nmt.classify with model= does the same as nmt.label.
+Trains a text classifier; conf/classify.yaml lists the keys. The command
+`python -m nmt.label model=RUN_DIR` labels texts with the classifier.
 """
 
 from nmt.configuration.command_line import command

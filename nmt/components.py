@@ -147,11 +147,10 @@ def locate(target: str, package: str, key: str, base: type | None = None) -> Cal
     """Returns the class or function that a `_target_` names.
 
     target: dotted path of the class
-    package: package that must define the class; permitted plugins may define it too, but no other
-        module, since configurations of downloaded checkpoints are not trusted
+    package: package that must define the class, unless a permitted plugin defines it; other modules
+        are refused, since configurations of downloaded checkpoints are not trusted
     key: configuration group, for messages
-    base: required base class; None requires the package's BASE, or accepts any class if the package
-        has no BASE
+    base: required base class; None requires the class in the package's variable BASE, if any
 
     Raises ConfigErrors if neither the package nor a permitted plugin defines the class.
     """
@@ -194,10 +193,11 @@ def nested_part(node: Mapping[str, Any], nested: Nested, path: str) -> Callable[
 def signature(
     target: Callable[..., Any], given: Collection[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the annotations and defaults of a callable's keyword parameters, each by name.
+    """Returns two dictionaries by parameter name: the annotations of a callable's parameters, and
+    the defaults of its keyword-only parameters.
 
     target: class or function
-    given: parameters that are not configuration keys; their defaults are not returned
+    given: names of parameters that are not configuration keys; their defaults are not returned
     """
     hints: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
@@ -245,8 +245,8 @@ def bound(target: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., 
 def _argument(value: Any, hint: Any) -> Any:
     """Converts the value of a key to the type of its constructor parameter.
 
-    The keys of a component become a factory of the component. An integer becomes a float if the
-    parameter accepts only float.
+    The configuration of a component becomes a function that builds the component. An integer
+    becomes a float if the parameter accepts only float.
     """
     if nested := nested_of(hint):
         return bound(nested_part(value, nested, ""), value)
@@ -263,13 +263,14 @@ def as_float(value: Any, hint: Any) -> Any:
 
 
 def nested_of(hint: Any) -> Nested | None:
-    """Returns the `Nested` of an annotation, which names a component; None for plain values."""
+    """Returns the marker `Nested` in the annotation of a parameter that receives a component; None
+    for other annotations."""
     extras = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
     return next((extra for extra in extras if isinstance(extra, Nested)), None)
 
 
 def type_and_ranges(hint: Any) -> tuple[Any, list[Range]]:
-    """Splits an annotation into its type and its ranges."""
+    """Splits the annotation of a parameter into the type and the ranges of valid values."""
     if typing.get_origin(hint) is not Annotated:
         return hint, []
     base, *extras = typing.get_args(hint)

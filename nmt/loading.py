@@ -174,7 +174,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _unknown_option(key: str, known: Collection[str]) -> ConfigError:
-    """Returns the error for an unknown option, which may be an option of the search."""
+    """Returns the error for an unknown option. For an option of the search, the message shows how
+    to set it."""
     names = [name.removeprefix("translation.") for name in SYNONYMS.get(key, ())]
     of_search = [name.partition(".")[2] for name in names if name.startswith("search.")]
     if of_search:

@@ -44,8 +44,8 @@ SCRIPTS = {
 Kana come first, because Japanese text also contains Chinese characters.
 """
 SCRIPT_SHARE = 0.1
-"""Minimum fraction of a text's letters that are in a script without spaces if the text counts as
-written in this script."""
+"""Minimum fraction of letters of a script without spaces. A text counts as written in the script if
+at least this fraction of its letters belongs to the script."""
 SCRIPT_LINES = 1000
 """Number of lines used to detect the script of a text."""
 NEEDS = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "ko-mecab": ("mecab_ko", "sacrebleu[ko]")}
@@ -131,7 +131,8 @@ class Metric:
     def _check(self, results: dict[str, Result]) -> None:
         """Checks the result of a plugin's method `score`.
 
-        Raises UserError if the result lacks the selected metric or has a value of another type.
+        Raises UserError if the result lacks the selected metric, or contains a value that is not a
+        `Result`.
         """
         name = type(self).__name__
         for key, result in results.items():

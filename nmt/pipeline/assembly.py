@@ -235,8 +235,12 @@ def _objective(
     data: PreparedData,
     metric: Metric,
 ) -> Any:
-    """Builds the objective. If its constructor has a parameter `teachers` or `candidate_generator`,
-    the teachers or a function that generates candidates are passed."""
+    """Builds the objective of the training.
+
+    The constructor of the objective receives the teachers in its parameter `teachers`, and a
+    function that generates candidate translations in its parameter `candidate_generator`, if it has
+    these parameters.
+    """
     supplied: dict[str, Any] = {}
     if teachers is not None:
         supplied["teachers"] = teachers.translator.models
@@ -319,8 +323,8 @@ def _take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
 
 
 def _fits(name: str, shape: torch.Size, saved: torch.Size) -> bool:
-    """Returns whether a saved parameter has the shape of the network's parameter, or fewer
-    vocabulary rows.
+    """Returns whether a saved parameter has the shape of the network's parameter. A parameter with
+    one row per token may have fewer rows.
     """
     has_more_pieces = name in VOCABULARY and shape[1:] == saved[1:] and shape[0] >= saved[0]
     return shape == saved or has_more_pieces

@@ -2,12 +2,12 @@
 
 1. corpus/: the real pairs, in files such as train.SOURCE and train.TARGET
 2. reverse/: the target-to-source model, a run of nmt.train; skipped if synthetic.model is set
-3. translations: translations of the text with log-probabilities, appended line by line
+3. translations: translations of the monolingual text with log-probabilities, one per line
 4. synthetic.…: the selected synthetic pairs; mixture.yml: proportion of synthetic and real pairs
 5. model/: the final model, a run of nmt.train on the mixture
 
-With synthetic.direction=both, step 2 trains several models of each direction (forward-1/,
-backward-1/, …), and step 3 writes the translations of each model to a file.
+With synthetic.direction=both, step 2 trains several models in each direction (forward-1/,
+backward-1/, …), and step 3 writes the translations of each model to a separate file.
 
 An interrupted step is resumed; a finished step is not repeated.
 """
@@ -56,9 +56,11 @@ from nmt.training.run_directory import locked_folder
 
 log = logging.getLogger(__name__)
 RECORD = "backtranslation.json"
-"""Name of the file that records the real pairs and settings, to check a repeated command."""
+"""Name of the file that records the real pairs and the settings. A repeated command compares the
+file with its own settings."""
 OTHER_SIDE = {"source_embedding": "target_embedding", "target_embedding": "source_embedding"}
-"""Maps a network component of one language to its counterpart in the other language."""
+"""Maps each network component of the source side to its counterpart of the target side, and vice
+versa."""
 
 
 def backtranslate(settings: BacktranslateSettings) -> float:
@@ -200,7 +202,8 @@ def _check_unchanged(
     synthetic: Synthetic,
     folder: Path,
 ) -> None:
-    """Raises UserError if the settings or the text have changed since the folder was created."""
+    """Raises UserError if the settings or the monolingual text have changed since the run folder of
+    the back-translation was created."""
     if corpus.text != text_hash:
         raise UserError(
             f"synthetic.text={synthetic.text}: the file has changed since the back-translation "
@@ -298,7 +301,7 @@ class Backtranslation:
 
     @property
     def translators(self) -> list[TextTranslation]:
-        """Models that translate, each with its text."""
+        """Models that create the synthetic pairs, each with the text that it translates."""
         synthetic = self.synthetic
         seed = self.settings.seed
         real = [str(self.folder / "corpus" / f"train.{name}") for name in self.corpus.languages]
@@ -378,7 +381,8 @@ class Backtranslation:
 
     @property
     def _evaluation_data(self) -> dict[str, Any]:
-        """Data settings for the validation and test sets, used by the reverse and the final run."""
+        """Data settings for the validation and test sets of all models that back-translation
+        trains."""
         corpus = self.folder / "corpus"
         return {
             "validation": [str(corpus / "validation"), *self.corpus.beside],
@@ -434,8 +438,8 @@ class Backtranslation:
     def select_data(self) -> None:
         """Writes the selected synthetic pairs, and the mixture file of synthetic and real pairs.
 
-        Pairs of data diversification that are equal to a real pair or to an earlier pair are
-        dropped.
+        With data diversification (synthetic.direction=both), pairs that are equal to a real pair or
+        to an earlier pair are dropped.
         """
         mixture = self.folder / "mixture.yml"
         files = [self.folder / f"synthetic.{name}" for name in self.corpus.languages]
@@ -532,8 +536,8 @@ class Backtranslation:
         return score
 
     def _usual_updates(self) -> dict[str, Any]:
-        """Returns settings of the trainer with which the final model has as many updates and
-        validations as a model that is trained on the real pairs only."""
+        """Returns trainer settings for the final model: as many updates and validations as for a
+        model that is trained on the real pairs only."""
         trainer = dict(self.settings.trainer)
         first = Path(str(self.translators[0].folders))
         # The planned number, because training may have ended earlier by trainer.patience; short
@@ -551,8 +555,9 @@ class Backtranslation:
 
 
 def _new(pairs: Iterable[tuple[str, str]], real: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    """Yields the pairs that are neither real pairs nor repeated.
+    """Yields the synthetic pairs that equal neither a real pair nor an earlier synthetic pair.
 
+    pairs: synthetic pairs (source, target)
     real: files of the source and the target sentences of the real pairs
     """
     sides = [stream_lines(file, "strict") for file in real]
@@ -566,8 +571,12 @@ def _new(pairs: Iterable[tuple[str, str]], real: Sequence[Path]) -> Iterator[tup
 
 
 def read_translations(file: Path) -> Iterator[tuple[str, float]]:
-    """Yields the translations of an n-best list in Moses format with one hypothesis per sentence.
-    Each has its log-probability per token in nats, which is -inf for an empty translation."""
+    """Yields pairs (translation, log-probability per token in nats) from a file of translations.
+
+    The log-probability of an empty translation is -inf.
+
+    file: n-best list in Moses format that has one hypothesis per sentence
+    """
     for line in stream_lines(file, "strict"):
         fields, log_prob = line.rsplit(" ||| ", 1)[0].rsplit(" ||| logprob= ", 1)
         text = fields.partition(" ||| ")[2]

@@ -48,10 +48,10 @@ def run_all(
 
 
 def first_valid(command: str, combinations: Sequence[Sequence[str]]) -> Settings:
-    """Returns the settings of the first valid combination.
+    """Returns the settings of the first valid combination of the values on a command line with -m.
 
     command: name of the command, such as translate
-    combinations: overrides of each combination
+    combinations: one list of overrides for each combination
 
     Raises ConfigErrors if no combination is valid. The exception contains the errors common to all
     combinations. If no error is common to all, it contains all errors.

@@ -156,7 +156,8 @@ def evaluate(
     model: a translator, a run folder or a checkpoint file
     data: a `datasets.Dataset`, or another mapping from column names to lists of strings
     source: name of the source column
-    reference: names of the reference columns, which are scored together
+    reference: name of the reference column, or names of several columns, which contain several
+        references of each translation
     metric: metric options; by default, BLEU's tokeniser depends on the target language
     plugins: packages outside nmt whose code the model may use
 

@@ -65,10 +65,10 @@ def run_jobs(translate: Translate, settings: TranslateSettings) -> None:
 
 
 def _run_job(translate: Translate, settings: TranslateSettings, folder: str) -> None:
-    """Translates the blocks of one job; runs in a Ray worker.
+    """Translates the share of the input that belongs to one job; runs in a Ray worker.
 
     translate: function that translates with the given settings
-    settings: settings of nmt.translate
+    settings: settings of nmt.translate, including the number of the job
     folder: working directory, to which relative paths refer
     """
     import torch

@@ -1,4 +1,5 @@
-"""Starts, resumes and restarts training runs."""
+"""Starts training runs, resumes them from a checkpoint, and continues them after a restart by
+torchrun."""
 
 import contextlib
 import logging
@@ -90,8 +91,8 @@ def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Tra
 
 
 def _saved_folder(settings: TrainingSettings, ranks: Ranks) -> str | None:
-    """Returns the folder of a run that torchrun has restarted; None if the run has no
-    checkpoint.
+    """Returns the run folder after a restart by torchrun; None if the folder contains no checkpoint
+    or is unknown.
     """
     folder = settings.run_dir or (noted_folder() if ranks.first else None)
     return folder if folder and (Path(folder) / ckpt.LAST).exists() else None
@@ -134,7 +135,7 @@ def _give_up(folder: Path, lock: Lock) -> None:
 
 
 def _has_updates(folder: Path) -> bool:
-    """Returns whether the run folder has a checkpoint after at least one update."""
+    """Returns whether the run folder contains a checkpoint that was saved after an update."""
     try:
         return _progress(ckpt.read(folder / ckpt.LAST)).update > 0
     except UserError:
@@ -337,7 +338,8 @@ def _run(
 def _compare_with(folder: Path, hashes: Mapping[str, str]) -> None:
     """Logs a warning if this run cannot repeat a saved run exactly (--from).
 
-    The data has changed since the saved run, or the saved run was resumed with other settings.
+    This is the case if the data has changed since the saved run, or if the saved run was resumed
+    with other settings.
 
     folder: folder of the saved run
     hashes: fingerprints of this run's data by name
@@ -369,7 +371,7 @@ def _facts(
     """Returns entries for results.json: seed, fingerprints of the data, and software versions.
 
     For translation, a further entry is the number of pairs of each validation and test set that are
-    also training pairs; if there are any, it is logged.
+    also training pairs; a number above 0 is also logged.
     """
     facts: dict[str, Any] = {"seed": settings.seed, "data": hashes, "versions": versions()}
     if ranks.first and isinstance(parts.task, TranslationTask):

@@ -73,7 +73,7 @@ def worker_application(settings: ServeSettings, permitted: Sequence[str]) -> ASG
 def application(settings: ServeSettings) -> ASGIApp:
     """Returns the ASGI application with its models.
 
-    Raises UserError if a model, the index or the client keys cannot be read.
+    Raises UserError if a model, the index or the file of API keys cannot be read.
     """
     for handler in logging.getLogger("nmt").handlers:
         if type(handler) is logging.StreamHandler and chosen_formatter() is None:
@@ -91,7 +91,7 @@ def application(settings: ServeSettings) -> ASGIApp:
 def server_of(settings: ServeSettings) -> Server:
     """Returns the server with its models.
 
-    Raises UserError if a model, the index or the client keys cannot be read.
+    Raises UserError if a model, the index or the file of API keys cannot be read.
     """
     limits = Limits(
         settings.max_characters,

@@ -39,8 +39,8 @@ FINGERPRINTED = ("train", "validation", "test", "config")
 values of these keys."""
 WITH_FILES = {"init", "vectors", "objective", "tokenizer"}
 """Configuration keys and groups whose values may be paths of files or run folders."""
-LOOK_SECONDS = 1.0
-"""Seconds between two updates of the progress display from the run folders."""
+DISPLAY_SECONDS = 1.0
+"""Seconds between two updates of the progress display, each of which reads the run folders."""
 END_SECONDS = 60
 """Seconds within which the runs of a killed sweep must save their state and stop."""
 
@@ -201,7 +201,11 @@ class TrainingJob:
                 )
 
     def drop_all_but(self, planned: Sequence[Run]) -> None:
-        """Marks earlier runs that are not in this sweep as dropped."""
+        """Marks the runs of the sweep folder that are not planned as dropped, and removes this mark
+        from planned runs.
+
+        planned: runs of the current command line
+        """
         keys = {run.key for run in planned}
         for run in self._known.values():
             dropped = run.key not in keys
@@ -222,7 +226,7 @@ class TrainingJob:
         ready = [run for run in unfinished if run not in running and self._can_begin(run)]
         if ready:
             progress = SweepProgress(runs, self.metric)
-            with closing(progress), repeating(LOOK_SECONDS, progress.update):
+            with closing(progress), repeating(DISPLAY_SECONDS, progress.update):
                 launchers.launch(self.folder, ready, epochs, self.of_hydra)
 
     def _can_begin(self, run: Run) -> bool:
@@ -291,9 +295,9 @@ class TrainingJob:
 
 
 def _by_content(value: Any) -> Any:
-    """Returns a setting in which digests replace the paths of files and run folders.
+    """Returns the value of a setting in which digests replace the paths of files and run folders.
 
-    A digest depends on the content of the file only.
+    A digest depends only on the content of the file, or of the best checkpoint of the run folder.
     """
     if isinstance(value, Mapping):
         return {key: _by_content(item) for key, item in value.items()}

@@ -1,4 +1,4 @@
-"""Alignment of the training pairs for guided attention, estimated from the pairs themselves."""
+"""Word alignments of the training pairs for guided alignment training, estimated from the pairs."""
 
 import logging
 import time
@@ -71,8 +71,8 @@ def token_links(source: Sequence[np.ndarray], target: Sequence[np.ndarray]) -> l
 
 
 def _strongest(weights: np.ndarray) -> list[tuple[int, int]]:
-    """Returns the pair (row, column of its greatest weight) for each row of a weight matrix that is
-    not all zeros."""
+    """Returns pairs (row index, column index of the greatest weight) for the rows of a weight
+    matrix; rows of zeros are skipped."""
     if not weights.size:
         return []
     rows = np.flatnonzero(weights.any(1))

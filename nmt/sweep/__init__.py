@@ -78,7 +78,8 @@ class Sweeper:
 
     @property
     def single(self) -> bool:
-        """Whether a command line with one value per key trains a single run instead of a sweep."""
+        """Whether the sweep consists of a single run if each key on the command line has a single
+        value."""
         return False
 
     def __call__(self, job: Job) -> list[Run]:
@@ -86,13 +87,14 @@ class Sweeper:
         raise NotImplementedError
 
     def planned(self, job: Job) -> list[Run]:
-        """Returns the runs that are fixed before any run is trained."""
+        """Returns the runs that are planned before any run is trained."""
         return job.plan(job.grid(self.grids))
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridSearch(Sweeper):
-    """Sweeper that trains all combinations of the values on the command line to the end.
+    """Grid search: trains a run for each combination of the values on the command line, and ends no
+    run early.
 
     grids: strings of overrides; each is combined with the command line to form a grid. None uses
         the command line alone

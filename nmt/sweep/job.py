@@ -93,7 +93,7 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 def reason(status: int, printed: str) -> str:
     """Returns the reason for a failed run: the last error message, or the last line of output.
 
-    status: exit status; a negative value is the number of a signal
+    status: exit status of the process; -N if signal N ended the process
     printed: output of the process
     """
     if status < 0:

@@ -1,4 +1,4 @@
-"""Status of the runs of a sweep, read from the files in their folders."""
+"""Status of the runs of a sweep, read from the files in the run folders."""
 
 import json
 import re
@@ -20,7 +20,7 @@ RECORD = "sweep.json"
 LOG = "train.log"
 """Name of the log file in a run folder."""
 WARNING = re.compile(r"^\S+ \S+ WARNING (.*)", re.MULTILINE)
-"""Pattern of the first line of a warning in a log file."""
+"""Regular expression for the first line of a warning in a log file."""
 LOCK = ".lock"
 """Name of the lock file in a run folder, which the training process locks."""
 
@@ -141,7 +141,7 @@ class Run:
 
 
 def find(folder: Path) -> list[Run]:
-    """Returns the earlier runs in a sweep folder. Raises UserError if a record is damaged."""
+    """Returns the runs in a sweep folder. Raises UserError if the record of a run is damaged."""
     runs = []
     for file in sorted(folder.glob(f"*/{RECORD}")):
         try:

@@ -1,4 +1,4 @@
-"""Progress display of a sweep, read from the folders of its runs."""
+"""Progress display of a sweep, computed from the files in the run folders."""
 
 import logging
 import statistics
@@ -45,8 +45,8 @@ class SweepProgress:
         )
 
     def _log_change(self, run: Run, states: Mapping[str, RunState]) -> None:
-        """Logs that a run has begun or ended and, at its end, those of its warnings that no earlier
-        run has given."""
+        """Logs that a run has begun or ended. At the end of a run, also logs its warnings, except
+        warnings that are already logged for another run."""
         progress = overall(self.runs, states)
         events = {
             RunState.RUNNING: "started",

@@ -97,9 +97,8 @@ class SentencePiece:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the reason why `split_digits` has no effect, by key.
-
-        The result is empty unless every character is a token (model=char).
+        """Returns the key `tokenizer.split_digits` with the reason why it has no effect if every
+        character is a token (model=char); an empty dictionary otherwise.
         """
         if run.value("tokenizer.split_digits") and run.value("tokenizer.model") == "char":
             return {
@@ -231,13 +230,14 @@ class SentencePieceFile:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the reason why `sizes.vocabulary` has no effect, by key."""
+        """Returns the key `sizes.vocabulary` with the reason why it has no effect."""
         return {"sizes.vocabulary": "the file tokenizer.model determines the vocabulary"}
 
     def train(
         self, source: Sequence[str], target: Sequence[str], shared: Shared | None = None
     ) -> Tokenizer:
-        """Loads the model files; no tokenizer is trained, and all arguments are ignored.
+        """Loads the model files. Nothing is trained; the arguments are those of every tokenizer
+        group, and are ignored.
 
         Raises UserError if a file cannot be used.
         """

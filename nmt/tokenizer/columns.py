@@ -89,7 +89,7 @@ class Columns:
 
     @property
     def plain(self) -> bool:
-        """Whether a source line is a single text, without factors and image."""
+        """Whether a source line is a single text, without factors or an image."""
         return self.number == 1 and not self.picture
 
     @property

@@ -30,8 +30,8 @@ UNKNOWN_PENALTY = 10.0
 """Lowest subword score minus the score of an unknown character, as in SentencePiece."""
 _MASK = 2**64 - 1
 Arc = tuple[int, float, list[int]]
-"""Tuple (start, α · log-probability, token ids) of a subword, where `start` is the index of its
-first character in the word."""
+"""Tuple (start, α · log-probability, token ids) of a subword. `start` is the index of its first
+character in the word, and α the smoothing exponent of the sampling."""
 
 
 class Draws:
@@ -183,8 +183,8 @@ class Sampler:
         scores.
 
         word: word with its leading space symbol
-        draw: function that returns the next random number; a merge is skipped if the number is
-            below α
+        draw: function that returns the next number; a merge is skipped if its number is below the
+            dropout rate
         """
         # A merged symbol is stored at its first position, and "" at the later positions.
         symbols = list(word)

@@ -22,7 +22,8 @@ BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
 
 
 def prepared(lines: Sequence[str], lowercase: bool) -> list[str]:
-    """Returns lines for SentencePiece, with control characters as spaces and blank lines empty."""
+    """Prepares lines for SentencePiece: replaces control characters by spaces, blank lines by empty
+    lines and, if `lowercase` is set, letters by lower-case letters."""
     lines = [line if line.strip() else "" for line in lines]
     if not " ".join(lines).isprintable():  # a single test is much faster than one per line
         lines = [line.translate(BLANKS) for line in lines]
@@ -55,7 +56,7 @@ class Tokenizer:
         vocabulary
     lowercase: whether text is lowercased before encoding
     sampling: strength of random segmentation; 0 disables it
-    columns: columns of source lines
+    columns: layout of the columns of a source line: texts, source factors, image
 
     Raises UserError if there are too many combinations of subwords and factor values.
     """

@@ -18,8 +18,8 @@ UNKNOWN = "<unk>"
 SPACELESS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 """Prefixes of the Unicode names of letters in scripts without spaces between words."""
 ALONE = (*SPACELESS, "IDEOGRAPHIC", "FULLWIDTH")
-"""Prefixes of the Unicode names of characters that each count as one word if no dictionary is
-installed."""
+"""Prefixes of Unicode names of characters. Without icu4py, which divides text into words by
+dictionaries, each of these characters counts as one word."""
 Split = Callable[[str], list[str]]
 """Function that splits a text into units without the spaces between them."""
 Units = Literal["word", "piece", "character", "space"]
@@ -34,7 +34,7 @@ def spaceless(character: str) -> bool:
 
 @functools.cache
 def _alone(character: str) -> bool:
-    """Returns whether a character is a word by itself if no dictionary is installed."""
+    """Returns whether a character counts as one word if the text is not divided by dictionaries."""
     return unicodedata.name(character, "").startswith(ALONE)
 
 
@@ -44,7 +44,8 @@ def words(text: str) -> list[str]:
 
 
 def characters(text: str) -> list[str]:
-    """Splits a text into characters without spaces; marks stay with the preceding character."""
+    """Splits a text into characters and drops spaces; combining marks stay with the preceding
+    character."""
     return [group for chunk in text.split() for group in _grouped(chunk, lambda *_: False)]
 
 
@@ -118,8 +119,8 @@ def _by_characters(pieces: Sequence[str], parts: Sequence[str]) -> list[range]:
 
     If normalisation has changed the number of characters, positions are scaled proportionally.
 
-    pieces: subwords of the chunk
-    parts: words of the chunk
+    pieces: subwords of a chunk of text without spaces
+    parts: words of the same chunk
     """
     numbers = [i for i, part in enumerate(parts) for _ in part]  # the word index of each character
     lengths = [0 if piece == UNKNOWN else _length(piece) for piece in pieces]
@@ -146,7 +147,7 @@ def _is_byte(piece: str) -> bool:
 
 
 def _length(piece: str) -> int:
-    """Returns the number of characters of a subword without spaces; continuation bytes count 0."""
+    """Returns the number of characters of a subword, except spaces and UTF-8 continuation bytes."""
     if _is_byte(piece):
         return int(int(piece[3:5], 16) & 0xC0 != 0x80)
     return len(piece.replace(SPACE, ""))
