@@ -259,8 +259,8 @@ def attention_of_model(
 
 
 def attention_of_vectors(source_file: str, target_file: str, units: Units) -> Attend:
-    """Returns an attention function that weights word pairs by the similarity of their word
-    vectors, without a translation model.
+    """Returns a function that aligns sentence pairs without a translation model: the weight of a
+    word pair is the similarity of the word vectors.
 
     A word without a vector has weight 0.
 

@@ -236,8 +236,8 @@ class SentencePieceFile:
     def train(
         self, source: Sequence[str], target: Sequence[str], shared: Shared | None = None
     ) -> Tokenizer:
-        """Loads the model files. Nothing is trained; the arguments are those of every tokenizer
-        group, and are ignored.
+        """Loads the model files, without training. The arguments, which all tokenizer groups have,
+        are ignored.
 
         Raises UserError if a file cannot be used.
         """
