@@ -64,6 +64,7 @@ def label_ends(axes: Any) -> None:
     low, high = axes.get_ylim()
     lines = [line for line in axes.get_legend_handles_labels()[0] if len(line.get_xdata())]
     lines.sort(key=lambda line: line.get_ydata()[-1])
+    # Height of the end of each line, as a fraction of the height of the chart
     ends = np.array([(line.get_ydata()[-1] - low) / (high - low) for line in lines])
     # Labels move up to distances of at least LABEL_SPACE, and down below the top of the chart.
     steps = LABEL_SPACE * np.arange(len(lines))

@@ -118,6 +118,7 @@ def score_table(comparison: Comparison) -> ReportTable:
         )
         tests = names_of_tests([*comparison.tests["bleu"].values()])
         caption += f"p: difference from {first}, {tests}. "
+    # The table of a paper has no column of exact matches.
     texts = [text for text in texts if not text.startswith(TITLES["exact"])]
     paper_columns = {
         name: cells

@@ -82,8 +82,10 @@ def _exceptions(comparison: Comparison, tables: Sequence[ReportTable]) -> str:
     better, worse = sorted(comparison.outputs, key=lambda name: -tests[name].score)
     losses = []
     for table in tables:
+        # Many suspicious outputs are bad, and high scores of a group are good.
         sign = 1 if table.title == SUSPICIOUS else -1
         for row in table.rows if table.title in GROUPS else []:
+            # The last two columns belong to the two systems.
             cells = dict(zip(table.head[-2:], row[-2:], strict=True))
             gap = sign * (float(cells[better]) - float(cells[worse]))
             group = GROUPS[table.title].format(row[0])

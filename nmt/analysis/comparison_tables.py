@@ -87,6 +87,7 @@ def _length_table(comparison: Comparison) -> ReportTable:
         references = [comparison.reference[i] for i in group.sentences]
         row = [f"{group.name} words", str(len(group.sentences))]
         for lines in comparison.outputs.values():
+            # Corpus BLEU of the group, not the mean BLEU of its sentences
             scores = comparison.metric.score([lines[i] for i in group.sentences], references)
             row.append(f"{scores['bleu'].score:.1f}")
         rows.append(row)

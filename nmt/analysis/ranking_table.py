@@ -76,6 +76,7 @@ def _selected(
     if not names:
         return available
     selected = [NAMES.get(name, name) for name in names]
+    # Columns that distinguish the rows come first, unless they are selected at another place.
     required = _required(ranking, selected)
     if not {*required} <= {*selected}:
         selected = [*required, *(name for name in selected if name not in required)]
@@ -123,6 +124,7 @@ def _table(
     if is_compared(ranking, names):
         column = names.index(ranking.metric)
         cells = [(row, column) for row in range(len(ranking.rows))]
+    # All rows have a bar, and only rows that may be the best are bold.
     bold = [cell for cell in cells if ranking.may_be_best(ranking.rows[cell[0]])]
     keys = ranking.rows[0].values.keys() | {"run"}
     table = ReportTable(

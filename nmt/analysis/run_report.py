@@ -157,6 +157,7 @@ def write(
     state = [f"Sweep: {report.state}."] if report.state else []
     texts = [f"{sentence}\n" for sentence in [*state, *report.lead]]
     with waiting(f"drawing {base.name}.html"):
+        # The table of failed runs, which follows the rankings, is not part of a paper.
         contents = {
             ".md": "\n".join([*texts, *map(markdown, tables)]).encode(),
             ".csv": csv_text(report).encode(),

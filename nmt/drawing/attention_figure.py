@@ -67,6 +67,7 @@ def heat_map_figure(pairs: Sequence[Sequence[HeatMap]], image_width: float | Non
     tallest = [max(len(heat_map.target) for heat_map in row) for row in rows]
     titles = [_wrapped_title(heat_map, cell * widest) for heat_map in heat_maps]
     lines = max(title.count("\n") for title in titles)
+    # Labels of source words above a heat map are rotated by 60 degrees.
     labels = 0.85 + 0.13 * lines + _label_inches(sources) * math.sin(math.radians(60))
     height = labels * len(rows) + cell * sum(tallest)
     with fonts_for([*sources, *targets, *titles]):
@@ -75,6 +76,7 @@ def heat_map_figure(pairs: Sequence[Sequence[HeatMap]], image_width: float | Non
         for number, (heat_map, title) in enumerate(zip(heat_maps, titles, strict=True)):
             size = (tallest[number // columns], widest)
             image = _draw_heat_map(grid.flat[number], heat_map, title, size)
+        # The last row may be incomplete.
         for axes in grid.flat[len(heat_maps) :]:
             axes.set_visible(False)
         shrink = min(0.5, SCALE / height)
