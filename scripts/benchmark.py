@@ -377,6 +377,10 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> None:
             name = tuple(row[key] for key in keys)
             if name in before:
                 print(f"{kind:9} {' '.join(name):30} {row[figure] / before[name]:5.2f} x")
+    before, after = old.get("memory"), new.get("memory")
+    if before and after and before["updates"] == after["updates"]:
+        ratio = after["peak_mb"] / before["peak_mb"]
+        print(f"memory    {'multi30k_best':30} {ratio:5.2f} x the peak")
     for name, took in new["startup_seconds"].items():
         if name in old.get("startup_seconds", {}):
             print(f"startup   {name:30} {took / old['startup_seconds'][name]:5.2f} x the time")
