@@ -77,7 +77,7 @@ def score_of(decoder):
 def test_contracts_of_decoders(decoder, extra):
     if not possible(decoder, extra):
         with pytest.raises(
-            ValueError, match=r"model\.(copy=true|lexical=true|lexicon=auto) .* no attention"
+            ValueError, match=r"model\.(copy=true|lexical=true|lexicon=auto): .* no attention"
         ):
             network(decoder, score_of(decoder), *extra)
         return

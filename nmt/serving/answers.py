@@ -93,8 +93,8 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
     if needs_attention and not served.model.attends:
         raise Refused(
             400,
-            f"model={served.name}: has no attention, which format=html, alignment=true and "
-            "attention=true need; set format=text, alignment=false and attention=false",
+            f"model={served.name}: has no attention, which format=html and the fields alignment "
+            "and attention need; set format=text, and omit the fields alignment and attention",
         )
     documents = await _documents(served, fields)
     answers: dict[str, list[Any]] = {

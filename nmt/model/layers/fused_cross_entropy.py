@@ -300,8 +300,8 @@ def linear_cross_entropy(
     """
     if agreement and generated is not None:
         raise ValueError(
-            f"agreement={agreement}: R-Drop compares the softmax distributions of the output layer, "
-            "without copied words or a lexicon mixture; set model.copy=false and "
+            f"R-Drop with weight {agreement}: compares the softmax distributions of the output "
+            "layer, without copied words or a lexicon mixture; set model.copy=false and "
             "model.lexicon_use=bias"
         )
     device = x.device.type
