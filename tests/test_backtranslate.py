@@ -303,7 +303,7 @@ def test_the_most_probable_are_kept(whole, text, tmp_path):
     (["synthetic.text=a", "synthetic.width=9"], "synthetic.width=9: has no effect in this configuration"),
     (["synthetic.text=a", "synthetic.keep=0"], "synthetic.keep=0: must be above 0"),
     (["synthetic.text=a", "synthetic.tag=' '"], "synthetic.tag: must be a non-empty"),
-    (["synthetic.text=a", "data.factors=[pos]"], "back-translation supports only a single source text"),
+    (["synthetic.text=a", "data.factors=[pos]"], "back-translation supports only one source text per sentence pair"),
     (["synthetic.text=a", "-m", "seed=1,2"], "not supported by nmt.backtranslate"),
     (["synthetic.text=a", "resume=x"], "resume"),
     (["synthetic.text=a", "synthetic.direction=both"], "not supported with synthetic.direction=both"),

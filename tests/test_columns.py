@@ -392,7 +392,10 @@ def test_several_sources_from_training_to_answers(corpus, tmp_path):
     swapped = run(
         "train", *few, "data.source=[fr,en]", f"init={folder}", f"run_dir={tmp_path}/swapped"
     )
-    assert b"columns fr, en are used as the columns en, fr of the model" in swapped.stderr
+    assert (
+        b"reads the columns fr, en instead of the columns en, fr of its training data"
+        in swapped.stderr
+    )
     alone = trained(tmp_path / "alone", *text(corpus))
     both = f"input={tmp_path}/input", f"attention_map={tmp_path}/both.json"
     failed(

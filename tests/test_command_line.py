@@ -381,7 +381,7 @@ def test_align_without_a_model(tmp_path):
     failed(
         run("align", "method=ibm1", *pair, "model=x", "reverse=y"),
         "set exactly one",
-        "reverse: cannot be combined with vectors",
+        "reverse: cannot be combined with the key vectors",
     )
     failed(run("align", "method=ibm1", *pair, "train=[x]"), "must be two files")
 
@@ -495,7 +495,7 @@ def test_bad_input_to_training(corpus, tmp_path):
         return run("train", *data_arguments(folder), *SMALL, f"run_dir={tmp_path}/never")
 
     failed(bad(train_de=None), "train.de: no such file", "train.en")
-    failed(bad(train_de=b"one\ntwo\n"), "train.de: not aligned, 128 and 2 lines")
+    failed(bad(train_de=b"one\ntwo\n"), "train.de: not aligned (128 and 2 lines)")
     failed(bad(val_en=b"", val_de=b""), "val.en", "no sentence pairs")
     failed(bad(train_en=b"fine\n\xff\xfe\n"), "train.en, line 2: invalid UTF-8")
     failed(
@@ -750,7 +750,7 @@ def test_help_of_a_word_lists_the_keys_that_contain_it():
     assert any(line.startswith("  model.dropout=") for line in lines)
     assert all("dropout" in line.lower() for line in lines)
     done = run("translate", "--help", "zebra")
-    assert failed(done, "--help zebra: not found in the groups and keys of the current choices")
+    assert failed(done, "--help zebra: not found in the groups and keys of this configuration")
 
 
 def test_the_package_lists_its_commands(capsys, monkeypatch):

@@ -303,7 +303,7 @@ def test_bad_input_is_reported(small_run, texts):
     both = [f"reference={texts}/reference", f"source={texts}/source"]
     (texts / "short").write_text("x\n")
     assert "translating" not in failed(
-        run("compare", *both, small_run, texts / "short"), "short: not aligned, 20 and 1 lines"
+        run("compare", *both, small_run, texts / "short"), "short: not aligned (20 and 1 lines)"
     )
     failed(run("compare", *both, texts / "nothing"), "nothing", "no such file")
     failed(run("compare", *both), "systems: missing")

@@ -509,7 +509,7 @@ def test_a_fault_that_several_groups_repeat_is_reported_once():
         (["objective=scheduled_sampling", "objective.start=0.1"], "objective.end"),
         (["data=text"], "data.train: missing; give data.train=<text or a list, each text>"),
         (["key"], "must have the form key=value"),
-        (["optimizer=adam", "optimizer=sgd"], "this group has two choices (adam, sgd)"),
+        (["optimizer=adam", "optimizer=sgd"], "optimizer: set twice (adam and sgd)"),
         (["grids=[seed=1]"], "must have the form key=value"),
         (["trainer.max_epochs=banana"], "trainer.max_epochs=banana: must be a whole number"),
         (["seed=4294967296"], "seed=4294967296: out of range"),

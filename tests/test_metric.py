@@ -108,7 +108,7 @@ def test_files_in_the_wrong_language_are_reported(tmp_path, caplog):
                 lambda: translator, Metric(), source=source, references=[reference], output=None
             )
     assert caplog.messages == [
-        f"{file}: the extension names the wrong language; the model translates from en to de"
+        f"{file}: the file extension names the wrong language; the model translates from en to de"
         for file in (german, english)
     ]
 
@@ -129,8 +129,8 @@ def test_swapped_source_and_target_are_reported(caplog):
     ):
         warned_of_sides(train, validation)
     assert caplog.messages == [
-        "t.en, t.de: source and target seem to be swapped in 100 of about 300 checked pairs, "
-        'first in pair 2, "die Zahl 1 steht auf der Seite 1"; check the columns of the training data',
+        "t.en, t.de: source and target seem to be swapped in 100 of about 300 checked pairs (first: "
+        'pair 2, "die Zahl 1 steht auf der Seite 1"); check the columns of the training data',
         "v.en, v.de: source and target seem to be swapped, compared with the training data "
         '(first source line: "die Zahl 0 steht auf der Seite 0"); check the columns of the data sets',
     ]

@@ -216,7 +216,7 @@ FAULTS = {
     "  - clean 0.8": ("  - claen 0.8", "`claen 0.8`: corpus claen: not found"),
     "  - until clean 2   # two passes": (
         "  - until dirty 2",
-        "the stage never ends, because its end is counted in epochs of the corpus dirty, which",
+        "the stage never ends, because the corpus dirty has no weight in this stage",
     ),
     "until medium 1": ("until medium inf", r"stage mid: never ends \(until medium inf\)"),
     "- UpperCase: 0.05": ("- Upper: 0.05", "modifier Upper: not found"),
@@ -225,7 +225,7 @@ FAULTS = {
     "  char_swap: 0.1": ("  swap: 0.1", "modifier Typos: setting swap: not found"),
     "seed: 1111": ("seed: [", "cannot be read as YAML"),
     "- UpperCase: 0.05\n": ("- Tags: 0.1\n", "modifier Tags: not supported"),
-    "num_fields: 2": ("num_fields: 3", "num_fields: 3: not supported"),
+    "num_fields: 2": ("num_fields: 3", "num_fields=3: not supported"),
     "trainer: /usr/bin/cat": ("curriculum: x", "key curriculum: not found"),
     "  dirty: dirty": ("", "`dirty 0`: corpus dirty: not found"),
 }
@@ -249,8 +249,8 @@ def test_faults_are_reported_when_typed(folder):
     result = run("train", *typed(folder, "wrong.yml"))
     assert result.returncode in (1, 2)
     assert (
-        b"`until gone 2`: the stage never ends, because its end is counted in epochs of the corpus "
-        b"gone, which the stage does not read" in result.stderr
+        b"`until gone 2`: the stage never ends, because the corpus gone has no weight in this "
+        b"stage" in result.stderr
     )
     (folder / "empty.tsv").write_text("\t\n")
     (folder / "hollow.yml").write_text(

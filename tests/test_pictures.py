@@ -472,7 +472,7 @@ def test_pickles_are_refused(tmp_path):
 
 @pytest.mark.parametrize(("name", "said"), [
     ("none.png", "no such file"), ("text.png", "not an image"), ("half.png", "cannot be read as an image"),
-    ("digits:8x8/5000@0,0", "below 1,797"), ("digits:8x8/1@3,3", "must be inside the image"), ("digits:nonsense", "invalid description of an image"),
+    ("digits:8x8/5000@0,0", "below 1,797"), ("digits:8x8/1@3,3", "must be inside the image of 8 x 8 pixels"), ("digits:nonsense", "invalid description of an image"),
 ])  # fmt: skip
 def test_bad_images_are_reported_by_name(tmp_path, name, said):
     (tmp_path / "text.png").write_text("no image")

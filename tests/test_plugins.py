@@ -34,7 +34,7 @@ TINY = [
     "data.train=60", "data.validation=10", "trainer.max_epochs=2", "sizes.encoder=8", "sizes.decoder=16", "sizes.readout=8",
     "model.embedding_size=8", "search=greedy", "tokenizer=word",
 ]  # fmt: skip
-NEEDED = re.escape("needs the code of plugins=mynmt, which is not run without permission")
+NEEDED = re.escape("needs the plugin mynmt, whose code is not run without permission")
 
 
 @pytest.fixture

@@ -451,7 +451,8 @@ def test_bad_folders_are_reported(sweep, tmp_path):
     failed(run("report"), "folders: missing")
     failed(
         run("report", sweep, "metric=blue"),
-        "score not found in the runs; available: bleu, chrf, exact",
+        "metric=blue: score not found in ",
+        "; available: bleu, chrf, exact",
     )
     make_run(tmp_path / "a", "luong", 1, 0.9, data="x")
     make_run(tmp_path / "b", "luong", 2, 0.9, data="y")

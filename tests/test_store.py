@@ -405,7 +405,7 @@ def test_what_is_wrong_in_a_file_is_named_by_its_line(corpus, tmp_path):
         with pytest.raises(UserError, match=rf"bad\.en, line {CHUNK + 5:,}: invalid UTF-8"):
             loaded(text(corpus, f"data.train={tmp_path}/bad", f"store={wanted}"), Filters())
     (tmp_path / "bad.en").write_bytes((corpus / "train.en").read_bytes() + b"one more\n")
-    with pytest.raises(UserError, match=rf"not aligned, {ROWS + 1:,} and {ROWS:,} lines"):
+    with pytest.raises(UserError, match=rf"not aligned \({ROWS + 1:,} and {ROWS:,} lines\)"):
         loaded(text(corpus, f"data.train={tmp_path}/bad", "store=disk"), Filters())
 
 

@@ -123,7 +123,8 @@ class Probe:
         raise ValueError(
             f"no call of the code returned attention weights for {len(LENGTHS)} sentences and "
             f"{max(LENGTHS)} source positions. Wrap the code in a function of query [B, P], memory "
-            "[B, S, M] and mask [B, S] that returns the attention weights [B, S]"
+            "[B, S, M] and mask [B, S] that returns the attention weights [B, S]. B is the number "
+            "of sentences, S of source positions, P the query size and M the memory size"
         )
 
     def example(self) -> AttentionExample:

@@ -85,8 +85,8 @@ def _constructed(cls: type, encoder_size: int) -> Any:
         value = next((v for words, v in CONSTRUCTOR_VALUES if re.search(words, parameter)), None)
         if value is None:
             raise ValueError(
-                f"the constructor parameter {parameter} is unknown; give an instance instead of "
-                "the class"
+                f"no value is known for the constructor parameter {parameter}; give an instance "
+                "instead of the class"
             )
         of_memory = value == SIZE and re.search(r"enc|memor|key|annot|matrix|eproj", parameter)
         arguments[parameter] = encoder_size if of_memory else value
@@ -136,8 +136,8 @@ def _roles(function: Callable[..., Any]) -> Mapping[str, str]:
     for needed in ("query", "memory"):
         if needed not in roles.values():
             raise ValueError(
-                f"no parameter for the {needed} (recognised: {', '.join(roles)}); rename the "
-                f"parameter to {needed}"
+                f"no parameter is recognised as the {needed} (recognised: {', '.join(roles)}); "
+                f"rename the parameter that receives the {needed} to {needed}"
             )
     return roles
 

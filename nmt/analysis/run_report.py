@@ -211,14 +211,14 @@ def report_folders(
 
     Raises UserError if no run is found, or a column or file does not match the runs.
     """
-    refuse(broken((not folders, "folders", "name a folder of runs, as in nmt.report runs/x", [])))
+    refuse(broken((not folders, "folders", "give a folder of runs, as in nmt.report runs/x", [])))
     runs = collect(folders, different_data=different_data)
     finished = with_systems(runs.finished, systems) if systems else runs.finished
     for run in finished:
         if metric is not None and metric not in run.scores:
             raise UserError(
-                f"metric={metric}: score not found in the runs; available: "
-                f"{', '.join(sorted(run.scores))} ({run.answers or run.folder})"
+                f"metric={metric}: score not found in {run.answers or run.folder}; available: "
+                f"{', '.join(sorted(run.scores))}"
             )
     report = Report.of(finished, runs.swept, metric, samples=samples, trials=trials)
     tables = report.tables(columns)

@@ -98,7 +98,7 @@ def _read_files(systems: Sequence[str], reference: str, source: str | None) -> d
     """
     models = [p for p in systems if Path(p).is_dir() or p.endswith(".safetensors")]
     if models and source is None:
-        raise UserError(f"{models[0]}: a model needs a source text; add source=FILE")
+        raise UserError(f"{models[0]}: this model needs a text to translate; add source=FILE")
     files = [*([source] if source else []), reference, *(p for p in systems if p not in models)]
     lines = dict(zip(files, read_aligned(*files), strict=True))
     if not lines[reference]:

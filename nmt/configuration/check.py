@@ -276,5 +276,5 @@ def _raised(action: Callable[..., Any], *arguments: Any, **named: Any) -> list[C
     except ValueError as error:
         return [ConfigError("", str(error))]
     except Exception as error:
-        return [ConfigError("", f"building a component failed: {raised_at(error)[0]}")]
+        return [ConfigError("", f"a component cannot be created: {raised_at(error)[0]}")]
     return []

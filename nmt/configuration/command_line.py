@@ -260,7 +260,8 @@ def _run(
     refuse(
         ConfigError(
             text,
-            "supported by sweeps (-m) only; set the run folder of a single training by run_dir=DIR",
+            "supported only by sweeps (-m); for a single training, set the run folder with "
+            "run_dir=DIR",
         )
         for text in overrides
         if text.lstrip("+~").startswith("hydra")

@@ -214,7 +214,7 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
             errors.append(
                 ConfigError(
                     key,
-                    f"this group has two choices ({typed.choices[key]}, {value}); leave one out",
+                    f"set twice ({typed.choices[key]} and {value}); leave one out",
                 )
             )
     if RECIPE in groups and not errors:

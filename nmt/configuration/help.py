@@ -79,9 +79,9 @@ def matching(text: str, words: Sequence[str]) -> str:
     ]
     if not lines:
         raise UsageError(
-            f"--help {' '.join(words)}: not found in the groups and keys of the current choices. "
-            "--help without a word lists all choices. To search the keys of another choice, add "
-            "this choice to the command, such as data=tsv"
+            f"--help {' '.join(words)}: not found in the groups and keys of this configuration. "
+            "--help without a word lists all groups and their choices. To search the keys of "
+            "another choice, add the choice to the command, such as data=tsv"
         )
     return "\n".join([*lines, ""])
 

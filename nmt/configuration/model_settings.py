@@ -81,7 +81,9 @@ class EnsembleSettings(ModelSettings):
                 (
                     lexicon and self.translation.get("unknown") != "copy",
                     "lexicon",
-                    "translates unknown words that are copied; set translation.unknown=copy",
+                    "has an effect only with translation.unknown=copy, which then inserts "
+                    "translations from the lexicon instead of source words; set "
+                    "translation.unknown=copy",
                     lexicon,
                 ),
             ),
@@ -139,12 +141,13 @@ class TranslateSettings(EnsembleSettings):
                 (
                     len(compared) > MOST_COMPARED,
                     "compare",
-                    f"must name at most {MOST_COMPARED} models besides the translating model",
+                    f"must name at most {MOST_COMPARED} models, not counting the model that "
+                    "translates the input",
                 ),
                 (
                     len({*compared, *main}) < len(compared) + len(set(main)),
                     "compare",
-                    "must not contain duplicates or the translating model",
+                    "must contain neither duplicates nor the model that translates the input",
                 ),
                 (
                     self.resume and not (self.output and self.input),
@@ -155,8 +158,8 @@ class TranslateSettings(EnsembleSettings):
                 (
                     self.resume and self.attention_map,
                     "resume",
-                    "cannot be combined with attention_map, which needs all sentences; leave "
-                    "attention_map out",
+                    "cannot be combined with attention_map, because the map must also contain the "
+                    "sentences translated before the interruption; leave attention_map out",
                     True,
                 ),
                 (
@@ -181,13 +184,14 @@ class TranslateSettings(EnsembleSettings):
             (
                 self.job and not str(self.output).endswith("/"),
                 "job",
-                "writes a part of an output folder; set output=FOLDER/",
+                "each job writes its own files into the output folder; set output=FOLDER/",
                 self.job,
             ),
             (
                 self.launcher and (self.job or not (self.input and self.output)),
                 "launcher",
-                "needs input=FILE and output=FILE or FOLDER/, and cannot be combined with job",
+                "needs input=FILE, and either output=FILE or output=FOLDER/; cannot be combined "
+                "with job=K/N",
                 self.launcher,
             ),
         )
@@ -318,8 +322,8 @@ class ScoreSettings(EnsembleSettings):
                     and self.target is None
                     and (self.format != "text" or self.normalize != "none"),
                     "nbest",
-                    "has a fixed output format with log-probabilities; leave format and normalize "
-                    "out",
+                    "the output for an n-best list has a fixed format with log-probabilities; leave "
+                    "the keys format and normalize out",
                 ),
             ),
         ]
@@ -382,13 +386,14 @@ class AlignSettings(EnsembleSettings):
                 (
                     (self.vectors or self._aligner) and self.reverse,
                     "reverse",
-                    "cannot be combined with vectors, ibm1 or hmm, which align in both directions; "
-                    "leave this key out",
+                    "cannot be combined with the key vectors, method=ibm1 or method=hmm, which "
+                    "align in both directions; leave reverse out",
                 ),
                 (
                     (self.vectors or self._aligner) and self.units == "piece",
                     "units",
-                    "not supported with vectors, ibm1 or hmm, which align words; leave the key out",
+                    "not supported with the key vectors, method=ibm1 or method=hmm, which align "
+                    "words; leave units out",
                     "piece",
                 ),
             ),

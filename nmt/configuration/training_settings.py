@@ -126,7 +126,7 @@ class TrainSettings(TrainingSettings):
             (
                 any(vectors[:1]) and not reads_words,
                 "vectors",
-                "the source has no words; set vectors=[null,TARGET]",
+                "this encoder reads images, not words; set vectors=[null,TARGET]",
                 vectors,
             ),
         )
@@ -185,15 +185,15 @@ class BacktranslateSettings(TrainSettings):
                 (
                     self.resume,
                     "resume",
-                    "not supported, because the same command resumes automatically; leave "
-                    "this key out",
+                    "not supported by nmt.backtranslate; repeat the command without this key to "
+                    "resume",
                     self.resume,
                 ),
                 (
                     not plain,
                     "data",
-                    "back-translation supports only a single source text, without factors, "
-                    "alignments or images",
+                    "back-translation supports only one source text per sentence pair, without "
+                    "factors, alignments or images",
                 ),
             ),
         ]

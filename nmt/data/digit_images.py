@@ -32,8 +32,9 @@ def page(name: str) -> np.ndarray:
     match = _PAGE.fullmatch(name)
     if match is None:
         raise UserError(
-            f"{name}: invalid description of an image of digits; expected "
-            f"{PREFIX}ROWSxCOLUMNS/INDEX,INDEX…@ROW,COLUMN/…"
+            f"{name}: invalid description of an image of digits; expected {PREFIX}ROWSxCOLUMNS "
+            "(size of the image in pixels), and for each number /INDEX,INDEX…@ROW,COLUMN (scans of "
+            "its digits, and position of its top left pixel)"
         )
     images, _ = digit_scans()  # [1797, 8, 8]
     pixels = np.full((int(match[1]), int(match[2])), 255, np.uint8)
@@ -44,8 +45,9 @@ def page(name: str) -> np.ndarray:
             region = pixels[top : top + SIDE, left : left + SIDE]
             if i >= len(images) or region.shape != (SIDE, SIDE):
                 raise UserError(
-                    f"{name}: digit image {i} cannot be drawn; its index must be below "
-                    f"{len(images):,}, and its {SIDE} x {SIDE} pixels must be inside the image"
+                    f"{name}: digit scan {i} cannot be drawn. Its index must be below "
+                    f"{len(images):,}, and its {SIDE} x {SIDE} pixels must be inside the image of "
+                    f"{match[1]} x {match[2]} pixels"
                 )
             region[:] = np.minimum(region, images[i])  # overlapping digits stay visible
     return pixels

@@ -34,8 +34,8 @@ class LabelColumns:
             raise ValueError("data.label: must name at least one column")
         if self.separator is not None and (not self.separator or isinstance(self.label, list)):
             raise ValueError(
-                "data.separator: must not be empty, and needs a single data.label column, whose "
-                "cells contain several labels"
+                "data.separator: must not be empty. The separator divides the cells of one column "
+                "into labels, so data.label must name a single column"
             )
 
     @property

@@ -231,7 +231,7 @@ def check_aligned(first: object, first_lines: int, second: object, second_lines:
     """Raises UserError if two parallel files have different numbers of lines."""
     if first_lines != second_lines:
         raise UserError(
-            f"{first} and {second}: not aligned, {first_lines:,} and {second_lines:,} lines. "
+            f"{first} and {second}: not aligned ({first_lines:,} and {second_lines:,} lines). "
             "Line n of one file must be the translation of line n of the other file"
         )
 

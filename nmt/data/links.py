@@ -73,10 +73,11 @@ def read_gold_links(key: str, name: str, source: object, count: int) -> list[Gol
     if len(lines) != count:
         raise UserError(
             f"{key}={file}: has {len(lines):,} lines, but {source} has {count:,}. Expected one "
-            "line per sentence pair, or one line per link. A line per pair contains links, such as "
-            '0-0 1?2, or a JSON object with the keys "sure" and "possible". A line per link '
-            "contains the numbers of the pair and of its source and target words, from 1, and "
-            "optionally S (sure) or P (possible)"
+            "line per sentence pair, or one line per link. A line per pair contains links between "
+            "words counted from 0, such as 0-0 1?2 (sure and possible), or a JSON object with the "
+            'keys "sure" and "possible". A line per link contains the numbers of the pair, the '
+            "source word and the target word, all counted from 1, and optionally S (sure) or P "
+            "(possible)"
         )
     gold = []
     for number, line in enumerate(lines, 1):

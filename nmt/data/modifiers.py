@@ -90,7 +90,8 @@ def noise(
     """
     if not 1 <= min_word_length <= max_word_length or max_words < 1:
         raise ValueError(
-            "the settings must satisfy 1 ≤ min_word_length ≤ max_word_length and max_words ≥ 1"
+            "min_word_length, max_word_length and max_words must satisfy "
+            "1 ≤ min_word_length ≤ max_word_length and max_words ≥ 1"
         )
     words = []
     for _ in range(rng.randint(1, max_words)):
@@ -115,7 +116,7 @@ def prefix(
     """
     if not 1 <= min_words <= max_words or "{trg}" not in template:
         raise ValueError(
-            "the settings must satisfy 1 ≤ min_words ≤ max_words, and the template must "
+            "min_words and max_words must satisfy 1 ≤ min_words ≤ max_words, and template must "
             "contain {trg}"
         )
     source, target = pair
@@ -134,7 +135,7 @@ def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
     probabilities: probability of each kind in MISTAKES; without any probability, 0.1 for every kind
     """
     if not all(0 <= probability <= 1 for probability in probabilities.values()):
-        raise ValueError("all probabilities must be from 0 to 1")
+        raise ValueError("every probability of a typo must be from 0 to 1")
     source, target = pair
     text = source
     for name, probability in (probabilities or dict.fromkeys(MISTAKES, 0.1)).items():

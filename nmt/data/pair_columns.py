@@ -46,7 +46,7 @@ class PairColumns:
         if len(self.sources) > 1 and self.factors:
             raise ValueError(
                 "data.factors: cannot be combined with several sources; leave data.factors out, "
-                "or set data.source to a single source"
+                "or set data.source to one column"
             )
 
     @property

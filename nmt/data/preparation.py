@@ -186,7 +186,7 @@ def _check_columns(columns: Columns, splits: Splits) -> None:
         )
     if not columns.plain and not columns.picture and columns.names != names:
         log.warning(
-            "data: the columns %s are used as the columns %s of the model",
+            "data: the model reads the columns %s instead of the columns %s of its training data",
             ", ".join(names),
             ", ".join(columns.names),
         )

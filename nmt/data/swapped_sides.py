@@ -144,8 +144,8 @@ def warn_of_swapped_sides(splits: Splits, counts: SideCounts) -> None:
     swapped = counts.swapped(pairs, rows)
     if len(swapped) > SHARE * len(rows):
         log.warning(
-            "%s: source and target seem to be swapped in %s of about %s checked pairs, "
-            'first in pair %s, "%s"; check the columns of the training data',
+            "%s: source and target seem to be swapped in %s of about %s checked pairs (first: "
+            'pair %s, "%s"); check the columns of the training data',
             pairs.name,
             f"{len(swapped):,}",
             f"{len(rows):,}",

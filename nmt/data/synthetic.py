@@ -62,19 +62,20 @@ class Synthetic:
             if direction == "both" and run.value(key):
                 yield run.error(
                     key,
-                    "not supported with synthetic.direction=both, which trains its own models "
-                    "and translates the training pairs",
+                    "not supported with synthetic.direction=both, which trains all translation "
+                    "models itself, and translates the training pairs; leave this key out",
                 )
         if direction == "forward" and not model:
             yield ConfigError(
                 "synthetic.model",
-                "required for synthetic.direction=forward: a run folder, or several run "
+                "required for synthetic.direction=forward; give a run folder, or several run "
                 "folders [A,B]",
             )
         if is_backward and not run.value("synthetic.text"):
             yield ConfigError(
                 "synthetic.text",
-                "required for back-translation: a file of target-language sentences, one per line",
+                "required for back-translation; give a file of target-language sentences, one per "
+                "line",
             )
         # A run given with init or objective.teacher cannot initialise the reverse model.
         initial = next(filter(run.value, ("init", "objective.teacher")), None)

@@ -119,7 +119,7 @@ def load_vectors(
         for word, vector in read_vectors(path, words - {""}).items():
             if len(vector) != table.embedding_dim:
                 raise UserError(
-                    f"vectors={path}: the word vectors have {len(vector)} values; set "
+                    f"vectors={path}: the word vectors have {len(vector)} dimensions; set "
                     f"{size_key}={len(vector)}"
                 )
             vectors.setdefault(word, vector)

@@ -119,7 +119,7 @@ def write_explanations(
     # Texts without importances are left out.
     numbers = [i for i, answer in enumerate(answers) if answer.importances is not None]
     if not numbers:
-        log.warning("%s: not written, because no text has word importances", path)
+        log.warning("%s: not written, because no text has a word with an importance above 0", path)
     elif path.suffix in FIGURES:
         from nmt.drawing.plots import save
 

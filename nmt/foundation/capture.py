@@ -153,5 +153,5 @@ class Recordings(Generic[Inputs, Outputs]):
 
     def _note_failure(self, reason: str) -> None:
         if not self.has_failed:
-            log.info("capture: new batch shapes run without CUDA graphs (%s)", reason)
+            log.info("capture: batches of new shapes run without CUDA graphs (%s)", reason)
         self.has_failed = True

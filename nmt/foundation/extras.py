@@ -17,23 +17,24 @@ from nmt.foundation.errors import UserError
 
 EXTRAS = {
     "matplotlib": ("plots", "pictures"),
-    "tensorboard": ("tensorboard", "TensorBoard events"),
-    "optuna": ("sweep", "sweeps over value ranges"),
+    "tensorboard": ("tensorboard", "event files for TensorBoard"),
+    "optuna": ("sweep", "sweeps over intervals of values"),
     "scipy": ("sweep", "significance tests between runs with different seeds"),
-    "wandb": ("wandb", "runs at Weights & Biases"),
-    "mlflow": ("mlflow", "runs in MLflow"),
-    "trackio": ("trackio", "runs in Trackio"),
+    "wandb": ("wandb", "records of runs at Weights & Biases"),
+    "mlflow": ("mlflow", "records of runs in MLflow"),
+    "trackio": ("trackio", "records of runs in Trackio"),
     "PIL": ("pictures", "images"),
     "sklearn": ("pictures", "handwritten digits"),
     "onnx": ("export", "ONNX graphs"),
-    "huggingface_hub": ("hub", "models on the Hugging Face Hub"),
+    "huggingface_hub": ("hub", "downloads of models from the Hugging Face Hub"),
     "starlette": ("serve", "servers"),
     "uvicorn": ("serve", "servers"),
     "prometheus_client": ("serve", "servers"),
     "ray": ("ray-data", "Ray tasks"),
     "datasets": ("hub", "data sets of the Hugging Face Hub and parquet files"),
 }
-"""Maps each optional package to its purpose and to the extra of nmt that installs it."""
+"""Maps each optional package to the extra of nmt that installs it, and to its purpose in the
+plural."""
 INSTALLED_AS = {
     "PIL": "pillow",
     "sklearn": "scikit-learn",

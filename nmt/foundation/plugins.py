@@ -107,7 +107,7 @@ def refuse_missing(meta: Mapping[str, Any], place: object) -> None:
     missing = ",".join(sorted({*map(str, names)} - {*permitted()}))
     if missing:
         raise UsageError(
-            f"{place}: needs the code of plugins={missing}, which is not run without permission. "
+            f"{place}: needs the plugin {missing}, whose code is not run without permission. "
             f"If you trust this code, add --plugins {missing} to the command, or "
             f"plugins={missing.split(',')} in Python"
         )

@@ -28,7 +28,7 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
     texts = []
     with reading(file, " as an archive"):
         if not is_zip and not tarfile.is_tarfile(file):
-            raise ValueError("damaged, or neither .zip nor .tar")
+            raise ValueError("the file is damaged, or neither .zip nor .tar")
         archive: Any
         with zipfile.ZipFile(file) if is_zip else tarfile.open(file) as archive:
             members = archive.namelist() if is_zip else archive.getnames()
@@ -62,6 +62,6 @@ def _text_name(members: Sequence[str], file: Path, columns: Sequence[str]) -> st
     if texts:
         contents = f"found several texts: {', '.join(texts)}. Unpack the archive and use data=text"
     raise UserError(
-        f"{file}: expected the files of one text, with equal names and the extensions "
+        f"{file}: expected exactly one text, in files with the same name and the extensions "
         f"{', '.join(columns)}; {contents}"
     )

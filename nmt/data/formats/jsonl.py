@@ -46,7 +46,7 @@ def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             raise UserError(f"{file}, line {number:,}: invalid JSON ({error})") from error
         if not isinstance(row, dict):
             raise UserError(
-                f"{file}, line {number:,}: expected a JSON object from column names to cells, "
-                'such as {"en": …, "de": …}'
+                f"{file}, line {number:,}: expected a JSON object that maps column names to "
+                'cells, such as {"en": …, "de": …}'
             )
         yield number, row

@@ -91,7 +91,7 @@ class HubData(Table):
         if part not in parts:
             raise UserError(
                 f"data set {self.path}: split {part} not found (available: {', '.join(parts)}). "
-                "Name an available split, or set data.split"
+                "Choose one of these, or hold out training pairs with data.split"
             )
         return parts[part]
 

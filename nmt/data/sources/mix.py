@@ -148,7 +148,8 @@ def _corpora(content: Any) -> dict[str, list[str]]:
     stages = node.get("stages")
     if not (datasets and isinstance(datasets, dict) and stages and isinstance(stages, list)):
         raise UserError(
-            "the mixture needs the keys `datasets` (name: file) and `stages` (a list of names)"
+            "the file of a mixture needs the keys `datasets` (mapping from names to files) and "
+            "`stages` (list of the names of stages)"
         )
     stages = list(map(str, stages))
     if len(set(stages)) < len(stages):
@@ -161,7 +162,7 @@ def _corpora(content: Any) -> dict[str, list[str]]:
     check_known("key", content, [*KEYS, *stages])
     if content.get("num_fields", 2) != 2:
         raise UserError(
-            f"num_fields: {content['num_fields']}: not supported, must be 2 (source and target)"
+            f"num_fields={content['num_fields']}: not supported; must be 2 (source and target)"
         )
     return {str(name): as_list(files) for name, files in datasets.items()}
 
@@ -194,7 +195,8 @@ def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
     is_list = isinstance(lines, list) and all(isinstance(line, str) for line in lines)
     if not is_list or len(lines) < 2:
         raise UserError(
-            "a stage needs lines such as `clean 0.8`, and a last line such as `until clean 2`"
+            "expected a line for each corpus with its weight, such as `clean 0.8`, and a last line "
+            "with the end of the stage, such as `until clean 2` (two epochs of the corpus clean)"
         )
     *shares, last = lines
     # The weights are exact fractions, without rounding errors.
@@ -203,12 +205,13 @@ def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
     end = re.fullmatch(r"until (\S+) (inf|0*[1-9]\d*)", " ".join(last.split()))
     if end is None:
         raise UserError(
-            f"last line `{last}`: expected a form such as `until clean 2` or `until clean inf`"
+            f"last line `{last}`: expected the end of the stage, such as `until clean 2` (two "
+            "epochs of the corpus clean) or `until clean inf`"
         )
     if not weights.get(end[1]):
         raise UserError(
-            f"`{last}`: the stage never ends, because its end is counted in epochs of the corpus "
-            f"{end[1]}, which the stage does not read"
+            f"`{last}`: the stage never ends, because the corpus {end[1]} has no weight in this "
+            "stage; name a corpus of the stage"
         )
     return Stage(
         name=name,

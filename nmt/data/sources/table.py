@@ -60,8 +60,8 @@ class Table:
         named = [column is not None for column in (source, target, text, label)]
         if named not in ([True, True, False, False], [False, False, True, True]):
             raise ValueError(
-                "data: set either data.source= and data.target= (for nmt.train), or data.text= and "
-                "data.label= (for nmt.classify)"
+                "data: set either data.source and data.target (for nmt.train), or data.text and "
+                "data.label (for nmt.classify)"
             )
         self.parts = PartNames(train, as_list(validation), test, split)
         # The type of the columns determines whether the table is for nmt.train or nmt.classify.
@@ -80,8 +80,8 @@ class Table:
         else:
             if factors or alignment or len(self.parts.validation) > 1:
                 raise ValueError(
-                    "data: nmt.classify does not support several validation sets, "
-                    "data.factors and data.alignment; leave these keys out"
+                    "data: nmt.classify supports only one validation set, and neither data.factors "
+                    "nor data.alignment; give one validation set, and leave these keys out"
                 )
             self.columns = LabelColumns(
                 text=str(text),
