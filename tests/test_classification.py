@@ -546,7 +546,7 @@ def test_faults_of_labelled_data_are_named(tmp_path):
         loaded("tsv", file, label="sentiment")
     with pytest.raises(UserError, match="nmt.classify needs data.text and data.label"):
         loaded("tsv", file, text=None, label=None, source="text", target="label")
-    with pytest.raises(ValueError, match="set either data.source="):
+    with pytest.raises(ValueError, match="set either data.source and data.target"):
         loaded("tsv", file, label=None)
 
 
