@@ -21,10 +21,10 @@ from PIL import Image
 from typechecker import unchecked
 
 from nmt import components
-from nmt.components import signature
 from nmt.configuration.configure import configure
 from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.part_limits import ConfigErrors
+from nmt.foundation.signatures import signature
 from nmt.model.precision import usable_precision
 from nmt.pipeline.assembly import parts_of
 from nmt.pipeline.run_training import train

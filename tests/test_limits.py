@@ -304,7 +304,7 @@ def test_a_file_that_is_not_yaml_is_named_without_a_traceback(tmp_path, monkeypa
 
 def test_a_whole_number_is_a_float_where_a_float_is_expected():
     """attention.sharpness=3 of the README's score, and any other key with a fraction."""
-    from nmt.components import as_float
+    from nmt.foundation.signatures import as_float
 
     for hint in (
         float,

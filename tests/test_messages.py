@@ -10,11 +10,11 @@ from commands import run
 
 import nmt
 from nmt import components
-from nmt.components import signature
 from nmt.configuration import compose
 from nmt.configuration.check import mismatch
 from nmt.configuration.configure import COMMANDS, configure, settings_class
 from nmt.foundation.part_limits import ConfigErrors
+from nmt.foundation.signatures import signature
 
 PACKAGE = Path(nmt.__file__).parent
 GAP = "\0"

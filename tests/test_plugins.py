@@ -14,13 +14,13 @@ from commands import ROOT, failed, run
 
 import nmt
 from nmt.analysis.citations import papers_of, print_papers
-from nmt.components import signature
 from nmt.configuration.check import check_objective, mismatches
 from nmt.configuration.configure import configure
 from nmt.foundation import plugins
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.ranges import NonNegative, Size
+from nmt.foundation.signatures import signature
 from nmt.metric import Metric, Result
 from nmt.model.decoder.luong import Luong
 from nmt.storage import checkpoint as ckpt

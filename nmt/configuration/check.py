@@ -20,12 +20,8 @@ from nmt.components import (
     class_of,
     classifier,
     make,
-    nested_of,
-    nested_part,
     network,
     parameters,
-    signature,
-    type_and_ranges,
     view,
 )
 from nmt.configuration.faults import unknown
@@ -33,6 +29,7 @@ from nmt.data.labels import LabelSet
 from nmt.foundation.errors import in_list
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, shown
 from nmt.foundation.plugins import raised_at
+from nmt.foundation.signatures import nested_of, nested_part, signature, type_and_ranges
 from nmt.foundation.synonyms import SYNONYMS
 from nmt.model.uninitialized import Uninitialized
 

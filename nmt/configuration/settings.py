@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from nmt.components import signature
 from nmt.configuration.check import completed, impossible, mismatches
 from nmt.data import as_list
 from nmt.data.lines import OPENERS
 from nmt.foundation.configurations import flat
 from nmt.foundation.part_limits import ConfigError, broken, refuse
 from nmt.foundation.ranges import Size
+from nmt.foundation.signatures import signature
 
 Some = TypeVar("Some", bound="Settings")
 
