@@ -66,7 +66,8 @@ def _warn_of_languages(languages: Sequence[str], source: str, references: Sequen
     for file, language in opposites.items():
         if f".{language}" in Path(file).suffixes and languages[0] != languages[1]:
             log.warning(
-                "%s: the file extension names the wrong language; the model translates from %s to %s",
+                "%s: the file extension names the wrong language; the model translates from %s to "
+                "%s",
                 file,
                 *languages,
             )

@@ -37,8 +37,8 @@ WORD_SPACE = 0.09
 """Space between words of highlighted texts, in inches."""
 NOTE = (
     "A stronger colour means a larger attention weight, relative to the most important word of the "
-    "text. Hover, tap, or press Tab and the arrow keys to see the weight. The weights of a text sum "
-    "to 1. Click a word or press Enter to hide it and to see the probability of the predicted "
+    "text. Hover, tap, or press Tab and the arrow keys to see the weight. The weights of a text "
+    "sum to 1. Click a word or press Enter to hide it and to see the probability of the predicted "
     "label before → after. A table shows the words whose hiding changes that probability most; "
     "a red bar is an increase."
 )

@@ -75,7 +75,8 @@ class Candidates:
     def _hypotheses(
         self, network: Seq2Seq, batch: Batch, count: int, source: Literal["sample", "beam"]
     ) -> list[list[Hypothesis]]:
-        # Beam search also draws a seed, so that the generator has the same state after both searches.
+        # Beam search also draws a seed, so that the generator has the same state after both
+        # searches.
         seed = int(torch.randint(2**31, ()))
         sample = Sample(n_best=count, seed=seed)
         search = sample if source == "sample" else Beam(width=count, n_best=count)

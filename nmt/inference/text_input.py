@@ -182,8 +182,8 @@ def _readable(folder: str, paths: Sequence[str]) -> list[str]:
     names = {Path(path).name for path in paths}
     if MANIFEST in names and FINISHED not in names:
         raise UserError(
-            f"{folder}: unfinished output of nmt (file {FINISHED} not found); to finish it, run the "
-            "command that created this output again"
+            f"{folder}: unfinished output of nmt (file {FINISHED} not found); to finish it, run "
+            "the command that created this output again"
         )
     texts = [
         path

@@ -295,8 +295,8 @@ class Translator:
         lines = check_lines(lines)
         if self.tokenizer.columns.plain and any("\t" in line for line in lines):
             self._warn_once(
-                "the input has tabs: the model reads one text per line and treats a tab as a space; "
-                "write one column to a file, e.g. with cut -f1"
+                "the input has tabs: the model reads one text per line and treats a tab as a "
+                "space; write one column to a file, e.g. with cut -f1"
             )
         sources = self.tokenizer.encode_source(lines)
         for i, source in enumerate(sources):

@@ -50,8 +50,8 @@ class Network(nn.Module):
         loss = objective(self, batch, update, total)
         if not isinstance(loss, Loss):
             raise UserError(
-                f"objective: returned {type(loss).__name__}, must be nmt.foundation.interfaces.Loss "
-                "(total, nll, num_tokens)"
+                f"objective: returned {type(loss).__name__}, must be "
+                "nmt.foundation.interfaces.Loss (total, nll, num_tokens)"
             )
         return loss
 

@@ -105,8 +105,8 @@ class Seq2Label(Network):
 def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int = 0) -> Loss:
     """Returns the classification loss of a batch, in nats, summed over the texts.
 
-    In the result, `nll` is the negative log-likelihood of the gold labels, and `total` is `nll` plus
-    the penalty of the pooling.
+    In the result, `nll` is the negative log-likelihood of the gold labels, and `total` is `nll`
+    plus the penalty of the pooling.
 
     network: classification network
     batch: texts with labels

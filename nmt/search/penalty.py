@@ -48,8 +48,9 @@ class Penalty:
     def __post_init__(self) -> None:
         if self.alpha != ALPHA and self.name in ("none", "average"):
             raise ValueError(
-                f"search.alpha={self.alpha:g} has no effect with search.length_penalty={self.name}: "
-                "choose search.length_penalty=power, wu or reward"
+                f"search.alpha={self.alpha:g} has no effect with "
+                f"search.length_penalty={self.name}: choose search.length_penalty=power, wu or "
+                "reward"
             )
 
     def score(self, log_prob: float, words: int, uncovered: float = 0.0) -> float:

@@ -153,4 +153,5 @@ def _figure(name: str, value: float) -> str:
     files is `loss`, is named `nll` and followed by the perplexity."""
     if name != "loss":
         return score_text(name, value)
-    return f"nll {value:.2f} (without label smoothing and dropout)  perplexity {math.exp(min(value, 100.0)):.2f}"
+    perplexity = math.exp(min(value, 100.0))
+    return f"nll {value:.2f} (without label smoothing and dropout)  perplexity {perplexity:.2f}"

@@ -177,8 +177,8 @@ def started_in(path: Path) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class RunDirectory(Callback):
-    """Run folder of a training run. The object stores checkpoints. As a callback, it also writes the
-    metrics file.
+    """Run folder of a training run. The object stores checkpoints. As a callback, it also writes
+    the metrics file.
 
     path: path of the run folder
     meta: entries added to the header of every checkpoint

@@ -76,8 +76,8 @@ class Distillation:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the configuration keys of the vocabulary, which have no effect. Each key is mapped
-        to the reason: the teacher's vocabulary is used."""
+        """Returns the configuration keys of the vocabulary, which have no effect. Each key is
+        mapped to the reason: the teacher's vocabulary is used."""
         tokenizer = [key for key in run.value("tokenizer") if key not in ("_target_", "sampling")]
         keys = ["tokenizer", *(f"tokenizer.{key}" for key in tokenizer), "sizes.vocabulary"]
         return dict.fromkeys(keys, "distillation uses the vocabulary of the teacher")
