@@ -15,7 +15,7 @@ from nmt.data.labels import LabelSet
 from nmt.foundation import plugins
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, PartGroup, RunView
 from nmt.foundation.ranges import Size, Width
-from nmt.foundation.signatures import bound, locate, signature
+from nmt.foundation.signatures import bound, locate
 from nmt.model import GROUPS as MODEL_GROUPS
 from nmt.model.construction import translation_model
 from nmt.model.seq2label import Seq2Label
@@ -89,11 +89,6 @@ def make(config: Config, group: str, **supplied: Any) -> Any:
             raise
         problem = str(error) if isinstance(error, ValueError) else problem
         raise ConfigErrors([ConfigError(group, problem, kind.__name__)]) from error
-
-
-def parameters(group: str, node: Group) -> dict[str, Any]:
-    """Returns the allowed keys of a configuration group, with their default values."""
-    return signature(class_of(group, node), GROUPS[group].given)[1]
 
 
 def view(config: Config) -> RunView:

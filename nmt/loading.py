@@ -12,10 +12,9 @@ from torch import nn
 from nmt import components
 from nmt.configuration.check import mismatches
 from nmt.configuration.compose import compose
-from nmt.configuration.compose import options as options_of
 from nmt.configuration.configure import settings_class
-from nmt.configuration.faults import unknown
 from nmt.configuration.model_settings import EnsembleSettings, ModelSettings
+from nmt.configuration.yaml_files import options as options_of
 from nmt.data import as_list
 from nmt.data.labels import LabelSet
 from nmt.foundation.devices import find_device
@@ -23,6 +22,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Search
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse, shown
 from nmt.foundation.plugins import permitting, refuse_missing
+from nmt.foundation.suggestions import unknown
 from nmt.foundation.synonyms import SYNONYMS
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator

@@ -39,12 +39,12 @@ from nmt.data.batching import padding_share
 from nmt.data.epoch_batches import EpochBatches
 from nmt.data.preparation import prepare
 from nmt.foundation.interfaces import Batch
+from nmt.foundation.processes import keep_freed_memory
 from nmt.model.decoder.readout import Maxout
 from nmt.model.layers.packed import int8_is_native
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
-from nmt.training.memory import keep_freed_memory
 
 REFERENCE = (
     "experiment=null",

@@ -28,7 +28,8 @@ from benchmark import REFERENCE, Costs
 from torch.profiler import ProfilerActivity, profile
 
 from nmt import components
-from nmt.configuration.compose import CONF, compose
+from nmt.configuration.compose import compose
+from nmt.configuration.yaml_files import CONF
 from nmt.foundation.devices import processor_name
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Hypothesis, Request
 from nmt.inference.networks import Networks

@@ -26,11 +26,12 @@ import torch
 from benchmark import Training
 
 from nmt.foundation.interfaces import BOS, EOS, Batch, Request
+from nmt.foundation.processes import keep_freed_memory
 from nmt.inference.networks import Networks
 from nmt.model.precision import fastest_precision
 from nmt.search.beam import Beam
 from nmt.tokenizer.columns import Columns
-from nmt.training.memory import keep_few_products, keep_freed_memory, peak_memory
+from nmt.training.memory import keep_few_products, peak_memory
 
 CONFIGURATIONS = (("bahdanau", "concat"), ("luong", "general"))
 USUAL = {"sentences": 40, "hidden": 192, "length": 16, "vocabulary": 8000}

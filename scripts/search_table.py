@@ -18,13 +18,13 @@ import sacrebleu
 from nmt import Translator
 from nmt.data.lines import read_lines
 from nmt.foundation.interfaces import Search
+from nmt.foundation.processes import keep_freed_memory
 from nmt.loading import translator
 from nmt.search.beam import Beam
 from nmt.search.diverse import Diverse
 from nmt.search.greedy import Greedy
 from nmt.search.mbr import MBR
 from nmt.search.sample import Sample
-from nmt.training.memory import keep_freed_memory
 
 WIDTHS = (2, 5, 10, 20)
 PENALTIES: dict[str, dict[str, Any]] = {

@@ -11,7 +11,9 @@ from coverings import product
 from typechecker import unchecked
 
 from nmt.configuration import compose as composition
-from nmt.configuration.compose import CONF
+from nmt.configuration import overrides as grammar
+from nmt.configuration import yaml_files
+from nmt.configuration.yaml_files import CONF
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Pictures
 from nmt.foundation.part_limits import refuse
 
@@ -41,24 +43,24 @@ PICTURED = ("grid", "convolution", "bidirectional+grid", "bidirectional+convolut
 def compose(*overrides: str, name: str = "train") -> dict:
     """A command's configuration as plain containers, unchecked."""
     return copy.deepcopy(
-        _composed(name, overrides, composition.CONF, tuple(composition.added_folders))
+        _composed(name, overrides, yaml_files.CONF, tuple(yaml_files.added_folders))
     )
 
 
 @functools.cache
 def _composed(name: str, overrides: tuple[str, ...], *_) -> dict:
     """Composes as `composition.compose` does. Hydra composes once per choice, not once per combination."""
-    parsed, _ = composition.parse(overrides)
-    groups = composition.groups_of(name)
+    parsed, _ = grammar.parse(overrides)
+    groups = yaml_files.groups_of(name)
     choices = {o.key_or_group: o.value() for o in parsed if o.key_or_group in groups}
     if {"experiment", "data"} & {*choices} or len(choices) < 2:
         return composition.compose(name, overrides)
     config = composition.compose_partly(name, [])[0]
     for group, choice in choices.items():
-        shared = _unresolved(name, group, choice, tuple(composition.added_folders))
+        shared = _unresolved(name, group, choice, tuple(yaml_files.added_folders))
         config[group] = copy.deepcopy(shared)
     values = [o for o in parsed if o.key_or_group not in groups]
-    refuse(composition.apply(config, values))
+    refuse(grammar.apply(config, values))
     return composition.resolve(config)
 
 
@@ -69,7 +71,7 @@ def _unresolved(name: str, group: str, choice: str, *_):
 
 def forget_configurations() -> None:
     """Clears the caches of files in conf/ and in the folders of --config-dir."""
-    for function in (composition._cached, composition._parsed, composition._options):
+    for function in (composition._cached, grammar._parsed, yaml_files._options):
         function.cache_clear()
 
 

@@ -19,7 +19,7 @@ import torch
 from hydra.core.global_hydra import GlobalHydra
 from typechecker import unchecked
 
-from nmt.configuration import compose
+from nmt.configuration import compose, yaml_files
 from nmt.foundation import plugins
 from nmt.sweep import job
 
@@ -103,7 +103,7 @@ def _run(words, output, environment):
     os.environ.update(environment)
     for logger in (logging.getLogger(), logging.getLogger("nmt")):
         logger.handlers.clear()
-    compose.added_folders.clear()
+    yaml_files.added_folders.clear()
     plugins._of_process.clear()
     plugins._of_context.set(())
     GlobalHydra.instance().clear()

@@ -388,7 +388,7 @@ def test_no_recipe_sets_what_changes_nothing(experiment):
     settings = configure("train", [f"experiment={experiment}"])
     import yaml
 
-    from nmt.configuration.compose import CONF
+    from nmt.configuration.yaml_files import CONF
 
     recipe = yaml.safe_load(Path(CONF, "experiment", f"{experiment}.yaml").read_text())
     named = {f"{g}.{k}" for g, node in recipe.items() if isinstance(node, dict) for k in node}

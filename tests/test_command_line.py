@@ -16,9 +16,9 @@ from builders import compose
 from commands import ROOT, failed, run, run_alone
 
 from nmt import __main__ as main
-from nmt.configuration.compose import parse
 from nmt.configuration.configure import COMMANDS
 from nmt.configuration.help import help_of
+from nmt.configuration.overrides import parse
 from nmt.drawing import plots
 from nmt.foundation import extras as deferred
 from nmt.foundation.errors import typed

@@ -25,6 +25,7 @@ from builders import (
 
 from nmt import components
 from nmt.configuration import compose as composition
+from nmt.configuration import yaml_files
 from nmt.configuration.check import mismatches
 from nmt.configuration.configure import COMMANDS, configure, settings_class
 from nmt.configuration.recipe_by_size import (
@@ -355,8 +356,8 @@ def test_choices_of_ones_own_lie_beside_those_of_the_toolkit(tmp_path, monkeypat
     (tmp_path / "experiment/mine.yaml").write_text(
         "# @package _global_\ndefaults:\n  - multi30k_fast\n  - override /optimizer: sgd\noptimizer:\n  lr: 0.7\n"
     )
-    monkeypatch.setattr(composition, "added_folders", [])
-    composition.search_beside(str(tmp_path))
+    monkeypatch.setattr(yaml_files, "added_folders", [])
+    yaml_files.search_beside(str(tmp_path))
     try:
         result = compose("experiment=mine")
         assert (result["optimizer"]["lr"], result["sizes"]["decoder"]) == (0.7, 384)
@@ -630,7 +631,7 @@ def test_parameters_without_annotation_accept_every_value():
         def __init__(self, *, weight=1.0, other: Any = None):
             pass
 
-    assert not mismatches({"weight": "a", "other": [1]}, Free, "objective")
+    assert not [*mismatches({"weight": "a", "other": [1]}, Free, "objective")]
     assert [error.key for error in mismatches({"heavy": 1}, Free, "objective")] == [
         "objective.heavy"
     ]

@@ -7,6 +7,7 @@ from builders import compose
 from coverings import covering, pairs, product
 
 from nmt.configuration import compose as composition
+from nmt.configuration.yaml_files import groups_of, options
 
 AXES = ["abcde", "fghij", "kl", "mn"]
 
@@ -31,8 +32,8 @@ def test_forbidden_combinations_are_left_out():
 PARTS = ("encoder", "decoder", "attention", "window")
 OTHERS = tuple(
     group
-    for group in {*composition.groups_of("train")} - {*PARTS, "experiment", "data"}
-    if composition.options(group)  # callbacks are those of plugins
+    for group in {*groups_of("train")} - {*PARTS, "experiment", "data"}
+    if options(group)  # callbacks are those of plugins
 )
 
 
@@ -41,7 +42,7 @@ OTHERS = tuple(
 )
 def test_configurations_of_tests_are_those_of_commands(groups):
     """`builders.compose` puts the choices of groups together; commands compose them at once: the same configuration."""
-    overrides = [f"{group}={composition.options(group)[-1]}" for group in groups]
+    overrides = [f"{group}={options(group)[-1]}" for group in groups]
     overrides += ["seed=7", "~optimizer.lr", "+model.mine=1"]
     assert compose(*overrides) == composition.compose("train", overrides)
 

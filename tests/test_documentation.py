@@ -13,7 +13,7 @@ import pytest
 from commands import ROOT
 
 import nmt
-from nmt.configuration.command_line import POSITIONAL, with_key
+from nmt.configuration.command_words import POSITIONAL, with_key
 from nmt.configuration.compose import compose
 from nmt.configuration.configure import COMMANDS, configure
 from nmt.foundation.errors import UserError

@@ -16,8 +16,9 @@ from commands import failed, run
 import nmt
 from nmt import components
 from nmt.configuration import compose as composition
+from nmt.configuration import yaml_files
 from nmt.configuration.configure import configure
-from nmt.foundation.part_limits import ConfigErrors
+from nmt.foundation.part_limits import ConfigErrors, idle_keys
 from nmt.foundation.ranges import Range
 from nmt.model.layers.cells.lstm import LSTM
 
@@ -125,8 +126,8 @@ def own_choices(tmp_path_factory):
         for name, text in choices.items():
             (folder / f"{name}.yaml").parent.mkdir(exist_ok=True)
             (folder / f"{name}.yaml").write_text(text)
-        patch.setattr(composition, "added_folders", [])
-        composition.search_beside(str(folder))
+        patch.setattr(yaml_files, "added_folders", [])
+        yaml_files.search_beside(str(folder))
         yield folder
     forget_configurations()
     for group, (package, *_) in PARTS.items():
@@ -172,6 +173,11 @@ def test_a_part_names_its_keys_without_effect():
     assert "objective.strength=2: has no effect in this configuration (nothing is strong)" in str(
         caught.value
     )
+
+
+def test_the_first_rule_that_applies_gives_the_reason():
+    rules = [(0, "first", "x"), ("b", "second", "x", "y"), (True, "third", "x", "z")]
+    assert idle_keys(*rules) == {"x": "second", "y": "second", "z": "third"}
 
 
 def targets() -> set[str]:
@@ -291,8 +297,8 @@ def test_keys_that_a_choice_leaves_out_have_their_defaults(group, key, value):
 def test_a_file_that_is_not_yaml_is_named_without_a_traceback(tmp_path, monkeypatch):
     (tmp_path / "hydra/launcher").mkdir(parents=True)
     (tmp_path / "hydra/launcher/basic.yaml").write_text("a: [\n")
-    monkeypatch.setattr(composition, "added_folders", [])
-    composition.search_beside(str(tmp_path))
+    monkeypatch.setattr(yaml_files, "added_folders", [])
+    yaml_files.search_beside(str(tmp_path))
     try:
         for command in ("train", "translate"):
             with pytest.raises(ConfigErrors, match=r"basic\.yaml"):
@@ -322,7 +328,7 @@ def test_a_whole_number_is_a_float_where_a_float_is_expected():
 
 
 def test_a_misspelt_key_that_a_yaml_leaves_out_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(composition, "added_folders", [])
+    monkeypatch.setattr(yaml_files, "added_folders", [])
     (tmp_path / "attention").mkdir()
     target = "_target_: nmt.model.attention.multi_head.MultiHead\n"
     (tmp_path / "attention/short.yaml").write_text(target)

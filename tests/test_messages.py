@@ -10,9 +10,11 @@ from commands import run
 
 import nmt
 from nmt import components
-from nmt.configuration import compose
-from nmt.configuration.check import mismatch
+from nmt.configuration import yaml_files
+from nmt.configuration.compose import RECIPE
 from nmt.configuration.configure import COMMANDS, configure, settings_class
+from nmt.configuration.overrides import parse
+from nmt.foundation.parameter_types import mismatch
 from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.signatures import signature
 
@@ -65,7 +67,7 @@ def hints() -> dict:
                 result.setdefault(key, []).append(hint)
     for group, configured in components.GROUPS.items():
         is_class = configured.is_class
-        files = () if is_class else Path(compose.CONF, group).glob("*.yaml")
+        files = () if is_class else Path(yaml_files.CONF, group).glob("*.yaml")
         nodes = [yaml.safe_load(file.read_text(encoding="utf-8")) or {} for file in files]
         classes = [components.class_of(group, node) for node in nodes if "_target_" in node]
         for part in [components.class_of(group, {})] if is_class else classes:
@@ -77,10 +79,10 @@ def hints() -> dict:
 
 def wrong(key: str, value: str, hints: dict) -> str | None:
     """The fault of `key=value` as advice; an empty text if there is none."""
-    groups = {group for command in COMMANDS for group in compose.groups_of(command)}
+    groups = {group for command in COMMANDS for group in yaml_files.groups_of(command)}
     is_open = not value or GAP in value or re.search("[A-Z…(]", value)
     if key in groups:
-        known = [*compose.options(key), *(["null"] if key == compose.RECIPE else [])]
+        known = [*yaml_files.options(key), *(["null"] if key == RECIPE else [])]
         return None if is_open or value in known else f"no choice; there are {known}"
     if key in NOT_SETTINGS:
         return None
@@ -88,7 +90,7 @@ def wrong(key: str, value: str, hints: dict) -> str | None:
         return "no such key"
     if is_open:
         return None
-    overrides, faults = compose.parse([f"{key}={value}"])
+    overrides, faults = parse([f"{key}={value}"])
     problems = [mismatch(overrides[0].value(), hint) for hint in hints[key] if not faults]
     return None if None in problems else f"{faults or problems[0]}"
 
@@ -142,7 +144,7 @@ def test_advice_about_quotes_is_followed(command, typed, marker):
     text = advised if advised.startswith(key) else f"{key}={advised}"
     meant = typed.partition("=")[2].strip('"')
     shell = text.replace("'", "") if text.count("'") else text
-    [override], faults = compose.parse([shell])
+    [override], faults = parse([shell])
     assert not faults
     value = override.value()
     shown = ",".join(value) if isinstance(value, list) else str(value)

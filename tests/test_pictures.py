@@ -17,7 +17,8 @@ from torch.nn import functional as F
 import nmt
 from nmt import components
 from nmt.configuration.check import faults_of
-from nmt.configuration.configure import configure, set_keys
+from nmt.configuration.configure import configure
+from nmt.configuration.overrides import set_keys
 from nmt.data.digit_images import page
 from nmt.data.filters import fingerprint
 from nmt.data.picture_reader import Reader

@@ -14,7 +14,7 @@ from commands import ROOT, failed, run
 
 import nmt
 from nmt.analysis.citations import papers_of, print_papers
-from nmt.configuration.check import check_objective, mismatches
+from nmt.configuration.check import mismatches
 from nmt.configuration.configure import configure
 from nmt.foundation import plugins
 from nmt.foundation.errors import UserError
@@ -25,6 +25,7 @@ from nmt.metric import Metric, Result
 from nmt.model.decoder.luong import Luong
 from nmt.storage import checkpoint as ckpt
 from nmt.sweep.run_status import RunState, find
+from nmt.training.objective import check_objective
 
 EXAMPLE = Path(__file__).with_name("plugin_example")
 PARTS = [

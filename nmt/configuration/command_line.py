@@ -1,51 +1,37 @@
-"""Implements the `main` function of every command: parses flags, composes settings, runs the
-command and reports errors.
+"""Implements the `main` function of every command: composes settings, runs the command and reports
+errors.
 
 Heavy modules are imported inside functions, so that --help and shell completion start quickly.
 Hydra implements shell completion.
 """
 
-import argparse
-import difflib
 import gc
 import importlib
-import itertools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from nmt.configuration.compose import compose_partly, hydra_main, search_beside
+from nmt import __version__
+from nmt.configuration.command_words import flags_and_words, no_such_flag, space_errors, with_key
+from nmt.configuration.compose import compose_partly
+from nmt.configuration.help import help_of
+from nmt.configuration.overrides import refuse_sweep
+from nmt.configuration.yaml_files import hydra_main, search_beside
 from nmt.foundation import plugins
 from nmt.foundation.command_exit import with_exit_status
-from nmt.foundation.errors import UsageError, quoted
+from nmt.foundation.errors import UsageError
 from nmt.foundation.extras import imported, make_callable, resume_collections, with_settings
 from nmt.foundation.json_log import choose_format
 from nmt.foundation.part_limits import ConfigError, broken, refuse
-from nmt.foundation.synonyms import SYNONYMS
+from nmt.foundation.processes import prepare_process
 from nmt.foundation.torchrun import of_torchrun
 
 SHELLS = ("bash", "zsh", "fish")
 TOGETHER = ("train", "classify", "translate", "score", "align", "backtranslate")
 """Commands that can run in several processes under torchrun."""
-POSITIONAL = {"report": "folders", "compare": "systems", "check_attention": "functions"}
-"""Maps a command to the key that receives its positional arguments as a list."""
-SWITCH = {"action": "store_true"}
-FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
-    ("--multirun", "-m"): SWITCH,
-    ("--dry-run",): SWITCH,
-    ("--config-dir", "-cd"): {"action": "append", "default": []},
-    ("--cfg", "-c"): {"choices": ["job"]},
-    ("--plugins",): {"action": "append", "default": []},
-    ("--from",): {"dest": "again"},
-    ("--help", "-h"): SWITCH,
-    ("--shell-completion", "-sc"): SWITCH,
-    ("--version",): SWITCH,
-}
-"""Names of each command-line flag, and the flag's argparse options."""
 
 
 def command(
@@ -85,30 +71,15 @@ def command(
     return run, main
 
 
-def _flags() -> tuple[argparse.Namespace, list[str]]:
-    """Parses the command line into flags and remaining words.
-
-    Raises UsageError if a flag is used incorrectly.
-    """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for names, options in FLAGS.items():
-        parser.add_argument(*names, **options)
-    try:
-        return parser.parse_known_args(sys.argv[1:])
-    except argparse.ArgumentError as error:
-        raise UsageError(str(error)) from error
-
-
 def _dispatch(
     name: str, run: Callable[[Any], Any], sweep: str | None, instead: Mapping[str, str]
 ) -> None:
     """Runs the action of a flag, such as --help, or the command itself."""
-    flags, words = _flags()
-    overrides = with_key(name, [word for word in words if not word.startswith("-")])
-    _refuse_spaces(words)
+    flags, words = flags_and_words(sys.argv[1:])
+    unknown_flags = [word for word in words if word.startswith("-")]
+    overrides = with_key(name, [word for word in words if word not in unknown_flags])
+    refuse(space_errors(words))
     choose_format("log=json" in overrides)  # holds for errors of the settings too
-    # flags that argparse does not define
-    strange = [word for word in words if word.startswith("-")]
     keys = {override.partition("=")[0] for override in overrides if "=" in override}
     for key in keys & instead.keys():
         return importlib.import_module(f"nmt.{instead[key]}").main()
@@ -116,17 +87,11 @@ def _dispatch(
         search_beside(folder)
     plugins.permit(package for names in flags.plugins for package in names.split(","))
     if flags.version:
-        from nmt import __version__
-
         print(f"nmt {__version__}")
-    elif strange:
-        refuse(map(_no_such_flag, strange))
+    elif unknown_flags:
+        refuse(map(no_such_flag, unknown_flags))
     elif flags.help:
-        from nmt.configuration.help import help_of, matching
-
-        sought = [word for word in words if "=" not in word and word not in strange]
-        text = help_of(name, [word for word in words if "=" in word])
-        print(matching(text, sought) if sought else text, end="")
+        print(help_of(name, words), end="")
     elif flags.cfg is not None:
         _print(name, overrides)
     elif flags.shell_completion:
@@ -164,53 +129,10 @@ def _run_all(
             "-m: not supported under torchrun, since every run of a sweep has its own process; "
             "start the sweep without torchrun"
         )
-    _prepare_process()
+    prepare_process()
     run_all = imported(sweep)
     resume_collections()
     run_all(command, run, overrides, dry=dry)
-
-
-def _no_such_flag(flag: str) -> ConfigError:
-    """Returns the error for an unknown command-line flag, with a suggested flag or key."""
-    name, value = flag.partition("=")[::2]
-    if name in ("--config", "-config"):
-        problem = "no such flag; to train from the config.yaml of a run, write --from FILE"
-        return ConfigError(name, problem)
-    key = name.lstrip("-").replace("-", "_")
-    translated = SYNONYMS.get(key)
-    near = tuple(difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7))
-    if near and not translated:
-        return ConfigError(name, "no such flag", nearest=near)
-    keys = " or ".join(f"{word}={value or 'VALUE'}" for word in translated or (key,))
-    advice = f". Write keys without dashes, as {keys}; --help lists all keys"
-    return ConfigError(name, f"no such flag{advice}")
-
-
-def _refuse_spaces(overrides: Sequence[str]) -> None:
-    """Raises ConfigErrors if there are spaces around an equals sign or in a list."""
-    errors = []
-    for i, word in enumerate(overrides):
-        if "=[" in word and word.count("[") > word.count("]"):
-            end = next((j for j in range(i, len(overrides)) if overrides[j].endswith("]")), i)
-            text = " ".join(overrides[i : end + 1])
-            errors.append(ConfigError(text, f"the list has spaces; put it in quotes: '{text}'"))
-    for before, after in itertools.pairwise(overrides):
-        is_split = after.startswith("=") or (before.endswith("=") and "=" not in after)
-        if is_split and before != "=":
-            problem = "must have the form key=value, without spaces around ="
-            errors.append(ConfigError(f"{before} {after}", problem))
-    refuse(errors)
-
-
-def with_key(command: str, overrides: Sequence[str]) -> list[str]:
-    """Converts positional arguments to the key that contains them as a list, such as folders=[…] of
-    nmt.report.
-    """
-    alone = [text for text in overrides if "=" not in text and not text.startswith("~")]
-    if command not in POSITIONAL or not alone:
-        return list(overrides)
-    others = [text for text in overrides if text not in alone]
-    return [*others, f"{POSITIONAL[command]}=[{','.join(map(quoted, alone))}]"]
 
 
 def _print(command: str, overrides: Sequence[str]) -> None:
@@ -218,8 +140,6 @@ def _print(command: str, overrides: Sequence[str]) -> None:
 
     Raises ConfigErrors if a key has several values.
     """
-    from nmt.configuration.configure import refuse_sweep
-
     refuse_sweep(overrides)
     config, errors = compose_partly(command, overrides)
     refuse(errors)
@@ -279,18 +199,5 @@ def _run(
     add = "this sweep has several runs; add -m, or set sweep=grid for a single run"
     refuse(broken((several, "sweep", add)))
     choose_format(settings.log == "json")
-    _prepare_process(settings.threads)
+    prepare_process(settings.threads)
     run(settings)
-
-
-def _prepare_process(threads: int | None = None) -> None:
-    """Sets up logging, memory allocation and, if given, the number of PyTorch threads."""
-    from nmt.foundation.terminal import set_up_logging
-    from nmt.training.memory import keep_freed_memory
-
-    set_up_logging()
-    keep_freed_memory()
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)

@@ -15,26 +15,14 @@ number of sentence pairs (recipe_by_size.py). There is no recipe for other data,
 
 import copy
 import functools
-import inspect
-import os
-import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import hydra
-import yaml
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import OverrideType
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from nmt.configuration.faults import not_a_choice
+from nmt.configuration.overrides import apply, parse
 from nmt.configuration.recipe_by_size import (
     AUTO,
     RUNGS,
@@ -43,21 +31,14 @@ from nmt.configuration.recipe_by_size import (
     log_recipe,
     position_of,
 )
-from nmt.foundation import plugins
-from nmt.foundation.configurations import flat
-from nmt.foundation.errors import PATH, UsageError, first_line, in_list
+from nmt.configuration.yaml_files import by_hydra, folders, groups_of, options, reason
+from nmt.foundation.configurations import flat, value_of
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse
+from nmt.foundation.suggestions import not_a_choice
 from nmt.storage.upgrade import with_renamed_targets
-
-_package = Path(__file__).resolve().parent.parent
-CONF = str(_package / "conf" if (_package / "conf").is_dir() else _package.parent / "conf")
-"""Folder of the YAML files, inside the package if installed, else beside the package in a
-checkout."""
 
 RECIPE = "experiment"
 """Name of the configuration group whose choices are recipes."""
-HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
-"""Exception types that Hydra raises for invalid configurations."""
 
 
 @dataclass
@@ -103,81 +84,6 @@ def choices_of(command: str, overrides: Sequence[str]) -> Mapping[str, Any]:
     return _by_precedence(command, _read(command, overrides))[1]
 
 
-def apply(config: MutableMapping[str, Any], overrides: Sequence[Any]) -> list[ConfigError]:
-    """Sets keys of a configuration in place, and returns an error for each key whose parent is a
-    value instead of a group, such as seed.x=1.
-
-    Unknown keys are set too, and reported when the configuration is checked (check.py).
-
-    config: configuration as nested mappings
-    overrides: Hydra overrides
-    """
-    errors = []
-    for override in overrides:
-        key = override.key_or_group
-        [*groups, name] = key.split(".")
-        node: Any = config
-        for group in groups:
-            node = node.setdefault(group, {}) if isinstance(node, MutableMapping) else None
-        if not isinstance(node, MutableMapping):
-            errors.append(ConfigError(key, f"no such key; {'.'.join(groups)} has no keys"))
-        elif override.type is OverrideType.DEL:
-            node.pop(name, None)
-        else:
-            node[name] = override.value()
-    return errors
-
-
-def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
-    """Parses overrides with Hydra's grammar, and returns an error for each invalid override."""
-    parsed = []
-    errors = []
-    for text in overrides:
-        # A folder or file whose name begins with a digit is text.
-        text = PATH.sub(r'\1"\2"', text)
-        # Hydra's parser is slow, so results are cached, except functions such as glob(*).
-        read = _parsed.__wrapped__ if "(" in text else _parsed
-        try:
-            parsed += read(text)
-        except HydraException:
-            problem = f"must have the form key=value{_remedy(text)}"
-            errors.append(ConfigError(text, problem))
-    return parsed, errors
-
-
-def _remedy(text: str) -> str:
-    """Returns the advice for an override that Hydra's grammar does not contain."""
-    key, equals, value = text.partition("=")
-    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
-    # Unlike Path.is_file, this function returns False for names that are too long.
-    is_file = os.path.isfile(text)  # noqa: PTH113
-    remedies = (
-        # The shell expands ~ only at the beginning of a word.
-        (value.startswith("~/"), f". Write {key}=$HOME{value[1:]}"),
-        (
-            text.endswith((".yaml", ".yml")),
-            f"; to train from the config.yaml of a run, write --from {text}",
-        ),
-        (not equals and is_file, f"; a file needs its key, such as input={text}"),
-        (
-            re.match(r"[^\s\[\"']+\s+[\w.]+=", value),
-            ". Give each setting as a word of its own, in Python as a string of its own",
-        ),
-        (
-            value.startswith("["),
-            f". Put each item in quotes: {key}={shlex.quote(in_list(value))}",
-        ),
-        (equals, f". Put the value in quotes twice: {key}='\"{quoted}\"'"),
-    )
-    return next((advice for applies, advice in remedies if applies), "")
-
-
-@functools.cache
-def _parsed(text: str) -> list[Any]:
-    with _sources() as loader:
-        return OverridesParser.create(loader).parse_overrides([text])
-
-
 def resolve(config: dict[str, Any]) -> dict[str, Any]:
     """Returns a configuration as nested dictionaries and lists.
 
@@ -201,25 +107,32 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
     groups = groups_of(command)
     for override in parsed:
         key = override.key_or_group
-        if key.startswith("hydra"):
-            continue
-        if key not in groups:
+        if key in groups:
+            errors += _choose(typed.choices, key, override.value(), groups)
+        elif not key.startswith("hydra"):
             typed.values.append(override)
-            continue
-        value = override.value()  # ~experiment and experiment=null disable the recipe
-        if value not in options(key) and not (value is None and key == RECIPE):
-            elsewhere = [group for group in groups if value in options(group)]
-            errors.append(not_a_choice(key, value, options(key), elsewhere, folders()))
-        elif typed.choices.setdefault(key, value) != value:
-            errors.append(
-                ConfigError(
-                    key,
-                    f"set twice ({typed.choices[key]} and {value}); leave one out",
-                )
-            )
     if RECIPE in groups and not errors:
         _choose_auto(command, typed)
     return typed
+
+
+def _choose(
+    choices: dict[str, Any], group: str, value: Any, groups: Iterable[str]
+) -> list[ConfigError]:
+    """Adds a choice; returns an error if it is unknown or the group has another choice.
+
+    choices: choices of the command line, by group name
+    group: name of the configuration group, such as decoder
+    value: the choice; None for ~experiment and experiment=null, which disable the recipe
+    groups: names of all groups of the command
+    """
+    if value not in options(group) and not (value is None and group == RECIPE):
+        elsewhere = [name for name in groups if value in options(name)]
+        return [not_a_choice(group, value, options(group), elsewhere, folders())]
+    if choices.setdefault(group, value) != value:
+        problem = f"set twice ({choices[group]} and {value}); leave one out"
+        return [ConfigError(group, problem)]
+    return []
 
 
 def _choose_auto(command: str, typed: Typed) -> None:
@@ -235,7 +148,7 @@ def _choose_auto(command: str, typed: Typed) -> None:
     config, _ = _composed(command, {**typed.choices, RECIPE: None})
     apply(config, [value for value in typed.values if value.key_or_group.startswith("data.")])
     settings = resolve(config)
-    grids = (settings.get("sweep") or {}).get("grids") or ()
+    grids = value_of(settings, "sweep.grids") or ()
     # The grids of a sweep may choose the recipe.
     if not is_asked and any(f"{RECIPE}=" in str(grid) for grid in grids):
         return
@@ -248,20 +161,6 @@ def _choose_auto(command: str, typed: Typed) -> None:
         typed.choices[RECIPE] = AUTO
     elif typed.pairs:
         log_recipe(typed.pairs, None)
-
-
-@functools.cache
-def groups_of(command: str) -> Mapping[str, Any]:
-    """Returns the groups of a command with their default choices, from the defaults list of its
-    YAML file."""
-    text = Path(CONF, f"{command}.yaml").read_text(encoding="utf-8")
-    choices: dict[str, Any] = {}
-    for entry in yaml.safe_load(text)["defaults"]:
-        if isinstance(entry, dict):
-            choices |= {key: value for key, value in entry.items() if "/" not in key}
-        elif entry != "_self_":  # the command includes the groups of another command
-            choices |= groups_of(entry)
-    return choices
 
 
 def _by_precedence(command: str, typed: Typed) -> tuple[Any, Mapping[str, Any]]:
@@ -322,88 +221,3 @@ def _cached(
     config: Any = OmegaConf.to_container(composed)
     del config["hydra"]
     return config, {group: choice for group, choice in choices.items() if "/" not in group}
-
-
-def by_hydra(command: str | None, overrides: Sequence[str]) -> Any:
-    """Returns the configuration composed by Hydra, including Hydra's own settings.
-
-    command: name of the YAML file in conf/; None composes only Hydra's settings
-    overrides: choices of groups
-
-    Raises ConfigErrors if Hydra raises an error.
-    """
-    try:
-        with _sources():
-            return hydra.compose(
-                command, overrides=[*overrides, *search_path()], return_hydra_config=True
-            )
-    except HYDRA_ERRORS as error:
-        raise ConfigErrors([ConfigError(" ".join(overrides), reason(error))]) from error
-
-
-def options(group: str) -> list[str]:
-    """Returns the names of all choices in a configuration group."""
-    return _options(group, folders())
-
-
-@functools.cache
-def _options(group: str, folders: tuple[str, ...]) -> list[str]:
-    with _sources() as loader:
-        files = {path.stem for folder in folders for path in Path(folder, group).glob("*.yaml")}
-        return sorted({*loader.get_group_options(group), *files})
-
-
-added_folders: list[str] = []
-"""Folders given with --config-dir, which contain additional YAML choices."""
-
-
-def search_beside(folder: str) -> None:
-    """Adds a folder of YAML choices (--config-dir); raises UserError if the folder is not found."""
-    if not Path(folder).is_dir():
-        raise UsageError(f"--config-dir {folder}: no such folder")
-    added_folders.append(str(Path(folder).resolve()))
-
-
-def folders() -> tuple[str, ...]:
-    """Returns the folders of additional YAML choices, from --config-dir and from plugins."""
-    return (*added_folders, *plugins.folders())
-
-
-def search_path() -> list[str]:
-    """Returns the Hydra override that adds the folders of additional choices."""
-    return [f"hydra.searchpath=[{','.join(folders())}]"] if folders() else []
-
-
-@contextmanager
-def _sources() -> Iterator[Any]:
-    """Yields Hydra's configuration loader for conf/ in a `with` block, even while Hydra runs."""
-    # Hydra is a singleton, which a launcher may already have initialised.
-    before = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    try:
-        with hydra.initialize_config_dir(CONF, version_base="1.3"):
-            yield GlobalHydra.instance().config_loader()
-    finally:
-        GlobalHydra.instance().hydra = before
-
-
-def hydra_main(command: str | None, *packages: str) -> Callable[..., Callable[[], Any]]:
-    """Returns Hydra's decorator for a function that receives a command's configuration.
-
-    command: name of the YAML file in conf/
-    packages: modules that the configuration may name, such as nmt.*
-    """
-    whitelist = {"execution_whitelist": packages}  # modules that _target_ may name
-    # The parameter exists from Hydra 1.4 on.
-    is_known = "execution_whitelist" in inspect.signature(hydra.main).parameters
-    return hydra.main(
-        version_base="1.3", config_path=CONF, config_name=command, **(whitelist if is_known else {})
-    )
-
-
-def reason(error: Exception) -> str:
-    """Returns the first line of an error message, or the file and line of a YAML error."""
-    mark = getattr(error, "problem_mark", None)
-    if isinstance(error, yaml.MarkedYAMLError) and mark is not None:
-        return f"{mark.name}, line {mark.line + 1}: invalid YAML ({error.problem})"
-    return first_line(error)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmt.configuration.compose import CONF, choices_of, compose, folders, options
+from nmt.configuration.compose import choices_of, compose
+from nmt.configuration.yaml_files import CONF, folders, options
 from nmt.foundation.configurations import value_of
 from nmt.foundation.errors import UsageError
 from nmt.foundation.part_limits import shown
@@ -37,20 +38,23 @@ FLAGS = """\
 """
 
 
-def help_of(command: str, overrides: Sequence[str]) -> str:
+def help_of(command: str, words: Sequence[str]) -> str:
     """Returns the help text of a command: usage, groups with their choices, and keys with values
     and comments.
 
     command: name of the command, such as train
-    overrides: command-line overrides, whose values are shown
+    words: command-line overrides, whose values are shown, and words to search; if there are any,
+        only the lines about groups and keys that contain all of them are returned
 
-    Raises ConfigErrors if an override is invalid.
+    Raises ConfigErrors if an override is invalid, and UsageError if no line contains the words.
     """
+    overrides = [word for word in words if "=" in word]
+    sought = [word for word in words if "=" not in word]
     config = compose(command, overrides)
     choices = choices_of(command, overrides)
     usage, groups, keys = _read(command)
-    text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in usage.splitlines())
-    about, *examples = text.split(EXAMPLES)
+    usage = "\n".join(line.removeprefix("#").removeprefix(" ") for line in usage.splitlines())
+    about, *examples = usage.split(EXAMPLES)
     parts = [about.rstrip()]
     if groups:
         parts.append("\n".join(["Groups and choices (GROUP=CHOICE):", *map(_choices, groups)]))
@@ -64,10 +68,11 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
     parts.append("Flags:\n" + flags.replace("{command}", command).rstrip())
     # On a terminal, only the end of a long text is visible.
     parts += [EXAMPLES + example for example in examples]
-    return "\n\n".join(parts) + "\n"
+    text = "\n\n".join(parts) + "\n"
+    return _matching(text, sought) if sought else text
 
 
-def matching(text: str, words: Sequence[str]) -> str:
+def _matching(text: str, words: Sequence[str]) -> str:
     """Returns the lines of a help text about groups and keys that contain all given words.
 
     Raises UsageError if no line matches.

@@ -1,9 +1,9 @@
 """Typed settings of commands.
 
-The keys of a command's YAML file in conf/ are the fields of a class in training_settings.py or
-model_settings.py, or the keyword parameters of the command's function (`settings_of`). Annotations
-give the types of the keys. A field of type `Group` has keys of its own, from which a component is
-built (nmt/components.py).
+The keys of a command's YAML file in conf/ are the fields of a subclass of `Settings`, or the
+keyword parameters of the command's function (`settings_of`); configure.py names the class or
+function of each command. Annotations give the types of the keys. A field of type `Group` has keys
+of its own, from which a component is built (nmt/components.py).
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ class Settings:
         Raises ConfigErrors with all errors.
         """
         errors = [*also]
-        wrong = mismatches(values, cls, everywhere=flat(values, null="null"))
+        wrong = list(mismatches(values, cls, everywhere=flat(values, null="null")))
         keys = {error.key for error in wrong}
         # An invalid top-level value, such as cell, recurs in encoder.cell and decoder.cell.
         errors += [e for e in wrong if e.key.rpartition(".")[2] not in keys - {e.key}]
@@ -112,11 +112,11 @@ class Settings:
 def settings_of(function: Callable[..., Any]) -> type[Settings]:
     """Returns a settings class whose keys are the keyword-only parameters of a function."""
     hints, defaults = signature(function)
-    keys = []
-    for name, default in defaults.items():
-        is_required = default is inspect.Parameter.empty
-        value = dataclasses.MISSING if is_required else default
-        keys.append((name, hints[name], dataclasses.field(default=value)))
+    values = {
+        name: dataclasses.MISSING if default is inspect.Parameter.empty else default
+        for name, default in defaults.items()
+    }
+    keys = [(name, hints[name], dataclasses.field(default=values[name])) for name in values]
     return dataclasses.make_dataclass(
         function.__name__, keys, bases=(Settings,), frozen=True, kw_only=True
     )

@@ -9,10 +9,10 @@ import torch
 
 from nmt import components
 from nmt.components import Group
+from nmt.configuration.check import raised_errors
 from nmt.configuration.settings import Settings
 from nmt.foundation.configurations import flat
-from nmt.foundation.errors import UserError
-from nmt.foundation.part_limits import ConfigError, RunView, broken
+from nmt.foundation.part_limits import ConfigError, RunView, broken, idle_keys
 from nmt.foundation.ranges import Count, Range, Size
 from nmt.model.freezing import freeze, frozen_tables
 from nmt.model.layers.cells import CellName, cell_class
@@ -140,10 +140,7 @@ class TrainSettings(TrainingSettings):
         with torch.device("meta"):
             # The vocabulary sizes have no effect on the names.
             network = components.network(self.values, 10, 10, self.columns)
-        try:
-            freeze(network, names)
-        except UserError as error:
-            yield ConfigError("", str(error))
+        yield from raised_errors(freeze, network, names)
         yield from broken(
             (
                 self.init_vocabulary == "grow" and frozen_tables(network),
@@ -155,13 +152,11 @@ class TrainSettings(TrainingSettings):
         )
 
     def idle(self) -> dict[str, str]:
-        reasons = {
-            **super().idle(),
-            "search.n_best": "training uses only the best translation; set this key in nmt.translate",
-        }
-        if not self.init:
-            reasons["init_vocabulary"] = "needs init=RUN_DIR"
-        return reasons
+        one_best = "training uses only the best translation; set this key in nmt.translate"
+        return super().idle() | idle_keys(
+            (True, one_best, "search.n_best"),
+            (not self.init, "needs init=RUN_DIR", "init_vocabulary"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

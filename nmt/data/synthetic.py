@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from nmt.foundation.part_limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView, idle_keys
 from nmt.foundation.ranges import Count, NonNegative, Ratio, Size, Width
 
 
@@ -91,14 +91,17 @@ class Synthetic:
         """Returns settings that the search or the direction does not use, each with the reason."""
         search = run.value("synthetic.search")
         direction = run.value("synthetic.direction")
-        rules = (
-            (search != "beam", "width", f"search=beam, got synthetic.search={search}"),
-            (search != "sample", "top_k", f"search=sample, got synthetic.search={search}"),
-            (direction != "backward", "tag", "direction=backward"),
-            (direction != "both", "models", "direction=both"),
+        return idle_keys(
+            (
+                search != "beam",
+                f"needs synthetic.search=beam, got synthetic.search={search}",
+                "synthetic.width",
+            ),
+            (
+                search != "sample",
+                f"needs synthetic.search=sample, got synthetic.search={search}",
+                "synthetic.top_k",
+            ),
+            (direction != "backward", "needs synthetic.direction=backward", "synthetic.tag"),
+            (direction != "both", "needs synthetic.direction=both", "synthetic.models"),
         )
-        return {
-            f"synthetic.{key}": f"needs synthetic.{setting}"
-            for is_unused, key, setting in rules
-            if is_unused
-        }

@@ -3,7 +3,11 @@
 Reading order: pages, plots, attention_figure, attention_map, the rest in any order.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from nmt.foundation.extras import advice, installed
+from nmt.foundation.part_limits import ConfigError, broken
 
 INK = "#222222"
 """Colour of text in images."""
@@ -11,6 +15,8 @@ LONGEST = 28
 """Maximum number of characters of a word in an image."""
 FIGURES = (".png", ".pdf", ".svg")
 """File name extensions of the image formats that matplotlib writes."""
+ENDINGS = (".html", *FIGURES, ".json")
+"""File name extensions of drawings."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,20 @@ class FigureStyle:
 
 USUAL = FigureStyle()
 """Style of an image whose size fits its contents."""
+
+
+def unwritable(key: str, name: str | None) -> Iterator[ConfigError]:
+    """Yields an error if a drawing cannot be written to the named file.
+
+    key: key of the setting that contains the name, for messages
+    name: name of the file; None without a file
+    """
+    file = name or ENDINGS[0]
+    missing = file.endswith(FIGURES) and not installed("matplotlib")
+    return broken(
+        (not file.endswith(ENDINGS), key, "must end in .html, .png, .pdf, .svg or .json", name),
+        (missing, key, f"{advice('matplotlib')}, or write a .html file", name),
+    )
 
 
 def short(word: str) -> str:

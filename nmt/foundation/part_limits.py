@@ -122,6 +122,18 @@ def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
             yield ConfigError(key, problem, shown(value[0]) if value else None)
 
 
+def idle_keys(*rules: tuple[Any, ...]) -> dict[str, str]:
+    """Returns the keys without effect, each with the reason of the first rule that applies.
+
+    rules: tuples (condition, reason, keys …)
+    """
+    reasons: dict[str, str] = {}
+    for applies, reason, *keys in rules:
+        if applies:
+            reasons = {**dict.fromkeys(keys, reason), **reasons}
+    return reasons
+
+
 @dataclass(frozen=True)
 class RunView:
     """Read-only view of a run's configuration for compatibility checks.

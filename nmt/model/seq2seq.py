@@ -17,7 +17,7 @@ from nmt.foundation.interfaces import (
     SourceWords,
     State,
 )
-from nmt.foundation.part_limits import ConfigError, RunView, shown
+from nmt.foundation.part_limits import ConfigError, RunView, idle_keys, shown
 from nmt.foundation.ranges import Fraction, Positive, Width
 from nmt.model import Network
 from nmt.model.copying import Copying
@@ -175,19 +175,30 @@ class Seq2Seq(Network):
     def idle(cls, run: RunView) -> dict[str, str]:
         """Returns the settings for dropout and source factors that have no effect, each with the
         reason."""
-        reasons = {}
-        if not run.value("model.dropout") and not run.value("model.readout_dropout"):
-            reasons["model.variational_dropout"] = (
-                "dropout is 0; set model.dropout or model.readout_dropout"
-            )
-        if not run.value("data.factors"):
-            reasons["model.factor_size"] = "the source has no factors; set data.factors"
-        if not run.value("model.lexicon"):
-            why = "the network has no lexicon; set model.lexicon=auto"
-            reasons |= dict.fromkeys(("model.lexicon_use", "model.lexicon_epsilon"), why)
-        elif run.value("model.lexicon_use") != "bias":
-            reasons["model.lexicon_epsilon"] = "needs model.lexicon_use=bias"
-        return reasons
+        has_dropout = run.value("model.dropout") or run.value("model.readout_dropout")
+        return idle_keys(
+            (
+                not has_dropout,
+                "dropout is 0; set model.dropout or model.readout_dropout",
+                "model.variational_dropout",
+            ),
+            (
+                not run.value("data.factors"),
+                "the source has no factors; set data.factors",
+                "model.factor_size",
+            ),
+            (
+                not run.value("model.lexicon"),
+                "the network has no lexicon; set model.lexicon=auto",
+                "model.lexicon_use",
+                "model.lexicon_epsilon",
+            ),
+            (
+                run.value("model.lexicon_use") != "bias",
+                "needs model.lexicon_use=bias",
+                "model.lexicon_epsilon",
+            ),
+        )
 
     def encode(
         self,

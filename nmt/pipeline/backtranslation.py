@@ -27,9 +27,9 @@ import yaml
 
 from nmt import components
 from nmt.configuration.compose import compose
-from nmt.configuration.configure import changed, saved_run
-from nmt.configuration.model_settings import TranslateSettings
+from nmt.configuration.previous_runs import changed, saved_run
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
+from nmt.configuration.translation_settings import TranslateSettings
 from nmt.data import Splits, as_list
 from nmt.data.lines import find_file, stream_lines
 from nmt.data.overlap import warn_of_held_out_lines

@@ -9,18 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nmt.configuration.compose import (
-    HYDRA_ERRORS,
-    apply,
-    by_hydra,
-    hydra_main,
-    parse,
-    reason,
-    search_path,
-)
-from nmt.configuration.faults import unknown
+from nmt.configuration.overrides import apply, parse
+from nmt.configuration.yaml_files import HYDRA_ERRORS, by_hydra, hydra_main, reason, search_path
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigError, refuse
+from nmt.foundation.suggestions import unknown
 from nmt.sweep import job
 from nmt.sweep.run_status import Run, find
 

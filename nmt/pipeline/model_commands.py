@@ -15,12 +15,11 @@ from nmt.analysis.evaluation import evaluate_file
 from nmt.components import Group
 from nmt.configuration.model_settings import (
     AlignSettings,
-    EvaluateSettings,
     LabelSettings,
     ModelSettings,
     ScoreSettings,
-    TranslateSettings,
 )
+from nmt.configuration.translation_settings import EvaluateSettings, TranslateSettings
 from nmt.data import as_list
 from nmt.drawing import FigureStyle
 from nmt.exporting.export_model import export_model

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from itertools import chain, product
 from typing import Any
 
-from nmt.configuration.compose import parse
 from nmt.configuration.configure import configure
+from nmt.configuration.overrides import parse
 from nmt.configuration.settings import Settings
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-import torch
 from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 
-from nmt.configuration.model_settings import ServeSettings
+from nmt.configuration.translation_settings import ServeSettings
 from nmt.data.lines import find_file
 from nmt.foundation import plugins
 from nmt.foundation.errors import UserError
 from nmt.foundation.json_log import choose_format, chosen_formatter
-from nmt.foundation.terminal import set_up_logging
+from nmt.foundation.processes import prepare_process
 from nmt.inference.explanations.neighbors import read_index
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator
@@ -27,7 +26,6 @@ from nmt.serving.limits import KeyFile, Limits
 from nmt.serving.monitoring import ServerMetrics
 from nmt.serving.served_models import Models, ServedModel
 from nmt.storage.checkpoint import read_model
-from nmt.training.memory import keep_freed_memory
 
 log = logging.getLogger("nmt.serve")
 ZONED = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S%z")
@@ -59,10 +57,8 @@ def worker_application(settings: ServeSettings, permitted: Sequence[str]) -> ASG
     A UserError ends this process, and thereby the server.
     """
     choose_format(settings.log == "json")
-    set_up_logging()
-    keep_freed_memory()
+    prepare_process(settings.threads or max(1, (os.cpu_count() or 1) // settings.workers))
     plugins.permit(permitted)
-    torch.set_num_threads(settings.threads or max(1, (os.cpu_count() or 1) // settings.workers))
     try:
         return application(settings)
     except UserError as error:

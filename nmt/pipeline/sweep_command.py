@@ -12,8 +12,10 @@ from typing import Any
 from nmt import components
 from nmt.analysis.run_report import report_folders
 from nmt.configuration.check import faults_of, faults_of_building
-from nmt.configuration.compose import added_folders, choices_of, compose, options, parse
+from nmt.configuration.compose import choices_of, compose
 from nmt.configuration.configure import configure
+from nmt.configuration.overrides import parse
+from nmt.configuration.yaml_files import added_folders, options
 from nmt.foundation import plugins
 from nmt.foundation.configurations import NOT_LEARNT, digest, learnt_settings
 from nmt.foundation.errors import UserError

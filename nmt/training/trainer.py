@@ -23,7 +23,7 @@ from nmt.foundation.devices import Precision
 from nmt.foundation.durations import seconds_of
 from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.interfaces import Batches, TrainingBatch, to_device
-from nmt.foundation.part_limits import RunView
+from nmt.foundation.part_limits import RunView, idle_keys
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
 from nmt.training.callback import Callback, Update
 from nmt.training.epoch_plan import EpochPlan, PlannedBatch
@@ -133,20 +133,24 @@ class Trainer:
         updates = run.value("trainer.validate_every_updates")
         interval = run.value("trainer.validate_every") or cls.validate_every
         epochs = run.value("trainer.max_epochs") or cls.max_epochs
-        reasons = {}
-        if average == 1:
-            reasons["trainer.average"] = (
-                "the number of averaged checkpoints must be 0 or at least 2"
-            )
-        if updates:
-            reasons["trainer.validate_every"] = (
-                f"trainer.validate_every_updates={updates} takes precedence"
-            )
-        elif average and average > 1 and epochs <= interval:
-            reasons["trainer.average"] = (
-                "the training has only one validation; lower trainer.validate_every"
-            )
-        return reasons
+        validates_once = not updates and epochs <= interval
+        return idle_keys(
+            (
+                average == 1,
+                "the number of averaged checkpoints must be 0 or at least 2",
+                "trainer.average",
+            ),
+            (
+                updates,
+                f"trainer.validate_every_updates={updates} takes precedence",
+                "trainer.validate_every",
+            ),
+            (
+                average and validates_once,
+                "the training has only one validation; lower trainer.validate_every",
+                "trainer.average",
+            ),
+        )
 
     def fit(
         self,

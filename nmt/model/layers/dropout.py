@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.foundation.part_limits import RunView
+from nmt.foundation.part_limits import RunView, idle_keys
 from nmt.foundation.ranges import Fraction
 
 STEPS = 2**16
@@ -92,16 +92,22 @@ def idle_layers(run: RunView, group: str) -> dict[str, str]:
     group: configuration group of the layers, such as `encoder`
     """
     single = (run.value(f"{group}.num_layers") or 1) == 1
-    reasons = {}
-    if single:
-        for key in ("dropout", "residual"):
-            reasons[f"{group}.{key}"] = f"needs several layers; set {group}.num_layers"
-    if single or not run.value(f"{group}.dropout"):
-        reasons[f"{group}.variational_dropout"] = (
-            f"needs dropout and several layers; set {group}.dropout and {group}.num_layers"
-        )
-    if not run.value(f"{group}.recurrent_dropout"):
-        reasons[f"{group}.recurrent_dropout_of"] = (
-            f"recurrent dropout is 0; set {group}.recurrent_dropout"
-        )
+    reasons = idle_keys(
+        (
+            single,
+            f"needs several layers; set {group}.num_layers",
+            f"{group}.dropout",
+            f"{group}.residual",
+        ),
+        (
+            single or not run.value(f"{group}.dropout"),
+            f"needs dropout and several layers; set {group}.dropout and {group}.num_layers",
+            f"{group}.variational_dropout",
+        ),
+        (
+            not run.value(f"{group}.recurrent_dropout"),
+            f"recurrent dropout is 0; set {group}.recurrent_dropout",
+            f"{group}.recurrent_dropout_of",
+        ),
+    )
     return {key: why for key, why in reasons.items() if run.value(key)}

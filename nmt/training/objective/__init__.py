@@ -5,3 +5,17 @@ Each objective is one file in this folder and one YAML file in conf/objective.
 
 Reading order: cross_entropy, scheduled_sampling, r_drop, minimum_risk, distillation.
 """
+
+import inspect
+
+
+def check_objective(objective: type) -> None:
+    """Raises ValueError if a training objective cannot be called with the trainer's arguments."""
+    arguments = ("self", "network", "batch", "update", "total")
+    try:
+        inspect.signature(objective.__call__).bind(*arguments)
+    except TypeError as error:
+        raise ValueError(
+            f"objective={objective.__name__}: `__call__` must have the parameters "
+            f"{', '.join(arguments)} ({error})"
+        ) from error

@@ -22,7 +22,7 @@ from typing import Literal
 import torch
 
 from nmt.foundation.interfaces import BOS, PAD, Batch, DecoderOutput, Loss, Prepared
-from nmt.foundation.part_limits import RunView
+from nmt.foundation.part_limits import RunView, idle_keys
 from nmt.foundation.ranges import Count, Fraction, Positive, Ratio
 from nmt.model.layers.numeric import exclude, sampled
 from nmt.model.seq2seq import Seq2Seq
@@ -62,12 +62,16 @@ class ScheduledSampling:
     def idle(cls, run: RunView) -> dict[str, str]:
         """Returns the configuration keys that the chosen decay schedule does not use, each with the
         reason."""
-        if run.value("objective.decay") == "constant":
-            why = "the teacher-forcing ratio is constant with objective.decay=constant"
-            return dict.fromkeys([f"objective.{key}" for key in ("end", "pace", "updates")], why)
         updates = run.value("objective.updates")
-        return (
-            {"objective.pace": f"objective.updates={updates} takes precedence"} if updates else {}
+        return idle_keys(
+            (
+                run.value("objective.decay") == "constant",
+                "the teacher-forcing ratio is constant with objective.decay=constant",
+                "objective.end",
+                "objective.pace",
+                "objective.updates",
+            ),
+            (updates, f"objective.updates={updates} takes precedence", "objective.pace"),
         )
 
     def ratio(self, step: int, total: int = 0) -> float:

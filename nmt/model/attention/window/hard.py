@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Encoded
-from nmt.foundation.part_limits import RunView
+from nmt.foundation.part_limits import RunView, idle_keys
 from nmt.foundation.ranges import Fraction, NonNegative
 from nmt.model.attention.normalizer import Normalizer
 from nmt.model.attention.window import Window, WindowState
@@ -75,10 +75,9 @@ class Hard(Window):
     def idle(cls, run: RunView) -> dict[str, str]:
         """Returns the keys of the estimator `reinforce` if another estimator is configured, each
         with the reason why it has no effect. The result is empty for `reinforce`."""
-        if run.value("window.estimator") == "reinforce":
-            return {}
+        is_idle = run.value("window.estimator") != "reinforce"
         keys = [f"window.{key}" for key in REINFORCE_KEYS]
-        return dict.fromkeys(keys, "has an effect only with window.estimator=reinforce")
+        return idle_keys((is_idle, "has an effect only with window.estimator=reinforce", *keys))
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
         """Returns the state of the estimator `reinforce` in training; an empty tuple otherwise.

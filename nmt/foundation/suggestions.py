@@ -1,7 +1,7 @@
 """Errors for unknown keys and choices, with suggestions of similar names."""
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from nmt.foundation.part_limits import ConfigError, shown
@@ -29,6 +29,29 @@ def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) 
     others = [name for name in everywhere if name != key]
     nearest = near_matches(key.rpartition(".")[2], known, others)
     return ConfigError(key, "no such key", choices=tuple(sorted(known)), nearest=nearest)
+
+
+def unknown_keys(
+    key: str, value: Any, known: Collection[str], everywhere: Collection[str]
+) -> Iterator[ConfigError]:
+    """Yields the error for an unknown key.
+
+    A group of another toolkit may contain keys that have a counterpart in nmt, such as
+    training.batch_size. The errors are then those of the inner keys.
+
+    key: dotted key, whose last component is unknown
+    value: value of the key
+    known: valid names in the same group
+    everywhere: all dotted keys of the configuration, for suggestions from other groups
+    """
+    is_typo = difflib.get_close_matches(key.rpartition(".")[2], known, 1, 0.8)
+    inner_keys = value if isinstance(value, dict) and not is_typo else ()
+    elsewhere = {name for name in everywhere if not name.startswith(f"{key}.")}
+    translated = [name for name in inner_keys if elsewhere.intersection(SYNONYMS.get(name, ()))]
+    for name in translated:
+        yield unknown(f"{key}.{name}", (), everywhere)
+    if not translated:
+        yield unknown(key, known, everywhere)
 
 
 def not_a_choice(

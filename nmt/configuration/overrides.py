@@ -1,0 +1,121 @@
+"""Overrides such as decoder=luong or seed=3: words in Hydra's grammar, which set keys of a
+configuration."""
+
+import functools
+import os
+import re
+import shlex
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import OverrideType
+from hydra.errors import HydraException
+
+from nmt.configuration.yaml_files import hydra_loader, options
+from nmt.foundation.errors import PATH, in_list
+from nmt.foundation.part_limits import ConfigError, refuse, shown
+
+
+def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
+    """Parses overrides with Hydra's grammar, and returns an error for each invalid override."""
+    parsed = []
+    errors = []
+    for text in overrides:
+        # A folder or file whose name begins with a digit is text.
+        text = PATH.sub(r'\1"\2"', text)
+        # Hydra's parser is slow, so results are cached, except functions such as glob(*).
+        read = _parsed.__wrapped__ if "(" in text else _parsed
+        try:
+            parsed += read(text)
+        except HydraException:
+            errors.append(ConfigError(text, f"must have the form key=value{_remedy(text)}"))
+    return parsed, errors
+
+
+@functools.cache
+def _parsed(text: str) -> list[Any]:
+    with hydra_loader() as loader:
+        return OverridesParser.create(loader).parse_overrides([text])
+
+
+def _remedy(text: str) -> str:
+    """Returns the advice for an override that Hydra's grammar does not contain."""
+    key, equals, value = text.partition("=")
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
+    # Unlike Path.is_file, this function returns False for names that are too long.
+    is_file = os.path.isfile(text)  # noqa: PTH113
+    remedies = (
+        # The shell expands ~ only at the beginning of a word.
+        (value.startswith("~/"), f". Write {key}=$HOME{value[1:]}"),
+        (
+            text.endswith((".yaml", ".yml")),
+            f"; to train from the config.yaml of a run, write --from {text}",
+        ),
+        (not equals and is_file, f"; a file needs its key, such as input={text}"),
+        (
+            re.match(r"[^\s\[\"']+\s+[\w.]+=", value),
+            ". Give each setting as a word of its own, in Python as a string of its own",
+        ),
+        (
+            value.startswith("["),
+            f". Put each item in quotes: {key}={shlex.quote(in_list(value))}",
+        ),
+        (equals, f". Put the value in quotes twice: {key}='\"{quoted}\"'"),
+    )
+    return next((advice for applies, advice in remedies if applies), "")
+
+
+def apply(config: MutableMapping[str, Any], overrides: Sequence[Any]) -> list[ConfigError]:
+    """Sets keys of a configuration in place, and returns an error for each key whose parent is a
+    value instead of a group, such as seed.x=1.
+
+    Unknown keys are set too, and reported when the configuration is checked (check.py).
+
+    config: configuration as nested mappings
+    overrides: Hydra overrides
+    """
+    errors = []
+    for override in overrides:
+        key = override.key_or_group
+        [*groups, name] = key.split(".")
+        node: Any = config
+        for group in groups:
+            node = node.setdefault(group, {}) if isinstance(node, MutableMapping) else None
+        if not isinstance(node, MutableMapping):
+            errors.append(ConfigError(key, f"no such key; {'.'.join(groups)} has no keys"))
+        elif override.type is OverrideType.DEL:
+            node.pop(name, None)
+        else:
+            node[name] = override.value()
+    return errors
+
+
+def set_keys(config: dict[str, Any], overrides: Sequence[str], why: str) -> list[ConfigError]:
+    """Sets single keys of a configuration in place, and returns the errors.
+
+    config: configuration, which is changed in place
+    overrides: overrides of single keys, such as trainer.epochs=5
+    why: reason why the choice of a group cannot change
+    """
+    parsed, errors = parse(overrides)
+    for override in parsed:
+        key = override.key_or_group
+        if options(key):
+            errors.append(ConfigError(key, why, shown(override.value())))
+        else:
+            errors += apply(config, [override])
+    return errors
+
+
+def refuse_sweep(overrides: Sequence[str]) -> None:
+    """Raises ConfigErrors if a key has several values, which only sweeps accept."""
+    why = (
+        "this key has several values, which only a sweep (-m) accepts. Write a list as "
+        "{0}=[{1}]; write text with commas as {0}='\"{1}\"'"
+    )
+    refuse(
+        ConfigError(text, why.format(*text.split("=", 1)))
+        for text in overrides
+        if any(override.is_sweep_override() for override in parse([text])[0])
+    )

@@ -1,0 +1,172 @@
+"""Configurations that come from an earlier run: resumed (resume=), repeated (--from), or with its
+trained network (init=)."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nmt.components import NETWORK
+from nmt.configuration.compose import compose
+from nmt.configuration.overrides import set_keys
+from nmt.configuration.yaml_files import options, reason
+from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
+from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse, shown
+from nmt.storage import checkpoint as ckpt
+from nmt.storage.checkpoint import Checkpoint
+from nmt.storage.upgrade import with_renamed_targets
+
+FIXED = ("trainer.ema", "optimizer._target_", "objective._target_", "search._target_")
+"""Keys that must not change on resume, although other keys of their groups may change."""
+CHOSEN_ANEW = ("search", "metric")
+"""Groups whose choice may change on resume, because training does not depend on these groups."""
+CHANGEABLE = (
+    "trainer", "optimizer", "objective", "search", "metric", "choose_by", "translation", "device",
+    "max_validation", "threads", "final_test", "time_budget",
+)  # fmt: skip
+"""Keys and groups that may change on resume; all other keys determine the weights or the data."""
+OF_MODEL = (*NETWORK, "sizes", "tokenizer")
+"""Keys and groups that a run with init= takes from the initial model."""
+SHAPING = ("model.copy", "model.lexical", "model.lexicon", "model.lexicon_use")
+"""Keys of the model that add or remove network parameters, and cannot change with init=."""
+
+
+def saved_run(path: str, command: str) -> Checkpoint:
+    """Returns the checkpoint from which a run is resumed.
+
+    path: run folder
+    command: command of the run
+
+    Raises UserError if the checkpoint does not exist, belongs to another command, or needs plugins
+    that are not permitted.
+    """
+    file = Path(path) / ckpt.LAST
+    nothing = "the run folder was not found, so the training cannot be resumed"
+    if Path(path).is_dir():
+        nothing = (
+            f"the folder has no {ckpt.LAST}, so the training cannot be resumed. If the "
+            f"training ended before its first save, repeat the first command with run_dir={path} "
+            "resume=auto, or delete the folder"
+        )
+    refuse(broken((not file.is_file(), "resume", nothing, path)))
+    return ckpt.read_model(str(file), "resume", command)
+
+
+def errors_of_changes(saved: Checkpoint, config: Mapping[str, Any]) -> list[ConfigError]:
+    """Returns an error for each changed key that must not change on resume.
+
+    saved: checkpoint of the run
+    config: configuration for resuming
+    """
+    before = flat(saved.config)
+    now = flat(config)
+    why = (
+        "this setting cannot change on resume, because the saved weights and state depend on it; "
+        "its value was {}. Restore the value, or choose another run_dir"
+    )
+    return [
+        ConfigError(key, why.format(shown(before.get(key))), shown(now.get(key)))
+        for key in changed_keys(before, now)
+        if not _may_change(key)
+    ]
+
+
+def _may_change(key: str) -> bool:
+    """Returns whether a key may change on resume."""
+    group = key.partition(".")[0]
+    is_free = group in (*CHOSEN_ANEW, *NOT_LEARNT)
+    return is_free or (group in CHANGEABLE and key not in FIXED)
+
+
+def repeated(path: str, changes: Sequence[str]) -> tuple[dict[str, Any], list[ConfigError]]:
+    """Returns the configuration for repeating a run with changed values, and the errors in the
+    changes.
+
+    path: config.yaml of the run, or the run folder
+    changes: overrides of single keys
+
+    Raises ConfigErrors if the file cannot be read.
+    """
+    file = Path(path) / "config.yaml" if Path(path).is_dir() else Path(path)
+    try:
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        why = getattr(error, "strerror", None) or reason(error)
+        problem = f"cannot be read ({why}); name the config.yaml of a run"
+        raise ConfigErrors([ConfigError("", f"--from {path}: {problem}")]) from error
+    if not isinstance(config, dict) or "data" not in config:
+        raise ConfigErrors([ConfigError("", f"--from {path}: not the config.yaml of a run")])
+    # The repeated run gets a new folder and is not part of a sweep.
+    new = {"run_dir": None, "resume": None, "sweep": None, "repeats": str(file.parent)}
+    config = with_renamed_targets({**config, **new})
+
+    only_keys = "--from accepts single keys only; to change a group, give the complete command"
+    return config, set_keys(config, changes, only_keys)
+
+
+def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str, Any]:
+    """Returns the configuration of a saved run with changed values.
+
+    saved: checkpoint of the run
+    command: command of the run
+    changes: command-line overrides
+
+    ${references} in a checkpoint are not resolved.
+
+    Raises ConfigErrors if a key must not change.
+    """
+    config = copy.deepcopy(saved.config)  # leaves the checkpoint unchanged
+    allowed = {f"{group}={name}": group for group in CHOSEN_ANEW for name in options(group)}
+    for text in changes:
+        if text in allowed:
+            # A new choice has other keys, so the saved values of the group are dropped.
+            config[allowed[text]] = compose(command, [text])[allowed[text]]
+    single = [text for text in changes if text not in allowed]
+    choices = ", ".join(f"{name}={'|'.join(options(name))}" for name in CHOSEN_ANEW)
+    why = (
+        "this setting cannot change on resume, because the saved weights and state depend on it; "
+        f"allowed are {choices}, and single keys of {', '.join(CHANGEABLE)}"
+    )
+    errors = set_keys(config, single, why)
+    folder = config.get("run_dir")
+    of_folder = "cannot change on resume, since resume= names the run folder; leave this key out"
+    moved = folder != saved.config.get("run_dir")
+    errors += broken((moved, "run_dir", of_folder, folder))
+    refuse(errors + errors_of_changes(saved, config))
+    return config
+
+
+def with_network_of(
+    config: Mapping[str, Any], path: str, overrides: Sequence[str]
+) -> tuple[dict[str, Any], list[ConfigError]]:
+    """Returns a configuration with the network and tokenizer of a trained model, and the errors in
+    the overrides.
+
+    config: configuration of the command line
+    path: run folder or checkpoint file of the model
+    overrides: command-line overrides; single keys of the model's groups, such as model.dropout, may
+        change
+
+    Unknown keys are errors, and so is another class in a group that the model determines, such as
+    decoder.
+    """
+    initial = copy.deepcopy(ckpt.read_model(path, "init", "train").config)
+    taken = {**config, **{name: initial[name] for name in OF_MODEL if name in initial}}
+    before = flat(taken)
+    of_network = [
+        text for text in overrides if text.lstrip("+~").split("=")[0].split(".")[0] in OF_MODEL
+    ]
+    why = f"this choice is determined by init={path}; only single keys of the group can change"
+    errors = set_keys(taken, of_network, why)
+    now = flat(taken)
+    problem = (
+        f"this key changes the network parameters, which must match init={path}; leave the key out"
+    )
+    errors += [
+        ConfigError(key, problem, shown(now.get(key)))
+        for key in changed_keys(before, now)
+        if key in SHAPING or key.startswith("sizes.")
+    ]
+    return taken, errors
