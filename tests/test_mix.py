@@ -225,7 +225,7 @@ FAULTS = {
     "  char_swap: 0.1": ("  swap: 0.1", "modifier Typos: setting swap: not found"),
     "seed: 1111": ("seed: [", "cannot be read as YAML"),
     "- UpperCase: 0.05\n": ("- Tags: 0.1\n", "modifier Tags: not supported"),
-    "num_fields: 2": ("num_fields: 3", "num_fields=3: not supported"),
+    "num_fields: 2": ("num_fields: 3", "num_fields: must be 2"),
     "trainer: /usr/bin/cat": ("curriculum: x", "key curriculum: not found"),
     "  dirty: dirty": ("", "`dirty 0`: corpus dirty: not found"),
 }

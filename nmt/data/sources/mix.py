@@ -161,9 +161,7 @@ def _corpora(content: Any) -> dict[str, list[str]]:
         )
     check_known("key", content, [*KEYS, *stages])
     if content.get("num_fields", 2) != 2:
-        raise UserError(
-            f"num_fields={content['num_fields']}: not supported; must be 2 (source and target)"
-        )
+        raise UserError(f"num_fields: must be 2 (source and target), not {content['num_fields']}")
     return {str(name): as_list(files) for name, files in datasets.items()}
 
 
