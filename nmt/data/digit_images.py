@@ -21,7 +21,8 @@ SIDE = 8
 """Height and width of the scan of a digit, in pixels."""
 _NUMBER = re.compile(r"/(\d+(?:,\d+)*)@(\d+),(\d+)")
 _PAGE = re.compile(PREFIX + r"(\d{1,4})x(\d{1,4})((?:/\d+(?:,\d+)*@\d+,\d+)+)")
-"""Pattern of an image name: rows and columns, then each number after a slash."""
+"""Regular expression for the name of an image of digits, such as digits:40x60/3,5@2,10: height and
+width, then for each number a slash, its digits, and its row and column in the image."""
 
 
 def page(name: str) -> np.ndarray:

@@ -110,7 +110,7 @@ def stored(stream: Stream[Pairs], training: bool, where: str, filters: Filters) 
 
 
 def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
-    """Returns the token ids of stored pairs, encoded on the first call and then stored."""
+    """Returns the token ids of stored pairs, which are encoded on the first call and then cached."""
     assert pairs.store is not None
     key = repr((VERSION, tokenizer.models, tokenizer.lowercase, tokenizer.columns))
     folder = pairs.store / f"pieces-{hashlib.sha256(key.encode()).hexdigest()[:24]}"

@@ -84,7 +84,7 @@ class Run:
 
     @property
     def dropped(self) -> bool:
-        """Whether a later command line of the sweep no longer includes this unfinished run."""
+        """Whether the sweep was started again with settings that do not include this unfinished run."""
         return bool(self.record().get("dropped")) and not self.finished
 
     def record(self) -> dict[str, Any]:

@@ -202,10 +202,11 @@ class RolledBack(Exception):
 
 
 class UpdateFigures(NamedTuple):
-    """Loss and gradient norm of one update; a GPU may not have computed them yet.
+    """Loss and gradient norm of one update. On a GPU, reading the tensors waits until they are
+    computed.
 
     update: number of the update, from 1
-    tokens: number of tokens of all ranks
+    tokens: number of tokens, summed over all ranks
     loss: loss of this rank, summed over its tokens
     norm: gradient norm before clipping by norm
     """

@@ -107,8 +107,10 @@ class State:
     masks: Mapping[str, Tensor] = field(default_factory=dict)
 
     def select(self, rows: Int[Tensor, " n"]) -> "State":
-        """Returns the state of the given rows, on any device, in the given order; rows may
-        repeat."""
+        """Returns the decoder state with the given rows only, in the given order.
+
+        rows: row numbers [n], a tensor on any device; numbers may repeat
+        """
         return select_rows(self, rows)
 
 

@@ -55,8 +55,10 @@ class SearchState(Protocol):
     """Interface of the state that a search passes between decoder steps, one row per hypothesis."""
 
     def select(self, rows: Int[Tensor, " n"]) -> "SearchState":
-        """Returns the state of the given rows, which are on the CPU, in the given order; rows may
-        repeat."""
+        """Returns the state with the given rows only, in the given order.
+
+        rows: row numbers [n], a tensor on the CPU; numbers may repeat
+        """
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,8 @@ class Encoder(nn.Module):
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the configuration keys that have no effect in this run, each with the reason: a
-        single layer or no dropout."""
+        """Returns the configuration keys that have no effect in this run, each with the reason,
+        for example that the network has a single layer, or that dropout is 0."""
         return idle_layers(run, "encoder")
 
     def take_words(self, words: nn.Module) -> None:

@@ -90,5 +90,5 @@ class Convolution(Grid):
 
 
 def _cleared(x: Float[Tensor, "B C rows columns"], sizes: Int[Tensor, "B 2"], even: bool) -> Tensor:
-    """Returns a feature map with zeros outside of each image."""
+    """Returns a batch of feature maps with zeros at the positions beyond each image's size (padding)."""
     return x if even else x * inside(sizes, *x.shape[2:]).unsqueeze(1).to(x.dtype)

@@ -70,7 +70,7 @@ class CrossEntropy:
             if run.value("tokenizer.sampling"):
                 yield run.error(
                     guided,
-                    "subwords cannot be aligned before the training, because tokenizer.sampling "
+                    "subwords cannot be aligned before training, because tokenizer.sampling "
                     "draws a new segmentation in each epoch; give word alignments "
                     "(data.alignment), or set tokenizer.sampling=0",
                 )
