@@ -13,6 +13,7 @@ from nmt.foundation.synonyms import SYNONYMS
 POSITIONAL = {"report": "folders", "compare": "systems", "check_attention": "functions"}
 """Maps a command to the key that receives its positional arguments as a list."""
 SWITCH = {"action": "store_true"}
+"""Options of argparse for a flag without a value."""
 FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
     ("--multirun", "-m"): SWITCH,
     ("--dry-run",): SWITCH,

@@ -95,7 +95,7 @@ def set_keys(config: dict[str, Any], overrides: Sequence[str], why: str) -> list
     """Sets single keys of a configuration in place, and returns the errors.
 
     config: configuration, which is changed in place
-    overrides: overrides of single keys, such as trainer.epochs=5
+    overrides: overrides of single keys, such as trainer.max_epochs=5
     why: reason why the choice of a group cannot change
     """
     parsed, errors = parse(overrides)

@@ -101,7 +101,7 @@ def near_matches(
     # Suggests the same name in another group, such as optimizer.lr for lr.
     endings: dict[str, list[str]] = {}
     for key in everywhere:
-        endings.setdefault(key.rpartition(".")[2], []).append(key)  # lr → optimizer.lr
+        endings.setdefault(key.rpartition(".")[2], []).append(key)
     similar = difflib.get_close_matches(name, known, 1, SIMILARITY)
     if not similar or name in endings:
         [ending, *_] = [*difflib.get_close_matches(name, endings, 1, SIMILARITY), ""]
