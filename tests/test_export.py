@@ -128,6 +128,9 @@ def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exporte
     Held.models = (network("bahdanau", "multi_head"),)
     with pytest.raises(nmt.UserError, match="several attention heads"):
         check_exportable(Held())
+    Held.models = (network("bahdanau", "concat", "model.lexicon=auto"),)
+    with pytest.raises(nmt.UserError, match="translation lexicon is not supported"):
+        check_exportable(Held())
 
 
 def test_the_search_of_an_export_is_that_of_the_model_if_it_is_supported(caplog):

@@ -86,6 +86,7 @@ NETWORKS = (
     + [("bahdanau", "concat", *more) for more in (
         ["cell=lstm", "decoder.num_layers=2"], ["cell=norm_gru"], ["cell=norm_lstm", "encoder.num_layers=2"], ["encoder=unidirectional", "sizes.encoder=8"],
         ["encoder=alternating", "encoder.hidden_size=8", "encoder.num_layers=2"], ["model.copy=true"], ["model.lexical=true", "model.copy=true"],
+        ["model.lexicon=auto"], ["model.lexicon=auto", "model.copy=true"], ["model.lexicon=auto", "model.lexicon_use=mixture"],
         ["decoder.context_gate=true", "model.lexical=true"], ["decoder.bridge=none"], ["decoder.bridge=mean"], ["decoder.bridge=linear", "cell=lstm"],
         ["encoder.layer_norm=true", "decoder.layer_norm=true"], ["model.tying=all"],
         ["encoder.transition_depth=2", "decoder.transition_depth=3"], ["decoder=conditional", "decoder.transition_depth=2", "cell=norm_gru"],

@@ -25,19 +25,13 @@ def only_model(translator: Translator, form: str) -> Seq2Seq:
     translator: translator whose model is exported
     form: export format, for messages
 
-    Raises UserError for an ensemble, for a model that does not read plain text, and for a model
-    with a translation lexicon.
+    Raises UserError for an ensemble, and for a model that does not read plain text.
     """
     if len(translator.models) > 1:
         raise UserError(f"format={form}: an ensemble cannot be exported; export each model alone")
     if not translator.tokenizer.columns.plain:
         reads = translator.tokenizer.columns.described
         raise UserError(f"format={form}: the model must read plain text, but reads {reads}")
-    if translator.models[0].lexicon is not None:
-        raise UserError(
-            f"format={form}: a model with a translation lexicon cannot be exported; train a model "
-            "with model.lexicon=null"
-        )
     return translator.models[0]
 
 

@@ -139,6 +139,12 @@ def _packed(model: Seq2Seq) -> tuple[list[dict[str, Any]], bytes]:
         else:
             offset = add(parameter.detach().float().cpu().numpy())
             places.append({"name": name, "rows": 1, "columns": parameter.numel(), "offset": offset})
+    tables = {} if model.lexicon is None else model.lexicon.table()
+    for name, table in tables.items():
+        # Token ids are below 2^24, so that float32 represents them exactly.
+        offset = add(table.float().cpu().numpy())
+        place = {"rows": 1, "columns": table.numel(), "offset": offset}
+        places.append({"name": f"lexicon.{name}", **place})
     return places, bytes(packed)
 
 
@@ -171,6 +177,7 @@ def _settings(translator: Translator, name: str) -> dict[str, Any]:
         "heads": 1 if attention is None else attention.score.heads,
         "fertility": getattr(attention and attention.score, "fertility", None),
         "normalizer": "softmax" if attention is None else _name(attention.normalizer),
+        "lexicon": _lexicon_settings(model),
         "search": {
             "width": beam.width,
             "penalty": beam.penalty.name,
@@ -184,6 +191,17 @@ def _settings(translator: Translator, name: str) -> dict[str, Any]:
         "abbreviation": ABBREVIATION.pattern.replace(r"\w", r"[\p{L}\p{N}_]"),
         "source": _pieces(tokenizer, 0),
         "target": None if tokenizer.joint else _pieces(tokenizer, 1),
+    }
+
+
+def _lexicon_settings(model: Seq2Seq) -> dict[str, Any] | None:
+    """Returns the settings of the translation lexicon; None for a network without a lexicon."""
+    if model.lexicon is None:
+        return None
+    return {
+        "use": "bias" if model.output_layer.lexicon is not None else "mixture",
+        "epsilon": model.lexicon.epsilon,
+        "entries": model.lexicon.tokens.size(1),
     }
 
 

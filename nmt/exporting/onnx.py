@@ -132,6 +132,11 @@ def check_exportable(translator: Translator) -> Seq2Seq:
     """Returns the network of a translator. Raises UserError if ONNX does not support the
     network."""
     model = only_model(translator, "onnx")
+    if model.lexicon is not None:
+        raise UserError(
+            "format=onnx: a model with a translation lexicon is not supported; use format=html, or "
+            "train a model with model.lexicon=null"
+        )
     if model.decoder.attends and model.decoder.attention.score.heads > 1:
         raise UserError(
             "format=onnx: several attention heads are not supported, because PyTorch's exporter "

@@ -398,6 +398,15 @@ class Network {
       )
       readouts = readouts.map((vector, n) => joined(vector, hidden[n]))
     }
+    const { lexicon } = this.settings
+    const translated = lexicon ? attention.map(({ shown }) => this.translated(shown, memory)) : null
+    if (lexicon?.use === "bias") {
+      translated.forEach((p, n) =>
+        p.forEach((x, v) => {
+          logits[n][v] += Math.log1p(x / lexicon.epsilon)
+        }),
+      )
+    }
     const gate = this.get("copying.gate.weight")
     const generated = gate ? product(gate, readouts, this.get("copying.gate.bias")) : null
     return logits.map((row, n) => {
@@ -408,17 +417,37 @@ class Network {
       const normalizer = greatest + Math.log(total)
       let result = row.map((x) => x - normalizer)
       if (gate) {
-        // Copying: mixture of generation (gate g) and the attention weights of the source tokens
+        // Mixture of generation (gate g) and the lexicon, or the attention weights of the source
+        // tokens (copying)
         const g = Math.min(Math.max(sigmoid(generated[n][0]), 1e-6), 1 - 1e-6)
         const p = result.map((x) => g * Math.exp(x))
-        memory.source.forEach((id, s) => {
-          p[id] += (1 - g) * attention[n].shown[s]
-        })
+        if (lexicon?.use === "mixture") {
+          translated[n].forEach((x, v) => {
+            p[v] += (1 - g) * x
+          })
+        } else {
+          memory.source.forEach((id, s) => {
+            p[id] += (1 - g) * attention[n].shown[s]
+          })
+        }
         result = p.map((x) => Math.log(Math.max(x, 1e-38)))
       }
       result[PAD] = result[BOS] = -Infinity
       return result
     })
+  }
+
+  // Lexicon probability of each target token: sum over the source tokens x_s of α_s p_lex(y | x_s)
+  translated(weights, memory) {
+    const tokens = this.get("lexicon.tokens").data
+    const probabilities = this.get("lexicon.probabilities").data
+    const { entries } = this.settings.lexicon // number of entries of each source token
+    const p = new Map()
+    memory.source.forEach((id, s) => {
+      for (let i = id * entries; i < (id + 1) * entries; i++)
+        p.set(tokens[i], (p.get(tokens[i]) ?? 0) + weights[s] * probabilities[i])
+    })
+    return p
   }
 }
 
