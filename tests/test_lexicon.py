@@ -281,10 +281,13 @@ def test_unknown_words_are_written_as_the_lexicon_translates_them(run_folder):
     assert result.text.split() == ["bcdd"[s] for s in distinct]
 
 
-@pytest.mark.parametrize("form", ["onnx", "html"])
-def test_an_export_refuses_a_lexicon(form, run_folder, tmp_path):
-    result = run("export", f"model={run_folder}", f"format={form}", f"output={tmp_path}/out.html")
-    assert "translation lexicon" in failed(result, f"format={form}")
+def test_a_page_has_the_lexicon_and_onnx_refuses_it(run_folder, tmp_path):
+    """test_html.py compares the probabilities on the page with those of the network."""
+    words = [f"model={run_folder}", f"output={tmp_path}/out.html"]
+    result = run("export", *words, "format=onnx")
+    assert "translation lexicon" in failed(result, "format=onnx")
+    assert run("export", *words, "format=html").returncode == 0
+    assert '"lexicon.probabilities"' in (tmp_path / "out.html").read_text()
 
 
 @pytest.mark.parametrize(
