@@ -70,7 +70,7 @@ def is_refused(text):
 def test_whatever_comes_in_as_many_lines_go_out(small_run, tmp_path, lines):
     """errors=replace: one line for each; errors=strict: the same, or an error before anything is written."""
     text = b"".join(line + b"\n" for line in lines)
-    # Random bytes may look like UTF-16, and Hypothesis also tries texts of the code; UTF-16 and a
+    # Random bytes may be valid UTF-16, and Hypothesis also tries texts of the code; UTF-16 and a
     # pointer of Git LFS are refused by name (test_formats.py).
     assume(not any(map(is_refused, (text, text.removeprefix(BOM)))))
     source, output = tmp_path / "in", tmp_path / "out"
