@@ -92,9 +92,9 @@ def make(config: Config, group: str, **supplied: Any) -> Any:
 
 
 def view(config: Config) -> RunView:
-    """Returns the values of a valid configuration and the class selected in each group.
+    """Returns a read-only view of a valid configuration: its values, and the class of each group.
 
-    Components use this read-only object to check whether they are compatible with each other.
+    Components use the view to check whether they are compatible with each other.
     """
     parts = {
         group: class_of(group, node)

@@ -1,7 +1,7 @@
 """python -m nmt.export model=RUN_DIR format=onnx output=FOLDER
 
 Exports a model. format=onnx writes ONNX graphs, with an example script that needs neither nmt nor
-PyTorch. format=card writes a folder for the Hugging Face hub with weights, tokenizer and model
+PyTorch. format=card writes a folder for the Hugging Face Hub with weights, tokenizer and model
 card. format=html writes an HTML file that translates in a browser.
 """
 

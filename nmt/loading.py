@@ -174,8 +174,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _unknown_option(key: str, known: Collection[str]) -> ConfigError:
-    """Returns the error for an unknown option. For an option of the search, the message shows how
-    to set it."""
+    """Returns the error for an unknown option of `load`. For an option of a search algorithm, the
+    message shows how to pass it as search=…"""
     names = [name.removeprefix("translation.") for name in SYNONYMS.get(key, ())]
     of_search = [name.partition(".")[2] for name in names if name.startswith("search.")]
     if of_search:

@@ -28,18 +28,18 @@ TOKENIZERS = {
     "ko-mecab": "ko kor kore hang",
     "char": "th tha thai lo lao laoo km khm khmr my mya bur mymr",
 }
-"""Maps each sacreBLEU tokeniser to the languages without spaces between words that need it.
+"""Maps each sacreBLEU tokenizer to codes of languages and scripts without spaces between words.
 
-Languages are codes of ISO 639-1 and ISO 639-3, and script subtags of ISO 15924.
+Languages have codes of ISO 639-1, ISO 639-2 and ISO 639-3, scripts have codes of ISO 15924.
 """
 WITHOUT_SPACES = {code: name for name, codes in TOKENIZERS.items() for code in codes.split()}
-"""Maps the code of each language written without spaces to its sacreBLEU tokeniser."""
+"""Maps the code of each language written without spaces to its sacreBLEU tokenizer."""
 SCRIPTS = {
     "ja-mecab": re.compile(r"[\u3040-\u30ff]"),
     "zh": re.compile(r"[\u3400-\u9fff\U00020000-\U0003ffff]"),
     "char": re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"),
 }
-"""Maps sacreBLEU tokenisers to patterns of letters in scripts without spaces.
+"""Maps sacreBLEU tokenizers to patterns of letters in scripts without spaces.
 
 Kana come first, because Japanese text also contains Chinese characters.
 """
@@ -49,7 +49,7 @@ at least this fraction of its letters belongs to the script."""
 SCRIPT_LINES = 1000
 """Number of lines used to detect the script of a text."""
 NEEDS = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "ko-mecab": ("mecab_ko", "sacrebleu[ko]")}
-"""Python module and pip requirement of each sacreBLEU tokeniser that needs another package."""
+"""Python module and pip requirement of each sacreBLEU tokenizer that needs another package."""
 TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact": "exact match"}
 """Spelling of the names of metrics in publications, such as chrF."""
 LOWER_IS_BETTER = ("ter", "loss")
@@ -83,7 +83,7 @@ class Metric:
 
     name: metric for early stopping, and for selecting the best checkpoint and the best run of a
         sweep; BLEU, chrF and exact match are always reported
-    tokenize: sacreBLEU tokeniser for BLEU; `auto` selects it by the target language
+    tokenize: sacreBLEU tokenizer for BLEU; `auto` selects it by the target language
     lowercase: whether to ignore case
     char_order: maximum order of chrF's n-grams, in characters
     """
@@ -95,14 +95,14 @@ class Metric:
     _given_warnings: set[str] = field(default_factory=set, init=False, compare=False, repr=False)
 
     def of(self, language: str, references: Sequence[str] = ()) -> Metric:
-        """Returns the metric for a target language, with `auto` replaced by a sacreBLEU tokeniser.
+        """Returns the metric for a target language, with `auto` replaced by a sacreBLEU tokenizer.
 
-        If the tokeniser's package is not installed, `auto` becomes `char`, with a warning.
+        If the tokenizer's package is not installed, `auto` becomes `char`, with a warning.
 
         language: language code such as zh, zho or zho_Hans; other names are ignored
-        references: text in the language; its script selects the tokeniser if the code does not
+        references: text in the language; its script selects the tokenizer if the code does not
 
-        Raises UserError if an explicitly chosen tokeniser cannot be used.
+        Raises UserError if an explicitly chosen tokenizer cannot be used.
         """
         tokenize = self.tokenize
         if tokenize == "auto":
@@ -189,7 +189,7 @@ class Metric:
         others: further sets of references
         orders: whether to compute bleu1, bleu2 and bleu3 too, for image captions
 
-        Logs a warning for missing references, and for references without spaces if the tokeniser
+        Logs a warning for missing references, and for references without spaces if the tokenizer
         splits at spaces.
         """
         from sacrebleu.metrics import BLEU, CHRF, TER
@@ -227,7 +227,7 @@ class Metric:
     def _warn_of_references(
         self, hypotheses: Sequence[str], first: Sequence[str], sets: Sequence[Sequence[str]]
     ) -> None:
-        """Logs warnings for missing references, and for a tokeniser that does not match the script.
+        """Logs warnings for missing references, and for a tokenizer that does not match the script.
 
         hypotheses: translations
         first: first reference of each line
@@ -257,7 +257,7 @@ class Metric:
 
 
 def script_tokenizer(lines: Sequence[str]) -> str | None:
-    """Returns sacreBLEU's tokeniser for the script of a text, or None for a script with spaces."""
+    """Returns sacreBLEU's tokenizer for the script of a text, or None for a script with spaces."""
     text = "".join(lines[:SCRIPT_LINES])
     least = SCRIPT_SHARE * sum(map(str.isalpha, text))  # number of letters in the lines
     return next(
@@ -277,7 +277,7 @@ def similarity(
 
     name: `bleu` or `chrf`; BLEU uses the effective order, which ignores n-grams longer than the
         translation
-    tokenize: sacreBLEU tokeniser for BLEU
+    tokenize: sacreBLEU tokenizer for BLEU
     lowercase: whether to ignore case
     char_order: maximum order of chrF's n-grams, in characters
     """

@@ -256,7 +256,7 @@ def test_a_model_comes_from_the_hub(card, small_run, tmp_path):
     hub.shutdown()
     hub.server_close()
     assert result.stdout.strip() == nmt.load(small_run).translate("a b c"), result.stderr
-    assert "model=hf:someone/else: cannot be downloaded from the hub" in absent.stderr
+    assert "model=hf:someone/else: cannot be downloaded from the Hugging Face Hub" in absent.stderr
 
 
 KINDS = {

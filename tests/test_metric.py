@@ -1,4 +1,4 @@
-"""Metrics: several references in any order, and tokenisers that fit the language or the script."""
+"""Metrics: several references in any order, and tokenizers that fit the language or the script."""
 
 import itertools
 import logging
@@ -65,12 +65,12 @@ def test_lines_without_a_reference_are_warned_about_once(caplog):
         ("tha", "char"), ("khm", "char"), ("lao", "char"), ("mya", "char"), ("de", "13a"), ("deu_Latn", "13a"),
     ],
 )  # fmt: skip
-def test_codes_and_scripts_choose_the_tokeniser(language, tokenize):
+def test_codes_and_scripts_choose_the_tokenizer(language, tokenize):
     assert Metric().of(language).tokenize == tokenize
 
 
 @pytest.mark.parametrize("language", ["jpn", "kor", "jpn_Jpan"])
-def test_tokenisers_that_are_not_installed_are_replaced_by_characters(language, monkeypatch):
+def test_tokenizers_that_are_not_installed_are_replaced_by_characters(language, monkeypatch):
     monkeypatch.setattr("nmt.metric.find_spec", lambda _: None)
     assert Metric().of(language).tokenize == "char"
 

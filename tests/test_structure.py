@@ -125,13 +125,13 @@ def folders() -> list[Path]:
 def test_a_folder_has_a_docstring_and_a_reading_order(folder):
     text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
     assert text
-    order = re.search(r"^(?:Read|Reading order): (.+?)\.$", text, re.MULTILINE | re.DOTALL)
-    assert order, f"{folder}: the docstring has no line 'Reading order: FILE, FILE.'"
+    order = re.search(r"^Modules in reading order: (.+?)\.$", text, re.MULTILINE | re.DOTALL)
+    assert order, f"{folder}: the docstring has no line 'Modules in reading order: FILE, FILE.'"
     named = {name.strip() for name in re.split(r",\s+", order[1].replace("\n", " "))}
     files = {path.stem for path in folder.glob("*.py")} | {
         path.name for path in folder.iterdir() if path.is_dir()
     }
-    assert named - {"this file", "the rest in any order"} <= files, (
+    assert named - {"this file", "then the others in any order"} <= files, (
         f"{folder}: there are {sorted(files)}"
     )
 

@@ -123,11 +123,12 @@ def completed(config: Config) -> dict[str, Any]:
 
 
 def faults_of_building(group: str, node: Group, **supplied: Any) -> list[ConfigError]:
-    """Returns the configuration errors for an exception raised by the constructor of a group's
-    class.
+    """Builds the object of a group, and returns the configuration errors that its constructor
+    raises.
 
     group: name of the configuration group, such as decoder
-    node: keys and values of the group; if a key or value is invalid, the object is not built
+    node: keys and values of the group; if one of them is invalid, the object is not built, and the
+        result is empty
     supplied: constructor arguments that are not configuration keys
     """
     return [] if faults_of(group, node) else raised_errors(make, {group: node}, group, **supplied)

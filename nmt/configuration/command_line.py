@@ -53,8 +53,8 @@ def command(
     python: `module:function` called when the command's module is called in Python, as in
         nmt.train(…)
 
-    `main` prints errors for users without a traceback. The exit status is 1, or the
-    `exit_status` of the error's class, and 130 after an interruption.
+    `main` prints errors that the user can fix as messages without a traceback. The exit status is
+    1, or the `exit_status` of the error's class, and 130 after an interruption.
     """
     # The command's function is imported when it is called, so that --help does not load torch.
     run = with_settings(target)

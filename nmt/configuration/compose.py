@@ -1,13 +1,12 @@
 """Composes configurations from conf/ and the command line with Hydra.
 
-Precedence:
+The command line overrides the recipe, and the recipe overrides the defaults in conf/.
 
-1. A YAML file of the group `data` sets only keys of this group. An experiment is a complete recipe:
-choices of groups, and values of their keys.
-2. Groups and keys on the command line override everything else. If a group on the command line
-replaces a choice of the recipe, the recipe's values for this group are dropped. The group `sizes`
-is independent of choices and keeps the recipe's values.
-3. The default recipe is the experiment in conf/train.yaml. If the command line of nmt.train chooses
+- A recipe is a file of the group `experiment`: choices of groups, and values of their keys. A file
+of the group `data` sets only keys of this group.
+- If the command line replaces a group's choice of the recipe, the recipe's values for this group
+are dropped. The group `sizes` is independent of choices and keeps the recipe's values.
+- The default recipe is the experiment in conf/train.yaml. If the command line of nmt.train chooses
 text files or tables and no experiment, the recipe is experiment=auto, which is computed from the
 number of sentence pairs (recipe_by_size.py). There is no recipe for other data, or with `sizes` or
 `init` on the command line.
@@ -70,7 +69,7 @@ def compose(command: str, overrides: Sequence[str]) -> dict[str, Any]:
 def compose_partly(
     command: str, overrides: Sequence[str]
 ) -> tuple[dict[str, Any], list[ConfigError]]:
-    """Returns the configuration of the valid overrides, and the errors of all invalid overrides.
+    """Returns the configuration that the valid overrides give, and the errors of invalid overrides.
 
     ${references} in the configuration are not resolved.
     """
@@ -136,8 +135,9 @@ def _choose(
 
 
 def _choose_auto(command: str, typed: Typed) -> None:
-    """Chooses experiment=auto if data files are given and no experiment, and counts the training
-    pairs for experiment=auto. Adds an error if the pairs cannot be counted.
+    """Chooses experiment=auto if data files, but no experiment, are given.
+
+    Counts the training pairs for experiment=auto; adds an error if they cannot be counted.
     """
     is_asked = typed.choices.get(RECIPE) == AUTO
     keys = {override.key_or_group.partition(".")[0] for override in typed.values}

@@ -129,7 +129,10 @@ def _usual_data(faults: Sequence[ConfigError], overrides: Sequence[str]) -> Iter
 
 
 def _effective(settings: Settings, overrides: Sequence[str]) -> Settings:
-    """Returns the settings unchanged. Raises ConfigErrors if an override has no effect."""
+    """Checks that every override has an effect, and returns the settings unchanged.
+
+    Raises ConfigErrors if an override has no effect.
+    """
     idle = settings.idle()
     refuse(
         ConfigError(

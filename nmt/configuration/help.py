@@ -123,7 +123,8 @@ def _choices(match: re.Match[str]) -> str:
 
 
 def _group(group: str, choice: str, config: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the lines about a group: its choice with the file's top comment, then its keys."""
+    """Yields the --help lines of a configuration group: its choice with the comment at the top of
+    the choice's YAML file, then its keys."""
     files = [Path(folder, group, f"{choice}.yaml") for folder in (CONF, *folders())]
     # The folders of --config-dir and of plugins come after conf/.
     text = next(file for file in files if file.is_file()).read_text(encoding="utf-8")
@@ -137,7 +138,7 @@ def _keys(text: str, config: Mapping[str, Any], above: tuple[str, ...] = ()) -> 
 
     text: content of the file
     config: current values
-    above: components of the dotted key above this file
+    above: components of the dotted key to which the keys of the file belong, such as ("model",)
     """
     parents: list[str] = []
     for line in text.splitlines():

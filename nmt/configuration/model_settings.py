@@ -22,7 +22,8 @@ Models = str | list[str]
 MODEL_KEYS = ("device", "precision", "averaging", "shares", "translation.max_source")
 """Keys of nmt.align that only apply to alignment with a model."""
 OUTPUT_KEYS = ("symmetrize", "units", "output", "format", "attention_map", "reverse", "train")
-"""Keys of nmt.align that only apply if the command computes links."""
+"""Keys of nmt.align that only apply if the command computes alignment links, instead of evaluating
+the links of a file (links=FILE)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +133,7 @@ class AlignSettings(EnsembleSettings):
 
     @property
     def _aligner(self) -> str | None:
-        """Name of the statistical word aligner; None if attention is used."""
+        """Name of the statistical word aligner; None with method=attention, the default."""
         return None if self.method == "attention" else self.method
 
     def conflicts(self) -> Iterable[ConfigError]:

@@ -40,7 +40,7 @@ def _parsed(text: str) -> list[Any]:
 
 
 def _remedy(text: str) -> str:
-    """Returns the advice for an override that Hydra's grammar does not contain."""
+    """Returns the advice for an override that Hydra cannot parse."""
     key, equals, value = text.partition("=")
     quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
     # Unlike Path.is_file, this function returns False for names that are too long.

@@ -1,5 +1,5 @@
-"""Configurations that come from an earlier run: resumed (resume=), repeated (--from), or with its
-trained network (init=)."""
+"""Configurations based on an earlier run, which is resumed (resume=), is repeated (--from), or
+supplies the initial network (init=)."""
 
 import copy
 from collections.abc import Mapping, Sequence

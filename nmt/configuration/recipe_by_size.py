@@ -1,8 +1,8 @@
 """Recipe for the user's own data (experiment=auto), computed from the number of sentence pairs.
 
-The recipes in `RUNGS` were measured, each with another number of pairs. Between two of these
-numbers, sizes and similar settings are interpolated, and everything else is taken from the nearer
-recipe. Positions between recipes are measured on a logarithmic scale.
+Each recipe in `RUNGS` was measured with a different number of pairs. Between two of these numbers,
+sizes and similar settings are interpolated, and everything else is taken from the nearer recipe.
+Positions between recipes are measured on a logarithmic scale.
 """
 
 import math
@@ -42,7 +42,7 @@ MOST_PAIRS = 300_000
 
 
 class Position(NamedTuple):
-    """Position of a number of pairs between two recipes.
+    """Position of a data set between two recipes, by its number of sentence pairs.
 
     lower: name of the recipe for fewer pairs
     upper: name of the recipe for more pairs
@@ -55,13 +55,15 @@ class Position(NamedTuple):
 
     @property
     def nearer(self) -> str:
-        """Name of the nearer recipe."""
+        """Name of the recipe, lower or upper, whose number of pairs is nearer (log scale)."""
         return self.upper if self.share > 0.5 else self.lower
 
 
 def position_of(pairs: int) -> Position:
-    """Returns the position of a number of pairs; fewer pairs than in all recipes count as the
-    smallest number in `RUNGS`, and more pairs as the largest number."""
+    """Returns the position of a number of sentence pairs between two recipes in `RUNGS`.
+
+    Numbers below the smallest or above the largest number in `RUNGS` are replaced by this number.
+    """
     counts = list(RUNGS)
     inside = min(max(pairs, counts[0]), counts[-1])
     above = next(count for count in counts[1:] if inside <= count)
@@ -71,7 +73,7 @@ def position_of(pairs: int) -> Position:
 
 
 def interpolated(pairs: int, lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of `UNITS` for a number of pairs, by dotted key.
+    """Returns the values of the keys in `UNITS` for a number of sentence pairs, by dotted key.
 
     lower, upper: configurations of the neighbouring recipes as flat mappings from dotted keys
     """

@@ -4,8 +4,8 @@ batching.
 A new data source is one file in sources/ and one YAML file in conf/data. A new table format is one
 file in formats/.
 
-Reading order: this file, lazy_text, lines, links, formats, pair_columns, streams, parts, sources,
-the rest in any order.
+Modules in reading order: this file, lazy_text, lines, links, formats, pair_columns, streams, parts,
+sources, then the others in any order.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,7 @@
 """Drawings of attention maps, word importances and learning curves, as HTML pages, images or JSON.
 
-Reading order: pages, plots, attention_figure, attention_map, the rest in any order.
+Modules in reading order: pages, plots, attention_figure, attention_map, then the others in any
+order.
 """
 
 from collections.abc import Iterator

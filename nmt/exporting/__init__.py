@@ -1,6 +1,6 @@
-"""Export of trained models: ONNX graphs, a single HTML file, or a folder for the Hugging Face hub.
+"""Export of trained models: ONNX graphs, a single HTML file, or a folder for the Hugging Face Hub.
 
-Reading order: export_model, onnx, translate_onnx, html, card.
+Modules in reading order: export_model, onnx, translate_onnx, html, card.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Export of a folder for the Hugging Face hub: weights, tokenizer, and a model card with metadata.
+"""Export of a folder for the Hugging Face Hub: weights, tokenizer, and a model card with metadata.
 
 `hf upload USER/NAME FOLDER` publishes the folder, and `model=hf:USER/NAME` loads the published
 model.

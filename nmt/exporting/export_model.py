@@ -1,4 +1,4 @@
-"""Exports a model as ONNX graphs, an HTML page, or a folder for the Hugging Face hub."""
+"""Exports a model as ONNX graphs, an HTML page, or a folder for the Hugging Face Hub."""
 
 import logging
 import shutil
@@ -30,7 +30,7 @@ def export_model(
 
     load: function that returns the translator
     model: run folder or checkpoint
-    format: `onnx` (ONNX graphs), `card` (folder for the Hugging Face hub) or `html` (web page
+    format: `onnx` (ONNX graphs), `card` (folder for the Hugging Face Hub) or `html` (web page
         that translates)
     output: path of the new folder or file
 

@@ -15,18 +15,18 @@ from nmt.foundation.plugins import problem_of
 from nmt.foundation.torchrun import Silent, is_connected, of_torchrun
 
 FIRST_TELLS = 5.0
-"""Seconds that ranks other than 0 wait before they report an error, so that rank 0 is first."""
+"""Seconds before ranks other than 0 report an error, so that rank 0 can report it first."""
 DISK_FULL = 74
 """Exit status after a full disk (EX_IOERR of sysexits.h)."""
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)
-"""Error numbers of outputs that cannot be written."""
+"""Values of `errno` after a failed attempt to write output."""
 
 
 def with_exit_status(action: Callable[[], Any]) -> Any:
-    """Calls a function and converts errors for users into a message and an exit status.
+    """Calls a function, and converts its exceptions to a message and an exit status.
 
     The status is DISK_FULL for a full disk, the `exit_status` of any other UserError, and 130 after
-    an interruption. While plugins are in use, an unexpected exception is a message, too.
+    an interruption. Unexpected exceptions are converted only while plugins are in use.
     """
     try:
         result = action()

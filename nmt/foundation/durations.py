@@ -1,4 +1,4 @@
-"""Reads durations such as 90s, 30m or 2h."""
+"""Parses durations such as 90s, 30m or 2h."""
 
 import re
 
@@ -9,10 +9,9 @@ SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 60.0}
 
 
 def seconds_of(key: str, duration: str | float) -> float:
-    """Returns a duration in seconds. Raises ValueError with the key if there is no duration above
-    0.
+    """Returns a duration in seconds. Raises ValueError if the duration is invalid or 0.
 
-    key: configuration key, for the message
+    key: configuration key, for the message of the exception
     duration: number of minutes, or text with a unit, such as 90s, 30m or 2h
     """
     match = DURATION.fullmatch(str(duration).strip())

@@ -1,8 +1,7 @@
-"""Imports that may fail or take long: optional packages, and functions imported on their first
-call.
+"""Imports of optional packages, and imports of functions on their first call.
 
-For a missing optional package, errors name the command that installs the package. Late imports let
-commands start quickly.
+If an optional package is missing, the error names the command that installs the package. Functions
+of slow modules are imported on their first call, so that commands start quickly.
 """
 
 import gc
@@ -33,8 +32,8 @@ EXTRAS = {
     "ray": ("ray-data", "Ray tasks"),
     "datasets": ("hub", "data sets of the Hugging Face Hub and parquet files"),
 }
-"""Maps each optional package to the extra of nmt that installs it, and to its purpose in the
-plural."""
+"""Maps each optional package to the pip extra of nmt that installs it, and to its purpose: a plural
+noun phrase for messages, such as "images"."""
 INSTALLED_AS = {
     "PIL": "pillow",
     "sklearn": "scikit-learn",

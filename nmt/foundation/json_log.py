@@ -12,7 +12,7 @@ _formatter: list[logging.Formatter] = []
 
 
 class JsonFormatter(logging.Formatter):
-    """Formatter of log records as JSON objects with the keys time, level and message.
+    """Formatter that writes log records as JSON objects with the keys time, level and message.
 
     The attribute `fields` of a log record is a dictionary of further keys, such as `update`.
     """
@@ -47,7 +47,7 @@ def chosen_formatter() -> logging.Formatter | None:
 
 
 def error_line(message: str) -> str:
-    """Returns the line on stderr for an error that ends a command before its log is set up."""
+    """Returns the line to print on stderr for an error before the log of the command is set up."""
     formatter = chosen_formatter()
     if formatter is None:
         return f"error: {message}"

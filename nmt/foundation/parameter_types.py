@@ -1,5 +1,5 @@
-"""Types and value ranges of annotated parameters (signatures.py): comparison with values, and
-descriptions for messages."""
+"""Checks of values against the types and ranges in annotations of parameters (signatures.py), and
+descriptions of annotations for messages."""
 
 import types
 import typing
@@ -17,7 +17,7 @@ WORDS: Mapping[Any, str] = {
     type(None): "null",
     Mapping[str, Any]: "a choice",
 }
-"""Maps types to their names in error messages. The value of a configuration group is a mapping."""
+"""Maps types to their names in error messages. A mapping is a choice of a configuration group."""
 
 
 def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
@@ -41,7 +41,7 @@ def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Returns whether a value has the type and the range of an annotation."""
+    """Returns whether a value has the type, and lies in the ranges, that an annotation requires."""
     origin = typing.get_origin(hint)
     parts = typing.get_args(hint)
     if origin is Annotated:

@@ -1,6 +1,6 @@
-"""Declares settings that a component cannot be combined with, and settings that have no effect.
+"""Declarations of components: incompatible settings, and settings that have no effect.
 
-A component declares these limits in two optional class methods:
+A component declares these settings in two optional class methods:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]: ...

@@ -140,10 +140,11 @@ def advice(arguments: Iterable[str]) -> str:
 
 
 def raised_at(error: Exception) -> tuple[str, type | None]:
-    """Returns an exception with the method, file and line that raised it, and the class of the
-    method in a plugin; None if no plugin raised the exception.
+    """Returns the description of an exception, and the plugin class whose method raised it.
 
-    The line is the innermost line of a plugin or, without one, the innermost line outside torch.
+    The description consists of the message of the exception, and the function, file and line that
+    raised it. The line is the innermost line of a plugin in the traceback. If the traceback
+    contains no plugin, the line is the innermost line outside torch, and the class is None.
     """
     calls = [
         (frame, line)
@@ -161,7 +162,7 @@ def raised_at(error: Exception) -> tuple[str, type | None]:
 
 def problem_of(error: Exception) -> str | None:
     """Returns the message about an unexpected exception while plugins are in use; None if no plugin
-    is imported, because then nmt itself is wrong."""
+    is imported, because the bug is then in nmt itself."""
     used = [package for package in permitted() if package in sys.modules]
     if not used:
         return None

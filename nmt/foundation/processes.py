@@ -1,4 +1,4 @@
-"""Processes of the local machine: set-up of a command's process, CPU cores, state of a process."""
+"""Functions for local processes: set-up, number of CPU cores, and test for a running process."""
 
 import ctypes
 import os

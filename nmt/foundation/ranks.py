@@ -17,7 +17,7 @@ CONNECTION_ERRORS = ("gloo", "Gloo", "NCCL", "Connection", "connection", "peer",
 CLAIMS = "claims"
 """Key in torchrun's key-value store under which the number of claimed items is stored."""
 NO_MORE = 1 << 40
-"""Value added to the claim counter to mark all items as claimed; above any number of items."""
+"""Value added to the claim counter to mark all items as claimed; greater than any item count."""
 
 
 class Lost(Exception):
@@ -159,7 +159,7 @@ class Ranks:
             yield items[place]
 
     def end_claims(self) -> None:
-        """Marks all items as claimed on every rank, which ends the iteration of `claimed`."""
+        """Marks all items as claimed on every rank, which ends the iteration over `claimed()`."""
         if self.several:
             _add_claims(NO_MORE)
 
@@ -210,10 +210,10 @@ class Ranks:
         )
 
     def last(self, network: Any, last: bool) -> contextlib.AbstractContextManager[None]:
-        """Returns the context of one forward and backward pass; ranks exchange gradients only in
+        """Context manager for one forward and backward pass; ranks exchange gradients only in
         the last pass of an update.
 
-        network: wrapped network
+        network: network wrapped in DistributedDataParallel; any network if there is a single rank
         last: whether this is the last pass of the update
         """
         if not self.several:

@@ -109,7 +109,8 @@ def _called(target: Callable[..., Any]) -> Iterator[Any]:
 
 
 def bound(target: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., Any]:
-    """Returns a class or function with the values of a group bound as keyword arguments."""
+    """Returns a class or function with the values of a configuration group bound as keyword
+    arguments (functools.partial)."""
     hints, _ = signature(target)
     keys = {key: value for key, value in node.items() if key != "_target_"}
     return partial(target, **{key: _argument(value, hints.get(key)) for key, value in keys.items()})

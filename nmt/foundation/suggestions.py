@@ -34,10 +34,11 @@ def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) 
 def unknown_keys(
     key: str, value: Any, known: Collection[str], everywhere: Collection[str]
 ) -> Iterator[ConfigError]:
-    """Yields the error for an unknown key.
+    """Yields the errors for an unknown key.
 
-    A group of another toolkit may contain keys that have a counterpart in nmt, such as
-    training.batch_size. The errors are then those of the inner keys.
+    Usually, there is a single error, which names the key. If the key is a group of another toolkit
+    whose keys have counterparts in nmt, such as training.batch_size, there is instead an error for
+    each of these keys.
 
     key: dotted key, whose last component is unknown
     value: value of the key

@@ -145,5 +145,5 @@ CHOICE_SYNONYMS: dict[str, str] = {
     "sentencepiece": "bpe",
     "transformer": "attention=multi_head decoder=bahdanau",
 }
-"""Maps another toolkit's or paper's name of a choice, such as attention=mlp, to the choice of nmt,
-or to settings of other keys."""
+"""Maps names that other toolkits or papers use for a choice, such as attention=mlp, to the name in
+nmt, or to settings of other keys."""

@@ -15,7 +15,8 @@ LEVEL_STYLES = {"WARNING": "bold yellow", "ERROR": "bold red", "CRITICAL": "bold
 """Colours of level names on a terminal. INFO and DEBUG messages are printed without a level name.
 """
 early_messages: list[str] = []
-"""Messages logged before the log file of the command is known, which the next log file contains."""
+"""Messages logged before the path of the command's log file is known. They are written to the log
+file when it is opened."""
 
 
 class TerminalHandler(logging.Handler):
@@ -72,9 +73,10 @@ def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
 
 
 def log_early(message: str) -> None:
-    """Logs a message, once, before the log file of the command is known.
+    """Logs a message before the path of the command's log file is known. A message is logged once.
 
-    Before logging is set up, the message is a warning, because Python then prints only warnings.
+    The level is INFO. Before logging is set up, the level is WARNING, because Python then prints
+    only warnings and errors.
     """
     if message not in early_messages:
         early_messages.append(message)

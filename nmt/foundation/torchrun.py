@@ -50,14 +50,14 @@ def is_connected() -> bool:
 
 
 def note_folder(folder: str) -> None:
-    """Stores the run folder for replacement processes that torchrun may start after a failure."""
+    """Stores the path of the run folder for the processes that torchrun starts after a failure."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         _store_of_torchrun().set(FOLDER_KEY, folder)
 
 
 def noted_folder() -> str | None:
-    """Returns the run folder stored by this process or an earlier process; None if no folder is
-    stored.
+    """Returns the path of the run folder that `note_folder` has stored, possibly before torchrun
+    restarted the processes; None if no path is stored.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
@@ -144,9 +144,9 @@ def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
 def _disconnect() -> None:
     """Destroys the process group and ends its threads.
 
-    A wrapped network also holds a reference to the group. If this were the last reference, the
-    destructor would join the group's threads while it holds the interpreter lock, and could
-    deadlock.
+    A network wrapped in DistributedDataParallel also holds a reference to the group. If this were
+    the last reference, the destructor would join the group's threads while it holds the interpreter
+    lock, and could deadlock.
     """
     gc.collect()
     with exchange() as distributed:

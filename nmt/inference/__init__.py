@@ -1,6 +1,7 @@
 """Inference with trained networks: translation, classification, scoring and word alignment of text.
 
-Reading order: translation, model_step, networks, translator, the rest in any order.
+Modules in reading order: translation, model_step, networks, translator, then the others in any
+order.
 """
 
 from nmt.foundation.part_limits import PartGroup
@@ -11,4 +12,5 @@ GROUPS = {
         ("precision", "averaging", "shares", "languages", "lexicon"),
     ),
 }
-"""Maps the name of the configuration group `translation` to its class and supplied arguments."""
+"""Maps the name of the configuration group `translation` to its class, and to the constructor
+arguments that are not configuration keys."""

@@ -45,20 +45,20 @@ def translate_file(
     attention_map: str | None,
     style: FigureStyle,
 ) -> None:
-    """Translates all input lines and writes the result.
+    """Translates all input lines. Raises UserError if the models do not support the settings.
 
-    load: function that returns the translator of a model path, or the main translator for None
+    load: function that returns the translator of a model path; for None, the translator of `model`
     source: input lines
     ranks: processes (ranks) that share the work
     output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
     resume: whether to continue an interrupted output file
     job: share of the lines that this command translates
-    format, units: format of the output lines, and units of word alignments (words or subwords)
-    model, compare: paths of the models that translate, and of other models with attention plots
-    attention_map, style: file (or None) and size of the plot of the attention weights
-
-    Raises UserError if the models do not support the settings.
+    format: format of the output lines
+    units: units of word alignments: words or subwords
+    model: paths of the models that translate; several paths are an ensemble
+    compare: paths of further models whose attention weights are plotted
+    attention_map, style: path and size of a plot of the attention weights; None omits the plot
     """
     _check_shared(source, in_parts(ranks, output), attention_map)
     if resume and is_complete(str(output), source.count, format == "moses"):

@@ -42,8 +42,8 @@ class InputLines:
 
     name: file, folder or fsspec URL; None or "-" reads stdin
     errors: treatment of bytes that are not UTF-8: `strict` or `replace`
-    prefix: file with the required beginning of each line's translation; None for no prefixes
-    constraints: JSONL file with the constraints on each line's translation; None for no constraints
+    prefix: file with the required beginning of each line's translation; None without prefixes
+    constraints: JSONL file with the constraints on each line's translation; None if unconstrained
 
     Attributes:
         count: number of lines of the file; 0 for stdin

@@ -18,7 +18,7 @@ from nmt.tokenizer.words import words
 PARTS = ("encoder", "decoder", "attention", "pooling")
 """Names of the configuration groups that describe a network."""
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "macro_f1": "macro-F1"}
-"""Maps the names of the metrics on the page to their usual spelling."""
+"""Maps the names of metrics to their usual spelling, for the web page."""
 EASY = 40
 """Preferred length in characters of the easy example sentence on the web page."""
 LONG = 150
@@ -31,7 +31,7 @@ time."""
 def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns facts about a model as JSON values, without facts that the run does not record.
 
-    path: run folder, checkpoint file or name on the hub
+    path: run folder, checkpoint file or name on the Hugging Face Hub
     tokenizer: tokenizer of the model
 
     The facts are `network` (names of its parts), `parameters` (their number), `training` (name of
@@ -71,8 +71,9 @@ def test_sentences(folder: Path) -> list[str]:
 def examples(tokenizer: Tokenizer, lines: Sequence[str]) -> list[dict[str, str]]:
     """Returns up to three example sentences of the kinds `easy` (short), `long` and `unknown`.
 
-    The sentence of the kind `unknown` is short and has a word with characters outside the model's
-    vocabulary. If no word has such characters, it has the word with the most subwords.
+    The sentence of the kind `unknown` is a short sentence with characters outside the model's
+    vocabulary. If no short sentence has such characters, the short sentence that contains the word
+    with the most subwords is chosen.
 
     tokenizer: tokenizer of the model
     lines: sentences to choose from

@@ -127,8 +127,8 @@ class ModelStep:
         return self.model.decode(inputs, state, self.memory, layout)
 
     def _in_memory(self, layout: Layout | None, rows: int) -> Layout | None:
-        """Converts slot numbers among the unfinished sentences to slot numbers among all sentences
-        of the encoder memory.
+        """Renumbers beam slots: from slots of the unfinished sentences to slots of all sentences of
+        the encoder memory.
 
         The result is on the device of the model.
 
@@ -174,7 +174,7 @@ class EnsembleState:
 
 
 class EnsembleStep:
-    """Search step of an ensemble: averages the next-token log-probabilities of several models.
+    """Search step of an ensemble: averages the next-token predictions of several models.
 
     steps: one step per member, for the same sentences and vocabulary
     shares: weight of each member; the weights sum to 1

@@ -45,7 +45,7 @@ class Networks:
     The weights must not change while the object is in use.
 
     models: single model, or the members of an ensemble
-    columns: description of the columns of a source line
+    columns: layout of the columns of a source line: texts, source factors, image
     precision: numerical precision of the weights: float32, bfloat16 or int8
     averaging: quantity of the members that is averaged: probability or log_probability
     shares: weight of each member, normalised to sum 1; None for equal weights
@@ -97,15 +97,18 @@ class Networks:
         return any(model.decoder.attends for model in self.models)
 
     def generating(self) -> AbstractContextManager[None]:
-        """Returns a context manager inside which layers use packed weights: the weights of the
-        models, concatenated and converted to the precision of this object."""
+        """Returns a context manager inside which layers use packed weights.
+
+        Packed weights are converted to the precision of this object; weight matrices that multiply
+        the same input are concatenated.
+        """
         return generating(self.packed_weights)
 
     def memories(self, sources: Sequence[Sequence[int]], captured: bool = False) -> list[Prepared]:
         """Encodes a batch of source token ids. Returns the encoder memory of each model.
 
         sources: token ids of each source
-        captured: whether sources are padded to one of few shapes, as recorded search steps need
+        captured: whether sources are padded to one of a few shapes, as recorded search steps need
 
         Raises ValueError if a model is in training mode.
         """
@@ -137,8 +140,8 @@ class Networks:
         `generating()`.
 
         memories: encoder memory of each model
-        unpadded: for a step that replays recordings: number of sentences in a memory, without the
-            dummy sentences that fill up the batch; None for a step without recordings
+        unpadded: number of real sentences in each memory, without the dummy sentences that fill up
+            the batch; None if the step does not replay recordings
         """
         states = [model.start(memory) for model, memory in zip(self.models, memories, strict=True)]
         steps: list[Step] = list(map(ModelStep, self.models, memories))

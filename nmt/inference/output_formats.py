@@ -45,8 +45,8 @@ def lines(
     tokenizer: tokenizer of the model
     first: index of the first input line, from 0
     sources: input lines
-    translations: translation of each input line; as many of its hypotheses as
-        `details_needed(name)` need token probabilities and attention weights
+    translations: translation of each input line; its best `details_needed(name)` hypotheses must
+        have token probabilities and attention weights
     units: units of the word alignments: words or subwords
     """
     if name == "text":

@@ -33,6 +33,8 @@ def open_sink(
 ) -> StreamSink:
     """Context manager that opens the destination (sink) of output lines.
 
+    The lines of a file are written to FILE.partial, which is renamed to FILE when it is complete.
+
     name: path of a file, pipe or device; None writes to stdout
     work: names and hashes of the models, inputs and settings that the output depends on
     resume: whether to continue FILE.partial after its last finished chunk

@@ -25,7 +25,7 @@ MIN_WEIGHT = 0.05
 
 
 class Prompt:
-    """Interactive translation loop: reads lines, prints translations and answers to commands.
+    """Interactive translation loop: reads lines, prints translations and executes commands.
 
     translator: translator of the lines
     units: units of the attention weights: words or subwords

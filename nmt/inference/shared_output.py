@@ -1,7 +1,7 @@
 """Output that several processes write together as part files, which are joined or kept as parts.
 
 The input chunks are divided into blocks. Each process (rank) takes the next free block and writes
-its output to a separate part file. Every part file is complete. Rank 0 joins the part
+its output to a separate part file, which appears only when it is complete. Rank 0 joins the part
 files in order. Interrupted work resumes with the blocks that have no part file.
 
 Processes without a connection, such as the jobs of a Slurm array, each write every N-th block.
@@ -108,7 +108,7 @@ def sink_of(
     job: share of the blocks that this command writes
 
     Raises UserError if the output cannot be written or continued, or if the ranks have different
-    work or share stdout as output.
+    values of `work` or share stdout as output.
     """
     if not in_parts(ranks, output):
         return open_sink(output, work=work, resume=resume, on_failure=on_failure)

@@ -58,7 +58,7 @@ class TextClassifier:
 
     @property
     def attends(self) -> bool:
-        """Whether the classifier has attention weights, which are the importances of the words."""
+        """Whether the classifier has attention weights, which serve as word importances."""
         return self.model.pooling.attends
 
     @overload
@@ -150,7 +150,8 @@ class TextClassifier:
         line: text to split into units
         documents: tokenised texts
         number: index of the text in `documents`
-        row_weights: attention weights of the tokens in each encoder row
+        row_weights: attention weights of the tokens in each row of the encoder batch; a row is a
+            text or, with hierarchical pooling, a sentence. None if the classifier has no attention
         units: units of the result: words or subwords
         """
         words: list[str] = []
@@ -171,5 +172,5 @@ class TextClassifier:
 
 
 def _rows_of(documents: Documents, number: int) -> range:
-    """Returns the range of the encoder rows that belong to one text."""
+    """Returns the row numbers of one text in the encoder batch."""
     return range(documents.offsets[number], documents.offsets[number + 1])

@@ -16,7 +16,7 @@ from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import SPACE
 
 BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
-"""Regular expression for byte tokens, such as `<0x0A>`, whose names are not text."""
+"""Regular expression for the names of byte tokens, such as `<0x0A>` for a line feed."""
 LAST_CHARACTER = "\U0010ffff"
 """Last Unicode character, the upper bound of a binary search in the sorted subwords."""
 
@@ -98,7 +98,7 @@ class Constraint:
         """Returns a copy of a search request with this constraint, encoded as target token ids.
 
         request: search request without constraints
-        speller: speller that finds the subword sequences of the prefix
+        speller: finds all sequences of subwords that spell the prefix
         continuing: ids of subwords that continue a word
         spare_tokens: number of tokens that a translation may have beyond prefix and required
             phrases

@@ -1,6 +1,6 @@
 """Trainable networks. `Seq2Seq` translates; `Seq2Label` classifies texts.
 
-Reading order: this file, seq2seq, copying, lexical, lexicon, seq2label, construction,
+Modules in reading order: this file, seq2seq, copying, lexical, lexicon, seq2label, construction,
 uninitialized.
 """
 

@@ -1,5 +1,5 @@
 """Executes commands from validated settings: training, fine-tuning, back-translation, sweeps and
 servers.
 
-Reading order: assembly, run_training, the rest in any order.
+Modules in reading order: assembly, run_training, then the others in any order.
 """

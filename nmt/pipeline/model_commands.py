@@ -179,7 +179,7 @@ def index(*, model: str, source: str, target: str, output: str, device: str) -> 
 
 
 def export(*, model: str, format: Literal["onnx", "card", "html"], output: str) -> None:
-    """Exports a model as ONNX graphs, as an HTML file, or as a folder for the Hugging Face hub."""
+    """Exports a model as ONNX graphs, as an HTML file, or as a folder for the Hugging Face Hub."""
     has_other_suffix = format == "html" and not output.endswith(".html")
     refuse(broken((has_other_suffix, "output", "must end in .html", output)))
     load = partial(translator, model, device="cpu")

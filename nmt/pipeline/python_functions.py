@@ -158,7 +158,7 @@ def evaluate(
     source: name of the source column
     reference: name of the reference column, or names of several columns, which contain several
         references of each translation
-    metric: metric options; by default, BLEU's tokeniser depends on the target language
+    metric: metric options; by default, BLEU's tokenizer depends on the target language
     plugins: packages outside nmt whose code the model may use
 
     Raises UserError if a column is missing or the model is a classifier.

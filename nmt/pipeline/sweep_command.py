@@ -203,8 +203,8 @@ class TrainingJob:
                 )
 
     def drop_all_but(self, planned: Sequence[Run]) -> None:
-        """Marks the runs of the sweep folder that are not planned as dropped, and removes this mark
-        from planned runs.
+        """Marks every run of the sweep folder except the planned runs as dropped; removes this mark
+        from the planned runs.
 
         planned: runs of the current command line
         """

@@ -3,7 +3,8 @@
 The log-probabilities come from a `Step`; a search does not depend on the model behind it. Each
 search is one file in this folder and one YAML file in conf/search.
 
-Reading order: greedy, breadth_first, beam, penalty, sample, the rest in any order.
+Modules in reading order: greedy, breadth_first, beam, penalty, sample, then the others in any
+order.
 """
 
 from nmt.foundation.part_limits import PartGroup

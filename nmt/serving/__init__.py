@@ -1,5 +1,5 @@
 """HTTP server for translation and classification, with a web page that explains translations.
 
-Reading order: app, request_fields, answers, served_models, batcher, passages, markup, the rest in
-any order.
+Modules in reading order: app, request_fields, answers, served_models, batcher, passages, markup,
+then the others in any order.
 """

@@ -35,10 +35,10 @@ DETAILS = ("alignment", "attention", "scores")
 
 @dataclass(frozen=True)
 class Passage:
-    """Part of a text with the translations of its sentences.
+    """Part of a request's text with the translations of its sentences.
 
-    part: text, with its markup for HTML
-    places: character range of each sentence in the text
+    part: text of the part, and its inline markup if the request has format=html
+    places: character range of each sentence in `part.text`
     translations: translation of each sentence
     tokenizer: tokenizer of the model
     is_html: whether the request has format=html
@@ -83,7 +83,7 @@ class Passage:
 
 
 Document = Sequence[str | Passage]
-"""Translated text: passages and, as strings, the HTML between the passages."""
+"""Translated text: its translated parts and, as strings, the HTML between them."""
 
 
 async def translated(models: Models, fields: Fields) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def per_text(answers: list[Any], fields: Fields) -> Any:
 
 
 async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Document]:
-    """Returns the translated document of each text in the request field `q`."""
+    """Returns the translation of each text in the request field `q`, divided into its parts."""
     is_html = fields["format"] == "html"
     texts = [blocks(text) if is_html else [Part(text)] for text in as_list(fields["q"])]
     parts = [block for text in texts for block in text if isinstance(block, Part)]

@@ -63,7 +63,7 @@ PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:",
     "X-Content-Type-Options": "nosniff",
 }
-"""HTTP headers of the web page, which loads nothing from other servers."""
+"""HTTP headers of the web page; they prevent the page from loading files from other servers."""
 
 
 class Server:
@@ -73,7 +73,7 @@ class Server:
     limits: request limits
     metrics: metrics of the server
     show_texts: whether to log the texts of requests
-    index: index of training sentences for /neighbors; None for no index
+    index: index of training sentences for /neighbors; None disables /neighbors
     guard_metrics: whether /metrics needs an API key
     """
 
@@ -104,7 +104,7 @@ class Server:
 
         origins: origins of other sites whose pages may send requests (CORS)
         reload: seconds between checks for newer checkpoints; 0 disables the checks
-        drain: seconds in which the server still answers after SIGTERM, with status 503 for /ready
+        drain: seconds for which the server keeps answering after SIGTERM; /ready returns status 503
         """
         posts: dict[str, Handler] = {
             "/translate": partial(translated, self.models),
@@ -150,7 +150,7 @@ class Server:
 
     @contextlib.asynccontextmanager
     async def _running(self, reload: float, drain: float, _: Starlette) -> AsyncIterator[None]:
-        """Context manager that checks for newer checkpoints, and delays the stop of the server."""
+        """Context manager that checks for newer checkpoints and delays the server's shutdown."""
         watcher = asyncio.create_task(self.models.watch(reload))
         with stopping(drain, self._stopping.set):
             yield

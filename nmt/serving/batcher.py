@@ -35,7 +35,7 @@ class Batcher(Generic[Item, Result]):
     """Queue that computes the items of many callers in batches of items with similar sizes.
 
     work: function that computes the results of a list of items
-    pool: executor with the thread that computes
+    pool: executor with a single thread, which runs `work`
     wait: seconds that the first item waits for further items
     most: maximum number of items in a batch
     size: function that returns the size of an item; the items of a batch have at most about twice
@@ -72,12 +72,14 @@ class Batcher(Generic[Item, Result]):
 
     @property
     def expected_seconds(self) -> float:
-        """Expected time until the waiting items are computed, in seconds; 0 before any batch."""
+        """Expected seconds until the waiting items are computed; 0 before the first batch."""
         waiting = sum(entry.size for entry in self._waiting)
         return self._seconds_per_size * (waiting + self._computing)
 
     async def do(self, items: Sequence[Item]) -> list[Result]:
-        """Returns the results of the items in order. Raises the error of `work` if an item fails.
+        """Computes items in batches, and returns their results in order.
+
+        Raises the exception of the function `work` if the computation of an item fails.
 
         Items whose computation has not begun are dropped if the caller is cancelled.
         """
@@ -127,8 +129,8 @@ class Batcher(Generic[Item, Result]):
             self._computing = 0
 
     def _next_batch(self) -> list[_Waiting[Item]]:
-        """Returns the next batch: items of all callers in turn, with sizes similar to the first
-        item.
+        """Returns the next batch: items of all callers in turn, with sizes up to about twice the
+        size of the first item.
         """
         ordered = sorted(self._waiting, key=lambda entry: entry.turn)
         # Similar sizes need little padding.

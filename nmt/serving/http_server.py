@@ -118,7 +118,7 @@ async def _announce(host: str, port: int, workers: int) -> None:
 
 @contextlib.contextmanager
 def stopping(seconds: float, begin: Callable[[], None]) -> Iterator[None]:
-    """Context manager that delays the end of the server after SIGTERM.
+    """Context manager that delays the shutdown of the server after SIGTERM.
 
     The server also stops, with the same delay, if its supervisor process has ended.
 

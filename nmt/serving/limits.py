@@ -90,7 +90,7 @@ class KeyFile:
         self._keys = self._read()
 
     def current(self) -> Sequence[str]:
-        """Returns the keys in the file; the previous keys while the file is missing or empty."""
+        """Returns the API keys in the file; the previous API keys while the file is unusable."""
         stamp = file_stamp(self.path)
         if stamp != self._stamp:
             self._stamp = stamp

@@ -87,7 +87,7 @@ class Part:
 class AlignedSentence:
     """A translated sentence with its word alignment.
 
-    place: character range of the sentence in its part
+    place: character range of the sentence in the text of its `Part`
     translation: translation of the sentence
     source_words: index of the aligned source word for each word of the translation
     """
@@ -114,7 +114,7 @@ class _Token:
 
 
 def blocks(text: str) -> list[str | Part]:
-    """Returns the parts of an HTML text to translate, and the HTML between the parts as strings."""
+    """Returns the translatable parts of an HTML text and, as strings, the HTML between them."""
     cut: list[str | Part] = []
     for is_inline, group in groupby(_tokens(text), key=lambda token: token.is_inline):
         tokens = list(group)
@@ -137,7 +137,8 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _tag(match: re.Match[str]) -> _Token:
-    """Returns the token for an HTML tag; an untranslated element and its content form one mark."""
+    """Returns the token for an HTML tag or comment. An element that is not translated becomes a
+    single token of the kind `mark`, together with its content."""
     name = (match["name"] or "").lower()
     if not name:
         return _Token("mark", match[0], is_inline=match[0].startswith(("<!--", "<![")))
@@ -165,10 +166,10 @@ def _element(start_tag: re.Match[str], name: str) -> str:
 
 
 def _part(tokens: Sequence[_Token]) -> Part:
-    """Returns the text of a part and the spans of its markup.
+    """Converts the HTML tokens between two block tags to a text and the spans of its inline markup.
 
-    Start tags without an end tag, and elements without words, become marks, which have a position
-    but contain no text.
+    Start tags without an end tag, and elements without words, become marks: spans that have a
+    position but contain no text.
     """
     text = ""
     spans: dict[int, Span] = {}  # spans, by the index of their first token
@@ -230,7 +231,8 @@ def with_tags(part: Part, sentences: Sequence[AlignedSentence]) -> str:
 
 
 def _source_segments(part: Part, start: int, stop: int) -> list[_Segment]:
-    """Returns the segments of a source text between two positions, with their marks."""
+    """Returns the segments of a source text between two positions: escaped text, and marks such as
+    images, comments and unpaired tags."""
     segments = []
     position = start
     for mark in [*part.marks(start, stop), Span("", "", stop, stop)]:
@@ -251,9 +253,9 @@ def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment
     """Returns the segments of a translated sentence, with the elements of the aligned source words.
 
     The letters of a word get the elements of the letters of its aligned source word; the
-    punctuation of a word gets the elements of the punctuation of this source word. A mark stays
-    beside the translation of its source word. If the word is not translated, the mark ends the
-    sentence.
+    punctuation of a word gets the elements of the punctuation of this source word. A mark at a
+    source word is placed at the translation of this word. If the word is not translated, the mark
+    is placed at the end of the sentence.
     """
     source = _word_sides(part.text, sentence.place)
     marks: dict[

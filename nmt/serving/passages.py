@@ -40,9 +40,11 @@ def spans(text: str) -> list[range]:
 
 
 def separator(translation: str) -> str:
-    """Returns the separator before a translation if no space separates the source sentences.
+    """Returns the separator to insert before a translated sentence if its source sentence follows
+    the previous source sentence without a space.
 
-    The separator is a space, or empty before a script that is written without spaces.
+    The separator is empty if the translation is empty or begins with a character of a script that
+    is written without spaces. Otherwise, it is a space.
     """
     return " " if translation and not spaceless(translation[0]) else ""
 

@@ -1,7 +1,7 @@
-"""Request fields: the fields of LibreTranslate, and additional fields in the same style; and the
-OpenAPI document of the server.
+"""Fields of requests, and the OpenAPI document of the server.
 
-Each field has a JSON schema, which is used to check requests and is part of /openapi.json.
+The fields are those of LibreTranslate, and additional fields in the same style. Each field has a
+JSON schema, which is used to check requests and is part of /openapi.json.
 """
 
 import json
@@ -31,7 +31,7 @@ def declared(expected: str, type: str | list[str], default: Any = None, **rules:
 
     expected: description of the valid values, for messages
     type: JSON type, or a list of valid types, such as ["string", "array"]
-    default: value of a missing field
+    default: value used if the field is missing
     rules: further keywords of JSON schema
     """
     return {"description": expected, "type": type, "default": default, **rules}
@@ -205,8 +205,9 @@ def parse_body(body: bytes, content_type: str) -> Fields:
 def constraint_of(fields: Fields, sentence: str, *, is_first: bool) -> Constraint | None:
     """Returns the search constraint for the translation of a sentence; None without a constraint.
 
-    The glossary adds the translations of the words of the sentence to the required words. The
-    prefix applies only to the first sentence of a text.
+    The translation must contain the phrases of the field `required`. For each entry of the field
+    `glossary` whose source word occurs in the sentence, it must also contain the translation of
+    the entry. The field `prefix` applies only to the first sentence of a text.
     """
     text = sentence.casefold()
     # Replace punctuation by spaces, so that glossary entries match whole words only.

@@ -30,7 +30,7 @@ class SentenceRequest:
     """Translation request for one sentence.
 
     sentence: source sentence
-    constraint: phrases that must or must not appear in the translation; None for no constraint
+    constraint: phrases that must or must not appear in the translation; None if unconstrained
     details_of: number of best hypotheses for which token probabilities and attention are computed
     whole_beam: whether to return all hypotheses of the beam
     """
@@ -47,8 +47,8 @@ class ServedModel(Generic[Model]):
     name: name of the model in requests
     path: run folder, checkpoint or Hugging Face name of the model
     load: function that returns the model at a path
-    pool: executor with the thread that computes
-    wait: seconds that a batch waits for further sentences
+    pool: executor with a single thread, which runs the models
+    wait: seconds that the first sentence of a batch waits for further sentences
     most: maximum number of sentences in a batch
     metrics: metrics of the server
     """

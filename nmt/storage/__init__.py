@@ -1,4 +1,4 @@
 """Files on disk: atomic replacement, locks, checkpoints and the upgrade of old checkpoints.
 
-Reading order: files, lock, checkpoint, upgrade.
+Modules in reading order: files, lock, checkpoint, upgrade.
 """

@@ -39,7 +39,7 @@ CHECKSUM = ', "checksum": '
 BEST = "best.safetensors"
 LAST = "last.safetensors"
 HUB = "hf:"
-"""Prefix of model names on the Hugging Face hub, `hf:USER/NAME`."""
+"""Prefix of model names on the Hugging Face Hub, `hf:USER/NAME`."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def find_checkpoint(model: str, key: str = "model") -> Path:
     """Returns the path of the checkpoint file of a model.
 
     model: run folder (best checkpoint, otherwise the last), checkpoint file, or
-        hf:USER/NAME[@REVISION], which is downloaded from the Hugging Face hub
+        hf:USER/NAME[@REVISION], which is downloaded from the Hugging Face Hub
     key: key of the setting that contains the model, for messages
 
     Raises UserError if the file is not found.
@@ -148,7 +148,9 @@ def _downloaded(model: str, key: str) -> Path:
         return Path(huggingface_hub.hf_hub_download(name, BEST, revision=revision or None))
     except Exception as error:  # the download may raise many types of errors
         reason = first_line(error)
-        raise UserError(f"{key}={model}: cannot be downloaded from the hub ({reason})") from error
+        raise UserError(
+            f"{key}={model}: cannot be downloaded from the Hugging Face Hub ({reason})"
+        ) from error
 
 
 def read_model(
@@ -157,7 +159,7 @@ def read_model(
     """Finds and reads the checkpoint of a model.
 
     model: run folder (best checkpoint, otherwise the last), checkpoint file, or
-        hf:USER/NAME[@REVISION] on the Hugging Face hub
+        hf:USER/NAME[@REVISION] on the Hugging Face Hub
     key: key of the setting that contains the model, for messages
     command: command that must have trained the model, `train` or `classify`; None for any command
     mapped: whether to map the file into memory, so that several processes share its pages

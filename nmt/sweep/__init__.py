@@ -2,7 +2,7 @@
 
 The state of a sweep is stored in the folders of its runs.
 
-Reading order: this file, run_status, names, halving, trials, job, child, watch.
+Modules in reading order: this file, run_status, names, halving, trials, job, child, watch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Job(Protocol):
 
     @property
     def greater(self) -> bool:
-        """Whether a greater validation score is better."""
+        """Whether a higher validation score is better."""
 
     def grid(self, grids: Sequence[str] | None) -> list[list[str]]:
         """Returns the overrides of every combination of the values on the command line.
@@ -74,7 +74,7 @@ class Sweeper:
 
     grids: Sequence[str] | None = None
     counted = True
-    """Whether a sweeper plans the number of runs before any run is trained."""
+    """Whether the number of runs is fixed before any run is trained."""
 
     @property
     def single(self) -> bool:

@@ -130,7 +130,10 @@ class Run:
         return latest_metrics(self.folder)
 
     def reached(self, epochs: int) -> bool:
-        """Returns whether the run is trained and validated up to an epoch; 0 means to the end."""
+        """Returns whether the run has been trained and validated up to an epoch.
+
+        epochs: number of the epoch, from 1; 0 for the end of the training
+        """
         return self.finished or (
             epochs > 0 and any(entry.get("epoch", 0) >= epochs for entry in self.validations())
         )

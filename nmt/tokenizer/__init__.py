@@ -3,7 +3,7 @@
 A tokenizer is trained once on the training data and stored in the checkpoint. SentencePiece also
 encodes spaces, so that neither pre-tokenisation nor detokenisation is needed.
 
-Reading order: this file, tokenizer, words, columns, sentencepiece_models, sampling.
+Modules in reading order: this file, tokenizer, words, columns, sentencepiece_models, sampling.
 """
 
 import io
@@ -113,7 +113,7 @@ class SentencePiece:
 
         source: source lines
         target: target lines; may be empty
-        shared: cache of trained models; None trains every model
+        shared: cache of trained SentencePiece models; None disables the cache
 
         Raises UserError if SentencePiece fails, for example because the vocabulary is too small.
         """
@@ -236,8 +236,10 @@ class SentencePieceFile:
     def train(
         self, source: Sequence[str], target: Sequence[str], shared: Shared | None = None
     ) -> Tokenizer:
-        """Loads the model files, without training. The arguments, which all tokenizer groups have,
-        are ignored.
+        """Loads the model files, without training.
+
+        The arguments are ignored; they exist because all choices of the group `tokenizer` have the
+        same method.
 
         Raises UserError if a file cannot be used.
         """

@@ -23,7 +23,7 @@ from nmt.foundation.interfaces import EOS
 
 TAB = "\t"
 PICTURE = 32
-"""Number of tokens that an image counts as in length limits and batch sizes."""
+"""Length of an image, in tokens, for length limits and batch sizes."""
 LARGEST = 2**32
 """Number of different ids that unsigned 32-bit integers can represent."""
 
@@ -34,7 +34,7 @@ class Pictured(Sequence[int]):
     context.
 
     ids: token ids of the text
-    picture: file name of the image; "" for no image
+    picture: file name of the image; "" without an image
     """
 
     ids: list[int]

@@ -45,7 +45,7 @@ def with_our_ids(model: bytes) -> bytes:
 
 
 def with_pieces_of(model: bytes, other: bytes) -> bytes:
-    """Returns a model extended by the subwords that only another model contains.
+    """Returns a SentencePiece model, extended by the new subwords of another model.
 
     Subwords of unigram models keep their scores; merges of BPE models rank after all merges of
     `model`.

@@ -31,7 +31,7 @@ def prepared(lines: Sequence[str], lowercase: bool) -> list[str]:
 
 
 def _encode_words(model: sentencepiece.SentencePieceProcessor, lines: list[str]) -> list[list[int]]:
-    """Encodes lines word by word, so that no subword contains a space."""
+    """Encodes lines word by word, so that each subword belongs to a single word."""
     split_lines = [line.split() for line in lines]
     # One call for all words: each call would start threads.
     all_words = list(chain.from_iterable(split_lines))
@@ -98,8 +98,8 @@ class Tokenizer:
         """Encodes source lines as token ids.
 
         lines: source lines; a single string raises TypeError
-        seed: seed of the random segmentation, used if `sampling` is above 0; None for no random
-            segmentation
+        seed: seed of the random segmentation, used if `sampling` is above 0; None disables
+            random segmentation
 
         Raises UserError if a line does not have the columns that the model expects.
         """
@@ -143,8 +143,8 @@ class Tokenizer:
         """Encodes target lines as token ids.
 
         lines: target lines; a single string raises TypeError
-        seed: seed of the random segmentation, used if `sampling` is above 0; None for no random
-            segmentation
+        seed: seed of the random segmentation, used if `sampling` is above 0; None disables
+            random segmentation
         """
         return self._encode(self._target, lines, seed)
 

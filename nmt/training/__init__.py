@@ -1,7 +1,7 @@
 """Training of a network: training loop, training state and run folder.
 
-Reading order: epoch_plan, trainer, state, interruption, run_directory, training_run, the rest in
-any order.
+Modules in reading order: epoch_plan, trainer, state, interruption, run_directory, training_run,
+then the others in any order.
 """
 
 from nmt.foundation.part_limits import PartGroup

@@ -3,7 +3,7 @@
 A format is a function `read(file, columns)` that yields `Rows` in chunks; the function may skip
 columns that are not requested. Further parameters, such as `header`, become keys of `data`.
 
-Reading order: this file, csv, tsv, the rest in any order.
+Modules in reading order: this file, csv, tsv, then the others in any order.
 """
 
 import functools

@@ -4,5 +4,5 @@ A class defines `load() → Splits` for translation, or `labelled() → Labelled
 classification. If the data may exceed memory, `load` has a parameter `keep` (nmt.data.parts.Keep).
 The class attribute `pictures = True` declares that source lines contain image names.
 
-Reading order: text, table, the rest in any order.
+Modules in reading order: text, table, then the others in any order.
 """

@@ -1,11 +1,13 @@
-"""Data classes and protocols exchanged between components: frozen, batch-first, typed with shapes.
+"""Interfaces of components (protocols), and the data classes that components exchange.
+
+The data classes are frozen, and their tensors are batch-first. Annotations state the shapes of
+tensors. Masks are Boolean; True marks a real token.
 
 Dimensions: B sentences, S source length, T target length, V vocabulary, E embedding, Q query
 (decoder state), M memory, K key, H heads, G projected value, D readout, N search rows (B x beam
-width). W is the number of source words, P of image positions, C of channels, L of labels. Masks are
-Boolean; True marks a real token.
+width). W is the number of source words, P of image positions, C of channels, L of labels.
 
-Reading order: training_values, model_values, search_interface, tensors.
+Modules in reading order: training_values, model_values, search_interface, tensors.
 """
 
 from nmt.foundation.interfaces.model_values import (

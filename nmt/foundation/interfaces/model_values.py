@@ -1,4 +1,4 @@
-"""Values that encoder and decoder exchange, and the rows of a search that read them."""
+"""Outputs of the encoder and the decoder, decoder states, and the beam slots of a search."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,8 +18,8 @@ class Encoded:
     values: annotation vector of each source position
     mask: True for real positions
     final_state: vector that summarises each source, from the final encoder states
-    grids: rows and columns of each image, whose positions follow the words row by row; None for no
-        images
+    grids: rows and columns of each image, whose positions follow the words row by row; None if the
+        sources have no images
     """
 
     values: Float[Tensor, "B S M"]
@@ -119,7 +119,7 @@ class DecoderOutput:
     """Decoder output for T steps.
 
     readout: features from which the output layer predicts tokens
-    weights: attention weights, averaged over the heads; None for no attention
+    weights: attention weights, averaged over the heads; None if the model has no attention
     state: decoder state after the last step
     heads: attention weights of each head, each row with sum 1; None for a single head
     """
@@ -183,7 +183,7 @@ def scatter_rows(
 def gather_rows(
     groups: Float[Tensor, "B n X"], steps: int, layout: Layout | None = None
 ) -> Float[Tensor, "N T X"]:
-    """Returns rows (hypotheses) that `scatter_rows` has grouped by sentence, [B, n, X] → [N, T, X].
+    """Inverse of `scatter_rows`: returns the rows (hypotheses) of a search, [B, n, X] → [N, T, X].
 
     groups: rows of each sentence, concatenated along the second dimension
     steps: number of decoder steps T of each row

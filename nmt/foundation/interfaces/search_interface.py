@@ -67,7 +67,7 @@ class Prediction:
 
     log_probs: natural log-probabilities of the next token; the caller may overwrite the tensor
     state: state after the step
-    weights: attention weights of the step; None for no attention
+    weights: attention weights of the step; None if the model has no attention
     """
 
     log_probs: Float[Tensor, "N V"]
@@ -83,7 +83,7 @@ class RankedPrediction:
     tokens: token ids in the order of `log_probs`
     ends: log-probability of EOS
     state: state after the step
-    weights: attention weights of the step; None for no attention
+    weights: attention weights of the step; None if the model has no attention
     """
 
     log_probs: Float[Tensor, "N k"]
@@ -98,11 +98,11 @@ class Step(Protocol):
     """Interface through which a search calls a model. Each call computes one decoder step for N
     search rows, ordered by sentence.
 
-    Searches keep tokens, slots and numbers of rows on the CPU. A step copies these tensors to its
+    Searches keep tokens, beam slots and row numbers on the CPU. A step copies these tensors to its
     device, and returns predictions on its device.
 
     device: device of the tensors
-    mask: True for real source positions of each sentence; None for no attention
+    mask: True for real source positions of each sentence; None if the model has no attention
 
     The optional faster methods of a step are declared in nmt/search/shortcuts.py.
     """
@@ -121,8 +121,8 @@ class Step(Protocol):
         """
 
     def keep(self, sentences: Int[Tensor, " b"]) -> "Step":
-        """Returns the step for a subset of the sentences; later states contain only rows of the
-        subset.
+        """Returns a search step for a subset of the sentences. The states that are passed to the
+        returned step contain only rows of these sentences.
         """
 
 

@@ -1,4 +1,4 @@
-"""Functions of nested values: tuples, mappings and dataclasses that contain tensors."""
+"""Functions on nested values: tuples, mappings and dataclasses that contain tensors."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace

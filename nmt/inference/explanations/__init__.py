@@ -1,5 +1,5 @@
 """Explanations of translations: attention, alternative tokens, search tree, occlusion, and similar
 training sentences.
 
-Reading order: explanation, the rest in any order.
+Modules in reading order: explanation, then the others in any order.
 """

@@ -134,8 +134,8 @@ class RecordingStep:
         return torch.stack([self._weights[node] for node in path[:-1]]).float().cpu().numpy()
 
     def finish(self, translations: Sequence[Sequence[int]]) -> list[int]:
-        """Adds an EOS node for each complete translation, and sets `fate` of the nodes of these
-        translations.
+        """Adds an EOS node for each complete translation. Sets `fate` to `written` for the nodes of
+        the best translation, and to `finished` for the nodes of the other translations.
 
         translations: token ids of each complete translation, best first
 

@@ -68,7 +68,7 @@ class Removal:
 
     @property
     def clause(self) -> str:
-        """Clause that states the results, for use within a sentence."""
+        """Clause of a sentence that states how far word removal lowers the label's probability."""
         return (
             "removing the 3 most important words lowers the probability of the predicted label "
             f"by {100 * self.most_important:.1f} percentage points, removing 3 random words by "

@@ -12,7 +12,7 @@ file in conf/. With H heads, a row of weights has H·S entries, head by head.
 
 nmt/analysis/attention_check.py lists the properties that every attention satisfies.
 
-Reading order: this file, dot, general, concat, the rest in any order.
+Modules in reading order: this file, dot, general, concat, then the others in any order.
 """
 
 from typing import NamedTuple

@@ -6,8 +6,8 @@ generation. A decoder that attends within its recurrence has a loop over time. T
 only the recurrent computation; everything else is computed outside of the loop, for all T steps at
 once. The Bahdanau decoder and the conditional decoder share the loop in attending.py.
 
-Reading order: this file, bridge, luong, attention_step, attending, bahdanau, conditional,
-luong_feed, fixed, stack, readout.
+Modules in reading order: this file, bridge, luong, attention_step, attending, bahdanau,
+conditional, luong_feed, fixed, stack, readout.
 """
 
 import inspect

@@ -1,8 +1,8 @@
 """Encoders: networks that map a source to the memory that the decoder attends to. Each encoder is
 one file in this folder and one YAML file in conf/encoder.
 
-Reading order: this file, rnn_encoder, bidirectional, unidirectional, reversed, alternating,
-multi_source, grid, convolution, multi_modal.
+Modules in reading order: this file, rnn_encoder, bidirectional, unidirectional, reversed,
+alternating, multi_source, grid, convolution, multi_modal.
 """
 
 from collections.abc import Iterator

@@ -16,5 +16,5 @@ of tests/test_native.py, and runs where the extension is not available.
 
 NMT_NATIVE=0 in the environment disables the extension.
 
-Reading order: this file, kernel_library, native_functions, native_decoding.
+Modules in reading order: this file, kernel_library, native_functions, native_decoding.
 """

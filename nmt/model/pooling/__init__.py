@@ -5,7 +5,7 @@
 h_s is the annotation (encoder output) of position s, and α_s is its weight. Each pooling is one
 file in this folder and one YAML file in conf/pooling.
 
-Reading order: this file, mean, word_context, the rest in any order.
+Modules in reading order: this file, mean, word_context, then the others in any order.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@ updates) → `Loss`.
 
 Each objective is one file in this folder and one YAML file in conf/objective.
 
-Reading order: cross_entropy, scheduled_sampling, r_drop, minimum_risk, distillation.
+Modules in reading order: cross_entropy, scheduled_sampling, r_drop, minimum_risk, distillation.
 """
 
 import inspect

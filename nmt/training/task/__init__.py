@@ -4,7 +4,7 @@ training run.
 The training loop depends only on the interfaces in this file. Each task is one file in this
 folder.
 
-Reading order: this file, translation_task, classification_task.
+Modules in reading order: this file, translation_task, classification_task.
 """
 
 import math

@@ -3,7 +3,7 @@
 Masked positions have the score −∞ and get weight 0. Each normaliser is one file in this folder and
 one YAML file in conf/normalizer.
 
-Reading order: softmax, sparsemax, entmax15.
+Modules in reading order: softmax, sparsemax, entmax15.
 """
 
 from collections.abc import Callable

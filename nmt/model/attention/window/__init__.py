@@ -5,7 +5,7 @@ attention weights. A window changes the scores before normalisation or the weigh
 state of a window between decoder steps is passed in and returned, as tensors whose first dimension
 indexes the batch rows. Each window is one file in this folder and one YAML file in conf/window.
 
-Reading order: this file, local_m, local_p, hard, monotonic.
+Modules in reading order: this file, local_m, local_p, hard, monotonic.
 """
 
 from collections.abc import Iterator

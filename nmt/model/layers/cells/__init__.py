@@ -1,7 +1,7 @@
 """Recurrent cells. Each cell is one file in this folder. A file begins with the equations of its
 cell and is named after the cell.
 
-Reading order: gru, lstm, norm_gru, norm_lstm.
+Modules in reading order: gru, lstm, norm_gru, norm_lstm.
 """
 
 import importlib
