@@ -123,7 +123,7 @@ class Mixture:
     corpora: sentence pairs by corpus name
     stages: stages in order
     settings: text of the mixture file, part of the data fingerprint
-    tags: strings prepended to the source lines of some corpora
+    tags: tags at the beginning of source lines; all lines of a corpus have the same tag or none
     """
 
     corpora: Mapping[str, Pairs]

@@ -160,7 +160,7 @@ def pad(
 
 
 def padding_share(batches: Sequence[np.ndarray], *sides: np.ndarray) -> float:
-    """Returns the fraction of the token positions of the given batches that are padding.
+    """Returns the fraction of padding among all token positions of batches.
 
     batches: sentence indices of each batch
     sides: sentence lengths without EOS, one array per side; EOS counts as a real position

@@ -26,7 +26,8 @@ width, then for each number a slash, its digits, and its row and column in the i
 
 
 def page(name: str) -> np.ndarray:
-    """Draws the image with the given name as bytes [rows, columns], dark digits on white.
+    """Draws the image with the given name as a uint8 array [rows, columns], with dark digits on
+    white.
 
     Raises UserError if the name is invalid.
     """

@@ -107,11 +107,12 @@ def encode_documents(
 def collate_texts(
     documents: Documents, indices: Sequence[int] | np.ndarray, labels: np.ndarray | None
 ) -> TextBatch:
-    """Builds a padded batch of texts without EOS, so that attention covers only words.
+    """Builds a padded batch of texts. EOS is not appended, so attention covers only the tokens of
+    the text.
 
     documents: encoded texts
     indices: indices of the texts in the batch
-    labels: Boolean label table [texts, labels] of all texts; None if unknown
+    labels: labels of all texts as a multi-hot Boolean matrix [texts, labels]; None if unknown
     """
     rows = [np.arange(documents.offsets[i], documents.offsets[i + 1]) for i in indices]
     # tokens [N, S], lengths [N]

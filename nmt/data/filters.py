@@ -26,7 +26,8 @@ class Filters:
 
     tags: tags at the beginning of source lines, which the filters ignore
     max_length: maximum sentence length on either side, in tokens
-    max_ratio: maximum ratio of the two token counts; 0 disables the filter
+    max_ratio: maximum length ratio of the longer to the shorter side, in tokens; 0 disables the
+        filter
     drop_duplicates: whether only the first of identical pairs is kept
     drop_identical: whether pairs whose source equals the target are dropped
     drop_held_out: whether pairs that are also validation or test pairs are dropped
@@ -55,14 +56,14 @@ class Filters:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the key `filters.max_ratio` with the reason why it has no effect if the source
-        consists of an image only; an empty mapping otherwise.
+        """Returns the keys that have no effect, each with the reason: `filters.max_ratio` if the
+        source consists of an image only.
         """
         return {} if run.sources else {"filters.max_ratio": "an image has no length in tokens"}
 
     def text(self, pairs: Pairs) -> Pairs:
-        """Returns the pairs that pass the filters of empty sides, identical sides, symbols and
-        duplicates, which need no tokenizer. Raises UserError if no pair passes."""
+        """Returns the pairs that pass the filters that need no tokenizer: empty sides, identical
+        sides, too many symbols, and duplicates. Raises UserError if no pair passes."""
         passing, dropped = self.sift(pairs.source, pairs.target)
         if self.drop_duplicates:
             # Reverse order keeps the first of identical pairs.
@@ -73,7 +74,7 @@ class Filters:
         return pairs if len(passing) == len(pairs) else pairs.select(passing)
 
     def sift(self, source: Text, target: Text) -> tuple[list[int], dict[str, int]]:
-        """Applies the filters of empty sides, identical sides and symbols.
+        """Drops pairs with an empty side, identical sides or too many symbols.
 
         Returns the indices of the kept pairs, and the number of dropped pairs by reason.
         """

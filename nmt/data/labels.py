@@ -1,7 +1,7 @@
 """Label sets and classification metrics: accuracy, precision, recall and F1 (van Rijsbergen 1979).
 
-Metrics are computed from Boolean label tables [texts, labels], for single-label and multi-label
-data alike.
+Metrics are computed from multi-hot Boolean matrices [texts, labels], for single-label and
+multi-label data alike.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,11 +35,13 @@ class LabelSet:
         return LabelSet(tuple(sorted({name for row in rows for name in row})), several)
 
     def unseen(self, rows: Iterable[Sequence[str]]) -> list[str]:
-        """Returns the labels in `rows` that are not in this set, in sorted order."""
+        """Returns the labels in `rows` that are not in this label set, in sorted order."""
         return sorted({name for row in rows for name in row} - set(self.names))
 
     def table(self, rows: Sequence[Sequence[str]]) -> np.ndarray:
-        """Returns the Boolean label table [texts, labels]; labels outside this set are ignored."""
+        """Returns the labels of each text as a multi-hot Boolean matrix [texts, labels]. Labels
+        outside this label set are ignored.
+        """
         columns = {name: i for i, name in enumerate(self.names)}
         table = np.zeros((len(rows), len(self.names)), bool)
         for i, row in enumerate(rows):
@@ -58,11 +60,12 @@ class LabelSet:
         return -(torch.log_softmax(logits, 1) * gold).sum(1)
 
     def probabilities(self, logits: Float[Tensor, "B L"]) -> Float[Tensor, "B L"]:
-        """Returns label probabilities: softmax for a single label, sigmoids for several labels."""
+        """Returns label probabilities: a softmax for single-label data, a sigmoid of each logit for
+        multi-label data."""
         return logits.sigmoid() if self.several else logits.softmax(1)
 
     def chosen(self, probabilities: np.ndarray) -> np.ndarray:
-        """Returns the predicted labels as a Boolean table [texts, labels].
+        """Returns the predicted labels as a multi-hot Boolean matrix [texts, labels].
 
         Predicts the most probable label or, for multi-label data, all labels with a probability
         above 0.5.
@@ -75,7 +78,7 @@ class LabelSet:
 def report(gold: np.ndarray, predicted: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
     """Computes classification metrics in per cent, with 0 / 0 counted as 0.
 
-    gold, predicted: Boolean label tables [texts, labels]
+    gold, predicted: labels of each text as multi-hot Boolean matrices [texts, labels]
     names: label names
 
     Returns accuracy (texts whose labels are all correct), macro-F1 (mean over the labels that occur

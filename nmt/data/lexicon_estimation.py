@@ -33,14 +33,15 @@ ENTRY = re.compile(r"\s*([^\t]*\S)\s*\t\s*([^\t]*\S)\s*(?:\t\s*([0-9.]+(?:e-?[0-
 def estimated_lexicon(
     corpus: Corpus, rows: np.ndarray, source_vocabulary: int
 ) -> dict[str, Tensor]:
-    """Estimates the lexicon of a training text with a hidden Markov model. From a text of more
-    than PAIRS pairs, the aligner reads PAIRS evenly spaced pairs.
+    """Estimates the lexicon of a corpus with a hidden Markov model. If there are more than PAIRS
+    sentence pairs, only PAIRS evenly spaced pairs are used.
 
     corpus: encoded sentence pairs
-    rows: indices of the pairs
-    source_vocabulary: number of source tokens U, without factors
+    rows: indices of the pairs that may be used
+    source_vocabulary: number U of tokens in the source vocabulary, without factor values
 
-    Returns the table: `tokens` [U, k] and `probabilities` [U, k].
+    Returns the up to k most probable target tokens of each source token: `tokens` [U, k] and
+    `probabilities` [U, k], with k ≤ ENTRIES. Unused entries have probability 0.
     """
     if len(rows) > PAIRS:
         rows = rows[np.linspace(0, len(rows) - 1, PAIRS).astype(np.int64)]
@@ -62,8 +63,8 @@ def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
     If a word or its translation consists of several tokens, each token of the word gets all tokens
     of the translation as equally probable translations.
 
-    path: file with lines of a source word, a tab and its translation; a further tab and the
-        probability of the translation are optional, 1 by default
+    path: file with one entry per line: WORD, tab, TRANSLATION, and optionally tab, PROBABILITY
+        (default 1)
     tokenizer: tokenizer of the model
 
     Raises UserError with the line number for a malformed line.
@@ -107,7 +108,7 @@ def lexicon_table(
 
     source, target: [n] token ids of each entry; entries may repeat
     weights: [n] unnormalised probability of each entry
-    source_vocabulary: number of source tokens U
+    source_vocabulary: number U of tokens in the source vocabulary
     """
     size = int(target.max(initial=0)) + 1
     keys, places = np.unique(source * size + target, return_inverse=True)

@@ -120,7 +120,7 @@ def check_line_length(length: int, name: str) -> None:
 
 
 class _CountingFile(io.FileIO):
-    """Binary file that calls `step` with the number of bytes of each read."""
+    """Binary file that reports its progress: each read calls `step` with the number of bytes read."""
 
     def __init__(self, file: Path, step: Callable[[int], None]) -> None:
         super().__init__(file)

@@ -36,8 +36,8 @@ DURATIONS = (
 )
 CURRENCIES = ("EUR", "USD", "GBP", "CHF", "JPY")
 BASIC_NUMBERS = 1000
-"""Smallest number that may be in validation and test sets; number words are formed from smaller
-numbers.
+"""Smallest number that may occur in validation and test sets. Smaller numbers occur only in the
+training set, because their words are components of larger number words.
 """
 
 
@@ -60,7 +60,8 @@ Kind = Callable[[random.Random], Meaning]
 
 
 def kinds_of(languages: Sequence[str]) -> list[Kind]:
-    """Returns the kinds of meanings that Babel and num2words can write in all given languages.
+    """Returns the kinds of content, such as dates, amounts of money and number words, that Babel
+    and num2words can write in all given languages.
 
     Common kinds occur several times in the list, so that they are drawn more often.
 

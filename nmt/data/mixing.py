@@ -1,9 +1,11 @@
 """Selects the sentence pairs of each epoch from a data mixture (nmt/data/sources/mix.py).
 
-The pairs are a pure function of (corpora, stages, seed, epoch). The mixture is an infinite sequence
-of pairs, divided into stages. Among the first x pairs of a stage, ⌊w x⌋ come from a corpus with
-weight w. Each pass over a corpus has a new random order and continues across stage boundaries. An
-epoch has as many pairs as all corpora together; stages may begin and end within an epoch.
+The pairs are a pure function of (corpora, stages, seed, epoch). The mixture is a sequence of
+positions, divided into stages. Up to position x of a stage, ⌊w x⌋ pairs of a corpus with weight w
+are selected. The weights of a stage sum to 1; because of rounding down, up to n - 1 pairs fewer
+than positions are selected from n corpora. Each pass over a corpus has a new random order and
+continues across stage boundaries. An epoch has as many positions as all corpora have pairs; stages
+may begin and end within an epoch.
 """
 
 import math
@@ -43,13 +45,13 @@ class Mixing:
                     "relax the filters, or merge the corpus with another corpus"
                 )
         self.size = len(kept)
-        """Number of sentence pairs per epoch."""
+        """Number of positions per epoch: total number of training pairs."""
         self.epochs = sum(map(self.length, mixture.stages)) / self.size
         """Number of epochs until the end of the last stage; infinite if the last stage has no end.
         """
 
     def length(self, stage: Stage) -> float:
-        """Returns the number of sentence pairs in a stage of the mixture."""
+        """Returns the number of positions in a stage of the mixture."""
         if stage.passes is None:
             return math.inf
         return math.ceil(stage.passes * len(self.rows[stage.until]) / stage.weights[stage.until])
@@ -58,7 +60,7 @@ class Mixing:
         """Returns the training pair indices of an epoch, grouped by stage."""
         begin = number * self.size
         segments = []
-        first = 0  # number of pairs in earlier stages
+        first = 0  # number of positions in earlier stages
         # number of pairs read from each corpus in earlier stages
         read = dict.fromkeys(self.rows, 0)
         for stage in self.mixture.stages:
@@ -106,6 +108,6 @@ class Mixing:
         ]
 
 
-def _share(stage: Stage, corpus: str, pairs: int) -> int:
-    """Returns the number of pairs from a corpus among the first `pairs` pairs of a stage."""
-    return math.floor(stage.weights.get(corpus, 0) * pairs)
+def _share(stage: Stage, corpus: str, position: int) -> int:
+    """Returns the number of pairs of a corpus that are selected up to a position of a stage."""
+    return math.floor(stage.weights.get(corpus, 0) * position)

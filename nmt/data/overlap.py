@@ -20,8 +20,8 @@ MOST_PAIRS = 4_000_000
 Comparing a million pairs takes about one second.
 """
 SERIOUS = 0.01
-"""Fraction of a validation or test set. A warning is logged if at least this fraction of the set is
-also training data."""
+"""A warning is logged if at least this fraction of the held-out pairs or sentences occurs in the
+training data."""
 
 
 def held_out_in_training(splits: Splits, *, are_dropped: bool = False) -> dict[str, int]:
@@ -102,8 +102,8 @@ def _stripped(source: Text, target: Text) -> Iterator[tuple[str, str]]:
 
 
 def _training_pairs(corpus: Pairs) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of a corpus. If the corpus has more than MOST_PAIRS pairs, only about the
-    first and the last MOST_PAIRS / 2 pairs are yielded."""
+    """Yields the pairs of a corpus. From a corpus of more than MOST_PAIRS pairs, yields only the
+    first and the last MOST_PAIRS / 2 pairs, rounded to whole chunks of CHUNK pairs."""
     source, target = corpus.source, corpus.target
     if corpus.store is not None:
         # Reading all stored lines in order is faster than selecting the lines that are kept.

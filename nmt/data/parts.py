@@ -1,6 +1,6 @@
-"""Parts of a data set: training, validation and test sets named in the configuration.
+"""Splits of a data set: training, validation and test sets named in the configuration.
 
-A part can be sliced as NAME@START:STOP (nmt/data/streams.py). With `data.split`, validation and
+Each set can be sliced as NAME@START:STOP (nmt/data/streams.py). With `data.split`, validation and
 test sets are split off the training set: a hash of each line selects its set. Adding lines
 therefore does not move other lines, and identical lines are in the same set.
 """
@@ -110,12 +110,12 @@ def with_named_parts(
 
 
 def _split_off(stream: Stream[Pairs], share: float, part: int) -> Stream[Pairs]:
-    """Returns the stream of one of the sets created by `data.split`; only the training set keeps
-    alignments.
+    """Returns the stream of the training, validation or test set that `data.split` creates from the
+    pairs of `data.train`. Only the stream of the training set contains word alignments.
 
-    stream: pairs of the training part
+    stream: all pairs of `data.train`
     share: fraction of the pairs for validation, and the same fraction for test
-    part: index into PARTS
+    part: set to return: 0 for training, 1 for validation, 2 for test
     """
 
     def read() -> Iterator[Pairs]:
@@ -136,7 +136,8 @@ def _split_off(stream: Stream[Pairs], share: float, part: int) -> Stream[Pairs]:
 
 
 def part_of(share: float, *texts: str) -> int:
-    """Returns the index into PARTS for a row, determined by a hash of the row's texts.
+    """Returns the set of a row, determined by a hash of the row's texts: 0 for training, 1 for
+    validation, 2 for test.
 
     share: fraction of the rows for validation, and the same fraction for test
     texts: texts of the row

@@ -39,7 +39,7 @@ _LUMA = np.array([299, 587, 114])
 
 
 def read_image(name: str, channels: int, longest: int) -> np.ndarray:
-    """Reads an image as bytes [rows, columns, channels].
+    """Reads an image as a uint8 array [rows, columns, channels].
 
     name: image name, such as a file path
     channels: 1 for grey, 3 for RGB
@@ -166,7 +166,7 @@ def _column(file: Path, column: str) -> Any:
 
 
 def image_of(name: str) -> np.ndarray:
-    """Reads an image as bytes [rows, columns, 1 or 3].
+    """Reads an image as a uint8 array [rows, columns, 1 or 3].
 
     Raises UserError if the image cannot be read.
     """
@@ -208,7 +208,9 @@ def _decoded(name: str, file: str | Path | bytes) -> np.ndarray:
 
 
 def _pixels(image: Any) -> np.ndarray:
-    """Returns the bytes of a Pillow image: [rows, columns] for grey, else [rows, columns, 3]."""
+    """Returns the pixels of a Pillow image as a uint8 array: [rows, columns] for grey, otherwise
+    [rows, columns, 3].
+    """
     if image.mode == "F" or image.mode.startswith("I"):
         values = np.asarray(image).astype(np.float64)
         scale = 1 / 256  # 16 bits per pixel

@@ -54,9 +54,10 @@ def train_once(
 
     tokenizer: settings of the tokenizer
     source, target: lines of text
-    ranks: ranks of the distributed training
-    store: folder of the filtered pairs; SentencePiece models are cached in its folder `tokenizers`,
-        unless NMT_TOKENIZERS names another folder. None for pairs in memory
+    ranks: processes (ranks) that train together
+    store: folder of the filtered pairs on disk; None for pairs in memory. Trained SentencePiece
+        models are cached in the folder that the environment variable NMT_TOKENIZERS names,
+        otherwise in the subfolder `tokenizers` of `store`
     """
     trained: Any = None
     if ranks.first:
@@ -99,7 +100,7 @@ def prepare(
     splits: sentence pairs
     filters: filters of the training pairs
     tokenizer: trained tokenizer when resuming, otherwise settings of a tokenizer to train
-    ranks: ranks of the distributed training
+    ranks: processes (ranks) that train together
 
     Raises UserError if the filters drop all pairs, or if a trained tokenizer expects other columns.
     """
@@ -154,7 +155,8 @@ def _training_rows(splits: Splits, filters: Filters) -> np.ndarray:
 
 
 def _source_columns(splits: Splits, lines: Text) -> Columns:
-    """Returns the column layout of source lines, with the factor values that occur in `lines`."""
+    """Returns the column layout of source lines. The values of each factor are collected from
+    `lines`."""
     names = (*splits.languages[0].split("+"), *splits.factors)
     values: list[set[str]] = [set() for _ in splits.factors]
     # The training data may be large, so it is read only if there are factors.

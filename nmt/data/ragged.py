@@ -169,7 +169,9 @@ def encode(pairs: Pairs, tokenizer: Tokenizer, seed: int | None = None) -> Corpu
 
 
 def _piece_links(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokenizer) -> Ragged:
-    """Converts word links into token links: all tokens of linked words are linked."""
+    """Converts word links into token links: each token of a source word is linked to each token of
+    every linked target word.
+    """
     rows = []
     for i, line in enumerate(pairs.links or ()):
         sure, possible = parse_links(line)

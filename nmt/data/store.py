@@ -5,7 +5,7 @@ A store is a folder in the cache, named by a hash of the content and the filters
 processes share its files by memory mapping:
 
     source.text, source.offsets, target…, links…    lines, and the position of each in the file
-    kept                                            indices of the pairs without duplicates
+    kept                                            indices of the pairs left after deduplication
     pieces-…/source.ids, source.offsets, target…    token ids, one folder per tokenizer
 """
 
@@ -75,8 +75,10 @@ class StoredText(View):
 
 
 def stored(stream: Stream[Pairs], training: bool, where: str, filters: Filters) -> Pairs:
-    """Reads sentence pairs into memory or a store on disk. If `where` and `filters` are bound by
-    functools.partial, the result is a function of the type `Keep`, which data sources call.
+    """Reads sentence pairs into memory or a store on disk.
+
+    With `where` and `filters` bound by functools.partial, the function has the type `Keep`, which
+    data sources expect.
 
     stream: sentence pairs
     training: whether the pairs are training pairs; other pairs are not filtered

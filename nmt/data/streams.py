@@ -16,9 +16,10 @@ Mapped = TypeVar("Mapped", Pairs, Rows)
 
 
 def _row(bound: str, count: int) -> int | None:
-    """Returns a bound of a slice of `count` rows.
+    """Returns the row index of a slice bound of a table; None for no bound.
 
-    bound: index, or percentage such as 90%; "" for no bound
+    bound: row index, or percentage of the rows such as 90%; "" for no bound
+    count: number of rows of the table
     """
     if not bound:
         return None
@@ -115,7 +116,7 @@ def in_memory(stream: Stream[Pairs], training: bool = False) -> Pairs:
     """Reads all pairs of a stream into lists.
 
     stream: sentence pairs
-    training: ignored; argument of every function of the type `Keep`
+    training: unused; accepted because all functions of the type `Keep` have this argument
 
     Raises UserError if the stream is empty.
     """

@@ -1,5 +1,7 @@
 """Detection of sentence pairs with swapped source and target, and of input that is already in the
-target language. Both use the words of each side of the training text."""
+target language. Both compare how often a word occurs on the source side and on the target side of
+the training text.
+"""
 
 import logging
 import math
@@ -16,8 +18,8 @@ SAMPLE = 5000
 HELD_OUT_SAMPLE = 300
 """Maximum number of pairs in the sample of a validation or test set."""
 MARGIN = 4.0
-"""Difference between the log-odds of target and source (see `SideCounts`) above which a pair counts
-as swapped.
+"""Margin of the detection of swapped pairs. A pair counts as swapped if the log-odds sum (see
+`SideCounts`) of its target line exceeds that of its source line by more than the margin.
 
 With margin 0, pairs whose two sides are in the same language would count too.
 """
@@ -31,23 +33,28 @@ TYPICAL_WORDS = 100
 A typical word occurs almost only in the lines of one side of the training text.
 """
 LEAST_ODDS = 20.0
-"""Minimum odds of one side (source or target) against the opposite side from which a word is
-typical of that side.
+"""Minimum ratio between the numbers of sampled lines that contain a word on one side (source or
+target) and on the opposite side, for the word to be typical of the first side.
 """
 LEAST_COUNT = 3
-"""Minimum number of sampled lines in which a typical word must occur."""
+"""Minimum number of sampled lines of a side that contain a word, for the word to be typical of the
+side.
+"""
 INPUT_SAMPLE = 300
 """Maximum number of input lines that are checked for words of the target language."""
 LEAST_MATCHES = 5
-"""Minimum number of input words typical of the target language before a warning is logged."""
+"""Minimum number of words typical of the target language in input that counts as text in the target
+language.
+"""
 LEAST_RATIO = 10
-"""Minimum ratio of input words typical of the target language to input words typical of the source
-language before a warning is logged.
+"""Minimum ratio of words typical of the target language to words typical of the source language, in
+input that counts as text in the target language.
 """
 LEAST_COVERAGE = 0.15
-"""Minimum fraction of input words typical of the target language before a warning is logged.
+"""Minimum fraction of words typical of the target language in input that counts as text in the
+target language.
 
-Input in a third language causes no warning, because it shares fewer words with the target language.
+Input in a third language contains fewer of these words.
 """
 PUNCTUATION = ".,!?;:\"'()"
 """Characters that are removed from both ends of a word."""

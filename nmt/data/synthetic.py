@@ -54,7 +54,9 @@ class Synthetic:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields errors for a text or model that is missing or cannot be used."""
+        """Yields an error for each required monolingual text or translation model that is missing,
+        and for each model that is not supported with the chosen `synthetic.direction`.
+        """
         model = run.value("synthetic.model")
         direction = run.value("synthetic.direction")
         is_backward = direction not in ("both", "forward")
@@ -88,7 +90,9 @@ class Synthetic:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns settings that the search or the direction does not use, each with the reason."""
+        """Returns the keys that have no effect with the chosen `synthetic.search` and
+        `synthetic.direction`, each with the reason.
+        """
         search = run.value("synthetic.search")
         direction = run.value("synthetic.direction")
         return idle_keys(

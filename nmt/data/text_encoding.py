@@ -21,7 +21,9 @@ WIDE_ENCODINGS = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 HEAD = 4096
 """Number of bytes at the beginning of a file from which its encoding is recognised."""
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""First bytes of a Git LFS pointer file, the placeholder of a large file that is not downloaded."""
+"""First bytes of a Git LFS pointer file, a placeholder for a large file that has not been
+downloaded.
+"""
 LFS_ADVICE = "a pointer of Git LFS, not the file itself: run git lfs pull"
 Errors = Literal["strict", "replace"]
 """Treatment of invalid UTF-8: UserError (strict), or the replacement character U+FFFD (replace)."""

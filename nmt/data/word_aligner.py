@@ -34,18 +34,20 @@ ITERATIONS = 5
 NULL_SHARE = 0.2
 """Probability p_0 of the empty word in the hidden Markov model, as in Och & Ney (2003)."""
 CELLS = 2**20
-"""Maximum number of (target word, source word) cells per array, 8 MB in float64."""
+"""Maximum number of cells (target word, source word) per array. An array of float64 takes 8 MB."""
 PADDING = -1
-"""Table index of padded target positions, whose probability is 1 and whose count is discarded."""
+"""Index of padded target positions, instead of an index into the translation table. A padded
+position has probability 1, and its expected count is discarded.
+"""
 
 
 @dataclass(frozen=True)
 class Group:
     """Sentence pairs with the same source length S.
 
-    rows: indices of the pairs in the batch
-    entries: indices into the probability table [N, T, S+1], one for each pair of a target word and
-        a source word, with the empty word NULL as source word 0
+    rows: indices of the N pairs in the corpus
+    entries: for each pair, index into the translation table of each target word (up to T words)
+        with each source word, where source word 0 is the empty word NULL; PADDING at padding
     """
 
     rows: Int[np.ndarray, " N"]
@@ -79,9 +81,11 @@ class WordAligner:
         self.pairs: Int[np.ndarray, "2 K"] = np.array(
             np.divmod(keys, max(1, len(self.target_words)))
         )
-        """Indices of the source word and the target word of each table entry."""
+        """Indices of the source word x and the target word y of each entry of the translation table
+        p(y | x).
+        """
         self.probabilities: Float[np.ndarray, " K"] = np.ones(len(keys))
-        """Translation probability p(y | x) of each table entry."""
+        """Probability p(y | x) of each entry of the translation table."""
         self._jumps: Float[np.ndarray, " J"] | None = None  # None selects model 1
         for _ in range(iterations):
             self._iterate()
@@ -91,8 +95,8 @@ class WordAligner:
                 self._iterate()
 
     def weights(self) -> list[Float[np.ndarray, "T S"]]:
-        """Returns p(a_t = s) for each sentence pair; a row is zero where NULL is the most
-        probable."""
+        """Returns p(a_t = s) for each sentence pair. Rows of target words whose most probable source
+        word is NULL are zero."""
         weights = [np.zeros(shape) for shape in self._shapes]
         for group in self._groups:
             for row, posterior in zip(group.rows, self._posterior(group)[0], strict=True):
@@ -178,16 +182,22 @@ def forward_backward(
 
 
 def _numbered(words: Iterable[Hashable], numbers: dict[Hashable, int]) -> Int[np.ndarray, " L"]:
-    """Returns word indices; a new word is added to `numbers` with the next index."""
+    """Returns the index of each word. Adds new words to the dictionary `numbers` with the next free
+    index."""
     return np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int64)
 
 
 def _grouped(
     sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], target_vocabulary: int
 ) -> tuple[list[Group], Int[np.ndarray, " K"]]:
-    """Returns the non-empty pairs, grouped by source length, and the key of each table entry.
+    """Returns the pairs without empty sides, grouped by source length, and the key of each entry of
+    the translation table p(y | x).
 
-    A key is x · target_vocabulary + y, where x and y are the indices of the source and target word.
+    The key of an entry is x · target_vocabulary + y, where x is the index of the source word and y
+    the index of the target word.
+
+    sources, targets: word indices of each sentence
+    target_vocabulary: number of distinct target words
     """
     rows = [i for i, (s, t) in enumerate(zip(sources, targets, strict=True)) if len(s) and len(t)]
     rows.sort(key=lambda i: (len(sources[i]), len(targets[i])))

@@ -42,7 +42,7 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
     models: run folders (whose best checkpoint is used) or checkpoint files
     output: path of the new checkpoint
 
-    Raises UserError if the networks or the vocabularies differ.
+    Raises UserError if the network architectures, the vocabularies or the settings differ.
     """
     inputs = [Path(model).resolve() for model in models]
     refuse(
@@ -113,7 +113,9 @@ def _similarity(first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Ten
 
 
 def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
-    """Raises UserError unless two checkpoints have equal networks, vocabularies and settings."""
+    """Raises UserError unless two checkpoints have the same architecture, vocabularies and
+    settings.
+    """
     ckpt.check_kind(other, str(first.meta.get("command", "train")))
     names = f"models: {first.path} and {other.path}"
     first_shapes, other_shapes = (

@@ -35,7 +35,7 @@ FORMAT = 2
 """Version of the checkpoint format. Since version 2, the configuration of a classifier no longer
 contains the keys of the command nmt.label."""
 CHECKSUM = ', "checksum": '
-"""JSON text between the other entries of a checkpoint header and its last entry, the checksum."""
+"""JSON text that precedes the checksum, the last entry of a checkpoint header."""
 BEST = "best.safetensors"
 LAST = "last.safetensors"
 HUB = "hf:"
@@ -83,7 +83,9 @@ class Checkpoint:
 
 
 def _parts_of(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """Yields names, types, shapes and values of tensors as bytes, for digests."""
+    """Yields the bytes of tensors for a digest: for each tensor, its name, type and shape, and then
+    its values.
+    """
     for name, tensor in sorted(tensors.items()):
         described = f"{name} {tensor.dtype} {tuple(tensor.shape)}"
         yield described.encode("utf-8", "surrogatepass")
@@ -228,8 +230,8 @@ def _is_intact(header: str, version: int, tensors: Mapping[str, Tensor]) -> bool
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> int:
-    """Returns the CRC-32 checksum of the header text and of all tensors with names, types and
-    shapes.
+    """Returns the CRC-32 checksum of the header text and of all tensors, including their names,
+    types and shapes.
     """
     return _crc([text.encode("utf-8", "surrogatepass"), *_parts_of(tensors)])
 

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.2
 """Seconds between attempts to take a lock that another process holds."""
 SILENT_ATTEMPTS = 10
-"""Number of attempts to take a lock before a log message; shorter waits are silent."""
+"""Number of failed attempts to take a lock after which the wait is logged."""
 
 
 class LockHeld(UserError):
@@ -39,7 +39,7 @@ class Holder:
     """Process that holds a lock.
 
     process: process id
-    host: host name of the machine of the process
+    host: host name of the machine on which the process runs
     since: date and time at which the process took the lock
     """
 
@@ -64,14 +64,11 @@ class Lock:
     The operating system releases the lock when the process ends, so a lock file left behind has no
     effect. On systems and file systems without locks, the lock has no effect.
 
-    Args:
-        file: path of the lock file, in a folder that is created if missing; its content names the
-            holder.
-        what: name of the protected file or folder, for messages.
+    file: path of the lock file, whose content names the holder; its folder is created if missing
+    what: name of the protected file or folder, for messages
 
-    Raises:
-        LockHeld: another process holds the lock.
-        UserError: the lock file cannot be written.
+    Raises LockHeld if another process holds the lock, and UserError if the lock file cannot be
+    written.
     """
 
     def __init__(self, file: Path, what: str) -> None:

@@ -12,7 +12,8 @@ TAIL = 20_000
 
 
 def read_metrics(folder: Path, last_bytes: int | None = None) -> list[dict[str, Any]]:
-    """Returns the metrics of a run; damaged and incomplete lines are skipped.
+    """Returns the metrics of a run from its file metrics.jsonl. Damaged and incomplete lines of the
+    file are skipped.
 
     folder: run folder
     last_bytes: number of bytes to read at the end of the file; None for the whole file

@@ -46,13 +46,14 @@ ANSWERING = ("model", "input", "output", "format", "errors", "explain")
 """Keys of the command nmt.label, which an upgrade removes from the configurations of classifiers in
 checkpoints of format 1."""
 SWEEPING = ("grids",)
-"""Keys of sweeps, which an upgrade removes from old run configurations."""
+"""Configuration keys of hyperparameter sweeps, which an upgrade removes from the configuration of a
+training run in a checkpoint."""
 
 
 def renamed(target: str) -> str:
-    """Returns the current path of a class.
+    """Returns the current import path of a class.
 
-    target: class path in any version of nmt
+    target: import path of the class, current or from an older version of nmt
     """
     for prefix in sorted(RENAMED, key=len, reverse=True):
         if target == prefix or target.startswith(f"{prefix}."):
@@ -62,7 +63,9 @@ def renamed(target: str) -> str:
 
 
 def with_renamed_targets(config: Any) -> Any:
-    """Returns a copy of a configuration with current class paths, in nested groups too."""
+    """Returns a copy of a configuration with the current import paths of all classes, in nested
+    groups too.
+    """
     if isinstance(config, list):
         return [with_renamed_targets(item) for item in config]
     if not isinstance(config, dict):

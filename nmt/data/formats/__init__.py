@@ -28,7 +28,7 @@ SEPARATORS = {
     ",": ". For comma-separated columns, set data=csv",
     ";": ". Semicolons are not supported; save the table with commas or tabs",
 }
-"""Advice for a table with another separator, by separator."""
+"""Hints for a table whose first row is read as a single column, by the separator in the row."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,9 @@ class Rows:
 
 
 def separator_clue(first_row: Sequence[str]) -> str:
-    """Returns the advice for a first row that is read as a single column but contains another
-    separator; empty for other rows."""
+    """Returns the hint about the format of a table, for an error message, if the first row was read
+    as a single column but contains another separator; otherwise "".
+    """
     row = first_row[0] if len(first_row) == 1 else ""
     return next((text for separator, text in SEPARATORS.items() if separator in row), "")
 

@@ -20,9 +20,13 @@ SHOWN_MEMBERS = 8
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """Yields the lines of the text that exists in all requested languages.
+    """Yields the lines of the only text in an archive that has a file NAME.LANGUAGE for every
+    requested language.
 
-    Raises UserError unless exactly one NAME has all requested extensions.
+    file: path of a .zip or .tar archive
+    columns: requested languages
+
+    Raises UserError unless the archive contains exactly one such text.
     """
     is_zip = zipfile.is_zipfile(file)
     texts = []
@@ -48,7 +52,9 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
 
 
 def _text_name(members: Sequence[str], file: Path, columns: Sequence[str]) -> str:
-    """Returns the path, without extension, of the only text that exists in all languages."""
+    """Returns the path, without extension, of the only text in an archive that has a file
+    NAME.LANGUAGE for every requested language.
+    """
     # Archives created on macOS also contain resource files ._NAME.en.
     files = [member for member in members if not Path(member).name.startswith("._")]
     texts = [

@@ -56,7 +56,7 @@ def read(
 
 
 def _same_width(parsed: Any, file: Path, header: bool) -> Iterator[list[str]]:
-    """Yields the non-empty rows.
+    """Yields the non-empty rows of a CSV or TSV table.
 
     Raises UserError if a row has a different number of cells than the first row.
     """

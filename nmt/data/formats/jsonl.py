@@ -12,7 +12,9 @@ from nmt.foundation.errors import UserError
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """Yields the objects of non-empty lines; the first object defines the columns."""
+    """Yields the rows of a JSON Lines file, with one JSON object per non-empty line. The keys of the
+    first object name the columns.
+    """
     names: list[str] = []
     for chunk in batched(_objects(file)):
         names = names or list(chunk[0][1])  # the keys of the first object name the columns

@@ -9,7 +9,9 @@ from nmt.data.lines import CHUNK, reading
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """Yields the rows of a Parquet file, with class names from the metadata of `datasets`."""
+    """Yields the rows of a Parquet file. If the package `datasets` wrote the file, class names of
+    labels are read from the metadata in the file.
+    """
     import pyarrow.parquet
 
     with reading(file, " as parquet"), pyarrow.parquet.ParquetFile(file) as opened:

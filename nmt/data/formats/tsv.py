@@ -24,7 +24,8 @@ def read(
     file: path of the table
     columns: names of the columns to read
     header: whether the first row contains the column names; otherwise columns are named 1, 2, 3 …
-    quotes: whether quotation marks around cells are removed, and doubled inner marks become single
+    quotes: whether quotation marks around cells are removed, and doubled quotation marks inside
+        cells are replaced by single ones
     """
     quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     num_quoted = 0

@@ -187,12 +187,12 @@ class Captions:
             yield Captioned(number, _picture_name(cell, file.parent, place), text, captions)
 
     def _usable(self, rows: list[Captioned], file: Path) -> list[Captioned]:
-        """Returns the rows that have a caption and a readable image. All images must have the same
-        number of channels; rows with a less common number of channels are left out.
+        """Returns the valid rows of a table of captions.
 
-        With source texts, a row may have no image.
+        A row is invalid if it has no caption, if its image cannot be read, or if the number of
+        channels of its image is not the most common one. A row with a source text needs no image.
 
-        Raises UserError for invalid rows if `data.bad=refuse`; otherwise, logs them.
+        If there are invalid rows, raises UserError if `data.bad=refuse`; otherwise, logs a warning.
         """
         readable: list[Captioned] = []
         faults: list[str] = []

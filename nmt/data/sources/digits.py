@@ -28,7 +28,9 @@ BELOW = {
     "pl": "poniżej", "cs": "pod tím", "fi": "alla", "ru": "ниже",
     "uk": "нижче", "tr": "altında",
 }  # fmt: skip
-"""Words between two numbers of a caption, by language; other languages use only a comma."""
+"""Word for "below", by language, between two numbers of a caption. In other languages, only a comma
+separates the numbers.
+"""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class Digits:
         )
 
     def _page(self, rng: random.Random, by_digit: Sequence[Sequence[int]]) -> list[PlacedNumber]:
-        """Returns random numbers at random, non-overlapping positions of an image.
+        """Draws the numbers of an image, and places them at random positions without overlap.
 
         rng: random number generator
         by_digit: scan indices of each digit
@@ -192,13 +194,17 @@ def number_words(number: int, language: str) -> str:
 def digit_words(number: int, text: str, language: str) -> tuple[tuple[int, int, int], ...]:
     """Returns the words of `text` that name exactly one digit of `number`, as (begin, end, digit).
 
-    A word names a digit if it occurs in the words of the digit's value, such as "four" in "four
-    hundred" for the 4 of 402. A word that also occurs in the values of other digits at the same
-    position, such as "hundred" in "three hundred", names no digit. If a word names several digits
-    ("two hundred and two"), its occurrences are assigned in order.
+    In "four hundred and two" for 402, "four" names the first digit, and "two" names the last digit.
+    "hundred" names no digit, because other hundreds, such as "three hundred", also contain it. In
+    "two hundred and two" for 202, the first "two" names the first digit, and the second "two" names
+    the last digit.
 
-    begin is the index of the word's first character, end the index after its last character, and
-    digit the index of the digit in the number.
+    number: number whose digits are named
+    text: the number in words
+    language: language code of num2words
+
+    In the returned tuples, begin is the index of the word's first character, end the index after
+    its last character, and digit the index of the digit in the number.
     """
     digits_of = _digits_by_word(str(number), language)
     spans = list(re.finditer(r"\w+", text))
@@ -214,7 +220,14 @@ def digit_words(number: int, text: str, language: str) -> tuple[tuple[int, int, 
 
 
 def _digits_by_word(written: str, language: str) -> Mapping[str, list[int]]:
-    """Returns the indices of the digits that each word can name."""
+    """Returns, for each word, the indices of the digits of a number that the word can name.
+
+    Such a word occurs in the digit's value, such as "four" in "four hundred" for the first digit of
+    402. It does not occur in the value of another digit at the same place ("three hundred").
+
+    written: number in decimal digits
+    language: language code of num2words
+    """
     digits_of: dict[str, list[int]] = {}
     for k, digit in enumerate(written):
         if digit == "0" and len(written) > 1:

@@ -19,7 +19,9 @@ from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Size
 
 TRIES = 50
-"""Maximum draws per sentence pair before the requested number of pairs is rejected."""
+"""Maximum number of random draws per requested sentence pair. If more draws are needed, too few
+distinct sentences exist, and UserError is raised.
+"""
 
 
 class Everyday:

@@ -43,7 +43,8 @@ class Mix:
     """Data source that mixes several corpora in stages.
 
     config: OpusTrainer file with corpora and stages
-    validation, test: files in the format of a corpus
+    validation, test: names of data sets: a file of tab-separated pairs, or PATH for the files
+        PATH.SOURCE and PATH.TARGET with the names of the languages as extensions
     source, target: names of the languages
     tags: strings prepended to the source lines of corpora, such as {back: <back>} (Caswell et al.
         2019)
@@ -78,12 +79,14 @@ class Mix:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error if back-translation is enabled, since a mixture cannot be reversed."""
+        """Yields an error if synthetic data is enabled. Back-translation would need the pairs of a
+        mixture with source and target swapped, which is not supported.
+        """
         if run.value("synthetic"):
             yield ConfigError(
                 "data",
-                "a mixture cannot be reversed for back-translation; give the parallel corpus with "
-                "data=text or data=tsv",
+                "source and target of a mixture cannot be swapped for back-translation; give the "
+                "parallel corpus with data=text or data=tsv",
             )
 
     def load(self, keep: Keep = in_memory) -> Splits:
@@ -166,7 +169,7 @@ def _corpora(content: Any) -> dict[str, list[str]]:
 
 
 def _stages(content: Mapping[str, Any], files: Mapping[str, Any]) -> list[Stage]:
-    """Returns the stages in order. Raises UserError if a stage is invalid."""
+    """Returns the stages of a mixture in order. Raises UserError if a stage is invalid."""
     shared = _modifiers(content.get("modifiers"))
     stages = []
     for name in map(str, content["stages"]):

@@ -30,7 +30,7 @@ class Table:
     validation: validation sets; the first one selects the best checkpoint
     test: test set; None for no test
     split: fraction of the training set for validation, and the same fraction for test
-    source, target: columns to translate, or languages in a `translation` column
+    source, target: columns of source and target texts, or languages in a `translation` column
     factors: columns with one value per source word
     alignment: column with word alignments of each training pair
     text: column of texts to classify

@@ -60,8 +60,8 @@ class TextFiles:
         )
 
     def _named(self, part: str | list[str]) -> str:
-        """Returns the name of a training, validation or test set. An explicit list of files is
-        stored under the name FILE + FILE + …, which is returned.
+        """Returns the name of a training, validation or test set. An explicit list of files gets
+        the name FILE + FILE + …, which is its key in `self.files`.
 
         part: path prefix, optionally with a slice; or an explicit list of files
         """
@@ -124,7 +124,9 @@ class TextFiles:
 
 
 def _pairs(columns: PairColumns, files: dict[str, Path], name: str) -> Iterator[Pairs]:
-    """Yields sentence pairs in chunks. Raises UserError if the files are not aligned."""
+    """Yields sentence pairs in chunks. Raises UserError if the files have different numbers of
+    lines.
+    """
     places = {suffix: f"{file}, line" for suffix, file in files.items()}
     streams = [stream_chunks(file) for file in files.values()]
     first = 1
