@@ -1,6 +1,7 @@
 """Comparison of a GPU with the CPU, and figures of the GPU, as a Markdown page to paste.
 
-    python scripts/gpu_check.py [--device cuda] [--decoders NAME …] [--size 512] [--updates 60] [--out FILE.md]
+    python scripts/gpu_check.py [--device cuda] [--decoders NAME …] [--parts training decoding] [--size 512]
+                                [--updates 60] [--out FILE.md]
 
 The network has random weights and the reference sizes of `benchmark.py`; the sentences are random tokens, so no data is
 needed. The first part compares losses, gradients and translations with those of the CPU, for every decoder, search and
@@ -13,7 +14,6 @@ With `--device cpu`, the first part alone runs.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import copy
 import math
 import statistics
@@ -327,52 +327,49 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-@contextlib.contextmanager
-def stage(name: str) -> Iterator[None]:
-    """Prints the seconds of a part to standard error."""
-    began = time.monotonic()
-    yield
-    print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+PARTS: dict[str, tuple[str, list[str], Callable[..., list[list[str]]]]] = {
+    "compare_training": (
+        "Training against the CPU",
+        ["decoder", "precision", "CUDA graphs", "loss differs by", "gradient norm differs by", "verdict"],
+        compare_training,
+    ),
+    "compare_search": (
+        "Searches against the CPU",
+        ["decoder", "search", "precision", "CUDA graphs", "same translations", "verdict"],
+        compare_search,
+    ),
+    "training": (
+        "Speed of training",
+        [
+            "decoder", "precision", "CUDA graphs", "target tokens/s", "launches per update", "memory (MB)",
+            "share of the floor",
+        ],
+        measure_training,
+    ),
+    "decoding": (
+        "Speed of decoding",
+        ["decoder", "search", "precision", "CUDA graphs", "sentences/s", "launches per step"],
+        measure_search,
+    ),
+}  # fmt: skip
+"""Heading, columns and function of each part of the page."""
 
 
-def page(device: torch.device, decoders: Sequence[str], size: int, updates: int) -> str:
-    """The whole page."""
-    where = processor_name(device)
-    parts = [f"# {where}", f"PyTorch {torch.__version__}, size {size}."]
-    graphs = "CUDA graphs"
-    with stage("comparison of training"):
-        titles = [
-            "decoder",
-            "precision",
-            graphs,
-            "loss differs by",
-            "gradient norm differs by",
-            "verdict",
-        ]
-        parts += [
-            "## Training against the CPU",
-            table(titles, compare_training(device, decoders, min(size, 128))),
-        ]
-    with stage("comparison of searches"):
-        titles = ["decoder", "search", "precision", graphs, "same translations", "verdict"]
-        parts += [
-            "## Searches against the CPU",
-            table(titles, compare_search(device, decoders, min(size, 128))),
-        ]
-    if device.type == "cuda":
-        with stage("speed of training"):
-            titles = [
-                "decoder", "precision", graphs, "target tokens/s", "launches per update", "memory (MB)",
-                "share of the floor",
-            ]  # fmt: skip
-            parts += [
-                "## Speed of training",
-                table(titles, measure_training(device, decoders, size, updates)),
-            ]
-        with stage("speed of decoding"):
-            titles = ["decoder", "search", "precision", graphs, "sentences/s", "launches per step"]
-            parts += ["## Speed of decoding", table(titles, measure_search(device, decoders, size))]
-    return "\n\n".join(parts) + "\n"
+def page(
+    device: torch.device, decoders: Sequence[str], size: int, updates: int, parts: Sequence[str]
+) -> Iterator[str]:
+    """The sections of the page, each as soon as it is measured."""
+    yield f"# {processor_name(device)}\n\nPyTorch {torch.__version__}, size {size}.\n"
+    for name in parts:
+        if device.type != "cuda" and not name.startswith("compare"):
+            continue
+        heading, titles, function = PARTS[name]
+        began = time.monotonic()
+        compares = name.startswith("compare")
+        options = [updates] if name == "training" else []
+        rows = function(device, decoders, min(size, 128) if compares else size, *options)
+        print(f"{heading}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+        yield f"## {heading}\n\n{table(titles, rows)}\n"
 
 
 def main() -> int:
@@ -381,6 +378,7 @@ def main() -> int:
     parser.add_argument("--decoders", nargs="+", default=choices("decoder"))
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--updates", type=int, default=60)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     if arguments.device.startswith("cuda") and not torch.cuda.is_available():
@@ -389,10 +387,14 @@ def main() -> int:
         )
         return 1
     device = torch.device(arguments.device)
-    text = page(device, arguments.decoders, arguments.size, arguments.updates)
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text, encoding="utf-8")
+    text = ""
+    for section in page(
+        device, arguments.decoders, arguments.size, arguments.updates, arguments.parts
+    ):
+        print(section, flush=True)
+        text += section + "\n"
+        if arguments.out:
+            arguments.out.write_text(text, encoding="utf-8")
     return int("**different**" in text)
 
 

@@ -1,22 +1,28 @@
-"""A second device for tests on machines without one.
+"""A second device for tests, also on machines without one.
 
-Inside `other_device()`, the device "cuda" exists. Its tensors are `DeviceTensor`: wrappers around tensors on the CPU
-that report the device "cuda:0", so that the code for GPUs runs. A computation with tensors of both devices raises
-`MixedDevices`. Everything that would let the host wait for a GPU is recorded, with the line of nmt that caused it.
+Inside `other_device()`, the device "cuda" exists. With a GPU, it is the GPU, and PyTorch reports each operation that lets
+the host wait for it. Without a GPU, its tensors are `DeviceTensor`: wrappers around tensors on the CPU that report the
+device "cuda:0", so that the code for GPUs runs; a computation with tensors of both devices raises `MixedDevices`.
+Everything that lets the host wait for the device is recorded, with the line of nmt that caused it.
 """
 
 import contextlib
 import importlib
 import traceback
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 
 DEVICE = torch.device("cuda", 0)
+HAS_GPU = torch.cuda.is_available()
+simulated = pytest.mark.skipif(HAS_GPU, reason="tests the simulated device")
+"""Mark of tests of the simulation."""
 OPTIMIZER = importlib.import_module("torch.optim.optimizer")
 aten = torch.ops.aten
 WAITING = {
@@ -151,11 +157,22 @@ class Stream:
 
 
 def bare(value):
+    """The value with every tensor moved to the host, without a recorded wait."""
+    if HAS_GPU:
+        return _mapped(_downloaded, value)
     return _mapped(lambda x: x.elem if isinstance(x, DeviceTensor) else x, value)
+
+
+def _downloaded(x):
+    with _unobserved():
+        return x.detach().clone().cpu() if x.is_cuda else x
 
 
 def on_device(value):
     """The value with every tensor moved to the device."""
+    if HAS_GPU:
+        with _unobserved():
+            return _mapped(lambda x: x.to(DEVICE), value)
     return _mapped(lambda x: DeviceTensor(x) if type(x) is torch.Tensor else x, value)
 
 
@@ -277,6 +294,8 @@ class Conversions(TorchFunctionMode):
             return result
         if name == "is_pinned":
             return getattr(args[0], "pinned", False)
+        if name == "__setitem__" and _assigns_number(*args):
+            waits.add("assignment of a number")  # as was seen on a GPU
         if name == "new_tensor" and isinstance(args[0], DeviceTensor):
             waits.add("tensor of values of the host")
             return DeviceTensor(args[0].elem.new_tensor(*args[1:], **kwargs))
@@ -334,6 +353,12 @@ def _grouped(group):
     return by_reported_device
 
 
+def _assigns_number(target, index, value) -> bool:
+    """Whether a number is assigned to places that are neither slices nor selected by a mask."""
+    is_mask = isinstance(index, torch.Tensor) and index.dtype == torch.bool
+    return _is_number(value) and not is_mask and not isinstance(index, tuple)
+
+
 def _is_number(value) -> bool:
     return isinstance(value, (int, float, bool))
 
@@ -370,9 +395,47 @@ class _Autocast(torch.amp.autocast_mode.autocast):
         super().__init__("cpu" if device_type == "cuda" else device_type, *arguments, **options)
 
 
-@contextlib.contextmanager
 def other_device():
     """Context manager inside which the device "cuda" exists. Yields the record of synchronisations."""
+    return _gpu() if HAS_GPU else _simulation()
+
+
+@contextlib.contextmanager
+def _unobserved():
+    """Context manager inside which no wait for the GPU is recorded."""
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("default")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+
+
+@contextlib.contextmanager
+def _gpu():
+    """The GPU, with exact products, and with a record of PyTorch's warnings of synchronisations."""
+
+    def note(message, *rest):
+        if "synchronizing CUDA operation" in str(message):
+            waits.add("synchronisation")
+
+    waits.counts = Counter()
+    exact = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.showwarning = note
+            torch.cuda.set_sync_debug_mode("warn")
+            yield waits
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+        torch.backends.cudnn.allow_tf32 = exact
+
+
+@contextlib.contextmanager
+def _simulation():
+    """The simulated device."""
     changes = {
         (torch, "autocast"): _Autocast,
         (torch, "is_autocast_enabled"): _as_cpu(torch.is_autocast_enabled),
@@ -386,6 +449,7 @@ def other_device():
         (OPTIMIZER, "_group_tensors_by_device_and_dtype"): _grouped(
             OPTIMIZER._group_tensors_by_device_and_dtype
         ),
+        (torch, "compile"): lambda function, **_: function,
         (torch.cuda, "CUDAGraph"): CUDAGraph,
         (torch.cuda, "graph"): _recorded,
         (torch.cuda, "graph_pool_handle"): lambda: "pool",

@@ -13,7 +13,7 @@ import pytest
 import torch
 from builders import batch, choices, network
 from coverings import product
-from other_device import CUDAGraph, bare, other_device
+from other_device import HAS_GPU, CUDAGraph, bare, other_device, simulated
 from test_other_device import (
     CONSTRAINTS,
     NEEDS_ATTENTION,
@@ -174,7 +174,8 @@ DROPOUT = ("model.dropout=0.3", "model.variational_dropout=true", "model.word_dr
 
 @pytest.mark.parametrize("there", DEVICES)
 def test_every_replay_draws_new_dropout(there):
-    """One batch three times: three losses; and those of the padded batch without a recording, bit for bit."""
+    """One batch three times: three losses; and those of the padded batch without a recording, bit for bit. On a GPU, the
+    recorded kernels round differently, because torch.compile has joined operations."""
     data = batch((4, 3), (8, 2)).padded(bucket)
     model = network("bahdanau", "concat", *DROPOUT).float()
     settings = {"batches": [data] * 3, "max_epochs": 1, "log_every": 1}
@@ -182,8 +183,10 @@ def test_every_replay_draws_new_dropout(there):
     plain, _, truth = fitted(model, there, capture=False, **settings)
     losses = [update.loss for update in actual.updates]
     assert len(set(losses)) == 3
-    assert losses == [update.loss for update in truth.updates]
-    same_weights(recorded, plain, 0, 0)
+    is_fused = HAS_GPU and there == "cuda"
+    expected = [update.loss for update in truth.updates]
+    assert losses == (pytest.approx(expected, rel=1e-5) if is_fused else expected)
+    same_weights(recorded, plain, *((1e-3, 1e-4) if is_fused else (0, 0)))
 
 
 @pytest.mark.parametrize("there", ["cpu", ON_THE_DEVICE])
@@ -268,6 +271,7 @@ def test_a_task_with_an_obstacle_trains_without_recordings(caplog):
     assert "trainer.capture: updates run without CUDA graphs" in caplog.text
 
 
+@simulated
 def test_one_graph_is_recorded_for_each_bucket_of_shapes():
     """With capture=true, and no graph by default."""
     made = []
@@ -359,6 +363,7 @@ def test_a_search_with_recordings_is_one_without(decoder, search, constraint, op
             assert [h.score for h in a] == pytest.approx([h.score for h in b], abs=1e-4)
 
 
+@simulated
 def test_gpu_check_needs_a_gpu(capsys, monkeypatch):
     import gpu_check
 

@@ -121,7 +121,7 @@ def test_a_product_of_8_bit_integers_is_exact(rows, inputs, outputs):
 def _translations(decoder, score, precision, search, native):
     model, data = network(decoder, score).float().eval(), batch()
     networks = Networks([model], Columns(), precision)
-    networks.packed_weights.has_library = native
+    networks.packed_weights.is_native = native
     sources = [ids[:n].tolist() for ids, n in zip(data.source, data.source_lengths, strict=True)]
     requests = [Request(max_length=4 + i) for i in range(len(sources))]
     memories = networks.memories(sources)

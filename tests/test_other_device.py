@@ -12,7 +12,15 @@ import pytest
 import torch
 from builders import batch, choices, network
 from coverings import product
-from other_device import DEVICE, DeviceTensor, MixedDevices, bare, other_device
+from other_device import (
+    DEVICE,
+    DeviceTensor,
+    MixedDevices,
+    bare,
+    on_device,
+    other_device,
+    simulated,
+)
 from test_trainer import Known, Store, Watch
 
 import nmt
@@ -416,10 +424,10 @@ def test_sentences_are_read_as_if_packed(cell, directions):
     layer.zero_grad()
     real = (torch.arange(6) < lengths.unsqueeze(1)).unsqueeze(-1)
     with other_device() as waits:
-        moved, there = on_other(layer), DeviceTensor(x)
+        moved, there = on_other(layer), on_device(x)
         with waits.during() as step:
-            y, (final, *_) = moved(there, lengths=DeviceTensor(lengths))
-            ((y * DeviceTensor(real)).square().sum() + final.square().sum()).backward()
+            y, (final, *_) = moved(there, lengths=on_device(lengths))
+            ((y * on_device(real)).square().sum() + final.square().sum()).backward()
     assert not step.counts
     torch.testing.assert_close(bare(y.detach()) * real, truth.detach())
     torch.testing.assert_close(bare(final.detach()), h.detach())
@@ -441,6 +449,7 @@ FAULTS = {
     "equal": lambda x: torch.equal(x, x),
     "pageable": lambda x: torch.ones(3).to(x.device, non_blocking=True),
     "blocking": lambda x: torch.ones(3).pin_memory().to(x.device),
+    "assignment of a number": lambda x: x.__setitem__(0, 1.0),
     "tensor of values": lambda x: torch.tensor([1.0, 2.0], device=x.device),
     "new tensor of values": lambda x: x.new_tensor([1.0, 2.0]),
     "packed sequence": lambda x: torch.nn.utils.rnn.pack_padded_sequence(
@@ -450,6 +459,7 @@ FAULTS = {
 """Code that waits for the device."""
 
 
+@simulated
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wait_is_counted(fault):
     with other_device() as waits:
@@ -468,12 +478,14 @@ MIXTURES = {
 }
 
 
+@simulated
 @pytest.mark.parametrize("mixture", MIXTURES)
 def test_a_mixture_is_an_error(mixture):
     with other_device(), pytest.raises((MixedDevices, TypeError)):
         MIXTURES[mixture](DeviceTensor(torch.tensor([0.5, -1.0, 2.0])))
 
 
+@simulated
 def test_what_is_allowed_is_not_counted():
     with other_device() as waits:
         x = DeviceTensor(torch.tensor([0.5, -1.0, 2.0]))
@@ -486,6 +498,7 @@ def test_what_is_allowed_is_not_counted():
     assert not waits.counts
 
 
+@simulated
 @pytest.mark.parametrize("kind", ["wait", "mixture"])
 def test_a_fault_in_the_network_is_found(kind, monkeypatch):
     """A fault planted in an encoder: the tests above would fail."""

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from nmt.foundation.fusion import fusing
 from nmt.foundation.interfaces import map_tensors
 
 log = logging.getLogger(__name__)
@@ -83,16 +84,20 @@ class Recording(Generic[Inputs, Outputs]):
         if pool is None:
             self.outputs = map_tensors(function(self.inputs), torch.clone)
             return
+        with fusing():
+            self._capture(pool)
+
+    def _capture(self, pool: Any) -> None:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UPS):
-                function(self.inputs)
+                self.function(self.inputs)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
         # Other threads may use the GPU meanwhile.
         with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
-            self.outputs = function(self.inputs)
+            self.outputs = self.function(self.inputs)
 
     def replay(self) -> Outputs:
         """Replays the recording on the current contents of `inputs`, and returns the outputs. The
@@ -141,7 +146,9 @@ class Recordings(Generic[Inputs, Outputs]):
             with self.unchanged(), self._on_device():
                 self.recordings[key] = Recording(self.function, inputs, self.pool)
         except RuntimeError as error:
-            self._note_failure(str(error).partition("\n")[0])
+            # The end of a capture raises a further error, which does not name the cause.
+            cause = error.__context__ or error
+            self._note_failure(str(cause).partition("\n")[0])
             return None
         return self.recordings[key]
 

@@ -263,6 +263,12 @@ def _threads_are_set(settings: TrainingSettings) -> bool:
     return settings.threads is not None or "OMP_NUM_THREADS" in os.environ
 
 
+def _adapts_threads(settings: TrainingSettings, ranks: Ranks) -> bool:
+    """Returns whether the number of threads is reduced while the cores of the CPU are busy."""
+    is_on_cpu = find_device(settings.device).type == "cpu"
+    return is_on_cpu and not ranks.several and not _threads_are_set(settings)
+
+
 def _use_threads_of(saved: Checkpoint, is_set: bool) -> None:
     """Uses as many threads as the interrupted run, because the number affects rounding errors.
 
@@ -324,7 +330,7 @@ def _run(
         [
             Tracking(parts.trackers, folder, config, update),
             Trimming(),
-            *([] if ranks.several or _threads_are_set(settings) else [FewerThreads()]),
+            *([FewerThreads()] if _adapts_threads(settings, ranks) else []),
             *parts.callbacks,
             *callbacks,
         ],

@@ -145,9 +145,10 @@ class BeamState:
         tokens = prediction.tokens
         rows = self.at_limit
         if rows is not None:
-            values[rows] = -torch.inf
+            # Unlike `values[rows] = -inf`, `index_fill_` does not make the host wait for a GPU.
+            values.index_fill_(0, rows, -torch.inf)
             values[rows, 0] = prediction.ends[rows]
-            tokens[rows] = EOS
+            tokens.index_fill_(0, rows, EOS)
         return values, tokens
 
     def allow_only_eos_at_limit(self, log_probs: Float[Tensor, "n V"]) -> None:
@@ -156,7 +157,7 @@ class BeamState:
         rows = self.at_limit
         if rows is not None:
             log_prob = log_probs[rows, EOS]  # [m]
-            log_probs[rows] = -torch.inf
+            log_probs.index_fill_(0, rows, -torch.inf)
             log_probs[rows, EOS] = log_prob
 
     @cached_property

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -98,11 +98,11 @@ class Constrained:
     def _rule_out(self, request: Request, written: list[int], log_probs: Tensor) -> None:
         beginning = beginning_tokens(request, written)
         if beginning:
-            _keep_only(beginning, log_probs, ...)
+            _keep_only(beginning, log_probs)
         for sequence in request.forbidden:
             begun = len(sequence) - 1
             if not begun or tuple(written[-begun:]) == sequence[:-1]:
-                log_probs[sequence[-1]] = -torch.inf
+                log_probs[sequence[-1]].fill_(-torch.inf)
         if beginning:
             return
         if any(len(s) <= len(written) and tuple(written[-len(s) :]) == s for s in request.required):
@@ -110,16 +110,20 @@ class Constrained:
             _keep_only(progress(request, written)[1], log_probs, self._continuing)
 
 
-def _keep_only(tokens: list[int], log_probs: Tensor, among: Any) -> None:
+def _keep_only(tokens: list[int], log_probs: Tensor, among: Tensor | None = None) -> None:
     """Sets the log-probabilities of the tokens `among` to -inf in place, except those of `tokens`.
 
     tokens: ids of the tokens whose log-probabilities stay unchanged
     log_probs: log-probabilities of the vocabulary [V]
-    among: ids of tokens, as an index of `log_probs`; `...` for the whole vocabulary
+    among: ids of tokens; None for the whole vocabulary
     """
     places = to_device(torch.tensor(tokens, dtype=torch.long), log_probs.device)
     kept = log_probs[places]
-    log_probs[among] = -torch.inf
+    # Unlike assignments of a number, these methods do not make the host wait for a GPU.
+    if among is None:
+        log_probs.fill_(-torch.inf)
+    else:
+        log_probs.index_fill_(0, among, -torch.inf)
     log_probs[places] = kept
 
 

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nmt.foundation.fusion import fused
 from nmt.foundation.ranges import Width
 from nmt.model.attention import Score
 from nmt.model.layers.packed import PackableLinear
@@ -62,8 +63,15 @@ class Concat(Score):
         return torch.cat([self._score(q, k) for q, k in slices])
 
     def _score(self, query: Tensor, keys: Tensor) -> Tensor:
-        # The factors 2 are applied to the small tensors, because `hidden` is the largest one.
-        hidden = torch.sigmoid((2 * query).unsqueeze(2) + keys.unsqueeze(1))  # [B, T, S, K]
-        # [B·T·S]
-        scores = torch.mv(hidden.flatten(0, 2), 2 * self.direction) - self.direction.sum()
-        return scores.view(query.size(0), query.size(1), keys.size(1))
+        return _scores(query, keys, self.direction)
+
+
+@fused
+def _scores(query: Tensor, keys: Tensor, direction: Tensor) -> Tensor:
+    if query.is_cuda:  # operations that torch.compile joins
+        hidden = torch.tanh(query.unsqueeze(2) + keys.unsqueeze(1) / 2)  # [B, T, S, K]
+        return (hidden * direction).sum(-1)  # [B, T, S]
+    # The factors 2 are applied to the small tensors, because `hidden` is the largest one.
+    hidden = torch.sigmoid((2 * query).unsqueeze(2) + keys.unsqueeze(1))  # [B, T, S, K]
+    scores = torch.mv(hidden.flatten(0, 2), 2 * direction) - direction.sum()  # [B·T·S]
+    return scores.view(hidden.shape[:-1])

@@ -22,9 +22,9 @@ def tanh(x: Tensor) -> Tensor:
     On CPUs, the function computes 2σ(2x) − 1, because PyTorch's sigmoid is four times as fast as
     its tanh.
     """
-    if native(x):
-        return native_decoding.tanh(x)
-    return torch.tanh(x) if x.is_cuda else torch.sigmoid(2 * x).mul(2).sub(1)
+    if x.is_cuda:
+        return torch.tanh(x)
+    return native_decoding.tanh(x) if native(x) else torch.sigmoid(2 * x).mul(2).sub(1)
 
 
 def sampled(probabilities: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ The backward direction reverses each sentence separately and keeps its padding a
 therefore affects no state of a sentence in either direction.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -21,7 +22,12 @@ from torch import Tensor, nn
 from nmt.model.layers.dropout import Dropout
 from nmt.model.layers.gate_norm import GateNorm
 from nmt.model.layers.loop_products import LoopProduct, Products, fused_linear
+from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import WeightBlock, linear
+
+# Each direction of a layer has its own call, so the weights of a call are not contiguous. PyTorch
+# copies them in each call, which takes little time.
+warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous")
 
 CellState = tuple[Tensor, ...]
 """Type of states of a recurrent layer: (h,) for a GRU, (h, c) for an LSTM."""
@@ -266,6 +272,12 @@ class Recurrent(nn.Module):
             mask = self.mask(batch) if self.directions == 1 else self.mask(2, batch)
         is_export = torch.onnx.is_in_onnx_export() and steps != 1
         if is_export or (x.is_cuda and self.is_torch_layer and mask is None):
+            # Autocast would compute PyTorch's layers in float16, even for bfloat16, and small
+            # gradients would become 0.
+            is_bfloat16 = x.is_cuda and torch.get_autocast_dtype("cuda") == torch.bfloat16
+            if is_bfloat16 and torch.is_autocast_enabled("cuda"):
+                with torch.autocast("cuda", enabled=False):
+                    return self._forward_torch(to_float(x), state, lengths)
             return self._forward_torch(x, state, lengths)
         if self.directions == 1:
             a = self.input_norm(linear(self, "input", x, self.weight_block("ih")))  # [B, T, G·Q]

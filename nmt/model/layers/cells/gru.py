@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.foundation.fusion import fused
 from nmt.model.layers.numeric import tanh
 from nmt.model.layers.packed import current_weights, join, native
 from nmt.model.layers.recurrence import CellState, Recurrent, at_end, reversal
@@ -95,6 +96,11 @@ def gru(a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = Non
     (h,) = state
     if update_mask is None and (torch.is_grad_enabled() or native(h)) and usable(a, u, h):
         return (NativeGRUStep.apply(a, u, h),)
+    return (_next_state(a, u, h, update_mask),)
+
+
+@fused
+def _next_state(a: Tensor, u: Tensor, h: Tensor, update_mask: Tensor | None = None) -> Tensor:
     sizes = [2 * h.size(-1), h.size(-1)]
     a_rz, a_n = a.to(h.dtype).split(sizes, -1)  # [… 2Q], [… Q]
     u_rz, u_n = u.to(h.dtype).split(sizes, -1)
@@ -102,4 +108,4 @@ def gru(a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = Non
     n = tanh(torch.addcmul(a_n, r, u_n))  # [… Q]
     if update_mask is not None:
         n = n * update_mask
-    return (torch.lerp(n, h, z),)  # h_t = (1 − z) n + z h
+    return torch.lerp(n, h, z)  # h_t = (1 − z) n + z h
