@@ -231,7 +231,7 @@ def test_all_long_work_shows_progress(small_run, tmp_path, monkeypatch, caplog):
     lines = [f"{a} {b} {c}" for a in "abc" for b in "abc" for c in "ab"] * 4
     translator = nmt.load(str(small_run), search="greedy")
     translator.batch_tokens = 20
-    monkeypatch.setattr("nmt.inference.translator.FORCED_TOKENS", 100)
+    monkeypatch.setattr("nmt.inference.forced_decoder.FORCED_TOKENS", 100)
     translator.translate(lines)
     translator.forced_maps(lines, lines)
     write_map(translator.forced_maps(lines[:9], lines[:9]), tmp_path / "map.html")

@@ -1,7 +1,7 @@
 """Inference with trained networks: translation, classification, scoring and word alignment of text.
 
-Modules in reading order: translation, model_step, networks, translator, then the others in any
-order.
+Modules in reading order: translation, model_step, networks, forced_decoder, translator, then the
+others in any order.
 """
 
 from nmt.foundation.part_limits import PartGroup

@@ -20,9 +20,10 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranks import Ranks
 from nmt.inference.input_lines import CHUNK
+from nmt.inference.parallel import ProgressCallback, no_progress
 from nmt.inference.shared_output import NEEDS_ONE_OUTPUT, in_parts, sink_of
 from nmt.inference.text_input import count_aligned, find_input
-from nmt.inference.translator import ProgressCallback, Translator, no_progress
+from nmt.inference.translator import Translator
 from nmt.inference.word_alignment import (
     Symmetrization,
     alignment_scores,

@@ -12,6 +12,8 @@ from typing import TypeVar
 
 import torch
 
+from nmt.foundation.progress import Progress
+
 MAX_WORKERS = 4
 """Maximum number of batches decoded at the same time. Further threads would wait for Python's
 global interpreter lock.
@@ -19,6 +21,12 @@ global interpreter lock.
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+ProgressCallback = Callable[[int], object]
+"""Type of progress callbacks: functions of the number of newly finished lines."""
+
+
+def no_progress(lines: int) -> None:
+    """Default progress callback, which ignores the number of finished lines."""
 
 
 def parallel_map(
@@ -77,3 +85,29 @@ def length_batches(
         else:
             batches.append([i])
     return batches
+
+
+def results_in_batches(
+    function: Callable[[list[int]], list[Result]],
+    batches: Sequence[list[int]],
+    lengths: Sequence[int],
+    device: torch.device,
+    activity: str,
+    progress: ProgressCallback,
+) -> Iterator[tuple[int, Result]]:
+    """Processes lines in batches, and yields (line index, result) for every line.
+
+    function: function of a batch's line indices, which returns one result per line
+    batches: indices of the lines of each batch
+    lengths: number of tokens of every line, from which the remaining time is estimated
+    device: device of the computation
+    activity: name of the work in the progress display, such as "translating"
+    progress: callback after each batch, which receives the number of lines in the batch
+    """
+    results = parallel_map(function, batches, device)
+    sizes = [sum(lengths[i] for i in batch) for batch in batches]
+    with Progress(activity, sum(map(len, batches)), "lines", sum(sizes)) as step:
+        for batch, size, batch_results in zip(batches, sizes, results, strict=True):
+            yield from zip(batch, batch_results, strict=True)
+            step(len(batch), size)
+            progress(len(batch))

@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import EOS, UNK, Hypothesis, Request
+from nmt.foundation.interfaces import EOS, UNK, Hypothesis, Request, Reranker
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import SPACE
 
@@ -199,6 +199,24 @@ class Translation:
     @property
     def text(self) -> str:
         return self.texts[0] if self.texts else ""
+
+    def reranked(self, search: Reranker) -> "Translation":
+        """Returns the translation with the hypotheses that the search selects by their texts."""
+        ranking = search.rerank(self.hypotheses, self.texts)
+        hypotheses = [hypothesis for hypothesis, _ in ranking]
+        return replace(self, hypotheses=hypotheses, texts=[text for _, text in ranking])
+
+    def distinct(self) -> "Translation":
+        """Returns the translation without hypotheses that have the same text as a better
+        hypothesis."""
+        texts = self.texts
+        ranks = [rank for rank, text in enumerate(texts) if text not in texts[:rank]]
+        return Translation(
+            source=self.source,
+            hypotheses=[self.hypotheses[rank] for rank in ranks],
+            texts=[texts[rank] for rank in ranks],
+            details=[self.details[rank] for rank in ranks if rank < len(self.details)],
+        )
 
     def __repr__(self) -> str:
         best = f", log_prob={self.hypotheses[0].log_prob:.3f}" if self.hypotheses else ""

@@ -1,57 +1,43 @@
-"""Translation and scoring of text with a model or an ensemble.
+"""Translation of text with a model or an ensemble.
 
-nmt.translate, nmt.score, nmt.evaluate and nmt.serve use this module.
+nmt.translate, nmt.evaluate and nmt.serve use this module.
 """
 
-from __future__ import annotations
-
 import copy
-import hashlib
-import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
-from typing import Annotated, TypeVar, get_args, overload
+from typing import Annotated, get_args, overload
 
 import numpy as np
 import torch
 
 from nmt.data.documents import sentences
-from nmt.data.swapped_sides import is_in_target_language
 from nmt.data.text_encoding import check_lines
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import UNK, Hypothesis, Prepared, Request, Reranker, Search
+from nmt.foundation.interfaces import Hypothesis, Prepared, Request, Reranker, Search
 from nmt.foundation.part_limits import ConfigError, RunView
-from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Length, Range, Size
+from nmt.inference.forced_decoder import FORCED_TOKENS, ForcedDecoder
 from nmt.inference.model_step import Averaging
 from nmt.inference.networks import Networks
-from nmt.inference.parallel import length_batches, parallel_map
-from nmt.inference.translation import Constraint, ForcedDecoding, PrefixSpeller, Translation
-from nmt.inference.unknown_words import Unknown, filled
-from nmt.inference.word_alignment import attention_map
+from nmt.inference.parallel import (
+    ProgressCallback,
+    length_batches,
+    no_progress,
+    results_in_batches,
+)
+from nmt.inference.translation import Constraint, PrefixSpeller, Translation
+from nmt.inference.unknown_words import Unknown, replace_unknown_words
 from nmt.model.layers.packed import GenerationPrecision
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.constrained import Constrained
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.columns import length_of, picture_of
-from nmt.tokenizer.words import Units, words
-
-log = logging.getLogger(__name__)
-Result = TypeVar("Result")
-ProgressCallback = Callable[[int], object]
-"""Type of progress callbacks: functions of the number of newly finished lines."""
-FORCED_TOKENS = 4000
-"""Maximum number of target positions per batch of forced decoding, padding included."""
+from nmt.tokenizer.words import Units
 
 
-def no_progress(lines: int) -> None:
-    """Default progress callback, which ignores the number of finished lines."""
-
-
-class Translator:
+class Translator(ForcedDecoder):
     """Translator of text: a model or an ensemble, with its tokenizer and a search.
 
     The models are in evaluation mode; their weights must not change while the translator is in use.
@@ -99,20 +85,19 @@ class Translator:
         typical_words: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         members = [models] if isinstance(models, Seq2Seq) else list(models)
-        self.networks = Networks(members, tokenizer.columns, precision, averaging, shares, capture)
-        self.tokenizer = tokenizer
+        super().__init__(
+            Networks(members, tokenizer.columns, precision, averaging, shares, capture),
+            tokenizer,
+            max_source=max_source,
+            languages=languages,
+            typical_words=typical_words,
+        )
         self.search = search
         self.batch_tokens = batch_tokens
         self.max_length_factor = max_length_factor
         self.max_length_offset = max_length_offset
-        self.max_source = max_source
         self.unknown = unknown
         self.lexicon = lexicon or {}
-        self.languages = languages
-        self.typical_words = {
-            side: frozenset(words_of_side) for side, words_of_side in (typical_words or {}).items()
-        }
-        self._warnings: set[str] = set()
         self._check_options()
 
     def _check_options(self) -> None:
@@ -157,13 +142,13 @@ class Translator:
                 f"{key}=drop or {key}=mark",
             )
 
-    def with_search(self, search: Search) -> Translator:
+    def with_search(self, search: Search) -> "Translator":
         """Returns a new translator with the same models and the given search."""
         translator = copy.copy(self)
         translator.search = search
         return translator
 
-    def with_whole_beam(self) -> Translator:
+    def with_whole_beam(self) -> "Translator":
         """Returns a translator whose search returns all hypotheses of its beam.
 
         Searches without a beam, and searches with `n_best` above 1, are not changed.
@@ -172,24 +157,6 @@ class Translator:
         if hasattr(search, "width") and getattr(search, "n_best", None) == 1:
             search.n_best = search.width  # type: ignore[attr-defined]
         return self.with_search(search)
-
-    @property
-    def models(self) -> Sequence[Seq2Seq]:
-        return self.networks.models
-
-    @cached_property
-    def encoder_hash(self) -> str:
-        """SHA-256 hash of the encoder weights of the first model."""
-        digest = hashlib.sha256()
-        for name, weight in sorted(self.models[0].encoder.state_dict().items()):
-            digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
-
-    @property
-    def attends(self) -> bool:
-        return self.networks.attends
-
-    # Translation
 
     @overload
     def translate(self, lines: str) -> str: ...  # type: ignore[overload-overlap]
@@ -278,73 +245,26 @@ class Translator:
         with_words = [i for i, source in enumerate(sources) if source]
         lengths = [length_of(source) + 1 for source in sources]  # source tokens and </s>
         batches = length_batches(with_words, lengths, self.batch_tokens)
-        for i, translation in self._in_batches(
-            translate_batch, batches, lengths, "translating", progress
-        ):
+        results = results_in_batches(
+            translate_batch, batches, lengths, self.networks.device, "translating", progress
+        )
+        for i, translation in results:
             translations[i] = translation
         self._check_required(translations, requests)
         if self.unknown == "mark":
             return translations
-        return self._with_replaced_unknown_words(lines, translations)
-
-    def encode(self, lines: Sequence[str]) -> list[Sequence[int]]:
-        """Returns the source token ids of each line, truncated to `max_source` tokens.
-
-        Raises TypeError if `lines` is a single string.
-        """
-        lines = check_lines(lines)
-        if self.tokenizer.columns.plain and any("\t" in line for line in lines):
-            self._warn_once(
-                "the input has tabs: the model reads one text per line and treats a tab as a "
-                "space; write one column to a file, e.g. with cut -f1"
-            )
-        sources = self.tokenizer.encode_source(lines)
-        for i, source in enumerate(sources):
-            if len(source) > self.max_source:
-                log.warning(
-                    'line "%s …" has %s tokens: only the first %s tokens are translated',
-                    lines[i][:40],
-                    len(source),
-                    self.max_source,
-                )
-                sources[i] = self.tokenizer.columns.shortened(source, self.max_source)
-        self._warn_of_unknown_lines(lines, sources)
-        if is_in_target_language(lines, self.typical_words):
-            self._warn_once(
-                f"the input seems to be in the target language of the model ({self.languages[1]}): "
-                f"the model translates from {self.languages[0]}"
-            )
-        return sources
+        force = self.force if self.unknown == "copy" else None
+        lexicons = [model.lexicon for model in self.models if model.lexicon is not None]
+        replace_unknown_words(
+            lines, translations, self.tokenizer, force, self.lexicon, next(iter(lexicons), None)
+        )
+        return self._without_repetition(translations)
 
     def request(self, source: Sequence[int]) -> Request:
         """Returns the search request of an encoded line, with its length limit and random seed."""
         limit = int(self.max_length_factor * length_of(source)) + self.max_length_offset
         seed = zlib.crc32(np.asarray(source, np.int64).tobytes())  # the same samples in every batch
         return Request(max_length=limit, seed=zlib.crc32(picture_of(source).encode(), seed))
-
-    def _warn_once(self, message: str) -> None:
-        if message not in self._warnings:
-            self._warnings.add(message)
-            log.warning(message)
-
-    def _warn_of_unknown_lines(
-        self, lines: Sequence[str], sources: Sequence[Sequence[int]]
-    ) -> None:
-        # Lines with half unknown tokens: an unknown word may be two tokens, ▁ and <unk>.
-        unknown = [
-            line
-            for line, source in zip(lines, sources, strict=True)
-            if len(source) and 2 * source.count(UNK) >= len(source)
-        ]
-        if unknown:
-            log.warning(
-                'input: in %s of %s lines, most words are not in the vocabulary ("%s"); check '
-                "that the input is in the source language of the model (%s)",
-                f"{len(unknown):,}",
-                f"{len(lines):,}",
-                unknown[0][:40],
-                self.languages[0],
-            )
 
     def _requests(
         self, sources: Sequence[Sequence[int]], constraints: Sequence[Constraint] | None
@@ -388,7 +308,7 @@ class Translator:
             for source, several in zip(sources, hypotheses, strict=True)
         ]
         if isinstance(self.search, Reranker):
-            return [_reranked(translation, self.search) for translation in translations]
+            return [translation.reranked(self.search) for translation in translations]
         return self._without_repetition(translations)
 
     def _without_repetition(self, translations: list[Translation]) -> list[Translation]:
@@ -397,7 +317,7 @@ class Translator:
         """
         if getattr(self.search, "repeats", False):
             return translations  # the search draws samples, in which duplicates are kept
-        return [_distinct(translation) for translation in translations]
+        return [translation.distinct() for translation in translations]
 
     def _add_details(
         self, translations: list[Translation], memories: Sequence[Prepared], details_of: int
@@ -433,87 +353,6 @@ class Translator:
                     "remove forbidden words that conflict with required words"
                 )
 
-    def _with_replaced_unknown_words(
-        self, lines: Sequence[str], translations: list[Translation]
-    ) -> list[Translation]:
-        unknown = [
-            (i, rank)
-            for i, translation in enumerate(translations)
-            for rank, hypothesis in enumerate(translation.hypotheses)
-            if UNK in hypothesis.tokens
-        ]
-        attention: list[np.ndarray | None] = [None] * len(unknown)
-        if self.unknown == "copy":
-            decodings = self.force(
-                [translations[i].source for i, _ in unknown],
-                [translations[i].hypotheses[rank].tokens for i, rank in unknown],
-            )
-            attention = [decoding.weights for decoding in decodings]  # [T, S] each
-        for (i, rank), weights in zip(unknown, attention, strict=True):
-            piece_words = self.tokenizer.source_words(lines[i], translations[i].source)
-            source_words = words(self.tokenizer.columns.words(lines[i]))
-            entries = self._lexicon_entries(translations[i].source, piece_words, source_words)
-            translations[i].texts[rank] = filled(
-                text=translations[i].texts[rank],
-                tokens=translations[i].hypotheses[rank].tokens,
-                weights=weights,
-                piece_words=piece_words,
-                words=source_words,
-                lexicon={**entries, **self.lexicon},
-            )
-        return self._without_repetition(translations)
-
-    def _lexicon_entries(
-        self, source: Sequence[int], piece_words: Sequence[range], source_words: Sequence[str]
-    ) -> dict[str, str]:
-        """Returns the translations that a model's lexicon has for the words of a source sentence.
-        Words of several tokens have no entry in the lexicon.
-
-        source: source token ids
-        piece_words: range of source words (from 0) to which each source token belongs
-        source_words: source words
-        """
-        lexicon = next((m.lexicon for m in self.models if m.lexicon is not None), None)
-        if lexicon is None:
-            return {}
-        entries = {}
-        for token, span in zip(source, piece_words, strict=True):
-            translation = lexicon.best(token % self.tokenizer.source_size)
-            if translation is not None and list(piece_words).count(span) == len(span) == 1:
-                entries[source_words[span.start]] = self.tokenizer.decode([[translation]])[0]
-        return entries
-
-    # Scores and attention of given translations
-
-    def force(
-        self,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        attention: bool = True,
-        progress: ProgressCallback = no_progress,
-    ) -> list[ForcedDecoding]:
-        """Returns the token probabilities and attention weights of given translations.
-
-        sources, targets: token ids of each sentence pair; an empty source or target is read as </s>
-        attention: whether to return attention weights
-        progress: callback after each batch, which receives the number of lines in the batch
-        """
-
-        @torch.inference_mode()
-        def force_batch(batch: list[int]) -> list[ForcedDecoding]:
-            batch_sources = [sources[i] for i in batch]
-            batch_targets = [targets[i] for i in batch]
-            return self.networks.force(
-                self.networks.memories(batch_sources), batch_sources, batch_targets, attention
-            )
-
-        sizes = zip(sources, targets, strict=True)
-        # Length of the longer side with </s>, because both sides are padded.
-        lengths = [max(length_of(source), len(target)) + 1 for source, target in sizes]
-        batches = length_batches(range(len(sources)), lengths, FORCED_TOKENS)
-        decodings = dict(self._in_batches(force_batch, batches, lengths, "scoring", progress))
-        return [decodings[i] for i in range(len(sources))]
-
     def attention(
         self, text: str, translation: str | None = None, units: Units = "word"
     ) -> AttentionMap:
@@ -542,107 +381,3 @@ class Translator:
         if not maps:
             raise UserError("text: contains no words; give a sentence")
         return maps[0]
-
-    def attention_maps(
-        self,
-        lines: Sequence[str],
-        translations: Sequence[Translation],
-        name: str = "",
-        others: Mapping[str, Translator] | None = None,
-        units: Units = "word",
-    ) -> list[AttentionMap]:
-        """Returns the attention maps of this model and of other models for the same translations.
-
-        lines: source lines; lines without a translation are left out
-        translations: translation of each line, computed with details_of=1
-        name: name of this model, shown in the maps
-        others: further translators by name; each is forced to produce the given translations, and
-            is left out if it has no attention
-        units: units of the maps: words or subwords; several heads are shown separately
-
-        Raises UserError if the units are subwords and the tokenizer of a model differs from that of
-        the translation model.
-        """
-        pairs = [pair for pair in zip(lines, translations, strict=True) if pair[1].hypotheses]
-        maps = [attention_map(self.tokenizer, *pair, units, name, self.languages) for pair in pairs]
-        for other_name, other in (others or {}).items():
-            if units == "piece" and other.tokenizer.models != self.tokenizer.models:
-                raise UserError(
-                    f"units=piece: the tokenizer of {other_name} differs from that of the "
-                    "translation model; use units=word"
-                )
-            texts = [translation.text for _, translation in pairs]
-            added = other.forced_maps([line for line, _ in pairs], texts, units, name=other_name)
-            for own_map, other_map in zip(maps, added, strict=True):
-                own_map.weights.update(other_map.weights)
-                own_map.places.update(other_map.places)
-                own_map.probabilities.update(other_map.probabilities)
-        return maps
-
-    def forced_maps(
-        self,
-        lines: Sequence[str],
-        texts: Sequence[str],
-        units: Units = "word",
-        progress: ProgressCallback = no_progress,
-        name: str = "",
-    ) -> list[AttentionMap]:
-        """Returns the attention maps of the model when it is forced to produce the given
-        translations.
-
-        lines: source lines
-        texts: translation of each line
-        units: units of the maps: words or subwords
-        progress: callback after each batch, which receives the number of lines in the batch
-        name: name of the model, shown in the maps
-        """
-        sources = self.encode(lines)
-        targets = self.tokenizer.encode_target(list(texts))
-        decodings = self.force(sources, targets, progress=progress)
-        maps = []
-        for line, text, source, target, decoding in zip(
-            lines, texts, sources, targets, decodings, strict=True
-        ):
-            hypothesis = Hypothesis(target, decoding.log_prob, decoding.log_prob)
-            translation = Translation(source, [hypothesis], [text], [decoding])
-            forced = attention_map(self.tokenizer, line, translation, units, name, self.languages)
-            maps.append(forced)
-        return maps
-
-    def _in_batches(
-        self,
-        function: Callable[[list[int]], list[Result]],
-        batches: Sequence[list[int]],
-        lengths: Sequence[int],
-        activity: str,
-        progress: ProgressCallback,
-    ) -> Iterator[tuple[int, Result]]:
-        """Processes lines in batches, and yields (line index, result) for every line.
-
-        lengths: number of tokens of every line, from which the remaining time is estimated
-        """
-        results = parallel_map(function, batches, self.networks.device)
-        sizes = [sum(lengths[i] for i in batch) for batch in batches]
-        with Progress(activity, sum(map(len, batches)), "lines", sum(sizes)) as step:
-            for batch, size, batch_results in zip(batches, sizes, results, strict=True):
-                yield from zip(batch, batch_results, strict=True)
-                step(len(batch), size)
-                progress(len(batch))
-
-
-def _reranked(translation: Translation, search: Reranker) -> Translation:
-    ranking = search.rerank(translation.hypotheses, translation.texts)
-    hypotheses = [hypothesis for hypothesis, _ in ranking]
-    return replace(translation, hypotheses=hypotheses, texts=[text for _, text in ranking])
-
-
-def _distinct(translation: Translation) -> Translation:
-    """Returns the translation without hypotheses that have the same text as a better hypothesis."""
-    texts = translation.texts
-    ranks = [rank for rank, text in enumerate(texts) if text not in texts[:rank]]
-    return Translation(
-        source=translation.source,
-        hypotheses=[translation.hypotheses[rank] for rank in ranks],
-        texts=[texts[rank] for rank in ranks],
-        details=[translation.details[rank] for rank in ranks if rank < len(translation.details)],
-    )

@@ -6,7 +6,7 @@ copy    inserts the source word with the greatest attention, or its translation 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,10 @@ import numpy as np
 from nmt.data.lines import find_file, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK
+from nmt.inference.translation import ForcedDecoding, Translation
+from nmt.model.lexicon import Lexicon
+from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.words import words
 
 Unknown = Literal["mark", "drop", "copy"]
 MARK = "⁇"
@@ -72,3 +76,75 @@ def filled(
             previous = None if rest.strip() else attended
         written += rest
     return re.sub(" +", " ", written).strip(" ")
+
+
+def replace_unknown_words(
+    lines: Sequence[str],
+    translations: Sequence[Translation],
+    tokenizer: Tokenizer,
+    force: Callable[[list[Sequence[int]], list[Sequence[int]]], list[ForcedDecoding]] | None,
+    lexicon: Mapping[str, str],
+    model_lexicon: Lexicon | None,
+) -> None:
+    """Replaces the unknown words in the texts of translations.
+
+    lines: source lines
+    translations: translation of each line, whose texts are changed
+    tokenizer: tokenizer of the model
+    force: function of source and target tokens that computes attention weights; None drops unknown
+        words
+    lexicon: translations of source words, which take precedence over those of the model's lexicon
+    model_lexicon: lexicon of the model; None for a model without a lexicon
+    """
+    unknown = [
+        (i, rank)
+        for i, translation in enumerate(translations)
+        for rank, hypothesis in enumerate(translation.hypotheses)
+        if UNK in hypothesis.tokens
+    ]
+    attention: list[np.ndarray | None] = [None] * len(unknown)
+    if force is not None:
+        decodings = force(
+            [translations[i].source for i, _ in unknown],
+            [translations[i].hypotheses[rank].tokens for i, rank in unknown],
+        )
+        attention = [decoding.weights for decoding in decodings]  # [T, S] each
+    for (i, rank), weights in zip(unknown, attention, strict=True):
+        source = translations[i].source
+        piece_words = tokenizer.source_words(lines[i], source)
+        source_words = words(tokenizer.columns.words(lines[i]))
+        entries = _entries_of_words(model_lexicon, tokenizer, source, piece_words, source_words)
+        translations[i].texts[rank] = filled(
+            text=translations[i].texts[rank],
+            tokens=translations[i].hypotheses[rank].tokens,
+            weights=weights,
+            piece_words=piece_words,
+            words=source_words,
+            lexicon={**entries, **lexicon},
+        )
+
+
+def _entries_of_words(
+    lexicon: Lexicon | None,
+    tokenizer: Tokenizer,
+    source: Sequence[int],
+    piece_words: Sequence[range],
+    source_words: Sequence[str],
+) -> dict[str, str]:
+    """Returns the translations that a model's lexicon has for the words of a source sentence.
+    Words of several tokens have no entry in the lexicon.
+
+    lexicon: lexicon of the model; None for a model without a lexicon
+    tokenizer: tokenizer of the model
+    source: source token ids
+    piece_words: range of source words (from 0) to which each source token belongs
+    source_words: source words
+    """
+    if lexicon is None:
+        return {}
+    entries = {}
+    for token, span in zip(source, piece_words, strict=True):
+        translation = lexicon.best(token % tokenizer.source_size)
+        if translation is not None and list(piece_words).count(span) == len(span) == 1:
+            entries[source_words[span.start]] = tokenizer.decode([[translation]])[0]
+    return entries
