@@ -26,7 +26,7 @@ from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.signatures import signature
 from nmt.model.precision import usable_precision
-from nmt.pipeline.assembly import parts_of
+from nmt.pipeline.assembly.run_parts import parts_of
 from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
 from nmt.training.callback import Callback
@@ -88,7 +88,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr("nmt.pipeline.assembly.trackers_of", lambda _: [])
+    monkeypatch.setattr("nmt.pipeline.assembly.run_parts.trackers_of", lambda _: [])
     with unchecked():
         yield
 

@@ -26,7 +26,7 @@ from nmt.data.ragged import Corpus, Ragged
 from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.interfaces import EOS, PAD, UNK, Layout
 from nmt.model.layers import fused_cross_entropy
-from nmt.pipeline.training_alignment import token_links
+from nmt.pipeline.assembly.training_alignment import token_links
 from nmt.storage import checkpoint as ckpt
 
 USES = ["bias", "mixture"]

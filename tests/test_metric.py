@@ -11,7 +11,7 @@ from nmt.analysis.evaluation import evaluate_file
 from nmt.data import Pairs, Splits
 from nmt.data.swapped_sides import SideCounts, is_in_target_language, warn_of_swapped_sides
 from nmt.metric import Metric, script_tokenizer
-from nmt.pipeline.assembly import warn_of_equal_sides
+from nmt.pipeline.assembly.translation_parts import warn_of_equal_sides
 
 CHINESE = ["一只狗在草地上奔跑。", "两个孩子在海边玩耍。"]
 

@@ -60,9 +60,9 @@ def found_steps(folder):
 def test_being_watched_changes_nothing_that_is_learnt(watched, tmp_path, monkeypatch):
     from safetensors.torch import load_file
 
-    from nmt.pipeline import assembly
+    from nmt.pipeline.assembly import run_parts
 
-    monkeypatch.setattr(assembly, "trackers_of", lambda config: [])
+    monkeypatch.setattr(run_parts, "trackers_of", lambda config: [])
     alone = trained(tmp_path / "alone")
     one, other = (load_file(folder / "best.safetensors") for folder in (watched, alone))
     assert all((one[name] == other[name]).all() for name in one)

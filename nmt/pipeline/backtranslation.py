@@ -43,7 +43,8 @@ from nmt.foundation.terminal import set_up_logging
 from nmt.foundation.torchrun import AGAIN, together
 from nmt.inference.output_formats import one_line
 from nmt.metric import WITHOUT_SPACES
-from nmt.pipeline.assembly import loaded, trackers_of
+from nmt.pipeline.assembly.configured_data import loaded
+from nmt.pipeline.assembly.run_parts import trackers_of
 from nmt.pipeline.fingerprint import hash_of_file
 from nmt.pipeline.model_commands import translate
 from nmt.pipeline.run_training import TRIAL_UPDATES, final_score, train

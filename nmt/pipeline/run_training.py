@@ -27,7 +27,7 @@ from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranks import Lost, Ranks
 from nmt.foundation.terminal import set_up_logging
 from nmt.foundation.torchrun import note_folder, noted_folder, together
-from nmt.pipeline.assembly import parts_of
+from nmt.pipeline.assembly.run_parts import parts_of
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import read_json_object, remove_unfinished

@@ -1,0 +1,164 @@
+"""Components of a translation task: data, tokenizer, network and objective."""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from nmt import components
+from nmt.configuration.training_settings import TrainSettings
+from nmt.data import Pairs, Splits
+from nmt.data.filters import Filters
+from nmt.data.lexicon_estimation import estimated_lexicon, read_lexicon_table
+from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_once
+from nmt.data.swapped_sides import SideCounts, warn_of_swapped_sides
+from nmt.foundation.ranks import Ranks
+from nmt.model.freezing import freeze, shared_tables
+from nmt.model.seq2seq import Seq2Seq
+from nmt.pipeline.assembly.configured_data import filters_of, loaded
+from nmt.pipeline.assembly.initial_weights import take_weights, use_vectors
+from nmt.pipeline.assembly.objective_parts import Teachers, build_objective
+from nmt.pipeline.assembly.training_alignment import with_links
+from nmt.storage import checkpoint as ckpt
+from nmt.storage.checkpoint import Checkpoint
+from nmt.tokenizer import Tokenizer
+from nmt.training.task.translation_task import TranslationTask
+
+log = logging.getLogger(__name__)
+
+
+def translation_task(
+    settings: TrainSettings,
+    saved: Checkpoint | None,
+    device: torch.device,
+    ranks: Ranks,
+    samples: int,
+) -> TranslationTask:
+    config = settings.values
+    path = settings.init if saved is None else None  # a resumed run has weights already
+    initial = ckpt.read_model(path, "init", "train") if path else None
+    # Loading teachers consumes random numbers, so the order is fixed for reproducibility.
+    teachers = Teachers.of(config, device)
+    filters = filters_of(config)
+    splits = loaded(config, filters)
+    warn_of_equal_sides(splits.validation)
+    typical_words = None
+    if splits.mixture is None:  # a mixture may have both directions
+        counts = SideCounts(splits.train)
+        warn_of_swapped_sides(splits, counts)
+        typical_words = counts.typical()
+    tokenizer = _tokenizer(settings, saved, initial, teachers, filters, splits, ranks)
+    data = prepare(splits, filters, tokenizer, ranks)
+    if settings.objective.get("guided_alignment") and data.train.links is None:
+        data = with_links(data, ranks)
+    metric = components.make(config, "metric").of(splits.languages[1], splits.validation.target)
+    trained = saved or initial
+    objective = build_objective(settings, trained, teachers, data, metric)
+    network = _network(settings, initial, data.tokenizer)
+    if settings.vectors and trained is None:
+        use_vectors(network, data.tokenizer, settings.vectors)
+    if trained is not None:
+        ckpt.load_lexicon(network, trained)
+    elif network.lexicon is not None:
+        network.lexicon.fill(_lexicon(settings, data, ranks))
+    if teachers is not None:
+        teachers.check(network, data, settings)
+    return TranslationTask(
+        data,
+        network.to(device),
+        objective,
+        batching=components.make(config, "batching"),
+        metric=metric,
+        search=components.make(config, "search"),
+        seed=settings.seed,
+        max_validation=settings.max_validation,
+        options=settings.translation,
+        ranks=ranks,
+        samples=samples,
+        typical_words=typical_words,
+    )
+
+
+def warn_of_equal_sides(pairs: Pairs) -> None:
+    """Logs a warning if source and target are the same text."""
+    if list(pairs.source) == list(pairs.target):
+        log.warning(
+            "%s: source and target are equal; check data.source and data.target", pairs.name
+        )
+
+
+def _tokenizer(
+    settings: TrainSettings,
+    saved: Checkpoint | None,
+    initial: Checkpoint | None,
+    teachers: Teachers | None,
+    filters: Filters,
+    splits: Splits,
+    ranks: Ranks,
+) -> Tokenizer | Untrained:
+    """Returns the tokenizer of the resumed run, of the initial model or of the teachers, else the
+    settings of a tokenizer to train."""
+    if saved is not None:
+        return ckpt.tokenizer_from(saved)
+    sampling = settings.tokenizer["sampling"]
+    if initial is not None:
+        tokenizer = ckpt.tokenizer_from(initial)
+        if settings.init_vocabulary == "grow":
+            # Stored pairs have already passed the filters.
+            train = filters.text(splits.train) if splits.train.store is None else splits.train
+            source = texts(train.source, tokenizer.columns)
+            untrained = components.make(settings.values, "tokenizer")
+            tokenizer = tokenizer.grown(train_once(untrained, source, train.target, ranks))
+        return replace(tokenizer, sampling=sampling)
+    if teachers is not None:
+        return replace(teachers.translator.tokenizer, sampling=sampling)
+    return components.make(settings.values, "tokenizer")
+
+
+def _network(settings: TrainSettings, initial: Checkpoint | None, tokenizer: Tokenizer) -> Seq2Seq:
+    """Builds the translation network with random weights, or with the weights of the initial
+    model. Freezes the configured components, and logs a warning for components that share the
+    frozen weights."""
+    sizes = tokenizer.source_size, tokenizer.target_size
+    network = components.network(settings.values, *sizes, tokenizer.columns)
+    if initial is not None:
+        take_weights(network, initial)
+        log.info(
+            "loaded initial weights from %s (vocabulary: %s source and %s target subwords)",
+            initial.path,
+            *sizes,
+        )
+    frozen = settings.freeze or []
+    freeze(network, frozen)
+    for shared in shared_tables(network, frozen):
+        log.warning(
+            "freeze=[%s]: also freezes %s, which shares the frozen weights (model.tying=%s)",
+            ",".join(frozen),
+            shared,
+            settings.model["tying"],
+        )
+    return network
+
+
+def _lexicon(
+    settings: TrainSettings, data: PreparedData, ranks: Ranks
+) -> Mapping[str, torch.Tensor]:
+    """Returns the translation lexicon of a new network, from a file or the training text."""
+    table: Mapping[str, torch.Tensor] = {}
+    if ranks.first:
+        began = time.monotonic()
+        file = settings.model["lexicon"]
+        if file == "auto":
+            table = estimated_lexicon(data.train, data.kept, data.tokenizer.source_size)
+        else:
+            table = read_lexicon_table(file, data.tokenizer)
+        log.info(
+            "lexicon: estimated %s entries for %s of %s source tokens, in %.1f s",
+            f"{int((table['probabilities'] > 0).sum()):,}",
+            f"{int((table['probabilities'][:, 0] > 0).sum()):,}",
+            f"{data.tokenizer.source_size:,}",
+            time.monotonic() - began,
+        )
+    return ranks.of_first(table)
