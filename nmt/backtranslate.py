@@ -7,7 +7,7 @@ accepted too. The same command resumes an interrupted run.
 
 from nmt.configuration.command_line import command
 
-run, main = command("backtranslate", "nmt.pipeline.backtranslation:backtranslate", sweep=None)
+run, main = command("backtranslate", "nmt.pipeline.backtranslation.steps:backtranslate", sweep=None)
 
 if __name__ == "__main__":
     main()

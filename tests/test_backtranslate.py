@@ -12,7 +12,8 @@ from test_ranks import forks
 
 from nmt.configuration.compose import compose
 from nmt.configuration.training_settings import BacktranslateSettings
-from nmt.pipeline.backtranslation import backtranslate, read_translations
+from nmt.pipeline.backtranslation.steps import backtranslate
+from nmt.pipeline.backtranslation.synthetic_pairs import read_translations
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer.words import words
 
@@ -114,7 +115,7 @@ def test_nothing_is_done_twice(whole, text):
 
 def test_samples_are_drawn_with_the_seed_of_the_run(whole, text, tmp_path, monkeypatch):
     """`seed` of the command is `search.seed` of the translation; beam search has its width and no seed."""
-    from nmt.pipeline import backtranslation
+    from nmt.pipeline.backtranslation import steps
 
     searches = []
 
@@ -122,7 +123,7 @@ def test_samples_are_drawn_with_the_seed_of_the_run(whole, text, tmp_path, monke
         searches.append(dict(settings.search))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(backtranslation, "translate", translated)
+    monkeypatch.setattr(steps, "translate", translated)
     typed = [*text[1], *SIZES, f"synthetic.text={text[0]}/more.de", "seed=7"]
     typed.append(f"synthetic.model={whole}/reverse")
     for kind in (["sample"], ["beam", "synthetic.width=3"]):
@@ -157,9 +158,9 @@ def test_two_ranks_do_what_one_process_does(whole, text, tmp_path):
 @pytest.mark.parametrize(
     "step",
     [
-        "nmt.pipeline.backtranslation.Backtranslation.select_data",
-        "nmt.pipeline.backtranslation.train",
-        "nmt.pipeline.backtranslation.translate",
+        "nmt.pipeline.backtranslation.steps.write_synthetic_pairs",
+        "nmt.pipeline.backtranslation.steps.train",
+        "nmt.pipeline.backtranslation.steps.translate",
     ],
 )
 def test_what_was_interrupted_continues(step, whole, text, tmp_path, monkeypatch):
@@ -172,7 +173,7 @@ def test_what_was_interrupted_continues(step, whole, text, tmp_path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(step, interrupted)
         assert run("backtranslate", *typed).returncode != 0
-    if step == "nmt.pipeline.backtranslation.train":  # in the middle of the first training
+    if step == "nmt.pipeline.backtranslation.steps.train":  # in the middle of the first training
         from nmt.pipeline.run_training import train
 
         def stopped(settings):
@@ -435,7 +436,7 @@ def test_what_belongs_to_a_language_is_turned_round_with_it(text, tmp_path, monk
         "tokenizer=file", "tokenizer.model=a.model", "tokenizer.target=b.model", "metric.tokenize=zh",
     ]  # fmt: skip
     values = compose("backtranslate", typed)
-    monkeypatch.setattr("nmt.pipeline.backtranslation.train", train)
+    monkeypatch.setattr("nmt.pipeline.backtranslation.steps.train", train)
     with pytest.raises(Reached):
         backtranslate(BacktranslateSettings(**values))
     [reverse] = asked

@@ -1,0 +1,174 @@
+"""Step 1 of back-translation: the real pairs, written to files in corpus/, and the record against
+which a repeated command is checked."""
+
+import json
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nmt import components
+from nmt.configuration.training_settings import BacktranslateSettings
+from nmt.data import Splits
+from nmt.data.lines import find_file, stream_lines
+from nmt.data.overlap import warn_of_held_out_lines
+from nmt.data.synthetic import Synthetic
+from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
+from nmt.foundation.errors import UserError
+from nmt.foundation.part_limits import shown
+from nmt.inference.output_formats import one_line
+from nmt.pipeline.assembly.configured_data import loaded
+from nmt.pipeline.fingerprint import hash_of_file
+from nmt.storage.files import write_atomically
+from nmt.storage.upgrade import renamed
+
+log = logging.getLogger(__name__)
+RECORD = "backtranslation.json"
+"""Name of the file that records the real pairs and the settings. A repeated command compares the
+file with its own settings."""
+
+
+@dataclass(frozen=True)
+class RealPairs:
+    """Record of the real pairs and the command's inputs, against which a repeated command is
+    checked.
+
+    languages: source and target language
+    pairs: number of training pairs
+    test: whether there is a test set
+    beside: paths of the further validation sets in corpus/
+    settings: settings of the command, by dotted key
+    text: digest of the monolingual text file; None without a file
+    files: names of the files in corpus/
+    """
+
+    languages: tuple[str, str]
+    pairs: int
+    test: bool
+    beside: list[str]
+    settings: dict[str, Any]
+    text: str | None
+    files: list[str] = field(default_factory=list)
+
+
+def write_real_pairs(
+    settings: BacktranslateSettings, synthetic: Synthetic, folder: Path
+) -> RealPairs:
+    """Writes the real pairs to files unless the files exist, and returns their record.
+
+    Raises UserError if the folder has other content or was created with other settings.
+    """
+    record = folder / RECORD
+    text_hash = hash_of_file(synthetic.text) if synthetic.text else None
+    values = flat({key: value for key, value in settings.values.items() if key not in NOT_LEARNT})
+    if record.exists():
+        corpus = _read_record(record)
+        _check_unchanged(corpus, values, text_hash, synthetic, folder)
+        if all((folder / "corpus" / name).exists() for name in corpus.files):
+            return corpus
+    elif others := {path.name for path in folder.iterdir()} - {".lock", "corpus"}:
+        raise UserError(
+            f"run_dir={folder}: contains {min(others)}, which nmt.backtranslate did not create; "
+            "choose another folder"
+        )
+    if synthetic.text:
+        _check_text(settings, synthetic)
+    splits = loaded(settings.values, components.make(settings.values, "filters"))
+    if synthetic.text:
+        side = 0 if synthetic.direction == "forward" else 1
+        lines = stream_lines(find_file(synthetic.text), "strict")
+        warn_of_held_out_lines(splits, lines, side, f"synthetic.text={synthetic.text}")
+    batch = settings.batching.get("sentences") or 1
+    if synthetic.real and len(splits.train) < batch:
+        raise UserError(
+            f"{splits.train.name}: {len(splits.train):,} sentence pairs, must be at least "
+            f"{batch:,} (one batch); lower batching.sentences, or set synthetic.real=0"
+        )
+    corpus = RealPairs(
+        languages=splits.languages,
+        pairs=len(splits.train),
+        test=splits.test is not None,
+        beside=[str(folder / "corpus" / name) for name in splits.more_validation],
+        settings=values,
+        text=text_hash,
+        files=_write_splits(splits, folder / "corpus"),
+    )
+    write_atomically(record, json.dumps(asdict(corpus), indent=2, ensure_ascii=False).encode())
+    log.info(
+        "back-translation, step 1: wrote %s real pairs to %s",
+        f"{corpus.pairs:,}",
+        folder / "corpus",
+    )
+    return corpus
+
+
+def _read_record(record: Path) -> RealPairs:
+    """Reads the record of the real pairs. Raises UserError if the record is damaged."""
+    try:
+        fields = json.loads(record.read_text(encoding="utf-8"))
+        fields["languages"] = tuple(fields["languages"])
+        fields["settings"] = {
+            key: renamed(value) if key.endswith("_target_") else value
+            for key, value in fields["settings"].items()
+        }
+        return RealPairs(**fields)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{record}: damaged; remove the file, or choose another run_dir") from error
+
+
+def _check_unchanged(
+    corpus: RealPairs,
+    values: Mapping[str, Any],
+    text_hash: str | None,
+    synthetic: Synthetic,
+    folder: Path,
+) -> None:
+    """Raises UserError if the settings or the monolingual text have changed since the run folder of
+    the back-translation was created."""
+    if corpus.text != text_hash:
+        raise UserError(
+            f"synthetic.text={synthetic.text}: the file has changed since the back-translation "
+            f"in {folder} began; choose another run_dir"
+        )
+    for key in changed_keys(corpus.settings, values):
+        reuse = f", and reuse the reverse model by synthetic.model={folder / 'reverse'}"
+        is_trained = (folder / "reverse" / "results.json").exists()
+        raise UserError(
+            f"run_dir={folder}: created with {key}={shown(corpus.settings.get(key))}, not "
+            f"{shown(values.get(key))}; choose another folder{reuse if is_trained else ''}"
+        )
+
+
+def _check_text(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
+    """Raises UserError if the monolingual text has too few lines for a batch."""
+    lines = stream_lines(find_file(str(synthetic.text)), "strict")
+    count = sum(bool(line.strip()) for line in lines)
+    if not count:
+        raise UserError(f"synthetic.text={synthetic.text}: contains no words")
+    check_number(int(synthetic.keep * count), f"synthetic.text={synthetic.text}", settings)
+
+
+def check_number(pairs: int, key: str, settings: BacktranslateSettings) -> None:
+    """Raises UserError if there are fewer synthetic pairs than one batch needs."""
+    batch = settings.batching.get("sentences") or 1
+    if pairs < batch:
+        raise UserError(
+            f"{key}: gives {pairs:,} synthetic pairs, must be at least {batch:,} (one batch); "
+            "lower batching.sentences, give more text, or raise synthetic.keep, in each case with "
+            "a new run_dir"
+        )
+
+
+def _write_splits(splits: Splits, folder: Path) -> list[str]:
+    """Writes the training, validation and test sets, and returns the names of the files."""
+    shutil.rmtree(folder, ignore_errors=True)  # removes files of an interrupted attempt
+    folder.mkdir()
+    parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+    for name, pairs in {**parts, **splits.more_validation}.items():
+        sides = () if pairs is None else (pairs.source, pairs.target)
+        for language, lines in zip(splits.languages, sides, strict=False):
+            with Path(folder, f"{name}.{language}").open("w", encoding="utf-8") as file:
+                file.writelines(f"{one_line(line)}\n" for line in lines)
+    return sorted(file.name for file in folder.iterdir())
