@@ -1,5 +1,5 @@
 """Executes commands from validated settings: training, fine-tuning, back-translation, sweeps and
 servers.
 
-Modules in reading order: assembly, run_training, then the others in any order.
+Modules in reading order: assembly, run_training, backtranslation, then the others in any order.
 """

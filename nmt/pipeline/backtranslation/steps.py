@@ -24,7 +24,8 @@ from nmt.pipeline.backtranslation.real_pairs import write_real_pairs
 from nmt.pipeline.backtranslation.step_settings import StepSettings, TextTranslation
 from nmt.pipeline.backtranslation.synthetic_pairs import write_synthetic_pairs
 from nmt.pipeline.model_commands import translate
-from nmt.pipeline.run_training import TRIAL_UPDATES, final_score, train
+from nmt.pipeline.resumed_training import final_score
+from nmt.pipeline.run_training import TRIAL_UPDATES, train
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import read_json_object
 from nmt.training.run_directory import locked_folder

@@ -1,0 +1,123 @@
+"""State of a run that is resumed: progress in its checkpoint, limits that ended it, and the number
+of threads."""
+
+import logging
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt.configuration.training_settings import TrainingSettings
+from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
+from nmt.foundation.errors import UserError
+from nmt.storage.checkpoint import Checkpoint
+from nmt.training.state import TrainingProgress
+
+log = logging.getLogger(__name__)
+
+
+def limits_reached(settings: TrainingSettings, progress: TrainingProgress) -> list[str]:
+    """Returns the keys of the limits that ended a training run; empty if it can continue."""
+    trainer = settings.trainer
+    is_reached = {
+        "trainer.max_epochs": progress.epoch >= trainer["max_epochs"],
+        "trainer.max_updates": 0 < trainer["max_updates"] <= progress.update,
+    }
+    return [key for key, reached in is_reached.items() if reached]
+
+
+def final_score(results: Mapping[str, Any], metric: str) -> float:
+    """Returns a finished run's score, on the test set if the run was tested.
+
+    results: content of results.json
+    metric: name of the metric
+    """
+    # The metric `loss` exists only for validation.
+    score = {"score": results["validation"].get(metric, math.nan)}
+    return float(results["scores"].get(metric, score)["score"])
+
+
+def log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -> None:
+    """Logs that a run is already finished, and lists the changed settings, which have no effect."""
+    keys = changed_keys(flat(saved.meta["config"]), flat(settings.values))
+    changed = [key for key in keys if key.partition(".")[0] not in NOT_LEARNT]
+    unused = f"The changed settings {', '.join(changed)} have no effect. " if changed else ""
+    progress = saved_progress(saved)
+    log.info(
+        "%s: the training is finished (%s epochs, %s updates). %sTo continue the training, "
+        "raise %s",
+        folder,
+        progress.epoch,
+        f"{progress.update:,}",
+        unused,
+        " and ".join(limits_reached(settings, progress)),
+    )
+
+
+def for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint:
+    """Returns the checkpoint for resuming, without its best score if the validation settings have
+    changed.
+
+    Scores of different metrics, or on different numbers of sentences, are not comparable.
+    """
+    saved_progress(saved)
+    before = saved.meta["config"]
+    after = settings.values
+    keys = ("metric", "choose_by", "max_validation")  # settings on which validation scores depend
+    changed = [key for key in keys if before.get(key) != after.get(key)]
+    if not changed:
+        return saved
+    log.info(
+        "resume: %s has changed, so earlier validation scores are ignored, and the checkpoint of "
+        "the next validation becomes the best checkpoint",
+        ", ".join(changed),
+    )
+    training = saved.meta["training"]
+    progress = {**training["progress"], "best": None, "worse": 0, "snapshots": []}
+    return replace(saved, meta={**saved.meta, "training": {**training, "progress": progress}})
+
+
+def saved_progress(saved: Checkpoint) -> TrainingProgress:
+    """Returns the training progress in a checkpoint.
+
+    Raises UserError if the checkpoint is damaged.
+    """
+    try:
+        return TrainingProgress.of(saved.meta["training"]["progress"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{saved.path}: the training state in the checkpoint is damaged ({error!r}); start "
+            "a new training"
+        ) from error
+
+
+def threads_are_set(settings: TrainingSettings) -> bool:
+    """Returns whether the number of threads is set, by the setting `threads` or by
+    OMP_NUM_THREADS.
+    """
+    return settings.threads is not None or "OMP_NUM_THREADS" in os.environ
+
+
+def use_threads_of(saved: Checkpoint, is_set: bool) -> None:
+    """Uses as many threads as the interrupted run, because the number affects rounding errors.
+
+    saved: checkpoint of the run
+    is_set: whether the user has set the number of threads, which is then kept
+    """
+    before = saved.meta.get("threads")
+    now = torch.get_num_threads()
+    if isinstance(before, int) and 0 < before <= 4 * (os.cpu_count() or 1) and before != now:
+        log.warning(
+            "threads: the training began with %s threads and continues with %s, as set; "
+            "rounding errors differ from those of an uninterrupted training"
+            if is_set
+            else "threads: using %s threads, as in the interrupted training, instead of %s, "
+            "because the number of threads affects rounding errors",
+            before,
+            now,
+        )
+        torch.set_num_threads(now if is_set else before)

@@ -1,0 +1,72 @@
+"""Checks and messages before the first update of a training run."""
+
+import logging
+import shutil
+from pathlib import Path
+
+from nmt.configuration.training_settings import TrainingSettings
+from nmt.foundation.errors import UserError
+from nmt.foundation.extras import advice, installed
+from nmt.foundation.ranks import Ranks
+from nmt.training.task import Task
+from nmt.training.task.translation_task import TranslationTask
+from nmt.training.training_run import Parts
+
+log = logging.getLogger(__name__)
+FEW_UPDATES = 1000
+"""Number of planned updates below which a training run logs a warning."""
+
+
+def warn_of_few_updates(settings: TrainingSettings, task: Task, ranks: Ranks) -> None:
+    """Logs a warning if few updates are planned.
+
+    There is no warning for fine-tuning, generated data, or an explicit number of updates.
+    """
+    trainer = settings.trainer
+    is_generated = getattr(settings.view.parts["data"], "generated", False)
+    is_excepted = is_generated or trainer["max_updates"] or getattr(settings, "init", None)
+    if is_excepted or not isinstance(task, TranslationTask):
+        return
+    batches = trainer["max_epochs"] * len(task.batches(0))
+    updates = batches // (trainer["accumulate"] * ranks.count)
+    if updates < FEW_UPDATES:
+        log.warning(
+            "trainer.max_epochs: the training has only %s updates, but translation needs "
+            "thousands; raise trainer.max_epochs, or add sentence pairs",
+            f"{updates:,}",
+        )
+
+
+def log_parts(parts: Parts, ranks: Ranks, seconds: float) -> None:
+    """Logs the data, the network, the device, and missing optional packages of a training run."""
+    data, network = parts.task.introduction()
+    log.info("data: %s; prepared in %.1f s", data, seconds)
+    weights = list(parts.task.network.parameters())
+    device = weights[0].device
+    where = str(device) if not ranks.several else f"{ranks.count} processes, each on {device.type}"
+    count = sum(parameter.numel() for parameter in weights)
+    log.info(
+        "model: %s, %s parameters; %s on %s", network, f"{count:,}", parts.trainer.precision, where
+    )
+    absent = [package for package in ("matplotlib", "tensorboard") if not installed(package)]
+    if absent:
+        log.info(advice(*absent))
+
+
+def check_space(folder: Path, parts: Parts) -> None:
+    """Raises UserError if the disk has too little free space for the checkpoints of the run.
+
+    A checkpoint contains the weights, their moving average and two optimizer moments. The last
+    checkpoint exists twice while it is replaced. The best weights and the weights to average have
+    their own files.
+    """
+    trainer = parts.trainer
+    weights = sum(parameter.nbytes for parameter in parts.task.network.parameters())
+    needed = weights * (4 * (trainer.keep + 1) + 2 + trainer.average)  # disk space in bytes
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UserError(
+            f"{folder}: {free / 1e6:,.0f} MB free on the disk, but the checkpoints of the run need "
+            f"up to {needed / 1e6:,.0f} MB. Choose another run_dir, or lower trainer.keep and "
+            "trainer.average"
+        )
