@@ -212,15 +212,13 @@ def _run(
             files.drop_records_after(update)  # the updates after the last checkpoint are repeated
         files.describe(config, {**hashes, **parts.task.test_fingerprints})
     is_trial = 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
-    is_on_cpu = find_device(settings.device).type == "cpu"
-    adapts_threads = is_on_cpu and not ranks.several and not threads_are_set(settings)
     score = train_and_test(
         parts,
         files,
         [
             Tracking(parts.trackers, folder, config, update),
             Trimming(),
-            *([FewerThreads()] if adapts_threads else []),
+            *([FewerThreads()] if _adapts_threads(settings, ranks) else []),
             *parts.callbacks,
             *callbacks,
         ],
@@ -229,6 +227,12 @@ def _run(
         facts=run_facts(settings, parts, hashes, ranks),
     )
     return Trained(folder, score)
+
+
+def _adapts_threads(settings: TrainingSettings, ranks: Ranks) -> bool:
+    """Returns whether the number of threads is reduced while the cores of the CPU are busy."""
+    is_on_cpu = find_device(settings.device).type == "cpu"
+    return is_on_cpu and not ranks.several and not threads_are_set(settings)
 
 
 def _parts(
