@@ -11,7 +11,7 @@ from nmt.analysis.comparison import Comparison
 from nmt.analysis.word_statistics import bare
 from nmt.drawing.attention_map import AttentionMap
 from nmt.drawing.pages import render
-from nmt.foundation.progress import Progress
+from nmt.foundation.progress import tracked
 from nmt.inference.translator import Translator
 from nmt.tokenizer.words import words
 
@@ -178,10 +178,5 @@ def example_sentences(
     models: translators by name of the system
     count: number of sentences
     """
-    numbers = most_different(comparison, count)
-    examples = []
-    with Progress("explaining sentences", len(numbers), "sentences") as step:
-        for number in numbers:
-            examples.append(_example(comparison, models, number))
-            step()
-    return examples
+    numbers = tracked(most_different(comparison, count), "explaining sentences", "sentences")
+    return [_example(comparison, models, number) for number in numbers]

@@ -22,7 +22,7 @@ from nmt.drawing.picture_attention import (
     picture_label,
     source_picture,
 )
-from nmt.foundation.progress import Progress, waiting
+from nmt.foundation.progress import tracked, waiting
 from nmt.storage.files import write_atomically
 
 if TYPE_CHECKING:
@@ -150,11 +150,8 @@ def write_map(maps: Sequence[AttentionMap], path: Path, style: FigureStyle = USU
 
             save(_figure([m.shortened for m in maps[:PICTURES]], style.width), path, style)
     else:
-        sections = []
-        with Progress(f"drawing {path.name}", len(maps), "sentences") as step:
-            for attention_map in maps:
-                sections.append(_section(attention_map.shortened))
-                step()
+        drawn = tracked(maps, f"drawing {path.name}", "sentences")
+        sections = [_section(attention_map.shortened) for attention_map in drawn]
         note = render("attention_note", places=maps[0].places)
         write_atomically(path, page("Attention weights", note, sections))
 

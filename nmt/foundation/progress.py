@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from nmt.foundation.extras import installed
 
 log = logging.getLogger(__name__)
+Item = TypeVar("Item")
 PATIENCE = 2.0
 """Seconds before the first progress display; shorter tasks show none."""
 QUIET_SECONDS = 15.0
@@ -191,6 +192,19 @@ class Progress:
         if self.work:
             return min(1.0, self.work_done / self.work)
         return self.done / self.total if self.total else None
+
+
+def tracked(items: Sequence[Item], what: str, unit: str) -> Iterator[Item]:
+    """Yields the items, and displays how many of them are finished.
+
+    items: items of a task
+    what: name of the task in the -ing form, such as "checking images"
+    unit: plural name of the items
+    """
+    with Progress(what, len(items), unit) as step:
+        for item in items:
+            yield item
+            step()
 
 
 def log_speed(count: int, action: str, seconds: float, output: str) -> None:

@@ -23,7 +23,7 @@ from nmt.data.parts import PartNames, parse_part, split_rows
 from nmt.data.pictures import PictureInfo, check_picture
 from nmt.data.streams import Stream
 from nmt.foundation.errors import UserError
-from nmt.foundation.progress import Progress
+from nmt.foundation.progress import tracked
 from nmt.foundation.ranges import Share
 
 log = logging.getLogger(__name__)
@@ -196,13 +196,11 @@ class Captions:
         """
         readable: list[Captioned] = []
         faults: list[str] = []
-        with Progress("checking images", len(rows), "images") as step:
-            for row in rows:
-                try:
-                    readable.append(replace(row, info=self._check(row)))
-                except UserError as error:  # errors are collected for a single message
-                    faults.append(str(error))
-                step()
+        for row in tracked(rows, "checking images", "images"):
+            try:
+                readable.append(replace(row, info=self._check(row)))
+            except UserError as error:  # errors are collected for a single message
+                faults.append(str(error))
         counts = Counter(row.info.channels for row in readable if row.info.channels)
         usual = max(counts, key=counts.__getitem__, default=None)
         faults += [
