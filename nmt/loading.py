@@ -31,7 +31,6 @@ from nmt.model.precision import fastest_precision, usable_precision
 from nmt.model.seq2seq import Seq2Seq
 from nmt.model.uninitialized import Uninitialized
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.checkpoint import Checkpoint
 from nmt.tokenizer import Tokenizer
 
 Made = TypeVar("Made", bound=nn.Module)
@@ -117,7 +116,7 @@ def text_classifier(path: str, device: str = "auto") -> TextClassifier:
 
 
 def _translator(
-    checkpoints: Sequence[Checkpoint],
+    checkpoints: Sequence[ckpt.Checkpoint],
     device: str,
     search: Any = None,
     precision: Any = "float32",
@@ -195,7 +194,7 @@ def _named(name: str) -> Search:
     return components.make({"search": compose("translate", [f"search={name}"])["search"]}, "search")
 
 
-def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
+def _text_classifier(saved: ckpt.Checkpoint, device: str) -> TextClassifier:
     where = find_device(device)
     config = _checked(saved, "classify")
     tokenizer = ckpt.tokenizer_from(saved)
@@ -238,7 +237,7 @@ def translator_for(
     )
 
 
-def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, components.Config]:
+def _seq2seq(saved: ckpt.Checkpoint) -> tuple[Seq2Seq, Tokenizer, components.Config]:
     """Returns the translation network, the tokenizer and the configuration of a checkpoint."""
     config = _checked(saved, "train")
     tokenizer = ckpt.tokenizer_from(saved)
@@ -248,7 +247,7 @@ def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, components.Config]:
     return model, tokenizer, config
 
 
-def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
+def _filled(make: Callable[[], Made], saved: ckpt.Checkpoint) -> Made:
     """Returns a network with the weights of a checkpoint.
 
     make: function that builds the network
@@ -271,7 +270,7 @@ def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
     return network
 
 
-def _checked(saved: Checkpoint, command: str) -> components.Config:
+def _checked(saved: ckpt.Checkpoint, command: str) -> components.Config:
     """Returns the configuration of a checkpoint, validated like a configuration from the command
     line.
     """

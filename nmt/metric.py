@@ -1,7 +1,5 @@
 """Metrics of translation quality on detokenised text, computed by sacreBLEU (Post 2018)."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -94,7 +92,7 @@ class Metric:
     char_order: Depth = 6
     _given_warnings: set[str] = field(default_factory=set, init=False, compare=False, repr=False)
 
-    def of(self, language: str, references: Sequence[str] = ()) -> Metric:
+    def of(self, language: str, references: Sequence[str] = ()) -> "Metric":
         """Returns the metric for a target language, with `auto` replaced by a sacreBLEU tokenizer.
 
         If the tokenizer's package is not installed, `auto` becomes `char`, with a warning.

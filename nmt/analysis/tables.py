@@ -1,7 +1,5 @@
 """Tables with text cells, printed on a terminal or written as Markdown, LaTeX or HTML."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys
@@ -43,7 +41,7 @@ class ReportTable:
     keys: int = 1
     bold: Collection[tuple[int, int]] = ()
     note: str = ""
-    paper: ReportTable | None = None
+    paper: "ReportTable | None" = None
     words: Collection[int] = ()
     links: Mapping[tuple[int, int], str] = field(default_factory=dict)
     shares: Mapping[tuple[int, int], float] = field(default_factory=dict)

@@ -15,7 +15,6 @@ from nmt.configuration.yaml_files import options, reason
 from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse, shown
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.upgrade import with_renamed_targets
 
 FIXED = ("trainer.ema", "optimizer._target_", "objective._target_", "search._target_")
@@ -33,7 +32,7 @@ SHAPING = ("model.copy", "model.lexical", "model.lexicon", "model.lexicon_use")
 """Keys of the model that add or remove network parameters, and cannot change with init=."""
 
 
-def saved_run(path: str, command: str) -> Checkpoint:
+def saved_run(path: str, command: str) -> ckpt.Checkpoint:
     """Returns the checkpoint from which a run is resumed.
 
     path: run folder
@@ -54,7 +53,7 @@ def saved_run(path: str, command: str) -> Checkpoint:
     return ckpt.read_model(str(file), "resume", command)
 
 
-def errors_of_changes(saved: Checkpoint, config: Mapping[str, Any]) -> list[ConfigError]:
+def errors_of_changes(saved: ckpt.Checkpoint, config: Mapping[str, Any]) -> list[ConfigError]:
     """Returns an error for each changed key that must not change on resume.
 
     saved: checkpoint of the run
@@ -106,7 +105,7 @@ def repeated(path: str, changes: Sequence[str]) -> tuple[dict[str, Any], list[Co
     return config, set_keys(config, changes, only_keys)
 
 
-def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str, Any]:
+def changed(saved: ckpt.Checkpoint, command: str, changes: Sequence[str]) -> dict[str, Any]:
     """Returns the configuration of a saved run with changed values.
 
     saved: checkpoint of the run

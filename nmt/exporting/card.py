@@ -14,7 +14,6 @@ import yaml
 from nmt.exporting import write_tokenizer
 from nmt.foundation.configurations import NOT_LEARNT, class_label
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import write_atomically
 from nmt.tokenizer import Tokenizer
 
@@ -54,7 +53,7 @@ PARTS = ("encoder", "decoder", "attention", "window", "pooling")
 """Names of the configuration groups whose choices describe the network in the model card."""
 
 
-def write_card(saved: Checkpoint, results: Mapping[str, Any], folder: Path) -> None:
+def write_card(saved: ckpt.Checkpoint, results: Mapping[str, Any], folder: Path) -> None:
     """Writes the weights, the tokenizer and the model card into a new folder.
 
     saved: checkpoint; its training state is left out

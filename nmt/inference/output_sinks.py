@@ -1,8 +1,6 @@
 """Destinations (sinks) of output lines: stdout, or a resumable file that is either complete or
 absent."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import json
@@ -30,7 +28,7 @@ def open_sink(
     work: Mapping[str, str] | None = None,
     resume: bool = False,
     on_failure: OnFailure = "delete",
-) -> StreamSink:
+) -> "StreamSink":
     """Context manager that opens the destination (sink) of output lines.
 
     The lines of a file are written to FILE.partial, which is renamed to FILE when it is complete.
@@ -96,7 +94,7 @@ class StreamSink:
         with self._named_errors(), open(file, "rb") as opened:
             shutil.copyfileobj(opened, self._file)
 
-    def __enter__(self) -> StreamSink:
+    def __enter__(self) -> "StreamSink":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:

@@ -12,7 +12,6 @@ from typing import Literal, TypeVar
 
 from nmt import components
 from nmt.analysis.evaluation import evaluate_file
-from nmt.components import Group
 from nmt.configuration.model_settings import (
     AlignSettings,
     LabelSettings,
@@ -197,7 +196,7 @@ def compare(
     device: str = "auto",
     samples: Size = 1000,
     trials: Count = 10_000,
-    metric: Group,
+    metric: components.Group,
 ) -> None:
     """Compares several systems' translations of the same source with significance tests."""
     from nmt.analysis.system_comparison import compare_systems  # other commands start sooner

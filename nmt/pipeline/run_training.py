@@ -33,7 +33,6 @@ from nmt.pipeline.resumed_training import (
 from nmt.pipeline.run_record import compare_with, data_hashes, run_directory, run_facts
 from nmt.pipeline.training_checks import check_space, log_parts, warn_of_few_updates
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import read_json_object, remove_unfinished
 from nmt.storage.lock import Lock
 from nmt.training.busy_cores import FewerThreads
@@ -183,7 +182,7 @@ def _run(
     folder: Path,
     ranks: Ranks,
     callbacks: Sequence[Callback],
-    saved: Checkpoint | None = None,
+    saved: ckpt.Checkpoint | None = None,
 ) -> Trained:
     """Assembles a training run, writes its description to the run folder, trains and tests.
 
@@ -236,7 +235,7 @@ def _adapts_threads(settings: TrainingSettings, ranks: Ranks) -> bool:
 
 
 def _parts(
-    settings: TrainingSettings, folder: Path, ranks: Ranks, saved: Checkpoint | None
+    settings: TrainingSettings, folder: Path, ranks: Ranks, saved: ckpt.Checkpoint | None
 ) -> Parts:
     """Builds the components of a run with random number generators seeded by `seed`.
 

@@ -11,7 +11,6 @@ from nmt.foundation.configurations import changed_keys
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import broken, refuse
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
 PARTS = ("encoder", "decoder", "attention", "window", "normalizer", "pooling")
@@ -83,7 +82,7 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
     log.info("%s: written; the weights are the mean of %s checkpoints", output, len(checkpoints))
 
 
-def _are_independent(first: Checkpoint, other: Checkpoint) -> bool:
+def _are_independent(first: ckpt.Checkpoint, other: ckpt.Checkpoint) -> bool:
     """Returns whether two models come from independent training runs.
 
     The first rule that applies decides:
@@ -112,7 +111,7 @@ def _similarity(first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Ten
     return float(torch.cosine_similarity(one_vector, other_vector, dim=0))
 
 
-def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
+def _check_same_network(first: ckpt.Checkpoint, other: ckpt.Checkpoint) -> None:
     """Raises UserError unless two checkpoints have the same architecture, vocabularies and
     settings.
     """

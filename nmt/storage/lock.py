@@ -1,8 +1,6 @@
 """Lock files, which ensure that only one process writes at a time. A lock is released when its
 process ends."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -48,7 +46,7 @@ class Holder:
     since: str
 
     @classmethod
-    def read(cls, file: Path) -> Holder | None:
+    def read(cls, file: Path) -> "Holder | None":
         """Returns the process named in a lock file, or None for a missing or unreadable file."""
         values = read_json_object(file)
         names = {field.name for field in fields(cls)}
@@ -91,7 +89,7 @@ class Lock:
                 self.path.unlink(missing_ok=True)
             self._file.close()
 
-    def __enter__(self) -> Lock:
+    def __enter__(self) -> "Lock":
         return self
 
     def __exit__(self, *_: object) -> None:

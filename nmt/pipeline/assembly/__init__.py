@@ -1,5 +1,5 @@
 """Assembly of a training run: builds all components from validated settings and, if given, a
 checkpoint.
 
-Reading order: run_parts, translation_parts, the rest in any order.
+Modules in reading order: run_parts, translation_parts, then the others in any order.
 """

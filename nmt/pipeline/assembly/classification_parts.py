@@ -12,12 +12,11 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import Ranks
 from nmt.model.seq2label import Seq2Label
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.checkpoint import Checkpoint
 from nmt.training.task.classification_task import ClassificationTask
 
 
 def classification_task(
-    settings: ClassifySettings, saved: Checkpoint | None, device: torch.device, ranks: Ranks
+    settings: ClassifySettings, saved: ckpt.Checkpoint | None, device: torch.device, ranks: Ranks
 ) -> ClassificationTask:
     config = settings.values
     splits: LabelledSplits = components.make(config, "data").labelled()

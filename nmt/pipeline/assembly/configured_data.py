@@ -1,9 +1,7 @@
 """Data sets and filters that a configuration names."""
 
 import inspect
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from nmt import components
 from nmt.data import Splits
@@ -12,10 +10,8 @@ from nmt.data.store import stored
 from nmt.training.task.classification_task import fingerprints as of_classification
 from nmt.training.task.translation_task import fingerprints as of_translation
 
-Config = Mapping[str, Any]
 
-
-def fingerprints(command: str, config: Config) -> tuple[dict[str, str], dict[str, str]]:
+def fingerprints(command: str, config: components.Config) -> tuple[dict[str, str], dict[str, str]]:
     """Returns SHA-256 digests of the data sets that a configuration names, by name of the set:
     training and validation sets, and the test set.
 
@@ -26,14 +22,14 @@ def fingerprints(command: str, config: Config) -> tuple[dict[str, str], dict[str
     return of_classification(components.make(config, "data").labelled())
 
 
-def filters_of(config: Config) -> Filters:
+def filters_of(config: components.Config) -> Filters:
     """Returns the configured filters; they ignore the tags that the data source prepends to source
     lines."""
     tags = config["data"].get("tags") or {}
     return components.make(config, "filters", tags=tuple(tags.values()))
 
 
-def loaded(config: Config, filters: Filters) -> Splits:
+def loaded(config: components.Config, filters: Filters) -> Splits:
     """Loads the parallel data of a configuration; large training data is filtered and stored on
     disk."""
     data = components.make(config, "data")

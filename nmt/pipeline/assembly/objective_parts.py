@@ -23,7 +23,6 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.storage.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
-Config = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Teachers:
     paths: Sequence[str]
 
     @classmethod
-    def of(cls, config: Config, device: torch.device) -> "Teachers | None":
+    def of(cls, config: components.Config, device: torch.device) -> "Teachers | None":
         """Loads the teachers; returns None if the objective uses no teachers.
 
         Raises UserError if a teacher is a classifier.
@@ -137,6 +136,6 @@ def build_objective(
     return components.make(settings.values, "objective", **supplied)
 
 
-def _arguments(config: Config) -> Mapping[str, Any]:
+def _arguments(config: components.Config) -> Mapping[str, Any]:
     """Returns the names of the constructor parameters of the configured objective."""
     return inspect.signature(components.class_of("objective", config["objective"])).parameters

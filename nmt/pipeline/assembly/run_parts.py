@@ -1,8 +1,5 @@
 """Components of a training run: task, trainer, optimizer, schedule, trackers and callback."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 
 from nmt import components
@@ -18,7 +15,6 @@ from nmt.training.task import Task
 from nmt.training.tracker import TensorBoard, Tracker
 from nmt.training.training_run import Parts
 
-Config = Mapping[str, Any]
 SAMPLES = 5
 """Number of validation sentences whose translations are sent to experiment trackers."""
 
@@ -65,7 +61,7 @@ def parts_of(
     )
 
 
-def trackers_of(config: Config) -> list[Tracker]:
+def trackers_of(config: components.Config) -> list[Tracker]:
     """Returns the configured experiment tracker, and TensorBoard if installed.
 
     Raises UserError if the package of the configured tracker is not installed.

@@ -22,7 +22,6 @@ from nmt.pipeline.assembly.initial_weights import take_weights, use_vectors
 from nmt.pipeline.assembly.objective_parts import Teachers, build_objective
 from nmt.pipeline.assembly.training_alignment import with_links
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.checkpoint import Checkpoint
 from nmt.tokenizer import Tokenizer
 from nmt.training.task.translation_task import TranslationTask
 
@@ -31,7 +30,7 @@ log = logging.getLogger(__name__)
 
 def translation_task(
     settings: TrainSettings,
-    saved: Checkpoint | None,
+    saved: ckpt.Checkpoint | None,
     device: torch.device,
     ranks: Ranks,
     samples: int,
@@ -91,8 +90,8 @@ def warn_of_equal_sides(pairs: Pairs) -> None:
 
 def _tokenizer(
     settings: TrainSettings,
-    saved: Checkpoint | None,
-    initial: Checkpoint | None,
+    saved: ckpt.Checkpoint | None,
+    initial: ckpt.Checkpoint | None,
     teachers: Teachers | None,
     filters: Filters,
     splits: Splits,
@@ -117,7 +116,9 @@ def _tokenizer(
     return components.make(settings.values, "tokenizer")
 
 
-def _network(settings: TrainSettings, initial: Checkpoint | None, tokenizer: Tokenizer) -> Seq2Seq:
+def _network(
+    settings: TrainSettings, initial: ckpt.Checkpoint | None, tokenizer: Tokenizer
+) -> Seq2Seq:
     """Builds the translation network with random weights, or with the weights of the initial
     model. Freezes the configured components, and logs a warning for components that share the
     frozen weights."""

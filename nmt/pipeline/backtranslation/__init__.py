@@ -11,5 +11,5 @@ backward-1/, …), and step 3 writes the translations of each model to a separat
 
 An interrupted step is resumed; a finished step is not repeated.
 
-Reading order: steps, real_pairs, step_settings, synthetic_pairs.
+Modules in reading order: steps, real_pairs, step_settings, synthetic_pairs.
 """
