@@ -123,8 +123,8 @@ def log_recipe(pairs: int, values: Sequence[str] | None) -> None:
     """Logs once whether the computed recipe is used, and how to change this choice.
 
     pairs: number of training pairs
-    values: name of the nearer measured recipe, then the interpolated settings; None if the recipe
-        is not used
+    values: name of the recipe with the nearer number of pairs, then the interpolated settings; None
+        if the recipe is not used
     """
     from nmt.foundation.terminal import log_early  # imported late, since rich is slow to import
 

@@ -22,7 +22,7 @@ ROLL_CALL_SECONDS = 3.0
 AGAIN = "Run the same command again to continue"
 """Remedy in messages about lost ranks, for commands that continue unfinished work."""
 FOLDER_KEY = "nmt/folder"
-"""Key in torchrun's key-value store under which the run folder is stored."""
+"""Key in torchrun's key-value store under which the path of the run folder is stored."""
 
 
 class Silent(UserError):

@@ -29,8 +29,8 @@ class Reading:
     """Output of the classifier for a list of texts.
 
     probabilities: label probabilities [texts, labels]
-    row_weights: attention weights of the tokens in each encoder row, averaged over the hops; None
-        without attention. A row is a text or, with hierarchical pooling, a sentence
+    row_weights: attention weights of the tokens in each row of the encoder batch, averaged over the
+        hops; a row is a text or, with hierarchical pooling, a sentence. None without attention
     """
 
     probabilities: np.ndarray

@@ -45,7 +45,7 @@ class ServedModel(Generic[Model]):
     """A served model, with its name and its request queue.
 
     name: name of the model in requests
-    path: run folder, checkpoint or Hugging Face name of the model
+    path: run folder or checkpoint of the model, or its name on the Hugging Face Hub
     load: function that returns the model at a path
     pool: executor with a single thread, which runs the models
     wait: seconds that the first sentence of a batch waits for further sentences

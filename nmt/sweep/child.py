@@ -15,7 +15,7 @@ import time
 from nmt.foundation.processes import is_running
 
 GRACE_SECONDS = 60
-"""Seconds after SIGTERM in which the training process can save its state before it is killed."""
+"""Seconds that the training process has after SIGTERM to save its state before it is killed."""
 
 
 def _watch(sweeper: int, parent: int) -> None:

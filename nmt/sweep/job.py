@@ -24,7 +24,7 @@ OUTPUT = "output.log"
 LONGEST = 1000
 """Maximum number of characters of a failure message in the record of a run."""
 SAVE_SECONDS = 60
-"""Seconds in which an interrupted training process can save its state before the sweep kills it."""
+"""Seconds that an interrupted training process has to save its state before the sweep kills it."""
 INTERRUPTED = 130
 """Exit status of a training process that was interrupted and has saved its state."""
 MESSAGE = re.compile(r"^(?:error: |\S+ \S+ ERROR )(?P<message>.*)", re.DOTALL | re.MULTILINE)
