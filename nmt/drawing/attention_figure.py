@@ -1,4 +1,4 @@
-"""Figures of attention by matplotlib: heat maps of source words, and overlays of source images."""
+"""Matplotlib figures of attention: heat maps over source words, and overlays on source images."""
 
 import math
 import textwrap

@@ -42,7 +42,7 @@ class AttentionMap:
     source, target: words or subwords
     weights: attention weights [target, source], by name of the model or head; rows sum to 1 without
         an image
-    ends: whether `</s>` is the last word of the source and of the target
+    ends: whether `</s>` is the last word on both sides, source and target
     picture: file name of the source image; "" for no image
     places: attention weights [target, rows, columns] of the image's grid cells, by model name; for
         each target word, the weights of source words and grid cells sum to 1
@@ -80,7 +80,8 @@ class AttentionMap:
 
     @property
     def pictures(self) -> list[PictureRow]:
-        """Source image of each model, with the attention weights of the image's grid cells."""
+        """Attention weights of each model over the grid cells of the source image, with the
+        image."""
         return [
             PictureRow(
                 name=name,
@@ -177,7 +178,7 @@ def _rounded(weights: dict[str, np.ndarray]) -> dict[str, Any]:
 def _figure(maps: Sequence[AttentionMap], width: float | None = None) -> Figure:
     """Returns a matplotlib figure with heat maps, or with images if the source is an image.
 
-    width: width of the figure in inches; None to fit the contents. Figures with images ignore it
+    width: width of a figure of heat maps in inches; None to fit the contents
     """
     from nmt.drawing.attention_figure import HeatMap, heat_map_figure, picture_figure
 

@@ -63,8 +63,9 @@ def attention_overlay(weights: np.ndarray) -> np.ndarray:
 
 
 def picture_label(word: str, weights: np.ndarray) -> str:
-    """Returns the label of a target word's image: the largest attention weight and its grid cell,
-    and the sum of the weights if source words have a share. HTML pages show the label on hover.
+    """Returns the label of a target word's image, which HTML pages show on hover: the largest
+    attention weight and its grid cell. If the word also attends to source words, the label contains
+    the total weight of the image.
 
     weights: attention weights [rows, columns] of the image's grid cells
     """

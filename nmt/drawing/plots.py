@@ -113,10 +113,10 @@ def values_of(texts: Iterable[str]) -> str:
 
 
 def keep_inside(axes: Any, axis: str, metric: str = "") -> None:
-    """Limits the x or y axis of a chart to possible values: 0 to 100 for percentages, else 0 or
-    more.
+    """Limits the x or y axis of a chart to the range of its quantity: 0 to 100 for percentages,
+    otherwise 0 or more.
 
-    metric: name of the metric on the axis; "" for other values
+    metric: name of the metric on the axis; "" for other quantities
     """
     left, right = axes.get_xlim() if axis == "x" else axes.get_ylim()
     high = 100.0 if metric in PERCENTAGES else math.inf

@@ -26,7 +26,9 @@ PICTURES = 12
 MOST = 6
 """Maximum number of words in the table that shows the effect of hiding each word of a text."""
 SHADE = (0.12, 0.38, 0.63)
-"""RGB colour behind highlighted words, from 0 to 1; the opacity grows with the importance."""
+"""Background colour of highlighted words: red, green and blue, each from 0 to 1. The opacity grows
+with the importance of the word.
+"""
 TEXT_WIDTH = 9.0
 """Width of a figure of highlighted texts, in inches."""
 MARGIN = 0.2
@@ -69,12 +71,14 @@ class Classified:
 
     @property
     def prediction(self) -> str:
-        """Predicted labels, separated by commas; "no label" without labels."""
+        """Predicted labels, separated by commas; "no label" if no label is predicted."""
         return ", ".join(self.labels) or "no label"
 
     @property
     def likeliest(self) -> str:
-        """Label with the largest probability, even if the label is not predicted."""
+        """Label with the largest probability. A multi-label classifier may predict no label, because
+        it predicts only labels with a probability above 0.5.
+        """
         return max(self.probabilities, key=self.probabilities.__getitem__)
 
     @property
@@ -84,7 +88,9 @@ class Classified:
 
     @property
     def title(self) -> str:
-        """Predicted labels, with the largest probability of a label, such as `good  (0.80)`."""
+        """Predicted labels, followed by the largest probability among all labels in parentheses, such
+        as `good  (0.80)`.
+        """
         return f"{self.prediction}  ({max(self.probabilities.values()):.2f})"
 
     def plot(self) -> Figure:
@@ -108,8 +114,8 @@ def write_explanations(
     path: output file; .json writes every text, .png, .pdf or .svg writes an image, and any other
         extension writes an HTML page of the texts with word importances
     gold: correct labels of each text, shown on an HTML page; None if unknown
-    effects: for each of the first texts, the change of the predicted label's probability when one
-        word is hidden, for every word [words]; empty if unknown
+    effects: for each word of a text, the change of the predicted label's probability when the word
+        is hidden from the classifier [words]; may cover only the first texts
     lead: sentences at the top of an HTML page
     """
     if path.suffix == ".json":

@@ -45,7 +45,7 @@ class Network(nn.Module):
         objective: function (network, batch, update, total) → loss
         batch: batch of inputs of the network, with targets
         update: number of updates done so far
-        total: number of updates in the whole training; 0 if unknown
+        total: total number of updates of the training run; 0 if unknown
         """
         loss = objective(self, batch, update, total)
         if not isinstance(loss, Loss):
@@ -64,9 +64,8 @@ class Network(nn.Module):
         return next(filter(None, reasons), "")
 
     def estimates(self) -> list[Tensor]:
-        """Returns the tensors of the network that are updated during training without gradients,
-        such as running means. A module lists the names of such tensors in its attribute
-        `estimates`."""
+        """Returns the buffers of the network that training updates without gradients, such as
+        running means. A module lists the names of these buffers in its attribute `estimates`."""
         return [
             getattr(module, name)
             for module in self.modules()

@@ -62,7 +62,7 @@ class Copying(nn.Module):
         self,
         output: DecoderOutput,
         memory: Prepared,
-        words: Int[Tensor, "N T"],
+        tokens: Int[Tensor, "N T"],
         layout: Layout | None = None,
     ) -> Float[Tensor, "N T"]:
         """Returns the copy probability of each target token: the total attention weight of the
@@ -70,15 +70,15 @@ class Copying(nn.Module):
 
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with source token ids
-        words: target token ids whose copy probability is computed
+        tokens: ids of the target tokens whose copy probability is computed
         layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
         source, weights = self.pointed(output, memory, layout)  # [B, S], [B, n, S]
         # [B, n, S]
-        same = scatter_rows(words.unsqueeze(2), source.size(0), layout) == source.unsqueeze(1)
+        same = scatter_rows(tokens.unsqueeze(2), source.size(0), layout) == source.unsqueeze(1)
         # Rounding errors may bring a sum above 1.
         mass = (weights * same).sum(2, keepdim=True).clamp(max=1.0)  # [B, n, 1]
-        return gather_rows(mass, words.size(1), layout).squeeze(2)  # [B, n, 1] → [N, T]
+        return gather_rows(mass, tokens.size(1), layout).squeeze(2)  # [B, n, 1] → [N, T]
 
     def log_probs(
         self,

@@ -106,7 +106,7 @@ class OutputLayer:
         return self.copying.log_probs(logits, output, memory, layout)
 
     def log_probs_of(
-        self, output: DecoderOutput, memory: Prepared, words: Int[Tensor, "N T"]
+        self, output: DecoderOutput, memory: Prepared, tokens: Int[Tensor, "N T"]
     ) -> Float[Tensor, "N T"]:
         """Returns the log-probabilities of given target tokens, computed for a slice of positions
         at a time to limit memory.
@@ -114,16 +114,16 @@ class OutputLayer:
         output: decoder output from `Seq2Seq.decode`; its `readout` contains the input features of
             the output layer
         memory: prepared encoder memory of the sentences
-        words: target token id at each position
+        tokens: id of the target token at each position
         """
-        steps = max(1, LOGITS // (self.linear.out_features * len(words)))
+        steps = max(1, LOGITS // (self.linear.out_features * len(tokens)))
         slices = []
-        for start in range(0, words.size(1), steps):
+        for start in range(0, tokens.size(1), steps):
             positions = slice(start, start + steps)
             weights = None if output.weights is None else output.weights[:, positions]  # [N, t, S]
             sliced = replace(output, readout=output.readout[:, positions], weights=weights)
             log_probs = self.log_probs(sliced, memory)  # [N, t, V]
-            slices.append(log_probs.gather(2, words[:, positions].unsqueeze(2)).squeeze(2))
+            slices.append(log_probs.gather(2, tokens[:, positions].unsqueeze(2)).squeeze(2))
         return torch.cat(slices, 1)  # [N, T]
 
     def loss(
@@ -193,6 +193,6 @@ def _counted(x: Shaped[Tensor, "N T *X"], mask: Bool[Tensor, "N T"], passes: int
 
 
 def _passes_last(x: Shaped[Tensor, "N T *X"], passes: int) -> Shaped[Tensor, "n T P *X"]:
-    """Rearranges a tensor [N, T, …] to [N/P, T, P, …]. In the input, the P forward passes over a
-    sentence are consecutive rows; in the result, they are a dimension after the positions."""
+    """Rearranges a tensor [N, T, …], in which the P forward passes over a sentence are consecutive
+    rows, to [N/P, T, P, …]."""
     return x.unflatten(0, (-1, passes)).transpose(1, 2)

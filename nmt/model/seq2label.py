@@ -111,7 +111,7 @@ def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int
     network: classification network
     batch: texts with labels
     update: number of updates done so far; ignored
-    total: number of updates in the whole training; ignored
+    total: total number of updates of the training run; ignored
     """
     assert batch.labels is not None
     logits, pooled = network.read(batch)

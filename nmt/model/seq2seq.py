@@ -136,8 +136,8 @@ class Seq2Seq(Network):
 
     @staticmethod
     def needs_joint(options: Mapping[str, Any]) -> dict[str, str]:
-        """Returns the options that need one vocabulary for both languages, each with a setting that
-        works with separate vocabularies.
+        """Returns the enabled options that require a shared vocabulary of source and target, each
+        with a setting that works with separate vocabularies.
 
         options: keyword arguments of a translation model
         """
@@ -148,8 +148,8 @@ class Seq2Seq(Network):
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error for each option that needs one vocabulary for both languages, if the
-        languages have separate vocabularies. Yields an error for a lexicon with several sources,
+        """Yields an error for each enabled option that requires a shared vocabulary, if source and
+        target have separate vocabularies. Yields an error for a lexicon with several source texts,
         and for a lexicon mixture with copying."""
         lexicon = run.value("model.lexicon")
         if lexicon and run.sources > 1:
@@ -250,7 +250,7 @@ class Seq2Seq(Network):
         memory: Prepared,
         layout: Layout | None = None,
     ) -> DecoderOutput:
-        """Runs the decoder over T input tokens and applies all dropout.
+        """Runs the decoder over T input tokens, with dropout of its inputs and its readout.
 
         inputs: input token of each decoder step; BOS is the first input of a sentence
         state: decoder state before the first step
@@ -312,8 +312,8 @@ class Seq2Seq(Network):
 
 
 def _check_sources(encoder: Encoder, decoder: Decoder, options: Mapping[str, Any]) -> None:
-    """Raises ValueError if an option of the output layer needs attended source words, and the
-    network has none.
+    """Raises ValueError if an option of the output layer needs attention over source tokens, and
+    the decoder has no attention or the source has no tokens.
 
     options: values of the options by key; false or null for an option that is not set
     """

@@ -53,21 +53,23 @@ class Extension:
 
 
 class HostExtension:
-    """Copy of an `Extension` as NumPy arrays on the CPU, from which the search selects hypotheses.
+    """NumPy copy, on the CPU, of an `Extension` (extended hypotheses in the beam slots). The search
+    selects hypotheses from this copy.
 
-    costs: coverage penalty of each row before the extension [n]; None without coverage penalty
+    penalties: coverage penalty of each row (hypothesis) before the extension [n]; None if the
+        search has no coverage penalty
     ended: True for beam slots whose hypothesis is finished
     open_totals: log-probability of the unfinished hypothesis in each beam slot; -inf for all other
         slots
     """
 
-    def __init__(self, extension: Extension, costs: Float[Tensor, " n"] | None = None) -> None:
+    def __init__(self, extension: Extension, penalties: Float[Tensor, " n"] | None = None) -> None:
         slots = extension.totals, extension.parents, extension.tokens
-        arrays = to_host(*slots, *(() if costs is None else (costs,)))
+        arrays = to_host(*slots, *(() if penalties is None else (penalties,)))
         self.totals = arrays[0]
         self.parents = arrays[1]
         self.tokens = arrays[2]
-        self.costs = None if costs is None else arrays[3]
+        self.penalties = None if penalties is None else arrays[3]
         self.ended = (self.tokens == EOS) & (self.totals > -np.inf)
         self.open_totals = np.where(self.ended, -np.inf, self.totals)
 
@@ -169,9 +171,11 @@ class BeamState:
         """Converts an array to a tensor on the device of the model."""
         return to_device(torch.from_numpy(array), self.totals.device)
 
-    def costs(self, penalty: Penalty, mask: Bool[Tensor, "b S"] | None) -> Tensor | None:
-        """Returns the coverage penalty of each unfinished hypothesis [n]; None if the score has no
-        coverage penalty.
+    def coverage_penalties(
+        self, penalty: Penalty, mask: Bool[Tensor, "b S"] | None
+    ) -> Tensor | None:
+        """Returns the coverage penalty of each unfinished hypothesis [n], at most 0; None if the
+        score has no coverage penalty.
 
         mask: True for source positions that are not padding
         """
@@ -189,8 +193,8 @@ class BeamState:
         return row_of_slot[slots]
 
     def extended(self, values: Float[Tensor, "n k"], tokens: Int[Tensor, "n k"]) -> Extension:
-        """Returns the W most probable one-token extensions over all hypotheses of each sentence,
-        which has W beam slots.
+        """Returns, for each sentence, the W most probable one-token extensions over all its
+        hypotheses, where W is the number of beam slots per sentence.
 
         values, tokens: log-probabilities and ids of the k most probable next tokens of each
             unfinished hypothesis
@@ -260,7 +264,7 @@ class FinishedHypotheses:
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in range(sentences)]
 
     def add(self, beam: BeamState, extension: HostExtension, parent_rows: np.ndarray) -> None:
-        """Adds each hypothesis that an extension by EOS finishes.
+        """Adds the extended hypotheses that end with EOS to the finished hypotheses.
 
         beam: state before the extension
         extension: extended hypotheses in the beam slots
@@ -271,13 +275,19 @@ class FinishedHypotheses:
             return
         rows = parent_rows[ended]  # [e] for e finished hypotheses
         indices = ended.nonzero()[0].tolist()  # [e], sentence of each, 0 to b - 1
-        costs = [0.0] * len(indices) if extension.costs is None else extension.costs[rows].tolist()
+        penalties = (
+            [0.0] * len(indices)
+            if extension.penalties is None
+            else extension.penalties[rows].tolist()
+        )
         log_probs = extension.totals[ended].tolist()
         prefixes = beam.prefixes[rows, 1:].tolist()
         length = beam.prefixes.shape[1]  # tokens with EOS and without BOS
-        for i, log_prob, tokens, cost in zip(indices, log_probs, prefixes, costs, strict=True):
+        for i, log_prob, tokens, penalty in zip(
+            indices, log_probs, prefixes, penalties, strict=True
+        ):
             self.hypotheses[beam.sentences[i]].append(
-                Hypothesis(tokens, log_prob, self.penalty.score(log_prob, length, cost))
+                Hypothesis(tokens, log_prob, self.penalty.score(log_prob, length, penalty))
             )
 
     def unsettled(self, beam: BeamState, extension: HostExtension) -> list[int]:
@@ -348,7 +358,7 @@ def breadth_first_search(
             covered = prediction.weights
             beam = replace(beam, coverage=covered + (0 if beam.coverage is None else beam.coverage))
         # The host waits for a GPU only here.
-        host = HostExtension(extension, beam.costs(penalty, step.mask))
+        host = HostExtension(extension, beam.coverage_penalties(penalty, step.mask))
         parent_rows = beam.parent_rows(host)  # [b, W]
         finished.add(beam, host, parent_rows)
         unsettled = finished.unsettled(beam, host)
@@ -362,8 +372,8 @@ def breadth_first_search(
 
 
 def most_probable(beam: BeamState, log_probs: Float[Tensor, "n V"]) -> Extension:
-    """Returns the W most probable one-token extensions over all hypotheses of each sentence, which
-    has W beam slots.
+    """Returns, for each sentence, the W most probable one-token extensions over all its hypotheses,
+    where W is the number of beam slots per sentence.
 
     log_probs: log-probabilities of all next tokens for each unfinished hypothesis
     """

@@ -43,21 +43,21 @@ class Written:
     """State of `Constrained` between decoder steps.
 
     inner: decoder state of the wrapped `Step`
-    words: output tokens of each unfinished hypothesis so far, BOS first, on the CPU
+    tokens: tokens of each unfinished hypothesis so far, BOS first, on the CPU
     """
 
     inner: SearchState
-    words: Int[Tensor, "N L"]
+    tokens: Int[Tensor, "N L"]
 
     def select(self, rows: Int[Tensor, " n"]) -> Written:
-        return Written(self.inner.select(rows), self.words[rows])
+        return Written(self.inner.select(rows), self.tokens[rows])
 
 
 class Constrained:
-    """Model interface (`Step`) that sets the log-probability of tokens excluded by a request to
-    -inf.
+    """`Step` (interface through which a search calls a model) that wraps another `Step`. Sets the
+    log-probability of each token that a request excludes to -inf.
 
-    step: wrapped model interface, without constraints
+    step: wrapped `Step`, without constraints
     requests: one request per sentence
     """
 
@@ -80,15 +80,18 @@ class Constrained:
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
     ) -> Prediction:
         assert isinstance(state, Written)
-        words = torch.cat([state.words, tokens.unsqueeze(1)], 1)  # [N, L + 1]
+        written_tokens = torch.cat([state.tokens, tokens.unsqueeze(1)], 1)  # [N, L + 1]
         prediction = self.step(tokens, state.inner, layout)
         if layout is None:
             layout = Layout(len(tokens) // len(self.requests), torch.arange(len(tokens)))
         for sentence, written, log_probs in zip(
-            layout.sentences.tolist(), words[:, 1:].tolist(), prediction.log_probs, strict=True
+            layout.sentences.tolist(),
+            written_tokens[:, 1:].tolist(),
+            prediction.log_probs,
+            strict=True,
         ):
             self._rule_out(self.requests[sentence], written, log_probs)
-        return replace(prediction, state=Written(prediction.state, words))
+        return replace(prediction, state=Written(prediction.state, written_tokens))
 
     def keep(self, sentences: Int[Tensor, " b"]) -> Constrained:
         return Constrained(
@@ -264,8 +267,9 @@ def _banks(request: Request, prefix: list[int], likely: Sequence[int]) -> dict[i
 def _share_out(
     candidates: Sequence[BankCandidate], width: int, required: int
 ) -> list[BankCandidate]:
-    """Returns the best `width` candidates, with an equal share of beam slots for each bank. Slots
-    that a bank cannot fill go to the highest banks with further candidates.
+    """Returns the best `width` candidates of a sentence. Each bank (candidates with the same number
+    of required tokens) gets an equal share of the beam slots. Slots that a bank cannot fill go to
+    the highest banks with further candidates.
 
     candidates: candidates of one sentence; those with probability 0 are left out
     width: number of beam slots of the sentence

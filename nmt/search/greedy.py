@@ -23,7 +23,7 @@ from nmt.search.shortcuts import RankingStep, ranked, whole_search
 
 STRIDE = 4
 """Number of decoder steps between two transfers of tokens from a GPU to the host, which then checks
-for EOS. A finished sentence is computed for up to STRIDE - 1 further steps."""
+for EOS. Decoding of a finished sentence therefore continues for up to STRIDE - 1 steps."""
 
 
 class Greedy:
@@ -55,7 +55,7 @@ class Greedy:
             state = extended.state
             length += count
             going = np.ones(len(alive), dtype=bool)  # [b]
-            steps = zip(extended.words, extended.log_probs, strict=True)
+            steps = zip(extended.tokens, extended.log_probs, strict=True)
             for step_words, step_log_probs in steps:  # [b], [b]
                 totals[alive[going]] += step_log_probs[going]
                 going &= step_words != EOS
@@ -64,7 +64,7 @@ class Greedy:
                     tokens[sentence].append(word)
             if not going.any():
                 break
-            last = extended.words[-1][going]
+            last = extended.tokens[-1][going]
             if not going.all():
                 rows = torch.from_numpy(np.flatnonzero(going))  # rows of the next step
                 step = step.keep(rows)
@@ -77,12 +77,12 @@ class Greedy:
 class _Extended(NamedTuple):
     """Result of several greedy decoder steps for b rows (unfinished sentences).
 
-    words: chosen tokens [steps, b]
+    tokens: ids of the chosen tokens [steps, b]
     log_probs: log-probabilities of the chosen tokens [steps, b]
     state: decoder state after the last step
     """
 
-    words: np.ndarray
+    tokens: np.ndarray
     log_probs: np.ndarray
     state: SearchState
 
@@ -97,18 +97,18 @@ def _extend(
     left: number of tokens, EOS not counted, by which each row may still be extended [b]
     count: number of decoder steps
     """
-    words: list[Tensor] = []  # [b, 1] each
+    chosen: list[Tensor] = []  # [b, 1] each
     log_probs: list[Tensor] = []  # [b, 1] each
     for i in range(count):
-        tokens = words[-1][:, 0] if words else torch.from_numpy(last)  # [b]
+        tokens = chosen[-1][:, 0] if chosen else torch.from_numpy(last)  # [b]
         prediction = ranked(step, tokens, state, None, 1)
         state = prediction.state
-        words.append(prediction.tokens)
+        chosen.append(prediction.tokens)
         log_probs.append(prediction.log_probs)
         if i in left:
-            at_limit = to_device(torch.from_numpy(left == i), words[-1].device).unsqueeze(1)
-            words[-1] = words[-1].masked_fill(at_limit, EOS)
+            at_limit = to_device(torch.from_numpy(left == i), chosen[-1].device).unsqueeze(1)
+            chosen[-1] = chosen[-1].masked_fill(at_limit, EOS)
             log_probs[-1] = torch.where(at_limit, prediction.ends.unsqueeze(1), log_probs[-1])
-    arrays = to_host(*words, *log_probs)  # [b, 1] each
+    arrays = to_host(*chosen, *log_probs)  # [b, 1] each
     together = np.concatenate(arrays[:count], 1).T, np.concatenate(arrays[count:], 1).T
     return _Extended(*together, state)

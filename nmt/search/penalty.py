@@ -53,19 +53,19 @@ class Penalty:
                 "reward"
             )
 
-    def score(self, log_prob: float, words: int, uncovered: float = 0.0) -> float:
+    def score(self, log_prob: float, length: int, uncovered: float = 0.0) -> float:
         """Returns the score of a finished hypothesis.
 
         log_prob: log-probability of the hypothesis
-        words: number of tokens of the hypothesis, EOS included
+        length: number of tokens of the hypothesis, EOS included
         uncovered: coverage penalty, computed by `of_coverage`; at most 0
         """
         if self.name == "reward":
-            return log_prob + self.alpha * words + uncovered
+            return log_prob + self.alpha * length + uncovered
         divisors = {
-            "average": float(words),
-            "power": words**self.alpha,
-            "wu": ((5 + words) / 6) ** self.alpha,
+            "average": float(length),
+            "power": length**self.alpha,
+            "wu": ((5 + length) / 6) ** self.alpha,
         }
         return log_prob / divisors.get(self.name, 1.0) + uncovered
 

@@ -28,8 +28,9 @@ BLOCK = 128
 
 @runtime_checkable
 class RankingStep(Protocol):
-    """Interface of a `Step` that can find the most probable tokens without computing all
-    log-probabilities."""
+    """Interface of a `Step` (model, as called by a search) that can find the most probable tokens
+    without computing all log-probabilities. A `Step` need not implement it.
+    """
 
     def ranked(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
@@ -45,7 +46,9 @@ class RankingStep(Protocol):
 
 @runtime_checkable
 class SearchingStep(Protocol):
-    """Interface of a `Step` (model interface of a search) that also runs complete beam searches."""
+    """Interface of a `Step` (model, as called by a search) that can run a complete beam search
+    itself, for example in C++. A `Step` need not implement it.
+    """
 
     def search(
         self,

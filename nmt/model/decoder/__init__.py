@@ -178,10 +178,10 @@ class Decoder(nn.Module):
     def multiply_values(
         self, memory: Prepared, weight: Float[Tensor, "G M"]
     ) -> Float[Tensor, "B S HG"]:
-        """Multiplies the memory values of each head by a matrix.
+        """Multiplies the memory values of all heads by the same matrix.
 
         memory: prepared encoder memory of the sentences
-        weight: matrix to multiply by
+        weight: matrix to multiply by, with G output features
         """
         by_head = memory.values.unflatten(-1, (memory.heads, -1))  # [B, S, H, M]
         return to_float(linear(self, "inputs", by_head, (weight, None)).flatten(-2))

@@ -24,7 +24,7 @@ from nmt.model.encoder.grid import Grid, Positions, inside
 class Convolution(Grid):
     """Convolutional encoder of images.
 
-    embedding_size: ignored; argument of every encoder
+    embedding_size: unused; accepted because all encoders have this argument
     hidden_size: M, number of features of each annotation
     channels: 1 for grey images, 3 for colour images
     longest: maximum length of the longer side in pixels; larger images are scaled down

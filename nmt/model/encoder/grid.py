@@ -37,7 +37,7 @@ none."""
 class Grid(Encoder):
     """Encoder of feature grids of images.
 
-    embedding_size: ignored; argument of every encoder
+    embedding_size: unused; accepted because all encoders have this argument
     hidden_size: M, number of features of each annotation
     channels: C, input features of each image position
     positions: position encoding added to each annotation: sinusoidal, learnt or none
@@ -95,7 +95,7 @@ class Grid(Encoder):
     ) -> Encoded:
         """Computes the encoder memory of B images.
 
-        source, lengths: ignored; arguments of every encoder
+        source, lengths: unused; accepted because all encoders have these arguments
         pictures: B images
 
         Raises ValueError if an image has more rows or columns than there are learnt position

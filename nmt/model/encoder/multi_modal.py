@@ -2,7 +2,7 @@
 attention distribution covers the positions of text and image ("flat" combination).
 
     h = [text annotations; image annotations], concatenated along the positions
-    final state = text final state + W image final state
+    final state = final state of the text + W · final state of the image
 
 Without an image, the annotations and the final state are those of the text encoder alone.
 """

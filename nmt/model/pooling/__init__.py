@@ -34,13 +34,13 @@ class Pooled:
 
 
 class Pooling(nn.Module):
-    """Base class of poolings. Subclasses implement `scores`; the weights are their softmax. By
-    default, a text is one row of the encoder memory.
+    """Base class of pooling layers. Subclasses implement `scores`; the weights are the softmax of
+    the scores. By default, a text is one row of the encoder memory.
 
     memory_size: M, number of features of each memory position
     feature_size: F, size of the pooled vector of a text
     splits: whether each sentence of a text is a separate row of the encoder memory
-    attends: whether the pooling has attention weights to display
+    attends: whether the layer has attention weights to display
     """
 
     splits = False
@@ -79,7 +79,7 @@ class Pooling(nn.Module):
 
 
 BASE = Pooling
-"""Base class that every pooling in a configuration must extend."""
+"""Base class that every pooling layer in a configuration must extend."""
 
 
 def gather(weights: Float[Tensor, "N H S"], memory: Encoded) -> Float[Tensor, "N HM"]:
