@@ -56,8 +56,8 @@ class Translator(ForcedDecoder):
     precision: numerical precision of the weights: float32, bfloat16 or int8
     averaging: quantity of the ensemble members that is averaged: probability or log_probability
     shares: weight of each ensemble member, normalised to sum 1; None for equal weights
-    capture: whether search steps are recorded for few batch shapes and replayed, as CUDA graphs on
-        a GPU; on a CPU, only for tests
+    capture: whether search steps are recorded for a few batch shapes and replayed, as CUDA graphs
+        on a GPU; on a CPU, only for tests
     languages: names of the source and target languages, quoted in messages
     typical_words: typical words of the sides "source" and "target" of the training text, with which
         input in the target language is detected; None disables the detection
@@ -220,7 +220,7 @@ class Translator(ForcedDecoder):
         texts.
 
         lines: list of lines, or a single string for a single result
-        constraints: one constraint per line; None for no constraints
+        constraints: one constraint per line; None if unconstrained
         details_of: number of best hypotheses of each line for which token probabilities and
             attention weights are computed
         progress: callback after each batch, which receives the number of lines in the batch
@@ -312,8 +312,8 @@ class Translator(ForcedDecoder):
         return self._without_repetition(translations)
 
     def _without_repetition(self, translations: list[Translation]) -> list[Translation]:
-        """Removes hypotheses whose text equals the text of a better hypothesis with other
-        subwords.
+        """Removes hypotheses that have the same text as a better hypothesis, but a different
+        segmentation into subwords.
         """
         if getattr(self.search, "repeats", False):
             return translations  # the search draws samples, in which duplicates are kept

@@ -12,8 +12,8 @@ from nmt.training.task.translation_task import fingerprints as of_translation
 
 
 def fingerprints(command: str, config: components.Config) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns SHA-256 digests of the data sets that a configuration names, by name of the set:
-    training and validation sets, and the test set.
+    """Returns the SHA-256 digests of a configuration's data sets in two dictionaries by name of the
+    set: one for the training set and every validation set, and one for the test set.
 
     Raises UserError if the data cannot be read.
     """

@@ -64,7 +64,7 @@ def use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | No
 
     network: network whose embeddings are replaced
     tokenizer: tokenizer of the network
-    paths: files for source and target; None for no file
+    paths: files for source and target; None without a file
 
     If both languages share one embedding, source vectors take precedence.
     """

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Teachers:
-    """Teacher models of knowledge distillation (objective.teacher).
+    """Teacher models for knowledge distillation (objective.teacher).
 
     translator: ensemble of all teachers
     paths: path of each teacher
@@ -111,7 +111,7 @@ def build_objective(
     data: PreparedData,
     metric: Metric,
 ) -> Any:
-    """Builds the objective of the training.
+    """Builds the training objective.
 
     The constructor of the objective receives the teachers in its parameter `teachers`, and a
     function that generates candidate translations in its parameter `candidate_generator`, if it has

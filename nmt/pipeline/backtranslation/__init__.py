@@ -1,6 +1,6 @@
 """Back-translation (nmt.backtranslate) in five steps. Each step writes to the folder `run_dir`:
 
-1. corpus/: the real pairs, in files such as train.SOURCE and train.TARGET
+1. corpus/: the real (not synthetic) sentence pairs, in files such as train.SOURCE and train.TARGET
 2. reverse/: the target-to-source model, a run of nmt.train; skipped if synthetic.model is set
 3. translations: translations of the monolingual text with log-probabilities, one per line
 4. synthetic.…: the selected synthetic pairs; mixture.yml: proportion of synthetic and real pairs

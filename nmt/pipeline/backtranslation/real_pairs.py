@@ -1,5 +1,5 @@
-"""Step 1 of back-translation: the real pairs, written to files in corpus/, and the record against
-which a repeated command is checked."""
+"""Step 1 of back-translation: the real (not synthetic) sentence pairs, written to files in corpus/,
+and the record with which a repeated command is compared."""
 
 import json
 import logging
@@ -26,14 +26,16 @@ from nmt.storage.upgrade import renamed
 
 log = logging.getLogger(__name__)
 RECORD = "backtranslation.json"
-"""Name of the file that records the real pairs and the settings. A repeated command compares the
-file with its own settings."""
+"""Name of the file that records the settings and the real (not synthetic) sentence pairs.
+
+A repeated command compares the file with its own settings.
+"""
 
 
 @dataclass(frozen=True)
 class RealPairs:
-    """Record of the real pairs and the command's inputs, against which a repeated command is
-    checked.
+    """Record of the real (not synthetic) sentence pairs and of the command's inputs. A repeated
+    command is compared with the record.
 
     languages: source and target language
     pairs: number of training pairs
@@ -56,7 +58,9 @@ class RealPairs:
 def write_real_pairs(
     settings: BacktranslateSettings, synthetic: Synthetic, folder: Path
 ) -> RealPairs:
-    """Writes the real pairs to files unless the files exist, and returns their record.
+    """Writes the real (not synthetic) sentence pairs to files unless the files exist.
+
+    Returns the record of the pairs and of the command's inputs.
 
     Raises UserError if the folder has other content or was created with other settings.
     """
@@ -105,7 +109,10 @@ def write_real_pairs(
 
 
 def _read_record(record: Path) -> RealPairs:
-    """Reads the record of the real pairs. Raises UserError if the record is damaged."""
+    """Reads the record of the real (not synthetic) sentence pairs.
+
+    Raises UserError if the record is damaged.
+    """
     try:
         fields = json.loads(record.read_text(encoding="utf-8"))
         fields["languages"] = tuple(fields["languages"])

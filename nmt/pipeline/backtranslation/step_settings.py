@@ -45,7 +45,7 @@ class StepSettings:
     settings: validated settings of the command
     synthetic: settings of the synthetic pairs
     folder: folder of all results
-    corpus: real pairs written by step 1
+    corpus: record of the real (not synthetic) sentence pairs that step 1 has written
     """
 
     settings: BacktranslateSettings
@@ -82,8 +82,8 @@ class StepSettings:
         ]
 
     def of_translator(self, translator: TextTranslation) -> dict[str, Any]:
-        """Returns the settings of nmt.train for a model that is trained on the real pairs. For a
-        target-to-source model, source and target settings are exchanged."""
+        """Returns the settings of nmt.train for a model that is trained on the real (not synthetic)
+        pairs. For a target-to-source model, source and target settings are exchanged."""
         source, target = self.corpus.languages
         values = {**self._training_values, "seed": translator.seed}
         values["data"] = {
@@ -150,7 +150,7 @@ class StepSettings:
 
     def usual_trainer(self) -> dict[str, Any]:
         """Returns trainer settings for the final model: as many updates and validations as for a
-        model that is trained on the real pairs only."""
+        model that is trained without synthetic pairs."""
         trainer = dict(self.settings.trainer)
         first = Path(str(self.translators[0].folders))
         # The planned number, because training may have ended earlier by trainer.patience; short
