@@ -215,7 +215,9 @@ def test_training_with_a_tokenizer_of_ones_own(texts, tmp_path):
     )
     two = f"tokenizer.model={tmp_path}/bad", f"tokenizer.target={tmp_path}/bad"
     failed(
-        run("train", *command, f"run_dir={tmp_path}/no", *two), "model.tying=all", "one vocabulary"
+        run("train", *command, f"run_dir={tmp_path}/no", *two),
+        "model.tying=all",
+        "a shared vocabulary",
     )
 
 

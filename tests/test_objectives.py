@@ -408,7 +408,7 @@ def test_two_vocabularies_share_no_matrix(tmp_path):
     taught = [*data, *sizes, "objective=distillation", f"objective.teacher={teacher}"]
     failed(
         run("train", *taught, "model.tying=all", f"run_dir={tmp_path}/student"),
-        "model.tying: needs one vocabulary",
+        "model.tying: requires a shared vocabulary",
     )
     trained(tmp_path / "student", *taught, "model.tying=output")
 

@@ -168,7 +168,8 @@ class Seq2Seq(Network):
         for key, instead in cls.needs_joint(run.value("model")).items():
             yield run.error(
                 key,
-                "needs one vocabulary for both languages; set tokenizer.joint=true or " + instead,
+                "requires a shared vocabulary of source and target; set tokenizer.joint=true or "
+                + instead,
             )
 
     @classmethod

@@ -54,7 +54,7 @@ class EpochPlan:
 
     @property
     def total_updates(self) -> int:
-        """Number of updates in the whole training if all epochs have as many updates as this
+        """Total number of updates of the training run if all epochs have as many updates as this
         epoch."""
         updates_of_full_epoch = self.updates / min(1, self.epochs_of_data - self.epoch)
         # The tolerance absorbs rounding errors of fractional epochs.

@@ -21,7 +21,8 @@ class Attended(NamedTuple):
     """Result of one attention step.
 
     weights: attention weights [N, 1, H·S] of H heads and S positions
-    projected_context: context c_t multiplied by the decoder matrix W, [N, G]
+    projected_context: product [N, G] of the context c_t and a decoder matrix W with G output
+        features
     state: attention state after the step
     """
 

@@ -68,7 +68,7 @@ class Teachers:
             f"the teacher reads {theirs.columns.described}, but the student reads "
             f"{ours.columns.described}"
         )
-        joint = "needs one vocabulary for both languages, but the teacher has two; set {}"
+        joint = "requires a shared vocabulary, but the teacher has separate vocabularies; set {}"
         reader = str(network.encoder.reader)  # models without images all give "None"
         readers = [str(teacher.encoder.reader) for teacher in self.translator.models]
         refuse(
