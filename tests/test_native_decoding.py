@@ -112,10 +112,29 @@ def test_a_product_of_8_bit_integers_is_exact(rows, inputs, outputs):
     largest = x.abs().amax(1, keepdim=True).clamp(min=1e-12)
     low = (128.5 + x * (127 / largest)).floor().double() - 128
     expected = (low @ whole.T) * (scale / 127) * largest + bias
-    product = native_decoding.int8_product(x, native_decoding.pack_int8(weight), bias)
-    torch.testing.assert_close(product.double(), expected, atol=1e-6, rtol=1e-5)
-    alone = native_decoding.int8_product(x[:1], native_decoding.pack_int8(weight), bias)
-    assert torch.equal(alone, product[:1])
+    product = native_decoding.MatrixProduct(native_decoding.INT8, 0)
+    layout = product.layout(weight)
+    result = product(x, layout, bias)
+    torch.testing.assert_close(result.double(), expected, atol=1e-6, rtol=1e-5)
+    assert torch.equal(product(x[:1], layout, bias), result[:1])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 23])
+@pytest.mark.parametrize(
+    ("inputs", "outputs"), [(1, 1), (7, 16), (64, 64), (100, 65), (33, 200), (512, 9)]
+)
+def test_a_product_of_float32_matrices(rows, inputs, outputs):
+    """The product is that of float64 up to rounding; no row affects another, not even by NaN."""
+    x, weight, bias = torch.randn(rows, inputs), torch.randn(outputs, inputs), torch.randn(outputs)
+    product = native_decoding.matrix_product("float32")
+    layout = product.layout(weight)
+    result = product(x, layout, bias)
+    expected = x.double() @ weight.double().T + bias.double()
+    torch.testing.assert_close(result.double(), expected, atol=1e-4, rtol=1e-5)
+    x[1:] = torch.nan
+    again = product(x.unsqueeze(1), layout, bias)
+    assert torch.equal(again[0], result[:1])
+    assert again[1:].isnan().all()
 
 
 def _translations(decoder, score, precision, search, native):

@@ -4,7 +4,7 @@ rows by constant weights.
 Weight blocks that multiply the same rows are concatenated, packed once in the requested precision,
 and cached for all later steps. Input and output rows are float32; the bias is added in float32.
 
-    float32     the concatenated matrix, unchanged
+    float32     the concatenated matrix; the C++ extension reads it in groups of rows
     bfloat16    rows and matrix rounded to 8 bits of mantissa, accumulation in float32
     int8        w ≈ s_w · [-127 … 127] with one scale s_w per output, computed once.
                 x ≈ s_x · [-127 … 127] with one scale s_x per row, computed at each call, so
@@ -120,7 +120,8 @@ def join(*blocks: WeightBlock) -> tuple[Tensor, Tensor]:
 
 
 def _float32(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda x: F.linear(x, weight, bias)
+    product = _native_product("float32", weight, bias)
+    return product or (lambda x: F.linear(x, weight, bias))
 
 
 def _bfloat16(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
@@ -129,16 +130,19 @@ def _bfloat16(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
-    product = native_decoding.matrix_product("int8")
-    if product is not None and product.kind == native_decoding.INT8 and native(weight.float()):
-        layout = native_decoding.pack_int8(weight)
+    return _native_product("int8", weight, bias) or _int8_of_onednn(weight, bias)
 
-        def multiply_natively(x: Tensor) -> Tensor:
-            rows = x.reshape(-1, x.size(-1))  # [n, K]
-            return native_decoding.int8_product(rows, layout, bias).view(*x.shape[:-1], -1)
 
-        return multiply_natively
-    return _int8_of_onednn(weight, bias)
+def _native_product(
+    precision: GenerationPrecision, weight: Tensor, bias: Tensor
+) -> Callable[[Tensor], Tensor] | None:
+    """Returns the function x → x Wᵀ + b of the C++ extension; None if the extension has none for
+    this precision, weight or processor."""
+    product = native_decoding.matrix_product(precision)
+    if product is None or product.kind == native_decoding.BFLOAT16 or not native(weight):
+        return None
+    layout = product.layout(weight)
+    return lambda x: product(x, layout, bias)
 
 
 def _int8_of_onednn(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:

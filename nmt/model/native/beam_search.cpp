@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "int8_product.h"
+#include "products.h"
 
 extern "C" void search_attention(Index, Index, Index, const float*, Index, const float*, const bool*, const Index*,
                                  const float*, float*);
@@ -18,37 +18,36 @@ extern "C" void search_best(Index, Index, Index, Index, const float*, float*, In
 
 namespace {
 
-// BLAS function: sgemm for float32 matrices, or gemm_bf16bf16f32 for bfloat16 matrices and a float32 result.
+// BLAS function gemm_bf16bf16f32 for bfloat16 matrices and a float32 result.
 using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const float*, const void*,
                       const int*, const void*, const int*, const float*, float*, const int*);
 
 enum Precision : Index { FLOAT32, BFLOAT16, INT8 };
 
 struct Layer {
-    const void* weight;  // for INT8 in the layout of int8_product.cpp
+    const void* weight;  // for FLOAT32 and INT8 in the layouts of float32_product.cpp and int8_product.cpp
     const float* bias;
     int inputs, outputs;
 };
 
 struct Multiply {
-    Gemm gemm;  // not used for INT8
+    Gemm gemm;  // for BFLOAT16
     Precision precision;
     std::vector<BFloat16> rounded;
 
     // Computes y = x Wᵀ + b [rows outputs].
     void operator()(int rows, const Layer& layer, const float* x, std::vector<float>& y) {
         const float one = 1;
-        const void* matrix = x;
         y.resize(size_t(rows) * layer.outputs);
-        if (precision == INT8) return int8_product(rows, layer.inputs, layer.outputs, x, layer.weight, layer.bias, y.data());
-        for (int i = 0; i < rows; i++) std::copy(layer.bias, layer.bias + layer.outputs, &y[size_t(i) * layer.outputs]);
-        if (precision == BFLOAT16) {
-            rounded.resize(size_t(rows) * layer.inputs);
-            for (size_t j = 0; j < rounded.size(); j++) store(rounded[j], x[j]);
-            matrix = rounded.data();
+        if (precision != BFLOAT16) {
+            const auto function = precision == INT8 ? int8_product : float32_product;
+            return function(rows, layer.inputs, layer.outputs, x, layer.weight, layer.bias, y.data());
         }
-        gemm("T", "N", &layer.outputs, &rows, &layer.inputs, &one, layer.weight, &layer.inputs, matrix, &layer.inputs,
-             &one, y.data(), &layer.outputs);
+        for (int i = 0; i < rows; i++) std::copy(layer.bias, layer.bias + layer.outputs, &y[size_t(i) * layer.outputs]);
+        rounded.resize(size_t(rows) * layer.inputs);
+        for (size_t j = 0; j < rounded.size(); j++) store(rounded[j], x[j]);
+        gemm("T", "N", &layer.outputs, &rows, &layer.inputs, &one, layer.weight, &layer.inputs, rounded.data(),
+             &layer.inputs, &one, y.data(), &layer.outputs);
     }
 };
 

@@ -3,7 +3,7 @@
 // A row x is quantized to ⌊128.5 + 127 x / max|x|⌋, and a row of W to [−127 … 127]. The instruction adds four products
 // of an unsigned and a signed integer to each of 16 sums. Dimensions: N rows, K inputs, O outputs.
 
-#include "int8_product.h"
+#include "products.h"
 
 #include <algorithm>
 #include <vector>

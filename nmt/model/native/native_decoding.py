@@ -115,8 +115,8 @@ class MatrixProduct(NamedTuple):
     """Matrix multiplication that the C++ extension uses in generation.
 
     kind: data type of the weights: FLOAT32, BFLOAT16 or INT8
-    address: address of the function in PyTorch's library; 0 for int8 weights, which the C++
-        extension multiplies itself
+    address: address of the function in PyTorch's library for bfloat16; 0 for float32 and int8
+        weights, which the C++ extension multiplies itself
     """
 
     kind: int
@@ -127,7 +127,18 @@ class MatrixProduct(NamedTuple):
         reads."""
         if self.kind == INT8:
             return pack_int8(weight)
-        return weight.float() if self.kind == FLOAT32 else weight.bfloat16()
+        return pack_float32(weight) if self.kind == FLOAT32 else weight.bfloat16()
+
+    def __call__(
+        self, x: Float[Tensor, "*rows K"], layout: Tensor, bias: Float[Tensor, " M"]
+    ) -> Float[Tensor, "*rows M"]:
+        """Returns x Wᵀ + b in the C++ extension, for kinds FLOAT32 and INT8. `layout` is the result
+        of the method `layout` for the weight W."""
+        name = "int8_product" if self.kind == INT8 else "float32_product"
+        y = torch.empty(*x.shape[:-1], len(bias))
+        sizes = (x.numel() // x.size(-1), x.size(-1), len(bias))
+        call(name, *sizes, x.contiguous(), layout, bias.contiguous(), y)
+        return y
 
 
 @functools.cache
@@ -137,19 +148,20 @@ def matrix_product(precision: str) -> MatrixProduct | None:
     precision: float32, bfloat16 or int8; on processors with AMX, int8 uses the multiplication of
         bfloat16, because PyTorch's library exports no function for 8-bit integers
     """
-    has_amx = torch.cpu.get_capabilities().get("amx_bf16")
-    if precision == "int8" and not has_amx:
-        return MatrixProduct(INT8, 0) if has_int8_product() else None
-    if precision == "bfloat16" and not has_amx:
+    if library() is None:
         return None
+    if precision == "float32":
+        return MatrixProduct(FLOAT32, 0)
+    has_amx = torch.cpu.get_capabilities().get("amx_bf16")
+    if not has_amx:
+        return MatrixProduct(INT8, 0) if precision == "int8" and has_int8_product() else None
     path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    name = "sgemm_" if precision == "float32" else "gemm_bf16bf16f32_"
     try:
-        address = ctypes.cast(getattr(ctypes.CDLL(str(path)), name), ctypes.c_void_p).value
+        function = ctypes.CDLL(str(path)).gemm_bf16bf16f32_
     except (OSError, AttributeError):
         return None
-    kind = FLOAT32 if precision == "float32" else BFLOAT16
-    return MatrixProduct(kind, address) if address else None
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    return MatrixProduct(BFLOAT16, address) if address else None
 
 
 def has_int8_product() -> bool:
@@ -180,13 +192,13 @@ def pack_int8(weight: Float[Tensor, "M K"]) -> UInt8[Tensor, " bytes"]:
     return torch.cat([part.view(torch.uint8).flatten() for part in parts])
 
 
-def int8_product(
-    x: Float[Tensor, "N K"], packed: UInt8[Tensor, " bytes"], bias: Float[Tensor, " M"]
-) -> Float[Tensor, "N M"]:
-    """Returns x Wᵀ + b, computed with 8-bit integers, for a weight W packed by `pack_int8`."""
-    y = torch.empty(len(x), len(bias))
-    call("int8_product", *x.shape, len(bias), x.contiguous(), packed, bias, y)
-    return y
+def pack_float32(weight: Float[Tensor, "M K"]) -> Float[Tensor, "groups K G"]:
+    """Returns a weight in the layout of float32_product.cpp: groups of G rows, transposed."""
+    loaded = library()
+    assert loaded is not None
+    size = loaded.float32_group()
+    rows = F.pad(weight.float(), (0, 0, 0, -len(weight) % size))  # [M', K]
+    return rows.view(-1, size, weight.size(1)).transpose(1, 2).contiguous()
 
 
 def read_both_directions(
