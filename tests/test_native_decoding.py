@@ -8,6 +8,7 @@ from builders import batch, network, pairs_of_choices
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.foundation.interfaces import BOS, EOS, PAD, Request
+from nmt.inference import whole_search
 from nmt.inference.model_step import ModelStep
 from nmt.inference.networks import Networks
 from nmt.inference.whole_search import computes
@@ -21,6 +22,8 @@ from nmt.search.greedy import Greedy
 from nmt.tokenizer.columns import Columns
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C++ compiler")
+DECODERS = ["bahdanau", "conditional", "luong", "luong_feed"]
+"""Decoders whose searches run in C++."""
 CLOSE = {"atol": 2e-6, "rtol": 2e-6}
 
 
@@ -165,7 +168,7 @@ def test_searches_find_the_same(decoder, score, search):
 
 @pytest.mark.parametrize(
     ("decoder", "score"),
-    [("luong", "dot"), ("luong", "general"), ("bahdanau", "general"), ("bahdanau", "concat")],
+    [(decoder, score) for decoder in DECODERS for score in ("general", "concat")],
 )
 @pytest.mark.parametrize("penalty", ["none", "average", "power", "wu", "reward"])
 @pytest.mark.parametrize("width", [1, 2, 9, 30])
@@ -180,7 +183,23 @@ def test_a_whole_search_finds_what_its_steps_find(width, penalty, decoder, score
         assert [h.log_prob for h in ours] == pytest.approx([h.log_prob for h in theirs], abs=1e-4)
 
 
-@pytest.mark.parametrize(("decoder", "score"), [("luong", "general"), ("bahdanau", "concat")])
+@pytest.mark.parametrize(("width", "penalty"), [(1, "none"), (3, "wu")])
+@pytest.mark.parametrize("score", ["general", "concat"])
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_a_whole_search_without_a_table_of_tokens(decoder, score, width, penalty, monkeypatch):
+    """For large vocabularies, each step multiplies the embeddings of its tokens."""
+    search = Beam(width=width, n_best=width, length_penalty=penalty)
+    with_table = _translations(decoder, score, "float32", search, True)
+    monkeypatch.setattr(whole_search, "TABLE", 0)
+    without = _translations(decoder, score, "float32", search, True)
+    for ours, theirs in zip(without, with_table, strict=True):
+        assert [h.tokens for h in ours] == [h.tokens for h in theirs]
+        assert [h.log_prob for h in ours] == pytest.approx([h.log_prob for h in theirs], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "score"), [("luong", "general"), ("bahdanau", "concat"), ("conditional", "concat")]
+)
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_a_whole_search_in_low_precision_is_close(precision, decoder, score):
     if native_decoding.matrix_product(precision) is None:
@@ -197,7 +216,7 @@ def test_a_whole_search_in_low_precision_is_close(precision, decoder, score):
     ("decoder", "score", "overrides", "is_whole"),
     [
         ("luong", "general", (), True),
-        ("luong", "concat", (), False),
+        ("luong", "concat", (), True),
         ("luong", "general", ("decoder.num_layers=2",), False),
         ("luong", "general", ("decoder.layer_norm=true",), False),
         ("luong", "general", ("model.lexical=true",), False),
@@ -207,7 +226,14 @@ def test_a_whole_search_in_low_precision_is_close(precision, decoder, score):
         ("bahdanau", "normed_concat", (), True),
         ("bahdanau", "concat", ("decoder.num_layers=2",), False),
         ("bahdanau", "concat", ("model.copy=true",), False),
-        ("luong_feed", "general", (), False),
+        ("luong_feed", "general", (), True),
+        ("luong_feed", "concat", (), True),
+        ("luong_feed", "concat", ("decoder.num_layers=2",), False),
+        ("luong_feed", "general", ("decoder.context_gate=true",), False),
+        ("conditional", "general", (), True),
+        ("conditional", "concat", (), True),
+        ("conditional", "concat", ("decoder.num_layers=2",), False),
+        ("conditional", "concat", ("decoder.transition_depth=2",), False),
     ],
 )
 def test_other_networks_are_searched_step_by_step(decoder, score, overrides, is_whole):

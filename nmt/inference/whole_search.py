@@ -1,12 +1,12 @@
-"""Complete beam search in C++ (nmt/model/native/beam_search.cpp) for the decoders of Bahdanau et
-al. and Luong et al.
+"""Complete beam search in C++ (nmt/model/native/beam_search.cpp) for decoders with one layer of gated
+recurrent units: Bahdanau, Conditional, Luong and LuongFeed.
 
 The result is equal to that of the beam search in Python. No Python code runs between two decoder
 steps; for single sentences, Python code would take most of the time and delay other threads.
 """
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Prepared, Request, State
-from nmt.model.attention import Score
 from nmt.model.decoder.bahdanau import Bahdanau
+from nmt.model.decoder.conditional import Conditional
 from nmt.model.decoder.luong import Luong
+from nmt.model.decoder.luong_feed import LuongFeed
 from nmt.model.layers.cells.gru import GRU
-from nmt.model.layers.packed import current_weights, join, native
+from nmt.model.layers.packed import WeightBlock, current_weights, join, native
 from nmt.model.layers.recurrence import Recurrent
 from nmt.model.native import native_decoding
 from nmt.model.native.kernel_library import call
@@ -26,7 +27,9 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.search.penalty import Penalty, PenaltyName
 
 TABLE = 2**24
-"""Maximum number of float32 entries in the precomputed table of GRU input gates (64 MB)."""
+"""Maximum number of float32 entries in a precomputed table of target tokens (64 MB). For larger
+vocabularies, each step multiplies the embeddings of its tokens."""
+DECODERS = (Bahdanau, Conditional, Luong, LuongFeed)
 CACHED = 2**19
 """Number of logits ranked at a time: 2 MB in float32, which fit in the processor's cache."""
 
@@ -35,41 +38,30 @@ def computes(model: Seq2Seq, memory: Prepared) -> bool:
     """Returns whether the beam search in C++ supports this network and this encoder memory."""
     decoder: Any = model.decoder
     weights = current_weights()
-    if type(decoder) not in (Bahdanau, Luong) or weights is None or not native(memory.values):
+    if type(decoder) not in DECODERS or weights is None or not native(memory.values):
         return False
     layers = _layers(decoder)
-    attention = decoder.attention
-    entries = model.target_embedding.num_embeddings * 3 * decoder.hidden_size
+    score = decoder.attention.score
     return (
         native_decoding.matrix_product(weights.precision) is not None
-        and len(layers) == 1
-        and type(layers[0]) is GRU
-        and layers[0].is_torch_layer
+        and decoder.num_layers == 1
+        and all(type(layer) is GRU and layer.is_torch_layer for layer in layers)
         and isinstance(decoder.norm, torch.nn.Identity)
-        and attention.reads_rows
-        and _supports(decoder, attention.score)
+        and decoder.attention.reads_rows
+        and (score.direction is None) == (score.query_layer is None)
         and model.lexical is None
         and model.output_layer.is_linear
-        and entries <= TABLE
     )
 
 
 def _layers(decoder: Any) -> list[Recurrent]:
-    """Returns the recurrent layers of a decoder, lowest first."""
+    """Returns the recurrent layers of a decoder without stacked layers, in the order of their
+    updates."""
+    if type(decoder) is Conditional:
+        return [decoder.before, decoder.after]
     if type(decoder) is Bahdanau:
-        return [decoder.bottom, *decoder.upper.layers]
-    return list(decoder.layers.layers)
-
-
-def _supports(decoder: Any, score: Score) -> bool:
-    """Returns whether the beam search in C++ supports the score function of the attention.
-
-    For the decoder of Bahdanau et al., additive scores and dot products of decoder state and keys
-    are supported. For the decoder of Luong et al., only the dot products are supported.
-    """
-    is_product = score.direction is None and score.query_layer is None
-    is_additive = score.direction is not None and score.query_layer is not None
-    return is_product or (is_additive and type(decoder) is Bahdanau)
+        return [decoder.bottom]
+    return list(decoder.layers if type(decoder) is LuongFeed else decoder.layers.layers)
 
 
 def whole_search(
@@ -102,6 +94,7 @@ def whole_search(
     assert weights is not None
     product = native_decoding.matrix_product(weights.precision)
     assert product is not None
+    tables = weights.keep(model, "whole search", lambda: _tables(model, product))
     sizes = (
         *values.shape[:2],
         decoder.hidden_size,
@@ -109,18 +102,27 @@ def whole_search(
         decoder.readout_size,
         vocabulary,
         keys.size(2),
+        decoder.embedding_size,
+        tables.token_size,
     )
     scoring = (get_args(PenaltyName).index(penalty.name), penalty.alpha)
-    attends_first = type(decoder) is Bahdanau
-    projected = memory.projected_values.contiguous() if attends_first else None
     call(
         "beam_search", product.address, product.kind, *sizes, width, n_best, longest,
-        BOS, EOS, max(32, CACHED // vocabulary), *scoring,
-        *weights.keep(model, "whole search", lambda: _tables(model, product)),
-        decoder.attention.score.direction, projected, keys, values, memory.mask,
+        BOS, EOS, max(32, CACHED // vocabulary), *scoring, *tables.tensors,
+        decoder.attention.score.direction, _projected(decoder, memory), keys, values, memory.mask,
         state.cells[0][0].contiguous(), limits, words, log_probs, scores, counts,
     )  # fmt: skip
     return _hypotheses(words, log_probs, scores, counts)
+
+
+def _projected(decoder: Any, memory: Prepared) -> Float[Tensor, "B S G"] | None:
+    """Returns the memory values multiplied by the context's weights of the gates; None for decoders
+    whose gates do not read the context."""
+    if type(decoder) is Conditional:
+        # The bias may be added to each value, because attention weights sum to 1.
+        bias: Any = decoder.after.weight_block("ih")[1]
+        return memory.projected_values + bias
+    return memory.projected_values.contiguous() if type(decoder) is Bahdanau else None
 
 
 def _hypotheses(
@@ -147,36 +149,63 @@ def _hypotheses(
     ]
 
 
-def _tables(model: Seq2Seq, product: native_decoding.MatrixProduct) -> list[Tensor | None]:
-    """Returns the tensors that the C++ beam search reads: tables of the target tokens, then the
-    weights and biases of the three matrix multiplications of a decoder step.
+class _Tables(NamedTuple):
+    """Tensors that the C++ beam search reads.
 
-    The first table [V, 3Q] contains the GRU input gates of each token, W_ih E y + b_ih. The second
-    one [V, 2D] contains the part of a maxout readout that depends on the token; None for other
-    readouts.
+    token_size: number of features that a decoder step adds for its input token
+    tensors: table of the target tokens, or their embeddings; weight and bias of each matrix
+        multiplication of a decoder step, None if the decoder does not have it
     """
+
+    token_size: int
+    tensors: list[Tensor | None]
+
+
+def _tables(model: Seq2Seq, product: native_decoding.MatrixProduct) -> _Tables:
+    """Returns the tensors that depend only on the weights of the model."""
     decoder: Any = model.decoder
-    [layer] = _layers(decoder)
-    embeddings = model.target_embedding.weight  # [V, E]
-    blocks = [layer.weight_block("hh")]
-    if type(decoder) is Bahdanau:
-        size = decoder.embedding_size
-        blocks += decoder.attention.query_blocks()
-        gates = F.linear(embeddings, *layer.weight_block("ih", slice(size)))  # [V, 3·Q]
-        readout: Any = decoder.readout.layer
-        # [2·D, Q], [2·D, E], [2·D, M]
-        of_state, of_token, of_context = readout.weight.split(
+    first, *further = _layers(decoder)
+    size = decoder.embedding_size
+    # Weight blocks by the vector that they multiply; those of the same vector are concatenated
+    of_token = [first.weight_block("ih", slice(size))]  # [3·Q, E]
+    of_feed = [(first.weight_block("ih", slice(size, None))[0], None)]  # [3·Q, D]
+    of_state = [first.weight_block("hh")]
+    of_new_state = [layer.weight_block("hh") for layer in further]
+    queries = of_state if type(decoder) is Bahdanau else of_new_state
+    queries += decoder.attention.query_blocks()
+    combine: Any = decoder.readout.layer if type(decoder) is Bahdanau else decoder.combine
+    of_context = combine.weight
+    if type(decoder) in (Bahdanau, Conditional):
+        # [R, Q], [R, E], [R, M] for R outputs
+        state, token, context = combine.weight.split(
             [decoder.hidden_size, size, decoder.memory_size], 1
         )
-        embedded = F.linear(embeddings, of_token)  # [V, 2·D]
-        combine = (torch.cat([of_context, of_state], 1), readout.bias)
-    else:
-        gates = F.linear(embeddings, *layer.weight_block("ih"))  # [V, 3·Q]
-        embedded = None
-        combine = (decoder.combine.weight, decoder.combine.bias)
-    layers: list[Any] = [join(*blocks), combine, (model.output.weight, model.output.bias)]
-    return [
-        gates,
-        embedded,
-        *(t for weight, bias in layers for t in (product.layout(weight), bias)),
+        of_token.append((token, None))
+        of_context = torch.cat([context, state], 1)  # [R, M + Q]
+    token_size = sum(len(weight) for weight, _ in of_token)
+    tokens = model.target_embedding.weight  # [V, E]
+    if len(tokens) * token_size <= TABLE:
+        tokens = F.linear(tokens, *join(*of_token))  # [V, token_size]
+        of_token = []
+    products: list[Any] = [
+        of_token,
+        of_state,
+        of_feed if type(decoder) is LuongFeed else [],
+        of_new_state,
+        [(of_context, combine.bias)],
+        [(model.output.weight, model.output.bias)],
     ]
+    return _Tables(
+        token_size, [tokens, *(t for blocks in products for t in _laid_out(product, blocks))]
+    )
+
+
+def _laid_out(
+    product: native_decoding.MatrixProduct, blocks: Sequence[WeightBlock]
+) -> list[Tensor | None]:
+    """Returns the concatenated weight blocks as the matrix multiplication reads them, and their
+    bias; None for both without blocks."""
+    if not blocks:
+        return [None, None]
+    weight, bias = join(*blocks)
+    return [product.layout(weight), bias]

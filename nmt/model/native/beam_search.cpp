@@ -1,9 +1,8 @@
-// Bidirectional layer of gated recurrent units, and a whole beam search with a one-layer GRU decoder of Luong et al.
-// (model/decoder/luong.py) or Bahdanau et al. (model/decoder/bahdanau.py). search/breadth_first.py is the equivalent in
-// Python.
+// Bidirectional layer of gated recurrent units, and a whole beam search with a one-layer GRU decoder of model/decoder:
+// luong.py, luong_feed.py, bahdanau.py or conditional.py. search/breadth_first.py is the equivalent in Python.
 //
-// Dimensions: n rows, B sentences, S source positions, Q units, K features of a key, M features of a value, D of a
-// readout, V vocabulary size, W hypotheses per sentence.
+// Dimensions: n rows, B sentences, S source positions, Q units, K features of a key, M features of a value, E of an
+// embedding, D of a readout, V vocabulary size, W hypotheses per sentence.
 
 #include <algorithm>
 #include <set>
@@ -62,11 +61,6 @@ void update(Index size, const float* a, const float* u, const float* h, float* n
     }
 }
 
-// Larger one of each pair of sums x_j + y_j and x_{D+j} + y_{D+j}; `larger` may begin where x begins, or before.
-void maxout(Index size, const float* x, const float* y, float* larger) {
-    for (Index j = 0; j < size; j++) larger[j] = std::max(x[j] + y[j], x[size + j] + y[size + j]);
-}
-
 struct Hypothesis {
     Index sentence, parent;
     double log_prob, score;
@@ -98,67 +92,99 @@ bool settled(const std::vector<Hypothesis>& finished, size_t count, double bound
 }  // namespace
 
 // Writes the `count` best hypotheses of each sentence, best first: tokens [B count L] followed by `end`,
-// log_probs and scores [B count], and the number of hypotheses of each sentence [B]. gates [V 3Q] are the embeddings
-// multiplied by W_ih; the precision is that of the three weights; limits [B] are the largest numbers of tokens, below L.
+// log_probs and scores [B count], and the number of hypotheses of each sentence [B]. The precision is that of the weights;
+// limits [B] are the largest numbers of tokens, below L.
 //
-// With `projected`, values multiplied by W_c [B S 3Q], the decoder is that of Bahdanau: it attends with its previous state,
-// and its maxout readout adds `embedded` [V 2D]. `direction` v [K] makes its scores additive; queries then follow the state
-// pre-activations in the rows of the state weight [3Q + K, Q]. The decoder of Luong attends with its new state, by qᵀk.
+// tokens: what a step adds for its input token, [V 3Q] to the gates and, if token_size is larger, the rest to the readout;
+// with token_weight, embeddings [V E] to multiply by it. Weights and biases are null if the decoder does not have them:
+//
+//     state    [3Q Q], with additive scores of Bahdanau's decoder [3Q + K, Q]: previous state
+//     feed     [3Q D]: readout of the previous step (luong_feed)
+//     second   [3Q + K, Q], without additive scores [3Q Q]: state between the updates (conditional);
+//              [K Q]: new state, as a query of additive scores (luong, luong_feed)
+//     combine  [2D M+Q] of a maxout readout (bahdanau), otherwise [D M+Q]: context and new state
+//
+// `direction` v [K] makes scores additive; others are qᵀk of the state. `projected` [B S 3Q] are the values multiplied by
+// the context's weights of the gates, for the decoders whose last update reads the context.
 extern "C" void beam_search(void* gemm_function, Precision precision, Index sentences, Index positions, Index units,
-                            Index features, Index readout_size, Index vocabulary, Index key_size, Index width, Index count,
-                            Index longest, Index begin, Index end, Index block, Index penalty, float alpha,
-                            const float* gates, const float* embedded, const void* state_weight, const float* state_bias,
-                            const void* combine_weight, const float* combine_bias, const void* output_weight,
-                            const float* output_bias, const float* direction, const float* projected, const float* keys,
-                            const float* values, const bool* mask, const float* first_state, const Index* limits,
-                            Index* words, double* log_probs, double* scores, Index* counts) {
+                            Index features, Index readout_size, Index vocabulary, Index key_size, Index embedding_size,
+                            Index token_size, Index width, Index count, Index longest, Index begin, Index end, Index block,
+                            Index penalty, float alpha, const float* tokens, const void* token_weight,
+                            const float* token_bias, const void* state_weight, const float* state_bias,
+                            const void* feed_weight, const float* feed_bias, const void* second_weight,
+                            const float* second_bias, const void* combine_weight, const float* combine_bias,
+                            const void* output_weight, const float* output_bias, const float* direction,
+                            const float* projected, const float* keys, const float* values, const bool* mask,
+                            const float* first_state, const Index* limits, Index* words, double* log_probs, double* scores,
+                            Index* counts) {
     Multiply product{reinterpret_cast<Gemm>(gemm_function), precision, {}};
-    const Layer recurrent{state_weight, state_bias, int(units), int(3 * units + (direction ? key_size : 0))};
-    const Layer combine{combine_weight, combine_bias, int(features + units), int(projected ? 2 * readout_size : readout_size)};
+    const bool attends_first = projected && !second_weight;  // bahdanau, which also has the maxout readout
+    const int gates = 3 * units, query_size = direction ? key_size : 0, joined = features + units;
+    const Layer token_layer{token_weight, token_bias, int(embedding_size), int(token_size)};
+    const Layer recurrent{state_weight, state_bias, int(units), attends_first ? gates + query_size : gates};
+    const Layer feed{feed_weight, feed_bias, int(readout_size), gates};
+    const Layer second{second_weight, second_bias, int(units), projected ? gates + query_size : query_size};
+    const Layer combine{combine_weight, combine_bias, joined, int(attends_first ? 2 * readout_size : readout_size)};
     const Layer output{output_weight, output_bias, int(readout_size), int(vocabulary)};
-    const Index joined = features + units, best_of = std::min(width, vocabulary);
+    const Layer& last = second_weight ? second : recurrent;  // multiplies the state with which the decoder attends
+    const Index best_of = std::min(width, vocabulary), query_stride = direction ? last.outputs : units;
     std::vector<Hypothesis> rows;
     std::vector<std::vector<Hypothesis>> finished(sentences);
-    std::vector<float> h(first_state, first_state + sentences * units), u, a, context_and_h, weights, readouts, logits;
-    std::vector<float> best_values, ends;
-    std::vector<Index> best_words, sentence_of, last_words;
+    std::vector<float> h(first_state, first_state + sentences * units), fed(sentences * readout_size);
+    std::vector<float> embeddings, added, u, a, context_and_h, weights, readouts, logits, best_values, ends;
+    std::vector<const float*> token;  // of each row, what its last token adds
+    std::vector<Index> best_words, sentence_of;
     for (Index b = 0; b < sentences; b++) rows.push_back({b, b, 0.0, 0.0, {}});
     for (Index length = 0; !rows.empty(); length++) {
         const Index n = rows.size();
-        product(n, recurrent, h.data(), u);
-        context_and_h.resize(n * joined), weights.resize(n * positions), sentence_of.resize(n), last_words.resize(n);
-        best_values.resize(n * best_of), best_words.resize(n * best_of), ends.resize(n);
+        context_and_h.resize(n * joined), weights.resize(n * positions), sentence_of.resize(n), token.resize(n);
+        best_values.resize(n * best_of), best_words.resize(n * best_of), ends.resize(n), a.resize(n * gates);
+        const Index width_of_token = token_weight ? embedding_size : token_size;
         for (Index i = 0; i < n; i++) {
             sentence_of[i] = rows[i].sentence;
-            last_words[i] = length ? rows[i].words.back() : begin;
+            token[i] = tokens + (length ? rows[i].words.back() : begin) * width_of_token;
         }
-        if (projected) {
-            a.resize(n * 3 * units);
-            search_attention(n, positions, key_size, direction ? &u[3 * units] : h.data(), direction ? recurrent.outputs : units,
-                             keys, mask, sentence_of.data(), direction, weights.data());
-            search_weighted_sum(n, positions, 3 * units, weights.data(), projected, sentence_of.data(), a.data(), 3 * units);
+        if (token_weight) {
+            embeddings.resize(n * embedding_size);
+            for (Index i = 0; i < n; i++) std::copy_n(token[i], embedding_size, &embeddings[i * embedding_size]);
+            product(n, token_layer, embeddings.data(), added);
+            for (Index i = 0; i < n; i++) token[i] = &added[i * token_size];
         }
-        for (Index i = 0; i < n; i++) {
-            const float* gate = gates + last_words[i] * 3 * units;
-            if (projected) {
-                float* sum = &a[i * 3 * units];
-                for (Index j = 0; j < 3 * units; j++) sum[j] += gate[j];
-                gate = sum;
+        // Updates h from the state's products in u and from the token, the sums in a, or both.
+        auto update_states = [&](bool reads_token, bool reads_sums, const Layer& layer) {
+            for (Index i = 0; i < n; i++) {
+                float* sums = &a[i * gates];
+                if (reads_token && reads_sums)
+                    for (int j = 0; j < gates; j++) sums[j] += token[i][j];
+                update(units, reads_sums ? sums : token[i], &u[i * layer.outputs], &h[i * units], &h[i * units]);
             }
-            update(units, gate, &u[i * recurrent.outputs], &h[i * units], &context_and_h[i * joined + features]);
+        };
+        product(n, recurrent, h.data(), u);
+        if (feed_weight) product(n, feed, fed.data(), a);
+        if (!attends_first) update_states(true, feed_weight, recurrent);
+        if (second_weight) product(n, second, h.data(), u);
+        search_attention(n, positions, key_size, direction ? &u[last.outputs - key_size] : h.data(), query_stride, keys, mask,
+                         sentence_of.data(), direction, weights.data());
+        if (projected) {
+            search_weighted_sum(n, positions, gates, weights.data(), projected, sentence_of.data(), a.data(), gates);
+            update_states(attends_first, true, last);
         }
-        if (!projected)
-            search_attention(n, positions, key_size, &context_and_h[features], joined, keys, mask, sentence_of.data(), nullptr,
-                             weights.data());
         search_weighted_sum(n, positions, features, weights.data(), values, sentence_of.data(), context_and_h.data(),
                             joined);
+        for (Index i = 0; i < n; i++) std::copy_n(&h[i * units], units, &context_and_h[i * joined + features]);
         product(n, combine, context_and_h.data(), readouts);
-        if (projected) {
-            for (Index i = 0; i < n; i++) maxout(readout_size, &readouts[i * 2 * readout_size],
-                                                 embedded + last_words[i] * 2 * readout_size, &readouts[i * readout_size]);
-        } else {
+        for (Index i = 0; i < n; i++) {
+            const float *x = &readouts[i * combine.outputs], *y = token[i] + gates;
+            float* readout = &readouts[i * readout_size];  // begins where x begins, or before
+            if (attends_first) {
+                for (Index j = 0; j < readout_size; j++) readout[j] = std::max(x[j] + y[j], x[readout_size + j] + y[readout_size + j]);
+            } else if (token_size > gates) {
 #pragma omp simd
-            for (Index j = 0; j < n * readout_size; j++) readouts[j] = tanh_of_half(2.0f * readouts[j]);
+                for (Index j = 0; j < readout_size; j++) readout[j] = tanh_of_half(2.0f * (x[j] + y[j]));
+            } else {
+#pragma omp simd
+                for (Index j = 0; j < readout_size; j++) readout[j] = tanh_of_half(2.0f * x[j]);
+            }
         }
         for (Index i = 0; i < n; i += block) {
             const Index some = std::min(block, n - i);
@@ -199,9 +225,11 @@ extern "C" void beam_search(void* gemm_function, Precision precision, Index sent
             if (settled(finished[b], count, bound)) next.resize(first_open);
         }
         rows = std::move(next);
-        h.resize(rows.size() * units);
-        for (size_t i = 0; i < rows.size(); i++)
+        h.resize(rows.size() * units), fed.resize(rows.size() * readout_size);
+        for (size_t i = 0; i < rows.size(); i++) {
             std::copy_n(&context_and_h[rows[i].parent * joined + features], units, &h[i * units]);
+            std::copy_n(&readouts[rows[i].parent * readout_size], readout_size, &fed[i * readout_size]);
+        }
     }
     for (Index b = 0; b < sentences; b++) {
         auto better = [](const Hypothesis& x, const Hypothesis& y) { return x.score > y.score; };
