@@ -136,8 +136,8 @@ def _translator(
         ):
             raise UserError(
                 f"model: {first.path} and {saved.path} have different vocabularies, so their "
-                "probabilities cannot be averaged. Train the members on the same data with the "
-                "same tokenizer settings"
+                "probabilities cannot be averaged. Train the models of an ensemble on the same "
+                "data with the same tokenizer settings"
             )
     try:
         languages = tuple(map(str, first.meta.get("languages") or ("source", "target")))
@@ -179,7 +179,9 @@ def _unknown_option(key: str, known: Collection[str]) -> ConfigError:
     of_search = [name.partition(".")[2] for name in names if name.startswith("search.")]
     if of_search:
         example = f"search=nmt.search.beam.Beam({of_search[0]}=…)"
-        return ConfigError(key, f"no such key; set the search algorithm instead, such as {example}")
+        return ConfigError(
+            key, f"no such key; set it as an option of the search algorithm, such as {example}"
+        )
     error = unknown(key, known)
     return replace(error, nearest=tuple(name for name in names if name in known) or error.nearest)
 

@@ -136,7 +136,7 @@ class Metric:
         for key, result in results.items():
             if not isinstance(result, Result):
                 problem = f"{key} is {type(result).__name__}, must be nmt.metric.Result"
-                raise UserError(f"metric={name}: `score` returned a wrong value; {problem}")
+                raise UserError(f"metric={name}: `score` returned an invalid value; {problem}")
         if self.name not in results and self.name != "loss":
             raise UserError(
                 f"metric={name}: the result of `score` must contain the key {self.name}, the "
@@ -145,12 +145,11 @@ class Metric:
         added = results.keys() - {"bleu", "chrf", "ter", "exact"}
         if added and self.name in TITLES:
             log.warning(
-                "metric=%s: %s selects the best checkpoint; to select by %s, declare "
-                '`name: Literal["%s"] = "%s"` in the class %s',
+                "metric=%s: the class selects the best checkpoint by %s, the default of its field "
+                '`name`; to select by %s, declare `name: Literal["%s"] = "%s"` in the class',
                 name,
                 self.name,
                 *[min(added)] * 3,
-                name,
             )
 
     @property

@@ -406,7 +406,7 @@ def test_no_recipe_sets_what_changes_nothing(experiment):
     (["decoder=fixed", "attention=none", "search=beam", "search.coverage=0.1"], "search.coverage=0.1: needs attention"),
     (["decoder=fixed", "attention=none", "objective.doubly_stochastic=1"], "objective.doubly_stochastic=1: needs attention"),
     (["decoder=fixed", "attention=none", "translation.unknown=copy"], "translation.unknown=copy: needs attention"),
-    (["window=monotonic", "normalizer=sparsemax"], "uses no normalizer"), (["metric.tokenize=ja-mecab"], "sacrebleu[ja]"),
+    (["window=monotonic", "normalizer=sparsemax"], "window=monotonic ignores the normalizer"), (["metric.tokenize=ja-mecab"], "sacrebleu[ja]"),
 ])  # fmt: skip
 def test_what_would_change_nothing_is_refused(corpus, overrides, said):
     assert said in outcome(corpus, *overrides)["refused"]

@@ -421,5 +421,5 @@ def test_doubly_stochastic_penalty():
 
 
 def test_no_attention_has_no_window():
-    with pytest.raises(ValueError, match="set window=global"):
+    with pytest.raises(ValueError, match="only the defaults window=global"):
         network("fixed", "none", "window=local_m")

@@ -262,7 +262,7 @@ def test_faults_are_reported_when_typed(folder):
     result = run("train", *typed(folder, "mix.yml", "batching.sentences=40"))
     assert result.returncode in (1, 2)
     assert (
-        b"corpus medium: 35 sentence pairs after filtering, must be at least 40 (one batch)"
+        b"corpus medium: only 35 sentence pairs remain after filtering, fewer than one batch (40)"
         in result.stderr
     )
     assert "mix" in choices("data")

@@ -266,7 +266,10 @@ def test_every_answer_has_a_short_repr(small_run):
     ("option", "said"),
     [
         ({"serach": "greedy"}, "serach: no such key; did you mean search?"),
-        ({"beam_size": 5}, "beam_size: no such key; set the search algorithm instead, such as "),
+        (
+            {"beam_size": 5},
+            "beam_size: no such key; set it as an option of the search algorithm, such as ",
+        ),
         ({"replace_unk": True}, "replace_unk: no such key; did you mean unknown?"),
         ({"precision": "int4"}, "precision=int4: must be one of float32"),
         ({"batch_tokens": 0}, "batch_tokens=0: out of range"),

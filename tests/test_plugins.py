@@ -288,7 +288,10 @@ def test_wrong_results_of_a_plugin_metric_are_named(caplog):
             return {**super().score(*arguments, **options), "wer": Result(40.0, "")}
 
     Nameless().of("en")
-    assert "bleu selects the best checkpoint; to select by wer, declare `name: " in caplog.text
+    assert (
+        "selects the best checkpoint by bleu, the default of its field `name`; to select by wer, declare"
+        in caplog.text
+    )
 
 
 def test_an_objective_with_other_parameters_is_named():

@@ -122,9 +122,9 @@ class Probe:
                 return
         raise ValueError(
             f"no call of the code returned attention weights for {len(LENGTHS)} sentences and "
-            f"{max(LENGTHS)} source positions. Wrap the code in a function of query [B, P], memory "
-            "[B, S, M] and mask [B, S] that returns the attention weights [B, S]. B is the number "
-            "of sentences, S of source positions, P the query size and M the memory size"
+            f"{max(LENGTHS)} source positions. Wrap the code in a function that computes "
+            "the attention weights [B, S] from query [B, P], memory [B, S, M] and mask [B, S]. "
+            "The sizes are B sentences, S source positions, query size P and memory size M"
         )
 
     def example(self) -> AttentionExample:

@@ -104,8 +104,8 @@ def ignores_padding(probe: Probe) -> None:
         "before the softmax.",
     )
     raise BrokenLaw(
-        f"in a batch with longer sentences, the sentence of length {LENGTHS[worst]} has "
-        f"{on_padding[worst]:.3g} of its attention weight on padding. Its weights are "
+        f"in a batch with longer sentences, padding gets {on_padding[worst]:.3g} of the attention "
+        f"weight of the sentence of length {LENGTHS[worst]}. The weights of this sentence are "
         f"{_row(weights[worst])}. {cause}"
     )
 

@@ -174,5 +174,9 @@ def raised_errors(action: Callable[..., Any], *arguments: Any, **named: Any) -> 
     except ValueError as error:
         return [ConfigError("", str(error))]
     except Exception as error:
-        return [ConfigError("", f"a component cannot be created: {raised_at(error)[0]}")]
+        return [
+            ConfigError(
+                "", f"a class of the configuration raised an exception in {raised_at(error)[0]}"
+            )
+        ]
     return []

@@ -101,7 +101,7 @@ def _dispatch(
             raise UsageError("--from: repeats a single run and cannot be combined with -m")
         _run_all(name, run, sweep, overrides, flags.dry_run)
     elif flags.dry_run:
-        raise UsageError("--dry-run: lists the runs of a sweep, so a sweep is needed; add -m")
+        raise UsageError("--dry-run: supported only for sweeps, whose runs it lists; add -m")
     else:
         _run(name, run, overrides, flags.again)
 

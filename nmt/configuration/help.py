@@ -85,8 +85,8 @@ def _matching(text: str, words: Sequence[str]) -> str:
     if not lines:
         raise UsageError(
             f"--help {' '.join(words)}: not found in the groups and keys of this configuration. "
-            "--help without a word lists all groups and their choices. To search the keys of "
-            "another choice, add the choice to the command, such as data=tsv"
+            "--help without a word lists all groups and the choices of each group. To search the "
+            "keys of a choice that is not set, add it to the command, such as data=tsv"
         )
     return "\n".join([*lines, ""])
 

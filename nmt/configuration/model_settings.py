@@ -58,7 +58,7 @@ class EnsembleSettings(ModelSettings):
                 (
                     self.shares is not None and count and len(self.shares) != count,
                     "shares",
-                    f"must have one positive ensemble weight for each of the {count} models",
+                    f"must contain one positive ensemble weight for each of the {count} models",
                     self.shares,
                 ),
                 (
@@ -165,13 +165,13 @@ class AlignSettings(EnsembleSettings):
                 (
                     (self.vectors or self._aligner) and self.reverse,
                     "reverse",
-                    "cannot be combined with the key vectors, method=ibm1 or method=hmm, which "
+                    "cannot be combined with vectors=…, method=ibm1 or method=hmm, which already "
                     "align in both directions; leave reverse out",
                 ),
                 (
                     (self.vectors or self._aligner) and self.units == "piece",
                     "units",
-                    "not supported with the key vectors, method=ibm1 or method=hmm, which align "
+                    "cannot be combined with vectors=…, method=ibm1 or method=hmm, which align "
                     "words; leave units out",
                     "piece",
                 ),

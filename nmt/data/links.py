@@ -72,12 +72,11 @@ def read_gold_links(key: str, name: str, source: object, count: int) -> list[Gol
         return _naacl_gold(lines, file, count)
     if len(lines) != count:
         raise UserError(
-            f"{key}={file}: has {len(lines):,} lines, but {source} has {count:,}. Expected one "
-            "line per sentence pair, or one line per link. A line per pair contains links between "
-            "words counted from 0, such as 0-0 1?2 (sure and possible), or a JSON object with the "
-            'keys "sure" and "possible". A line per link contains the numbers of the pair, the '
-            "source word and the target word, all counted from 1, and optionally S (sure) or P "
-            "(possible)"
+            f"{key}={file}: has {len(lines):,} lines, but {source} has {count:,}. Expected "
+            "one line per sentence pair, such as 0-0 1?2 (sure and possible links, words counted "
+            'from 0) or {"sure": [[0, 0]], "possible": [[1, 2]]}, or one line per link, such as '
+            "1 1 1 S (sentence pair, source word and target word, counted from 1; S for sure, P "
+            "for possible)"
         )
     gold = []
     for number, line in enumerate(lines, 1):

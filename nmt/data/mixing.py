@@ -40,9 +40,9 @@ class Mixing:
         for name, rows in self.rows.items():
             if name in used and len(rows) < batch:
                 raise UserError(
-                    f"corpus {name}: {len(rows):,} sentence pairs after filtering, must be at "
-                    f"least {batch:,} (one batch); lower batching.sentences or batching.tokens, "
-                    "relax the filters, or merge the corpus with another corpus"
+                    f"corpus {name}: only {len(rows):,} sentence pairs remain after filtering, "
+                    f"fewer than one batch ({batch:,}); lower batching.sentences or "
+                    "batching.tokens, relax the filters, or merge the corpus with another corpus"
                 )
         self.size = len(kept)
         """Number of positions per epoch: total number of training pairs."""

@@ -70,8 +70,8 @@ def warn_of_held_out_lines(splits: Splits, lines: Iterable[str], side: int, name
     common = held_out.intersection(map(str.strip, lines))
     if common and len(common) >= SERIOUS * len(held_out):
         log.warning(
-            "%s: contains %s of %s validation and test sentences, which makes scores too high; "
-            "remove these lines",
+            "%s: contains %s of %s validation and test sentences, so the scores will be too high; "
+            "remove these sentences from the text",
             name,
             f"{len(common):,}",
             f"{len(held_out):,}",

@@ -96,8 +96,6 @@ def check_picture(name: str) -> PictureInfo:
 
     Raises UserError if the name does not refer to a valid image or valid features.
     """
-    if not name:
-        raise UserError("the image column of the table is empty in this row")
     file = Path(name.partition("#")[0])
     content = _content(name)
     if isinstance(content, FEATURES):

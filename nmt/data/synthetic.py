@@ -64,8 +64,8 @@ class Synthetic:
             if direction == "both" and run.value(key):
                 yield run.error(
                     key,
-                    "not supported with synthetic.direction=both, which trains all translation "
-                    "models itself, and translates the training pairs; leave this key out",
+                    "not supported with synthetic.direction=both, which trains its own "
+                    "models and translates only the training pairs; leave this key out",
                 )
         if direction == "forward" and not model:
             yield ConfigError(

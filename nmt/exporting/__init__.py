@@ -51,8 +51,8 @@ def exported_beam(search: Search, form: str, penalties: Sequence[str]) -> Beam:
         return search
     beam = Beam(width=search.width) if isinstance(search, Beam) else Beam()
     log.warning(
-        "format=%s: the export does not support the model's search settings; it uses beam search "
-        "of width %s, and ranks translations by mean log-probability",
+        "format=%s: the model's search settings are not supported; the exported model uses beam "
+        "search of width %s, and ranks translations by mean log-probability",
         form,
         beam.width,
     )

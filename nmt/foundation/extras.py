@@ -17,8 +17,8 @@ from nmt.foundation.errors import UserError
 EXTRAS = {
     "matplotlib": ("plots", "pictures"),
     "tensorboard": ("tensorboard", "event files for TensorBoard"),
-    "optuna": ("sweep", "sweeps over intervals of values"),
-    "scipy": ("sweep", "significance tests between runs with different seeds"),
+    "optuna": ("sweep", "sweeps that sample values from intervals"),
+    "scipy": ("sweep", "significance tests between configurations over several seeds"),
     "wandb": ("wandb", "records of runs at Weights & Biases"),
     "mlflow": ("mlflow", "records of runs in MLflow"),
     "trackio": ("trackio", "records of runs in Trackio"),
@@ -30,7 +30,7 @@ EXTRAS = {
     "uvicorn": ("serve", "servers"),
     "prometheus_client": ("serve", "servers"),
     "ray": ("ray-data", "Ray tasks"),
-    "datasets": ("hub", "data sets of the Hugging Face Hub and parquet files"),
+    "datasets": ("hub", "Parquet files and data sets of the Hugging Face Hub"),
 }
 """Maps each optional package to the pip extra of nmt that installs it, and to its purpose: a plural
 noun phrase for messages, such as "images"."""

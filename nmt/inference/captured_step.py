@@ -75,7 +75,10 @@ class StepRecordings:
         step = ModelStep(self.model, inputs.memory)
         prediction = _predict(step, inputs.tokens, inputs.state, None, count)
         if shapes_of(prediction.state) != shapes_of(inputs.state):
-            raise RuntimeError("the decoder state grows at every decoding step")
+            raise RuntimeError(
+                "a recording needs a decoder state of constant size, but the state of "
+                "this decoder grows at every step"
+            )
         return prediction
 
 

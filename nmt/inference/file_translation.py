@@ -220,5 +220,5 @@ def _check_models(
     if format == "pharaoh" and not columns.sources:
         raise UserError(
             "format=pharaoh: aligns source words, but the model reads images; "
-            "use attention_map= or format=jsonl"
+            "use attention_map=FILE or format=jsonl"
         )

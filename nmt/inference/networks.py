@@ -66,8 +66,8 @@ class Networks:
         weights = shares or [1.0] * len(models)
         if len(weights) != len(models) or min(weights) <= 0:
             raise UserError(
-                f"shares={list(weights)}: must have one positive ensemble weight for each of the "
-                f"{len(models)} models"
+                f"shares={list(weights)}: must contain one positive ensemble weight for each of "
+                f"the {len(models)} models"
             )
         self.models = models
         self.columns = columns

@@ -161,7 +161,7 @@ class FileSink(StreamSink):
                 sync_folder(self.path.parent)
             elif self.on_failure != "delete" and self.finished_lines:
                 log.warning(
-                    "interrupted: %s contains the output of %s lines%s",
+                    "interrupted: %s contains the output for the first %s input lines%s",
                     self._partial,
                     f"{self.finished_lines:,}",
                     "; continue with resume=true" if self.on_failure == "resume" else "",

@@ -115,7 +115,7 @@ def sink_of(
     if output is None:
         raise UserError(
             "output=stdout: several processes cannot write to stdout; set output=FILE, or "
-            "output=FOLDER/ for several files with consecutive lines"
+            "output=FOLDER/ for part files, each with the output for consecutive input lines"
         )
     return _shared(ranks, output, line_count, work, job)
 

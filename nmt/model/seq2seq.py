@@ -190,7 +190,7 @@ class Seq2Seq(Network):
             ),
             (
                 not run.value("model.lexicon"),
-                "the network has no lexicon; set model.lexicon=auto",
+                "model.lexicon=null, so the network has no lexicon; set model.lexicon=auto",
                 "model.lexicon_use",
                 "model.lexicon_epsilon",
             ),
@@ -323,15 +323,15 @@ def _check_sources(encoder: Encoder, decoder: Decoder, options: Mapping[str, Any
             continue
         chosen = f"model.{key}={shown(value)}"
         unset = f"set model.{key}={'null' if key == 'lexicon' else 'false'}"
-        uses = "copies" if key == "copy" else "translates"
+        use = "copy" if key == "copy" else "translate"
         if not decoder.attends:
             raise ValueError(
-                f"{chosen}: {uses} source words by their attention weights, but this decoder has "
-                f"no attention; {unset}"
+                f"{chosen}: needs attention weights to {use} source words, but this decoder has no "
+                f"attention; {unset}"
             )
         if encoder.reader is not None:
             raise ValueError(
-                f"{chosen}: {uses} source words, but this encoder reads images; {unset}"
+                f"{chosen}: needs source words to {use}, but this encoder reads images; {unset}"
             )
 
 

@@ -93,8 +93,8 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
     if needs_attention and not served.model.attends:
         raise Refused(
             400,
-            f"model={served.name}: has no attention, which format=html and the fields alignment "
-            "and attention need; set format=text, and omit the fields alignment and attention",
+            f"model={served.name}: has no attention, so format=html and the fields alignment and "
+            "attention are not supported; set format=text, and leave out these fields",
         )
     documents = await _documents(served, fields)
     answers: dict[str, list[Any]] = {
@@ -348,8 +348,8 @@ def neighbors(
     if served.model.encoder_hash != index.model:
         raise Refused(
             400,
-            f"index: not created with the model {served.name}; create the index again with "
-            "nmt.index",
+            f"index: not created with the encoder of the model {served.name}; create the index "
+            "again with nmt.index",
         )
     [vector] = summaries(served.model, [sentence])
     return {

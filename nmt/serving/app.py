@@ -243,7 +243,9 @@ class Server:
 
     async def detect(self, _: Fields) -> Any:
         codes = ", ".join(self.models.languages) or "none"
-        raise Refused(400, f"this server does not detect languages; source languages: {codes}")
+        raise Refused(
+            400, f"this server does not detect languages; set source (available: {codes})"
+        )
 
     async def classify(self, fields: Fields) -> Any:
         return await self._in_pool(labelled, self.models.classifier(fields["model"]), fields)

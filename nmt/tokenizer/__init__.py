@@ -196,8 +196,8 @@ def _drawn(lines: Sequence[str], num_characters: int, name: str) -> Sequence[str
     if share >= 1:
         return lines
     log.info(
-        "tokenizer: training on a random sample of lines with %.1f %% of the characters of %s "
-        "(tokenizer.sample is the maximum number of characters)",
+        "tokenizer: training on a random sample of %.1f %% of the lines of %s "
+        "(tokenizer.sample limits the number of characters)",
         100 * share,
         name,
     )

@@ -124,9 +124,8 @@ class Columns:
         ids = pieces * math.prod(self.radices)
         if ids > LARGEST:
             raise UserError(
-                "data.factors: the number of combinations of subwords and factor values is "
-                f"{ids:,}, must be at most {LARGEST:,}; leave out the factors with the most "
-                "values"
+                f"data.factors: {ids:,} combinations of subwords and factor values, more than the "
+                f"maximum of {LARGEST:,}; leave out the factors with the most values"
             )
         return ids
 

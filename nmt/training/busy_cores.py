@@ -64,11 +64,11 @@ class FewerThreads(Callback):
         if chosen < self._most and chosen != before:
             log.info(
                 "other processes are using the CPU cores: training now uses %s threads instead of "
-                "%s, and computes %.1f times as fast; set threads=%s to keep the number of threads",
+                "%s, which is %.1f times as fast; to keep %s threads, set threads=%s",
                 chosen,
                 self._most,
                 speeds[best] / speeds[self._most],
-                self._most,
+                *[self._most] * 2,
             )
         elif chosen > before:
             log.info(

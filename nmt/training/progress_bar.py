@@ -84,8 +84,8 @@ class ProgressBar(Callback):
         """Logs the estimated duration of a training run if it is long."""
         if seconds > LONG_SECONDS:
             log.info(
-                "estimated training time: %s (about %s updates), unless trainer.patience ends the "
-                "training earlier; for a shorter training, set time_budget or trainer.max_updates, "
+                "estimated training time: %s (about %s updates; fewer if trainer.patience ends the "
+                "training early). To shorten the training, set time_budget or trainer.max_updates, "
                 "or lower trainer.max_epochs",
                 duration(seconds),
                 f"{updates:,}",

@@ -68,6 +68,6 @@ def _text_name(members: Sequence[str], file: Path, columns: Sequence[str]) -> st
     if texts:
         contents = f"found several texts: {', '.join(texts)}. Unpack the archive and use data=text"
     raise UserError(
-        f"{file}: expected exactly one text, in files with the same name and the extensions "
-        f"{', '.join(columns)}; {contents}"
+        f"{file}: expected exactly one text, with one file per language: the same name and the "
+        f"extensions {', '.join(columns)}; {contents}"
     )

@@ -217,6 +217,8 @@ class Captions:
             raise UserError(f"row {row.number:,}: no caption")
         if not row.picture and self.source:
             return NO_PICTURE
+        if not row.picture:
+            raise UserError(f"row {row.number:,}: no image")
         return check_picture(row.picture)
 
     def _report(self, faults: list[str], num_rows: int, file: Path) -> None:

@@ -85,8 +85,9 @@ class Mix:
         if run.value("synthetic"):
             yield ConfigError(
                 "data",
-                "source and target of a mixture cannot be swapped for back-translation; give the "
-                "parallel corpus with data=text or data=tsv",
+                "source and target of a mixture of corpora cannot be swapped for back-translation; "
+                "give the parallel corpus with data=text or data=tsv",
+                "mix",
             )
 
     def load(self, keep: Keep = in_memory) -> Splits:
@@ -151,8 +152,8 @@ def _corpora(content: Any) -> dict[str, list[str]]:
     stages = node.get("stages")
     if not (datasets and isinstance(datasets, dict) and stages and isinstance(stages, list)):
         raise UserError(
-            "the file of a mixture needs the keys `datasets` (mapping from names to files) and "
-            "`stages` (list of the names of stages)"
+            "the mixture file needs the keys `datasets` (maps corpus names to files) and `stages` "
+            "(list of stage names)"
         )
     stages = list(map(str, stages))
     if len(set(stages)) < len(stages):

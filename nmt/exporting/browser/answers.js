@@ -68,7 +68,9 @@ function explained({ q, sentence = 0, prefix = [], looks = [], translation }) {
   if (!line) throw new Error("text: contains no words; enter a sentence")
   const { ids, memory, limit } = memoryOf(line)
   if (looks.some(([step, position]) => !(step >= 0 && position >= 0 && position <= ids.length)))
-    throw new Error(`attend_to: source positions must be from 0 to ${ids.length}`)
+    throw new Error(
+      `attend_to: source positions must be from 0 to ${ids.length} (the end-of-sentence token), and decoder steps must be at least 0`,
+    )
   const forcedTokens = translation?.trim() ? target.encode(translation) : null
   const prefixTokens = forcedTokens ?? prefix
   const { hypotheses, nodes } = beam.search(memory, {

@@ -255,4 +255,7 @@ def _check(
     if attend_to and (len(translator.models) > 1 or not translator.attends):
         raise UserError("attend_to: supported only for one model with attention, not for ensembles")
     if any(step < 0 or not 0 <= position <= len(source) for step, position in attend_to.items()):
-        raise UserError(f"attend_to: source positions must be from 0 to {len(source)}")
+        raise UserError(
+            f"attend_to: source positions must be from 0 to {len(source)} (the end-of-sentence "
+            "token), and decoder steps must be at least 0"
+        )

@@ -195,7 +195,10 @@ class Attention(nn.Module):
             )
         if not self.window.normalizes and not isinstance(self.normalizer, Softmax):
             name = type(self.window).__name__.lower()
-            raise ValueError(f"window={name} uses no normalizer; set normalizer=softmax")
+            raise ValueError(
+                f"window={name} ignores the normalizer; only the default normalizer=softmax is "
+                "permitted"
+            )
 
     @property
     def recurs(self) -> bool:
@@ -432,8 +435,8 @@ def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
     """
     if type(window) not in (Window, type(None)) or not isinstance(normalizer, Softmax | None):
         raise ValueError(
-            "attention=none cannot be combined with a window or normalizer; set window=global "
-            "and normalizer=softmax"
+            "attention=none ignores window and normalizer; only the defaults window=global and "
+            "normalizer=softmax are permitted"
         )
 
 

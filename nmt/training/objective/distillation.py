@@ -70,8 +70,8 @@ class Distillation:
         if run.value("objective.weight") == 1 and run.value("window.estimator") == "reinforce":
             yield run.error(
                 "window.estimator",
-                "learns from the likelihood of the reference translation, which has no weight in "
-                "the loss with objective.weight=1; use window.estimator=straight_through",
+                "learns from the likelihood of the reference translation, but with "
+                "objective.weight=1 the loss does not include it; use window.estimator=straight_through",
             )
 
     @classmethod

@@ -52,15 +52,14 @@ class RDrop:
         if run.value("model.copy"):
             yield run.error(
                 "model.copy",
-                "copying cannot be combined with objective=r_drop, which compares the softmax "
-                "distributions of the output layer, without copied words; set model.copy=false",
+                "cannot be combined with objective=r_drop, which compares only distributions over "
+                "the vocabulary and would ignore copied words; set model.copy=false",
             )
         if run.value("model.lexicon") and run.value("model.lexicon_use") == "mixture":
             yield run.error(
                 "model.lexicon_use",
-                "mixing in the lexicon's distribution cannot be combined with objective=r_drop, "
-                "which compares the softmax distributions of the output layer, without the "
-                "lexicon; set model.lexicon_use=bias",
+                "cannot be combined with objective=r_drop, which compares the softmax distributions "
+                "before the lexicon is mixed in; set model.lexicon_use=bias",
             )
 
     @staticmethod
