@@ -1,4 +1,4 @@
-"""Check of attention code of any toolkit against laws, properties of correct attention.
+"""Tests attention code of any toolkit against laws, that is, properties of correct attention.
 
     import nmt
     print(nmt.check_attention(my_attention).text)

@@ -21,11 +21,12 @@ from torch import Tensor
 from nmt.analysis.laws import SkippedLaw
 
 LENGTHS = (6, 4, 1)
-"""Lengths of the example's source sentences, in positions; shorter sentences are padded."""
+"""Lengths of the source sentences in the example input, in positions. Shorter sentences are padded
+to the longest."""
 SIZE = 8
-"""Size P of the query vectors in the example."""
+"""Size P of the query vectors in the example input."""
 MASKED = 0.01
-"""Maximum attention weight of padding with the correct mask layout."""
+"""Total attention weight on padding below which a mask layout counts as correct."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Signatures of attention code: arguments recognised by name, and arguments of constructors."""
+"""Analysis of signatures of attention code: recognises the role of an argument by its name, and
+chooses constructor arguments."""
 
 import inspect
 import re
@@ -67,7 +68,8 @@ def _function(target: Any, encoder_size: int) -> Callable[..., Any]:
 
 
 class _OfThisPackage(nn.Module):
-    """Module with which an `Attention` or `Score` of nmt is called like a plain function."""
+    """Module that wraps an `Attention` or `Score` of nmt, so that it can be called like a plain
+    function."""
 
     def __init__(self, attention: Attention | Score) -> None:
         super().__init__()
@@ -100,7 +102,8 @@ def _constructed(cls: type, encoder_size: int) -> Any:
 
 
 def _required(function: Callable[..., Any], pattern: str = "$^") -> list[str]:
-    """Returns the names of a function's parameters that have no default or match a pattern.
+    """Returns the names of those parameters of a function that have no default, or whose name
+    matches `pattern`.
 
     pattern: regular expression; the default matches no name
     """

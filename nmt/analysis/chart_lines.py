@@ -24,7 +24,8 @@ LABEL_SPACE = 0.065
 
 
 def line_properties(ranking: Ranking) -> Iterator[tuple[Configuration, dict[str, Any]]]:
-    """Yields each configuration with its line properties, the best configuration first."""
+    """Yields each configuration with the matplotlib properties of its line, the best configuration
+    first."""
     # The worst configuration gets a colour, because it is often the baseline.
     greys = [GREY] * (len(ranking.rows) - len(PALETTE))
     colours = [*PALETTE[:-1], *greys, PALETTE[-1]]
@@ -60,7 +61,8 @@ def draw_line(
 
 
 def label_ends(axes: Any) -> None:
-    """Writes the names of lines to the right of a chart, at the height of their ends."""
+    """Writes the name of each line to the right of a chart, at the height at which the line ends.
+    Names that would overlap are moved apart."""
     low, high = axes.get_ylim()
     lines = [line for line in axes.get_legend_handles_labels()[0] if len(line.get_xdata())]
     lines.sort(key=lambda line: line.get_ydata()[-1])
@@ -92,7 +94,8 @@ def _count_greys(axes: Any) -> int:
 
 
 def add_legend(axes: Any) -> None:
-    """Adds a legend of the lines below the axes, and makes the figure taller by its height."""
+    """Adds a legend of the lines below the axes, and makes the figure taller by the height of the
+    legend."""
     handles, labels = axes.get_legend_handles_labels()
     greys = _count_greys(axes)
     axes.figure.legend(

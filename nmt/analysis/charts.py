@@ -33,17 +33,17 @@ WORSE = CHART_COLOURS[-2]
 FEWEST = 10
 """Minimum number of sentences per point in the curve of BLEU by source length."""
 NARROW = 6.0
-"""Width of a figure in inches below which learning curves are stacked, with a legend instead of
-labels at the lines.
+"""Figure width in inches below which the learning curves are stacked: the chart of the metric is
+below the chart of the loss, and a legend replaces the labels at the lines.
 """
 JITTER = 0.12
 """Vertical distance between the dots of two seeds, as a fraction of the row height."""
 
 
 def chart_sections(ranking: Ranking) -> dict[str, Markup]:
-    """Returns the HTML section of each kind of chart, with a description, by title.
+    """Maps the title of each kind of chart to its HTML section: the charts and a description.
 
-    Figures that compare fewer than two values are left out.
+    Charts that compare fewer than two values are left out.
     """
     metric = TITLES.get(ranking.metric, ranking.metric)
     lower = " Lower is better." if is_lower_better(ranking.runs, ranking.metric) else ""
@@ -190,7 +190,7 @@ def _curve(ax: Any, ranking: Ranking, name: str) -> None:
 def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float]]:
     """Returns the values of a metric by epoch, in ascending order of epochs.
 
-    The last epoch is the last one of the shortest run, so that each mean includes all seeds.
+    The result ends at the last epoch of the shortest run, so that each mean includes all seeds.
     """
     curves = [
         {
@@ -201,12 +201,12 @@ def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float
         for run in runs
     ]
     last = min((max(curve) for curve in curves if curve), default=0)
-    return {epoch: values for epoch, values in _by_position(curves).items() if epoch <= last}
+    return {epoch: values for epoch, values in _by_x(curves).items() if epoch <= last}
 
 
-def _by_position(curves: Sequence[Mapping[float, float]]) -> dict[float, list[float]]:
-    """Returns the values of all curves at each position, in ascending order of positions."""
-    positions = sorted({position for curve in curves for position in curve})
+def _by_x(curves: Sequence[Mapping[float, float]]) -> dict[float, list[float]]:
+    """Returns the values of all curves by x value, in ascending order of x."""
+    positions = sorted({x for curve in curves for x in curve})
     return {x: [curve[x] for curve in curves if x in curve] for x in positions}
 
 
@@ -233,7 +233,7 @@ def _costs(ax: Any, ranking: Ranking, cost: Callable[[RunResult], float], unit: 
 def _by_length(ax: Any, ranking: Ranking) -> None:
     for configuration, properties in line_properties(ranking):
         curves = [_scores_by_length(run) for run in configuration.runs]
-        draw_line(ax, configuration, properties, _by_position(curves), "mean length {:g} words")
+        draw_line(ax, configuration, properties, _by_x(curves), "mean length {:g} words")
     ax.set(xlabel="words of the source sentence", ylabel=f"{ranking.part} BLEU")
     ax.set_ylim(bottom=0)
     keep_inside(ax, "y", "bleu")

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 PAPERS = Path(nmt.__file__).with_name("papers.bib")
 ENTRY = re.compile(r"^@\w+\{([^,]+),.*$", re.MULTILINE)
 NAME = r"[A-Z][\w'-]+"
-REFERENCE = re.compile(rf"({NAME}(?:, {NAME})*(?: & {NAME}| et al\.)?),? \(?((?:19|20)\d\d)\b")
-"""Pattern of a reference in a text, such as `Zoph & Knight 2016` or `Luong et al. (2015)`."""
+CITATION = re.compile(rf"({NAME}(?:, {NAME})*(?: & {NAME}| et al\.)?),? \(?((?:19|20)\d\d)\b")
+"""Pattern of a citation in a text, such as `Zoph & Knight 2016` or `Luong et al. (2015)`."""
 ALWAYS = {"nmt", "post-2018"}
 """BibTeX keys that are always cited: the toolkit, and sacreBLEU, which scores every model."""
 ON = "*"
@@ -88,12 +88,13 @@ def print_papers(*, model: str | None = None) -> None:
 
 def references(text: str) -> list[str]:
     """Returns the BibTeX keys of the papers that a text cites."""
-    matches = REFERENCE.findall(" ".join(text.split()))
+    matches = CITATION.findall(" ".join(text.split()))
     return ["-".join([*re.findall(r"\w+", authors), year]).lower() for authors, year in matches]
 
 
 def _trusted_targets(settings: Mapping[str, Any]) -> list[str]:
-    """Returns the paths of those classes in a configuration that nmt or a permitted plugin defines.
+    """Returns the qualified names of the classes in a configuration that are defined by nmt or by a
+    permitted plugin.
 
     The configuration comes from an untrusted file, so other classes must not be imported.
     """
@@ -102,7 +103,7 @@ def _trusted_targets(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _warn_of_plugins(settings: Mapping[str, Any]) -> None:
-    """Logs a warning if the papers of plugins are left out, because a plugin is not permitted."""
+    """Logs a warning if the printed papers lack those of a plugin that is not permitted."""
     missing = [package for package in plugins.needed(settings) if not plugins.home_of(package)]
     if missing:
         names = ",".join(missing)

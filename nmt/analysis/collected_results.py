@@ -24,7 +24,7 @@ DEPTH = 3
 
 @dataclass(frozen=True)
 class CollectedRuns:
-    """Runs found in some folders.
+    """Runs found in the given folders.
 
     finished: results of finished runs
     swept: finished and unfinished runs of sweeps
@@ -98,10 +98,10 @@ def _files(names: Sequence[str], pattern: str) -> list[Path]:
 
 
 def _with_choices(results: Sequence[RunResult]) -> list[RunResult]:
-    """Replaces the paths of classes outside nmt by the names used on the command line, such as
-    `mine`.
+    """Replaces the qualified names of classes outside nmt with the names used on the command line,
+    such as `mine`.
 
-    A path is replaced only if all command lines that select the class use the same name.
+    A name is replaced only if all command lines that select the class use the same name.
     """
     choices = {
         (_class_of(result, key), choice)
@@ -127,16 +127,17 @@ def _with_choices(results: Sequence[RunResult]) -> list[RunResult]:
 
 
 def _class_of(result: RunResult, key: str) -> str:
-    """Returns the class path that a configuration group selects.
+    """Returns the qualified name of the class that a configuration group selects.
 
-    Returns "nmt." if the key is not a group; the prefix marks a value that gets no other name.
+    If the key is not a group, the result is "nmt.". Callers rename only classes outside nmt, so the
+    value of such a key stays unchanged.
     """
     return result.settings.get(f"{key}._target_", "nmt.")
 
 
 def with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunResult]:
-    """Returns the results of runs and of other systems. The setting `system` of each result is the
-    name of its system.
+    """Returns the results of the runs and of other tools. The setting `system` of each result names
+    the tool, "nmt" for a run.
 
     systems: files with other tools' translations of the test set, as FILE or NAME=FILE
     """

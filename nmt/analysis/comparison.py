@@ -17,7 +17,7 @@ from nmt.analysis.word_statistics import count_words
 from nmt.metric import TITLES, Metric, Result, similarity
 
 EXACT = "exact match (%)"
-"""Column of the percentage of outputs that are equal to the reference."""
+"""Name of the column with the percentage of outputs that are equal to the reference."""
 
 
 @dataclass(frozen=True)

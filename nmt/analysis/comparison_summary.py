@@ -9,15 +9,15 @@ from nmt.analysis.tables import ReportTable
 from nmt.metric import TITLES
 
 EXCEPTIONS = 3
-"""Maximum number of groups in the sentence of the summary that names exceptions.
+"""Maximum number of exceptions that the summary names.
 
 An exception is a group of words or sentences in which the system with the higher BLEU is worse.
 """
 MARGIN = 1.0
-"""Minimum difference for which the summary names a group of words or sentences as an exception.
+"""Minimum difference at which the summary names an exception, in points of F1 or BLEU, or in
+outputs.
 
-In such a group, the system with the higher BLEU is worse. The unit is percentage points of F1 or
-BLEU, or a number of outputs.
+An exception is a group of words or sentences in which the system with the higher BLEU is worse.
 """
 GROUPS = {
     SUSPICIOUS: "outputs that are {}",

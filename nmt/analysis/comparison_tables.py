@@ -1,4 +1,5 @@
-"""Tables of a comparison of systems: scores, faults, and results for words and sentences.
+"""Tables of a comparison of systems: scores, suspicious outputs, and accuracy by groups of words
+and of sentences.
 
 The tables are those of the tool compare-mt (Neubig et al. 2019).
 """
@@ -28,7 +29,7 @@ LONGEST = 4
 ROWS = 12
 """Maximum number of rows in a table of words or n-grams."""
 FEWEST = 3
-"""Minimum number of occurrences of a word that has a row in the table of source words."""
+"""Minimum number of occurrences for a word to get a row in the table of source words."""
 FEWEST_SENTENCES = 5
 """Minimum number of sentences in a length group; smaller groups are merged with a neighbour."""
 CHRF_BORDERS = (0, 20, 40, 60, 80, 101)
@@ -145,9 +146,10 @@ def _source_word_table(comparison: Comparison) -> ReportTable:
 def _ngram_tables(comparison: Comparison) -> list[ReportTable]:
     """Returns one table for each system after the first.
 
-    The table lists the n-grams that the first system has right more often than the other
-    system, and the n-grams for which the reverse is true. An n-gram is right if the reference
-    contains it. Its count is the difference between its numbers of occurrences in the outputs.
+    The table lists the n-grams that the first system produces correctly more often than the
+    other system, and the n-grams for which the reverse is true. An occurrence is correct if the
+    reference contains the n-gram at least as often. The count of an n-gram is the difference
+    between its numbers of correct occurrences in the outputs of the two systems.
     """
     first, *others = comparison.outputs
     note = (

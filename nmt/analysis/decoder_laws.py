@@ -19,7 +19,7 @@ from nmt.model.attention.general import General
 from nmt.model.decoder import Decoder
 
 LENGTHS = (5, 3, 4)
-"""Lengths of the example's source sentences, in positions."""
+"""Lengths of the source sentences in the example input, in positions."""
 STEPS = 4
 """Number of target tokens T per example sentence."""
 READOUT = 7
@@ -47,7 +47,7 @@ class DecoderExample:
 
     @classmethod
     def of(cls, kind: type[Decoder]) -> "DecoderExample":
-        """Builds a decoder with random weights, and random example sentences.
+        """Builds a decoder with random weights, together with random example sentences.
 
         kind: class of the decoder
         """
@@ -108,7 +108,8 @@ def agrees_step_by_step(example: DecoderExample) -> None:
 
 
 def ignores_later_tokens(example: DecoderExample) -> None:
-    """Requires that the last target token changes no earlier readout."""
+    """Requires that the last target token does not affect the readouts (decoder output vectors) of
+    earlier positions."""
     changed = example.embedded.clone()
     changed[:, -1] += 1.0
     require_equal(
@@ -131,7 +132,7 @@ def ignores_padding(example: DecoderExample) -> None:
 
 
 def separates_sentences(example: DecoderExample) -> None:
-    """Requires that a sentence has equal readouts alone and in a batch."""
+    """Requires that a sentence gets the same readouts alone as in a batch."""
     encoded = example.encoded
     alone = Encoded(
         values=encoded.values[:1], mask=encoded.mask[:1], final_state=encoded.final_state[:1]
@@ -154,9 +155,10 @@ def depends_on_source(example: DecoderExample) -> None:
 
 
 def searches(example: DecoderExample) -> None:
-    """Requires that every hypothesis of a search gets the same readouts as its sentence alone.
+    """Requires that a search step with several hypotheses per sentence gives each hypothesis the
+    same readout as decoding its tokens without a search.
 
-    The three sentences are tested with 2, 2 and 2 hypotheses, and with 1, 2 and 1 hypotheses.
+    The law is tested for three sentences with 2, 2 and 2 hypotheses, and with 1, 2 and 1.
     """
     memory = example.memory
     first = example.decoder(example.embedded[:, :1], example.decoder.initial(memory), memory)
@@ -173,7 +175,7 @@ def searches(example: DecoderExample) -> None:
 
 
 SEARCHES = "hypotheses of a search share the memory of their sentence"
-"""Name of the law that decoders work with several hypotheses per sentence."""
+"""Name of the law that requires decoders to support several hypotheses per sentence."""
 LAWS: dict[str, Callable[[DecoderExample], None]] = {
     "readouts have the configured size": has_readouts,
     "single steps give the readouts of all tokens at once": agrees_step_by_step,
@@ -188,9 +190,10 @@ LAWS: dict[str, Callable[[DecoderExample], None]] = {
 
 @torch.no_grad()
 def check_decoder(kind: type[Decoder]) -> dict[str, str]:
-    """Tests a decoder class against laws, which are properties of correct decoders.
+    """Tests a decoder class against laws, that is, properties of correct decoders.
 
-    kind: class of the decoder; constructor arguments that `Decoder` does not have need defaults
+    kind: class of the decoder; its constructor arguments that `Decoder` does not have must have
+        defaults
 
     Returns the explanation of each broken law by its name. Raises UserError if the decoder cannot
     be built.

@@ -1,4 +1,5 @@
-"""Laws of the dependence of attention on its inputs: query, memory, other sentences, and sizes.
+"""Laws of attention code: the attention weights depend on query and memory, but not on the other
+sentences of a batch, and the code accepts all batch sizes and sentence lengths.
 
 Each function tests one law: it calls the code on tiny examples, and raises BrokenLaw if the code
 breaks the law.
@@ -26,7 +27,7 @@ def depends_on_query(probe: Probe) -> None:
 
 
 def depends_on_memory(probe: Probe) -> None:
-    """Requires that permuting the source words permutes the weights."""
+    """Requires that permuting the source words permutes the attention weights in the same way."""
     example = probe.example()
     if _size_problem(probe) is None:
         example = _alone(example)  # the code may mix the sentences of a batch
@@ -88,7 +89,7 @@ def _alone(example: AttentionExample) -> AttentionExample:
 
 
 def sentences_are_independent(probe: Probe) -> None:
-    """Requires that a sentence has equal weights alone and in a batch."""
+    """Requires that a sentence gets the same attention weights alone as in a batch."""
     if _size_problem(probe):
         return
     example = probe.example()

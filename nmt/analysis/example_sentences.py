@@ -89,7 +89,7 @@ def example_section(example: Example) -> Markup:
 
 
 def orders(example: Example) -> dict[str, float]:
-    """Returns the sort keys of an example on the HTML page, by name of the order.
+    """Maps the name of each sort order of the HTML page to the sort key of an example.
 
     The example with the smallest key comes first.
     """

@@ -29,7 +29,7 @@ TESTED = ("bleu", "chrf")
 class Ranking:
     """Ranking of configurations by their scores on the same data set.
 
-    part: data set of the scores, `test` or `validation`
+    part: data set of the scores: "test" or "validation"
     metric: name of the metric by which configurations are ranked
     rows: configurations, the best first
     """
@@ -44,7 +44,7 @@ class Ranking:
     ) -> "Ranking":
         """Ranks runs and tests their differences from the best configuration.
 
-        part: data set of the scores, `test` or `validation`
+        part: data set of the scores: "test" or "validation"
         runs: results of the training runs
         metric: name of the metric by which configurations are ranked
         samples: number of bootstrap samples of the tests over sentences

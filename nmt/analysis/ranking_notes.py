@@ -1,4 +1,4 @@
-"""Explanations of the table of a ranking: notes of a report, and the caption of a paper."""
+"""Explanations of a ranking table: the notes below it in a report, and its caption in a paper."""
 
 from collections.abc import Sequence
 
@@ -66,8 +66,8 @@ def paper_caption(ranking: Ranking, columns: Sequence[str]) -> str:
 
 
 def _seeds(ranking: Ranking, columns: Sequence[str]) -> str:
-    """Returns a sentence that explains the scores, with the number of seeds if the table has no
-    column `n`.
+    """Returns a sentence that explains the scores. The sentence contains the number of seeds,
+    unless the table has the column `n` (number of seeds).
     """
     counts = [len(row.runs) for row in ranking.rows]
     if max(counts) > 1:
@@ -113,7 +113,7 @@ def _repeats(ranking: Ranking) -> str:
 
 
 def _sentence_tests(ranking: Ranking) -> str:
-    """Returns sentences about the significance tests over test sentences."""
+    """Returns a text that explains the significance tests over test sentences."""
     results = [row.over_sentences for row in ranking.rows if row.over_sentences]
     has_trials = any(len(result.probabilities) > 1 for result in results)
     largest = max(result.confidence for result in results)

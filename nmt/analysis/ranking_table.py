@@ -93,7 +93,7 @@ def _required(ranking: Ranking, selected: Sequence[str]) -> Sequence[str]:
     """Returns the columns that a table needs to distinguish its rows.
 
     ranking: ranking of the table
-    selected: columns that the table has
+    selected: columns that the table already has
     """
     keys = list(ranking.rows[0].values)
     if "system" not in keys:
@@ -140,7 +140,7 @@ def _table(
 def _columns(ranking: Ranking, p_values: Callable[..., str]) -> dict[str, list[str]]:
     """Returns the cells of each non-empty column of the ranking table, by column name.
 
-    p_values: function that converts the p-values over sentences to text
+    p_values: function that formats the p-values of the tests over test sentences
     """
     rows = ranking.rows
     settings = {key: [row.values[key] for row in rows] for key in rows[0].values}

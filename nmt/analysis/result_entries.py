@@ -72,8 +72,8 @@ def _command(record: Mapping[str, Any], *, is_single: bool) -> str | None:
     """Returns the command that started a run, without the run folder; None if unknown.
 
     record: content of run.json
-    is_single: whether the command stands for a single run and contains its seed; a command that
-        stands for runs with several seeds contains no seed
+    is_single: whether the command is for this run only and thus contains its seed; False for a
+        command without a seed, for runs with several seeds
     """
     # The first command starts the run; others resume it.
     program, *words = (record.get("commands") or [[""]])[0]

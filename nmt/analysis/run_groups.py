@@ -91,8 +91,9 @@ def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
     """Returns the keys whose values distinguish runs.
 
-    A key of a component, such as decoder.hidden_size, is left out in two cases: the selected class
-    (`decoder`) determines its value, or it divides the runs into the same groups as an earlier key.
+    A key of a component, such as decoder.hidden_size, is left out in two cases. In the first, the
+    selected class (`decoder`) determines the value. In the second, the key distinguishes the same
+    runs as an earlier key.
 
     settings: settings of each run, by full key
     """

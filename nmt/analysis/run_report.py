@@ -151,8 +151,8 @@ def write(
     report: report to write
     tables: tables of the report
     base: path of the files without suffix
-    figures: file format of the figures, png, pdf or svg
-    style: size of the figures
+    figures: file format of the figures: "png", "pdf" or "svg"
+    style: width and font size of the figures
     """
     state = [f"Sweep: {report.state}."] if report.state else []
     texts = [f"{sentence}\n" for sentence in [*state, *report.lead]]

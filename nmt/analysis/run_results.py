@@ -18,10 +18,10 @@ from nmt.storage.upgrade import with_renamed_targets
 NULL = "null"
 """Text that stands for the value None of a setting, and for a setting that a run does not have."""
 NAMES = {"nmt.model.attention.window.Window": "global"}
-"""Maps the path of a class to its short name in tables.
+"""Maps the qualified name of a class to its short name in tables.
 
-For all other classes, the short name is the name of their module, which is also the name of their
-YAML file.
+The short name of any other class is the name of its module, which is also the name of its YAML
+file.
 """
 
 
@@ -33,7 +33,7 @@ class RunResult:
     seed: random seed of the run
     settings: settings by full key, such as `decoder.hidden_size`
     metric: name of the metric that selected the best checkpoint
-    part: data set of `scores`, `test` or `validation`
+    part: data set of the scores: "test" or "validation"
     scores: final scores by metric
     signatures: sacreBLEU signature of each score
     validation: validation metrics of the best checkpoint
@@ -42,7 +42,7 @@ class RunResult:
     seconds: duration of the training in seconds
     updates: number of optimizer updates
     parameters: number of model parameters; None if unknown
-    memory: peak memory in megabytes; None if unknown
+    memory: peak main memory of the process in megabytes; None if unknown
     lower_is_better: whether a lower score in `metric` is better
     answers: file with another tool's translations; None for the run's own translations
     leaked: number of pairs of the data set `part` that are also training pairs
@@ -82,7 +82,8 @@ class RunResult:
 
     @property
     def scorer(self) -> Metric:
-        """Metric with the options of the run, reconstructed from the signature of BLEU."""
+        """Metric that scores texts in the same way as the run. Its tokenizer and case options are
+        read from the sacreBLEU signature of the run's BLEU score."""
         entries = self.signatures.get("bleu", "").split("|")
         options = dict(entry.split(":", 1) for entry in entries if ":" in entry)
         tokenize: Any = options.get("tok", "13a")  # sacreBLEU's default

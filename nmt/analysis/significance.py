@@ -2,7 +2,7 @@
 
 Tests over test sentences are sacreBLEU's paired tests (Koehn 2004; Riezler & Maxwell 2005). These
 tests estimate whether a difference would hold for other sentences. The test over seeds is Tukey's
-range test. The test over seeds estimates whether a difference would hold for other seeds.
+range test, which estimates whether a difference would hold for other seeds.
 """
 
 import itertools
@@ -155,10 +155,10 @@ def names_of_tests(results: Sequence[SignificanceResult]) -> str:
 
 
 AGREEMENT = {"bleu": (88.33, 0.966), "chrf": (93.0, 1.114)}
-"""Parameters (maximum in %, slope) of the agreement between a metric and human judgements.
+"""Parameters (maximum in %, slope) of the sigmoid function from a score difference to the
+percentage of human judgements that agree with the metric.
 
-Kocmi et al. 2024 fitted these sigmoid functions of the score difference; their program
-mt-thresholds contains the parameters.
+Kocmi et al. 2024 fitted the functions. The parameters are those of their program mt-thresholds.
 """
 
 

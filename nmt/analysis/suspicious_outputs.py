@@ -8,7 +8,7 @@ from nmt.analysis.tables import ReportTable
 from nmt.analysis.word_statistics import count_words, tokens
 
 SUSPICIOUS = "Suspicious outputs"
-"""Title of the table that counts faulty outputs, such as copies of the source."""
+"""Title of the table that counts suspicious outputs, such as copies of the source."""
 COPY_SHARE = 0.8
 """Minimum similarity of source and output for an output to count as copied.
 

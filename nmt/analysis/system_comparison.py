@@ -32,9 +32,9 @@ from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 TOKENISED_LINES = 100
-"""Minimum number of lines that end with a space and a full stop in a tokenised text.
+"""Number of lines ending with a space and a full stop from which a text counts as tokenised.
 
-sacreBLEU's warning about tokenised text has the same limit.
+sacreBLEU warns about tokenised text from the same number of lines.
 """
 
 
@@ -55,9 +55,9 @@ def compare_systems(
 
     load: function that returns the translator of a run folder or checkpoint
     metric: metric options, such as `lowercase`
-    systems: run folders and checkpoints, which translate, or files of translations
+    systems: run folders or checkpoints of models that translate `source`, or files of translations
     reference: file with one reference per sentence
-    source: file with the source sentences, which models need; None if unknown
+    source: file with the source sentences, required if `systems` has models; None if unknown
     train: file in which word frequencies are counted; None for the reference file
     output: path of the output files without suffix
     examples: number of example sentences
@@ -107,8 +107,8 @@ def _read_files(systems: Sequence[str], reference: str, source: str | None) -> d
 
 
 def _translations(model: Translator, run: Path, source: Sequence[str]) -> list[str]:
-    """Returns the saved test translations of a run. If the run's test set has other source
-    sentences than `source`, the model translates `source`."""
+    """Returns the saved test translations of a run if the source sentences of its test set equal
+    `source`. Otherwise, translates `source` with the model."""
     files = [run / "test.source.txt", run / "test.txt"]
     if all(file.is_file() for file in files):
         sentences, tested = map(read_lines, files)
@@ -120,7 +120,8 @@ def _translations(model: Translator, run: Path, source: Sequence[str]) -> list[s
 def _links(
     models: Sequence[Translator], source: Sequence[str], reference: Sequence[str]
 ) -> dict[int, list[tuple[str, str]]]:
-    """Returns pairs (reference word, source word to which it attends most), by sentence index.
+    """Returns pairs (reference word, source word with the largest attention weight), by sentence
+    index.
 
     The attention is that of the first model in forced decoding of the reference. The result is
     empty if there is no model, or if the first model has no attention.

@@ -14,8 +14,8 @@ from nmt.drawing.pages import render
 TERMINAL_WIDTH = 160
 """Width in characters of a printed table if stdout is not a terminal."""
 BOLD = "Bold marks"
-"""First words of the note about bold scores. A terminal marks these scores with a star, so there
-the note begins with "* marks"."""
+"""Beginning of the note that explains bold scores. A terminal shows a star instead of bold, so its
+note begins with "* marks"."""
 
 
 @dataclass(frozen=True)

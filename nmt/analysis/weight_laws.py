@@ -33,7 +33,7 @@ def _first_cause(*causes: tuple[bool | Tensor, str], otherwise: str) -> str:
 
 
 def sums_to_one(probe: Probe) -> None:
-    """Requires that the weights of each query are ≥ 0 and sum to 1."""
+    """Requires that the attention weights of each query are ≥ 0 and sum to 1."""
     example = probe.example()
     weights = probe.weights(example)  # [B, S]
     sums = weights.sum(1)  # [B]

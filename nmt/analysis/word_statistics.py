@@ -70,7 +70,8 @@ def length_groups(lines: Sequence[str], fewest: int = 1) -> list[LengthGroup]:
 FREQUENCIES = ("0", "1", "2–4", "5–9", "10–99", "100–999", "1,000 or more")
 """Names of the word frequency classes, which are ranges of the number of occurrences."""
 BORDERS = (1, 2, 5, 10, 100, 1000)
-"""Minimum number of occurrences of the words in each frequency class except the first class."""
+"""Lower bounds of the word frequency classes, in occurrences. The first class, 0 occurrences, needs
+no bound."""
 CASES = ("lower case", "Capitalised", "UPPER CASE", "miXed", "with digits", "marks")
 """Names of the case classes of words: lower case, capitalised, upper case and others."""
 

@@ -20,17 +20,17 @@ PAUSE = 30.0
 SLOW = 0.7
 """Fraction of the highest training speed below which the computing speed is measured again."""
 GAIN = 1.1
-"""Minimum ratio of the computing speeds with fewer and with all threads at which the number of
-threads is reduced. On an idle machine, the ratio is about 0.6: fewer threads are slower."""
+"""Factor by which fewer threads must be faster than all threads for the number of threads to be
+reduced. On an idle machine, fewer threads have about 0.6 times the speed of all threads."""
 
 
 class FewerThreads(Callback):
-    """Callback that measures the computing speed with fewer threads, and sets the fastest number of
-    threads.
+    """Callback that measures the computing speed with one thread, with half of the threads and with
+    all threads, and sets the fastest number.
 
     The callback measures at the start of training and after each validation. While training is slow
-    or uses fewer threads, the callback also measures after a progress report, at most once every
-    `PAUSE` seconds.
+    or does not use all threads, the callback also measures after a progress report, at most once
+    every `PAUSE` seconds.
     """
 
     every_rank = True

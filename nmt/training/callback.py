@@ -40,8 +40,8 @@ class Update:
 class Callback:
     """Base class of callbacks. All methods do nothing by default.
 
-    every_rank: True to call the callback on all ranks, with equal values except `speed`; False to
-        call it on rank 0 only
+    every_rank: whether all ranks call the callback, with the same arguments except `speed`; False
+        calls it on rank 0 only
     """
 
     every_rank: ClassVar[bool] = False

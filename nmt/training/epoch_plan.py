@@ -20,7 +20,7 @@ class PlannedBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochPlan:
-    """Plan of the updates of one epoch.
+    """Assignment of the batches of one epoch to updates and ranks.
 
     epoch: index of the epoch, from 0
     batches: number of batches in the epoch

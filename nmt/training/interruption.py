@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-"""Names of the handled signals; a system may lack some of the signals."""
+"""Names of the handled signals; some operating systems lack some of them."""
 REPEAT = 1.0
 """Seconds after the first signal during which further signals are ignored.
 

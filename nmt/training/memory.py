@@ -14,8 +14,8 @@ CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 the cache in PyTorch's interface to oneDNN. A primitive is a compiled operation for one combination
 of matrix sizes."""
 OFTEN = 5
-"""Number of progress reports between two returns of freed memory to the operating system. More
-frequent returns cost time, because the system zeroes memory pages before they are used again."""
+"""Number of progress reports after which freed memory is returned to the operating system. A
+smaller number costs time, because the system zeroes memory pages before they are used again."""
 
 
 def keep_few_products(count: int = 32) -> None:

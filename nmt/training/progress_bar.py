@@ -104,11 +104,11 @@ class ProgressBar(Callback):
     def _table_row(
         self, update: int, epoch: float, validation: Validation, best: bool
     ) -> dict[str, Any]:
-        """Returns extra attributes of a validation's log record: `screen`, a row of the table of
-        validations, which the terminal's log handler prints instead of the message.
+        """Returns extra attributes for the log record of a validation. The attribute `screen` is a
+        row of the validation table, which the terminal shows instead of the message.
 
-        If stderr is not a terminal, the result is empty. Before the first row, the head of the
-        table is printed. Columns that do not fit the width of the terminal are left out; train.log
+        If stderr is not a terminal, the result is empty. Before the first row, the table header
+        is printed. Columns that do not fit the width of the terminal are left out; train.log
         contains all metrics.
         """
         from nmt.foundation.terminal import Text, console

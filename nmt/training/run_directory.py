@@ -157,9 +157,7 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
 
 
 def clear(path: Path) -> None:
-    """Removes all files of a run from the run folder, after a run that ended before its first
-    checkpoint.
-    """
+    """Removes all files of a run that ended before its first checkpoint from its run folder."""
     remove_unfinished(path)
     patterns = (*BEGINNING, *CHECKPOINTS, "validation-*.txt", "events.out.tfevents.*")
     for pattern in patterns:
@@ -177,8 +175,8 @@ def started_in(path: Path) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class RunDirectory(Callback):
-    """Run folder of a training run. The object stores checkpoints. As a callback, it also writes
-    the metrics file.
+    """Run folder of a training run. It stores the checkpoints and, as a callback, writes the
+    metrics file.
 
     path: path of the run folder
     meta: entries added to the header of every checkpoint

@@ -41,7 +41,7 @@ class Schedule:
         return 1.0
 
     def observe(self, improved: bool) -> None:
-        """Called after each validation, whose outcome may change the later factors.
+        """Called after each validation, whose outcome may change the factor of later updates.
 
         improved: whether the validation metric has improved
         """
@@ -65,7 +65,7 @@ class Constant(Schedule):
 class LinearDecay(Schedule):
     """Linear decay: the factor of the learning rate falls from 1 to `final`.
 
-    The factor of the last update is one step of the decay above `final`.
+    The factor would reach `final` in the update after the last update of the training.
     """
 
     final: Ratio = 0.0

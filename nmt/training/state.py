@@ -169,8 +169,8 @@ class TrainingState:
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Context manager that restores, on exit, the accumulated gradients and the network's
-        tensors that are updated without gradients, such as running means.
+        """Context manager that restores, on exit, the accumulated gradients and the running
+        estimates of the network, such as the mean reward of hard attention.
 
         A parameter that had no gradient before gets the gradient 0.
         """
@@ -206,15 +206,16 @@ class TrainingState:
     def _named(self, tensors: Sequence[Tensor], prefix: str = "") -> dict[str, Tensor]:
         """Maps the name of each parameter to the tensor that belongs to the parameter.
 
-        tensors: one tensor per parameter, in the order of `names`, such as its moving average
+        tensors: one tensor per parameter, in the order of the parameters, such as the moving
+            averages
         prefix: prefix of the names, such as model/
         """
         return {prefix + name: tensor for name, tensor in zip(self.names, tensors, strict=True)}
 
     @contextlib.contextmanager
     def using(self, weights: dict[str, Tensor]) -> Iterator[None]:
-        """Context manager that sets the network to evaluation mode and temporarily replaces its
-        weights."""
+        """Context manager that sets the network to evaluation mode and replaces its weights. On
+        exit, restores the weights and sets the network to training mode."""
         # Only the data is replaced, because the optimizer refers to the parameters.
         trained = [p.data for p in self.parameters]
         for name, parameter in zip(self.names, self.parameters, strict=True):

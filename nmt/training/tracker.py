@@ -50,7 +50,7 @@ class Tracker(ABC):
     def figures(self, figures: Mapping[str, float], update: int) -> None:
         """Records metrics in the tracker.
 
-        figures: values of the metrics by name, such as validation/bleu
+        figures: metric values by name, such as validation/bleu
         update: update number
         """
 

@@ -37,7 +37,7 @@ class Parts:
     task: network, objective, data, tokenizer, batching, metric and search
     trainer: training loop, with a numerical precision that the device supports
     optimizer: optimizer of the trainable weights
-    schedule: learning rate schedule
+    schedule: learning-rate schedule
     trackers: experiment trackers; empty on all ranks except rank 0
     callbacks: the callback that the configuration selects; empty if it selects none
     """
@@ -122,17 +122,17 @@ def _train(
 
 
 def _log_stop(
-    task: Task, files: RunDirectory, state: str, settings: Mapping[str, Any] | None = None
+    task: Task, files: RunDirectory, message: str, settings: Mapping[str, Any] | None = None
 ) -> None:
     """Draws the learning curve so far, and logs the command that resumes the stopped run.
 
-    state: beginning of the message, such as "training stopped and saved; resume it"
-    settings: overrides to append to the command
+    message: beginning of the log message, such as "training stopped and saved; resume it"
+    settings: settings to append to the command
     """
     if task.ranks.first:
         _draw_curve(task, files)
     command = f"python -m nmt.{task.command} {typed(resume=files.path, **settings or {})}"
-    log.info("%s with: %s", state, _with_plugins(command, files))
+    log.info("%s with: %s", message, _with_plugins(command, files))
 
 
 def _with_plugins(command: str, files: RunDirectory) -> str:
@@ -224,7 +224,8 @@ def _draw_curve(task: Task, files: RunDirectory) -> None:
 
 
 def _not_tested(best: Checkpoint) -> FinalResult:
-    """Returns the final result of a run that is not tested: the metrics of the best validation."""
+    """Returns the final result of a run without an evaluation on the test set: the metrics of the
+    best validation."""
     scores = {
         name: {"score": value, "signature": "of the best validation"}
         for name, value in best.meta["metrics"].items()

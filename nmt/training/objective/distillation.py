@@ -71,13 +71,14 @@ class Distillation:
             yield run.error(
                 "window.estimator",
                 "learns from the likelihood of the reference translation, but with "
-                "objective.weight=1 the loss does not include it; use window.estimator=straight_through",
+                "objective.weight=1 the loss does not include it; use "
+                "window.estimator=straight_through",
             )
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the configuration keys of the vocabulary, which have no effect. Each key is
-        mapped to the reason: the teacher's vocabulary is used."""
+        """Returns the vocabulary keys, which have no effect in distillation, each with the reason:
+        distillation uses the vocabulary of the teacher."""
         tokenizer = [key for key in run.value("tokenizer") if key not in ("_target_", "sampling")]
         keys = ["tokenizer", *(f"tokenizer.{key}" for key in tokenizer), "sizes.vocabulary"]
         return dict.fromkeys(keys, "distillation uses the vocabulary of the teacher")

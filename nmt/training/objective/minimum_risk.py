@@ -10,7 +10,8 @@ that of a likelihood with one weight per translation:
 
     ∂R = Σ_y α Q(y) (Δ(y, y*) − R) ∂ log P(y | x)
 
-The backward pass therefore stores no distribution over the vocabulary.
+Therefore, the loss function of the output layer computes the gradient, and the backward pass
+stores no distribution over the vocabulary.
 """
 
 from collections.abc import Iterator, Sequence

@@ -58,8 +58,8 @@ class RDrop:
         if run.value("model.lexicon") and run.value("model.lexicon_use") == "mixture":
             yield run.error(
                 "model.lexicon_use",
-                "cannot be combined with objective=r_drop, which compares the softmax distributions "
-                "before the lexicon is mixed in; set model.lexicon_use=bias",
+                "cannot be combined with objective=r_drop, which compares the softmax "
+                "distributions before the lexicon is mixed in; set model.lexicon_use=bias",
             )
 
     @staticmethod

@@ -61,7 +61,7 @@ class FinalResult:
 
 
 def never() -> bool:
-    """Returns False: the default interruption check of a validation, which never interrupts it."""
+    """Default interruption check of a validation: returns False, so the validation continues."""
     return False
 
 

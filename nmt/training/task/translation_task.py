@@ -130,8 +130,8 @@ class TranslationTask(Task):
         self._log_warnings()
 
     def _log_warnings(self) -> None:
-        """Logs warnings about lower-case translations and about an objective that returns a
-        mean."""
+        """Logs a warning if translations are in lower case but the references are not, and a
+        warning if the objective of a plugin returns a mean instead of a sum over tokens."""
         if self.data.tokenizer.lowercase and not self.judge.lowercase:
             log.warning(
                 "tokenizer.lowercase=true: translations are in lower case, but the references "
@@ -144,7 +144,7 @@ class TranslationTask(Task):
         """Logs a warning if the objective, a class of a plugin, returns a mean instead of a sum.
 
         The check computes the loss of one sentence and of a batch with this sentence twice. A sum
-        over the tokens is twice as large for the batch, a mean is equal.
+        over the tokens is twice as large for the batch; a mean is the same for both.
         """
         totals = []
         self.network.eval()  # without dropout
@@ -395,7 +395,7 @@ class TranslationTask(Task):
 
 def _example(part: Pairs, answers: Sequence[str]) -> str:
     """Returns a validation sentence with its translation. Every validation of a run returns the
-    same sentence, which is chosen by the length of the sentence pair."""
+    same sentence: the one whose sentence pair has the length closest to `PAIR_LENGTH`."""
     lengths = [abs(len(part.source[i] + part.target[i]) - PAIR_LENGTH) for i in range(len(answers))]
     if not lengths:
         return ""
