@@ -381,7 +381,7 @@ def test_align_without_a_model(tmp_path):
     failed(
         run("align", "method=ibm1", *pair, "model=x", "reverse=y"),
         "set exactly one",
-        "reverse: cannot be combined with the key vectors",
+        "reverse: cannot be combined with vectors=…, method=ibm1",
     )
     failed(run("align", "method=ibm1", *pair, "train=[x]"), "must be two files")
 

@@ -759,7 +759,7 @@ def test_gold_links_one_a_line(tmp_path, run_dir):
         "wa, line 1: sentence pair 3 not found; the source file has 2 sentences",
     )
     (tmp_path / "wa").write_text("0-0\n")
-    failed(run("align", *command, f"gold={tmp_path}/wa"), "has 1 lines", "A line per link contains")
+    failed(run("align", *command, f"gold={tmp_path}/wa"), "has 1 lines", "one line per link")
 
 
 def test_a_reverse_model_of_the_same_direction_is_refused(tmp_path, run_dir):
