@@ -60,9 +60,8 @@ def write_real_pairs(
 ) -> RealPairs:
     """Writes the real (not synthetic) sentence pairs to files unless the files exist.
 
-    Returns the record of the pairs and of the command's inputs.
-
-    Raises UserError if the folder has other content or was created with other settings.
+    Returns the record of the pairs and of the command's inputs. Raises UserError if the folder has
+    other content or was created with other settings.
     """
     record = folder / RECORD
     text_hash = hash_of_file(synthetic.text) if synthetic.text else None
