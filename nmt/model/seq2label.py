@@ -91,7 +91,7 @@ class Seq2Label(Network):
 
         batch: B texts
 
-        Returns the logits, and the output of the pooling.
+        Returns the logits, and the output of the pooling layer.
         """
         # features [B, F]
         pooled = self.pooling(self.encoder(batch.tokens, batch.lengths), batch.counts)
@@ -106,7 +106,7 @@ def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int
     """Returns the classification loss of a batch, in nats, summed over the texts.
 
     In the result, `nll` is the negative log-likelihood of the gold labels, and `total` is `nll`
-    plus the penalty of the pooling.
+    plus the penalty of the pooling layer.
 
     network: classification network
     batch: texts with labels

@@ -28,14 +28,14 @@ RENAMED = {
         for name in ("captions", "digits", "everyday", "hub", "mix", "reverse", "table", "text")
     },
 }
-"""Maps old prefixes of class paths to current prefixes; the longest matching prefix applies."""
+"""Maps old prefixes of import paths to current prefixes; the longest matching prefix applies."""
 NESTED = {
     "nmt.model.encoder.multi_modal.BidirectionalGrid": "nmt.model.encoder.grid.Grid",
     "nmt.model.encoder.multi_modal.BidirectionalConvolution": (
         "nmt.model.encoder.convolution.Convolution"
     ),
 }
-"""Maps class paths of former multi-modal encoders to class paths of the current image encoders.
+"""Maps the import paths of former multi-modal encoders to those of the current image encoders.
 
 In a former encoder, the keys of the text encoder and of the image encoder were at the same level of
 the configuration.

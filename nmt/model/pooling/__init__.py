@@ -2,8 +2,8 @@
 
     α_s = softmax_s(score(h_s))        features = Σ_s α_s h_s
 
-h_s is the annotation (encoder output) of position s, and α_s is its weight. Each pooling is one
-file in this folder and one YAML file in conf/pooling.
+h_s is the annotation (encoder output) of position s, and α_s is its weight. Each pooling layer is
+one file in this folder and one YAML file in conf/pooling.
 
 Modules in reading order: this file, mean, word_context, then the others in any order.
 """
@@ -23,7 +23,7 @@ class Pooled:
     """Features of B texts, pooled from N encoder rows.
 
     features: pooled vector of each text, of size F
-    weights: attention weights of H hops over the S positions of each row; None if the pooling has
+    weights: attention weights of H hops over the S positions of each row; None if the layer has
         no weights. Each hop's weights sum to 1 over all rows of a text, and padding has weight 0
     penalty: loss term of each text; None without a penalty
     """
