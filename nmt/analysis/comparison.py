@@ -63,9 +63,7 @@ class Comparison:
 
     @cached_property
     def sentence_scores(self) -> dict[str, list[float]]:
-        """Sentence-level chrF of the translations, by name of the system; one score per
-        sentence.
-        """
+        """Maps the name of each system to the sentence-level chrF of its translations."""
         score = similarity("chrf", **self.metric.options)
         return {name: [*map(score, lines, self.reference)] for name, lines in self.outputs.items()}
 

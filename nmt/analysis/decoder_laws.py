@@ -140,7 +140,7 @@ def separates_sentences(example: DecoderExample) -> None:
     require_equal(
         replace(example, embedded=example.embedded[:1], encoded=alone).readouts,
         example.readouts[:1],
-        "a sentence alone has other readouts than in a batch; they differ by {}.",
+        "a sentence gets different readouts alone and in a batch; they differ by up to {}.",
     )
 
 
@@ -195,7 +195,7 @@ def check_decoder(kind: type[Decoder]) -> dict[str, str]:
     kind: class of the decoder; its constructor arguments that `Decoder` does not have must have
         defaults
 
-    Returns the explanation of each broken law by its name. Raises UserError if the decoder cannot
+    Maps the name of each broken law to its explanation. Raises UserError if the decoder cannot
     be built.
     """
     try:

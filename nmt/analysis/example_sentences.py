@@ -139,7 +139,7 @@ def _example(comparison: Comparison, models: Mapping[str, Translator], number: i
     """Returns an example sentence, with attention maps and log-probabilities from each model.
 
     comparison: translations of all systems
-    models: translators by name of the system
+    models: translator of each model, by the name of its system
     number: index of the sentence
     """
     texts = {name: lines[number] for name, lines in comparison.outputs.items()}
@@ -175,7 +175,7 @@ def example_sentences(
     """Returns examples of the sentences in which the systems' translations differ most.
 
     comparison: translations of all systems
-    models: translators by name of the system
+    models: translator of each model, by the name of its system
     count: number of sentences
     """
     numbers = tracked(most_different(comparison, count), "explaining sentences", "sentences")

@@ -43,7 +43,7 @@ def require_equal(actual: Tensor, expected: Tensor, explanation: str) -> None:
 
 
 def broken_laws(laws: Mapping[str, Callable[[Subject], None]], subject: Subject) -> dict[str, str]:
-    """Returns the explanation of each broken law, by name of the law.
+    """Maps the name of each broken law to its explanation.
 
     An exception raised by the tested code also counts as a broken law.
 

@@ -47,7 +47,7 @@ class Ranking:
         part: data set of the scores: "test" or "validation"
         runs: results of the training runs
         metric: name of the metric by which configurations are ranked
-        samples: number of bootstrap samples of the tests over sentences
+        samples: number of bootstrap samples of the tests over test sentences
         trials: number of randomisation trials; 0 disables the test
         """
         ranked = configurations(runs, metric)
@@ -131,7 +131,7 @@ def _over_sentences(
     best validation score. Returns the results by index of the configuration, as text.
 
     ranked: configurations, the best first
-    metric: metric to test, `bleu` or `chrf`
+    metric: metric to test: `bleu` or `chrf`
     samples: number of bootstrap samples
     trials: number of randomisation trials; 0 disables the test
     """

@@ -31,7 +31,7 @@ class Configuration:
 
     @property
     def sentence_chances(self) -> Sequence[float]:
-        """P-values of the significance tests over sentences; empty if untested."""
+        """P-values of the significance tests over test sentences; empty if untested."""
         return self.over_sentences.probabilities if self.over_sentences else ()
 
     @property

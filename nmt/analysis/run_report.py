@@ -69,7 +69,7 @@ class Report:
         swept: finished and unfinished runs of sweeps
         metric: metric of the ranking; None for the metric that selected the checkpoints, or the
             first metric with a final score
-        samples: number of bootstrap samples of the tests over sentences
+        samples: number of bootstrap samples of the tests over test sentences
         trials: number of randomisation trials; 0 disables the test
         """
         states = {run.name: run.state for run in swept}
@@ -202,7 +202,7 @@ def report_folders(
     systems: files with other tools' translations of the test set, as FILE or NAME=FILE, each of
         which becomes a row
     columns: columns of the tables, in this order; None for all columns
-    figures: file format of the figures, png, pdf or svg
+    figures: file format of the figures: png, pdf or svg
     figure_width: width of the figures in inches; None for the usual width
     font_size: size of the text of the figures in points; None for the usual sizes
     different_data: whether to accept runs with different data

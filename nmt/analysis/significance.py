@@ -52,7 +52,7 @@ def over_sentences(
     systems: translations of each system
     references: reference translation of each sentence
     metric: metric options, such as `lowercase`
-    name: metric to test, `bleu` or `chrf`
+    name: metric to test: `bleu` or `chrf`
     samples: number of bootstrap samples
     trials: number of randomisation trials; 0 disables the test
     """
@@ -147,7 +147,7 @@ def as_largest(*chances: float) -> str:
 
 
 def names_of_tests(results: Sequence[SignificanceResult]) -> str:
-    """Returns the names of the significance tests over sentences, for the caption of a table."""
+    """Returns the names of the significance tests over test sentences, for the caption of a table."""
     tests = "paired bootstrap"
     if any(len(result.probabilities) > 1 for result in results):
         tests += " and approximate randomisation, the larger p-value"

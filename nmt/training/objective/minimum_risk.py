@@ -52,7 +52,7 @@ class MinimumRisk:
     candidates: number of translations per sentence, generated without dropout; duplicates are
         removed
     source: origin of the candidates: "sample", or "beam" for a beam of width `candidates`
-    cost: metric of a translation, bleu or chrf; the cost is 1 minus the metric
+    cost: metric of a translation: bleu or chrf; the cost is 1 minus the metric
     sharpness: α, exponent of the translation probabilities
     likelihood: λ, weight of the cross-entropy, 0 to 1
     label_smoothing: label smoothing of the cross-entropy, 0 to 1

@@ -236,8 +236,8 @@ class TextBatches:
 
 
 def fingerprints(splits: LabelledSplits) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the hashes of training set and validation set, and the hash of the test set, by name
-    of the set."""
+    """Returns two dictionaries from the name of a data set to its hash: one for the training set
+    and the validation set, one for the test set."""
     known = {"train": _fingerprint(splits.train), "validation": _fingerprint(splits.validation)}
     return known, {"test": _fingerprint(splits.test)} if splits.test else {}
 

@@ -44,8 +44,8 @@ validation. The pair with the closest length is chosen. This length fits on a li
 
 
 def fingerprints(splits: Splits) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the hashes of the training set and of each validation set, and the hash of the test
-    set, by name of the set."""
+    """Returns two dictionaries from the name of a data set to its hash: one for the training set
+    and the validation sets, one for the test set."""
     mixture = splits.mixture
     if mixture is None:
         train = fingerprint(splits.train)
