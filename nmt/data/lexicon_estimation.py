@@ -40,8 +40,8 @@ def estimated_lexicon(
     rows: indices of the pairs that may be used
     source_vocabulary: number U of tokens in the source vocabulary, without factor values
 
-    Returns the up to k most probable target tokens of each source token: `tokens` [U, k] and
-    `probabilities` [U, k], with k ≤ ENTRIES. Unused entries have probability 0.
+    Returns at most k target tokens for each source token, the most probable first: `tokens` [U, k]
+    and `probabilities` [U, k], with k ≤ ENTRIES. Unused entries have probability 0.
     """
     if len(rows) > PAIRS:
         rows = rows[np.linspace(0, len(rows) - 1, PAIRS).astype(np.int64)]

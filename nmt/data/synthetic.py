@@ -55,7 +55,7 @@ class Synthetic:
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Yields an error for each required monolingual text or translation model that is missing,
-        and for each model that is not supported with the chosen `synthetic.direction`.
+        and for each text or model that is not supported with the chosen `synthetic.direction`.
         """
         model = run.value("synthetic.model")
         direction = run.value("synthetic.direction")

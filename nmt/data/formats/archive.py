@@ -20,13 +20,13 @@ SHOWN_MEMBERS = 8
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """Yields the lines of the only text in an archive that has a file NAME.LANGUAGE for every
-    requested language.
+    """Yields the lines of a parallel text in an archive, which consists of one file NAME.LANGUAGE
+    for each requested language.
 
     file: path of a .zip or .tar archive
     columns: requested languages
 
-    Raises UserError unless the archive contains exactly one such text.
+    Raises UserError unless exactly one NAME has files for all requested languages.
     """
     is_zip = zipfile.is_zipfile(file)
     texts = []
@@ -52,8 +52,8 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
 
 
 def _text_name(members: Sequence[str], file: Path, columns: Sequence[str]) -> str:
-    """Returns the path, without extension, of the only text in an archive that has a file
-    NAME.LANGUAGE for every requested language.
+    """Returns the path, without extension, of the only text in an archive that has one file
+    NAME.LANGUAGE for each requested language.
     """
     # Archives created on macOS also contain resource files ._NAME.en.
     files = [member for member in members if not Path(member).name.startswith("._")]
