@@ -59,12 +59,9 @@ def train_once(
         models are cached in the folder that the environment variable NMT_TOKENIZERS names,
         otherwise in the subfolder `tokenizers` of `store`
     """
-    trained: Any = None
-    if ranks.first:
-        folder = os.environ.get(SHARED) or (store and store / "tokenizers")
-        shared = partial(_shared_model, Path(folder)) if folder else None
-        trained = tokenizer.train(source, target, shared)
-    return ranks.of_first(trained)
+    folder = os.environ.get(SHARED) or (store and store / "tokenizers")
+    shared = partial(_shared_model, Path(folder)) if folder else None
+    return ranks.on_first(partial(tokenizer.train, source, target, shared))
 
 
 def _shared_model(folder: Path, settings: object, lines: list[str], train: Train) -> bytes:

@@ -5,7 +5,7 @@ returns its input.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -103,6 +103,11 @@ class Ranks:
         with exchange() as distributed:
             distributed.broadcast_object_list(values, src=0)
         return values[0]
+
+    def on_first(self, action: Callable[[], Item]) -> Item:
+        """Calls a function on rank 0, and returns its result on every rank."""
+        result: Any = action() if self.first else None
+        return self.of_first(result)
 
     def mean(self, tensors: Sequence[Any]) -> None:
         """Replaces tensors in place by their mean over all ranks."""

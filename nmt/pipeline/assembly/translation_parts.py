@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -61,7 +62,7 @@ def translation_task(
     if trained is not None:
         ckpt.load_lexicon(network, trained)
     elif network.lexicon is not None:
-        network.lexicon.fill(_lexicon(settings, data, ranks))
+        network.lexicon.fill(ranks.on_first(partial(_lexicon, settings, data)))
     if teachers is not None:
         teachers.check(network, data, settings)
     return TranslationTask(
@@ -143,23 +144,19 @@ def _network(
     return network
 
 
-def _lexicon(
-    settings: TrainSettings, data: PreparedData, ranks: Ranks
-) -> Mapping[str, torch.Tensor]:
+def _lexicon(settings: TrainSettings, data: PreparedData) -> Mapping[str, torch.Tensor]:
     """Returns the translation lexicon of a new network, from a file or the training text."""
-    table: Mapping[str, torch.Tensor] = {}
-    if ranks.first:
-        began = time.monotonic()
-        file = settings.model["lexicon"]
-        if file == "auto":
-            table = estimated_lexicon(data.train, data.kept, data.tokenizer.source_size)
-        else:
-            table = read_lexicon_table(file, data.tokenizer)
-        log.info(
-            "lexicon: estimated %s entries for %s of %s source tokens, in %.1f s",
-            f"{int((table['probabilities'] > 0).sum()):,}",
-            f"{int((table['probabilities'][:, 0] > 0).sum()):,}",
-            f"{data.tokenizer.source_size:,}",
-            time.monotonic() - began,
-        )
-    return ranks.of_first(table)
+    began = time.monotonic()
+    file = settings.model["lexicon"]
+    if file == "auto":
+        table = estimated_lexicon(data.train, data.kept, data.tokenizer.source_size)
+    else:
+        table = read_lexicon_table(file, data.tokenizer)
+    log.info(
+        "lexicon: estimated %s entries for %s of %s source tokens, in %.1f s",
+        f"{int((table['probabilities'] > 0).sum()):,}",
+        f"{int((table['probabilities'][:, 0] > 0).sum()):,}",
+        f"{data.tokenizer.source_size:,}",
+        time.monotonic() - began,
+    )
+    return table

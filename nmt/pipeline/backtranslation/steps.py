@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,7 @@ def backtranslate(settings: BacktranslateSettings) -> float:
         ranks.agree("configuration", flat(settings.values), "start all ranks with the same command")
         with locked_folder(folder) if ranks.first else contextlib.nullcontext():
             try:
-                corpus = write_real_pairs(settings, synthetic, folder) if ranks.first else None
-                corpus = ranks.of_first(corpus)
-                assert corpus is not None
+                corpus = ranks.on_first(partial(write_real_pairs, settings, synthetic, folder))
                 plan = StepSettings(settings, synthetic, folder, corpus)
                 return Backtranslation(plan, ranks).run()
             except (KeyboardInterrupt, Stopped):
@@ -140,8 +139,7 @@ class Backtranslation:
         folder = plan.folder / "model"
         values = plan.of_final_model()
         if plan.synthetic.direction == "both" and not self._exists(folder / "results.json"):
-            trainer = plan.usual_trainer() if self.ranks.first else {}
-            values["trainer"] = self.ranks.of_first(trainer)
+            values["trainer"] = self.ranks.on_first(plan.usual_trainer)
             if values["final_test"] == "auto":  # as for a model without synthetic pairs
                 values["final_test"] = not 0 < plan.settings.trainer["max_updates"] < TRIAL_UPDATES
         self._train(folder, values, "step 5 (final model)")
