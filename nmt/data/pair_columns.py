@@ -1,7 +1,7 @@
 """Converts columns of parallel text into checked sentence pairs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nmt.data import Pairs, Text, as_list
 from nmt.data.links import parse_links
@@ -58,10 +58,6 @@ class PairColumns:
     def languages(self) -> tuple[str, str]:
         """Names of the source and target languages; several sources are joined with "+"."""
         return "+".join(self.sources), self.target
-
-    def without_alignment(self) -> "PairColumns":
-        """Returns a copy of the columns without the alignment column."""
-        return replace(self, alignment=None)
 
     def pairs(
         self, texts: Mapping[str, Text], name: str, places: Mapping[str, str], first: int

@@ -1,13 +1,12 @@
 """Digests of all inputs that determine a command's output: models, files and settings."""
 
-import hashlib
 from pathlib import Path
 
 from nmt.configuration.settings import Settings
 from nmt.data import as_list
 from nmt.data.lines import find_file
 from nmt.foundation.configurations import digest
-from nmt.inference.text_input import find_input
+from nmt.inference.text_input import TextInput, find_input
 from nmt.storage.checkpoint import find_checkpoint
 
 MODELS = ("model", "reverse", "compare")
@@ -31,7 +30,7 @@ def fingerprint(settings: Settings) -> dict[str, str]:
     hashed = {*FREE, *MODELS, *settings.read}  # settings hashed by file content, or without effect
     rest = {key: value for key, value in values.items() if key not in hashed}
     return {
-        **{key: _hash(*paths) for key, paths in files.items() if paths},
+        **{key: TextInput(key, paths).digest() for key, paths in files.items() if paths},
         **inputs,
         "settings": digest(rest),
     }
@@ -39,12 +38,5 @@ def fingerprint(settings: Settings) -> dict[str, str]:
 
 def hash_of_file(path: str) -> str:
     """Returns a digest of a file, or of the best model of a run folder."""
-    return _hash(find_checkpoint(path) if Path(path).is_dir() else find_file(path))
-
-
-def _hash(*files: Path) -> str:
-    total = hashlib.sha256()
-    for file in files:
-        with open(file, "rb") as opened:
-            total.update(hashlib.file_digest(opened, "sha256").digest())
-    return total.hexdigest()
+    file = find_checkpoint(path) if Path(path).is_dir() else find_file(path)
+    return TextInput(path, [file]).digest()

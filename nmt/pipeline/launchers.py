@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from nmt.configuration.overrides import apply, parse
 from nmt.configuration.yaml_files import HYDRA_ERRORS, by_hydra, hydra_main, reason, search_path
 from nmt.foundation.errors import UserError
@@ -40,8 +42,6 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
 
     Raises UserError if a launcher cannot be used, and ConfigErrors for other invalid settings.
     """
-    from omegaconf import OmegaConf
-
     chosen = [text for text in overrides if text.startswith(CHOICE)]
     settings = [text for text in overrides if text.startswith(SETTING)]
     refuse(ConfigError(text, ACCEPTED) for text in overrides if text not in chosen + settings)
@@ -126,7 +126,6 @@ def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[st
 def train(config: Any) -> None:
     """Trains one run of a sweep; Hydra's launcher calls this function for each run."""
     from hydra.core.hydra_config import HydraConfig
-    from omegaconf import OmegaConf
 
     folder = Path(config.folder)
     # A launcher passes only names; the sweep folder contains all other data.

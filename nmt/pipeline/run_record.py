@@ -1,7 +1,5 @@
-"""Record of a run: fingerprints of its data, versions, and comparison with the run that it
-repeats."""
+"""Record of a run in its checkpoints and in results.json: fingerprints of the data, versions."""
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,42 +12,9 @@ from nmt.foundation import plugins
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import Ranks
 from nmt.storage.checkpoint import Checkpoint
-from nmt.storage.files import read_json_object
-from nmt.training.run_directory import RECORD, RunDirectory, versions
+from nmt.training.run_directory import RunDirectory, versions
 from nmt.training.task.translation_task import TranslationTask
 from nmt.training.training_run import Parts
-
-log = logging.getLogger(__name__)
-
-
-def compare_with(folder: Path, hashes: Mapping[str, str]) -> None:
-    """Logs a warning if this run cannot repeat a saved run exactly (--from).
-
-    This is the case if the data has changed since the saved run, or if the saved run was resumed
-    with other settings.
-
-    folder: folder of the saved run
-    hashes: fingerprints of this run's data by name
-    """
-    record = read_json_object(folder / RECORD)
-    before = record.get("data", {})
-    changed = [name for name in hashes if name in before and before[name] != hashes[name]]
-    if changed:
-        log.warning(
-            "--from %s: the data has changed since that run (%s), so results can differ",
-            folder,
-            ", ".join(changed),
-        )
-    first, *later = record.get("commands") or [[]]
-    added = {word for words in later for word in words[1:]} - {*first}
-    settings = sorted(word for word in added if not word.startswith("resume="))
-    if settings:
-        log.warning(
-            "--from %s: that run was resumed with other settings (%s); its config.yaml contains "
-            "only the last settings, so the new run uses these settings from the start",
-            folder,
-            " ".join(settings),
-        )
 
 
 def run_facts(

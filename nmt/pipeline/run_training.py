@@ -6,6 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,8 +31,8 @@ from nmt.pipeline.resumed_training import (
     threads_are_set,
     use_threads_of,
 )
-from nmt.pipeline.run_record import compare_with, data_hashes, run_directory, run_facts
-from nmt.pipeline.training_checks import check_space, log_parts, warn_of_few_updates
+from nmt.pipeline.run_record import data_hashes, run_directory, run_facts
+from nmt.pipeline.training_checks import check_space, compare_with, log_parts, warn_of_few_updates
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import read_json_object, remove_unfinished
 from nmt.storage.lock import Lock
@@ -80,17 +81,17 @@ def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Tra
         ranks.agree("configuration", facts, "start all ranks with the same command and versions")
         path = settings.resume
         if path is None and ranks.attempt:
-            path = ranks.of_first(_saved_folder(settings, ranks))
+            path = ranks.on_first(partial(_saved_folder, settings))
         if path is None:
             return begin(settings, ranks, callbacks)
         return resume(settings, path, ranks, callbacks)
 
 
-def _saved_folder(settings: TrainingSettings, ranks: Ranks) -> str | None:
+def _saved_folder(settings: TrainingSettings) -> str | None:
     """Returns the run folder after a restart by torchrun; None if the folder contains no checkpoint
     or is unknown.
     """
-    folder = settings.run_dir or (noted_folder() if ranks.first else None)
+    folder = settings.run_dir or noted_folder()
     return folder if folder and (Path(folder) / ckpt.LAST).exists() else None
 
 

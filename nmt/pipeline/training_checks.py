@@ -2,12 +2,15 @@
 
 import logging
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranks import Ranks
+from nmt.storage.files import read_json_object
+from nmt.training.run_directory import RECORD
 from nmt.training.task import Task
 from nmt.training.task.translation_task import TranslationTask
 from nmt.training.training_run import Parts
@@ -69,4 +72,34 @@ def check_space(folder: Path, parts: Parts) -> None:
             f"{folder}: {free / 1e6:,.0f} MB free on the disk, but the checkpoints of the run need "
             f"up to {needed / 1e6:,.0f} MB. Choose another run_dir, or lower trainer.keep and "
             "trainer.average"
+        )
+
+
+def compare_with(folder: Path, hashes: Mapping[str, str]) -> None:
+    """Logs a warning if this run cannot repeat a saved run exactly (--from).
+
+    This is the case if the data has changed since the saved run, or if the saved run was resumed
+    with other settings.
+
+    folder: folder of the saved run
+    hashes: fingerprints of this run's data by name
+    """
+    record = read_json_object(folder / RECORD)
+    before = record.get("data", {})
+    changed = [name for name in hashes if name in before and before[name] != hashes[name]]
+    if changed:
+        log.warning(
+            "--from %s: the data has changed since that run (%s), so results can differ",
+            folder,
+            ", ".join(changed),
+        )
+    first, *later = record.get("commands") or [[]]
+    added = {word for words in later for word in words[1:]} - {*first}
+    settings = sorted(word for word in added if not word.startswith("resume="))
+    if settings:
+        log.warning(
+            "--from %s: that run was resumed with other settings (%s); its config.yaml contains "
+            "only the last settings, so the new run uses these settings from the start",
+            folder,
+            " ".join(settings),
         )

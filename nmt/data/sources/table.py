@@ -113,7 +113,7 @@ class Table:
 
         def read(part: str, aligned: bool) -> Stream[Pairs]:
             name, slice_ = parse_part(part)
-            read_columns = columns if aligned else columns.without_alignment()
+            read_columns = columns if aligned else replace(columns, alignment=None)
             rows = self.rows(name, read_columns.names)
             keys = (rows.settings, *vars(read_columns).values())
             return rows.map(partial(pairs_of, read_columns), str(keys)).sliced(slice_)

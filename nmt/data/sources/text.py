@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ class TextFiles:
             of files
         aligned: whether word alignments are read
         """
-        columns = self.columns if aligned else self.columns.without_alignment()
+        columns = self.columns if aligned else replace(self.columns, alignment=None)
         if part in self.files:
             slice_ = ""
             paths = self.files[part]
