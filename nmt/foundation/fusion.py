@@ -29,6 +29,14 @@ def fusing() -> Iterator[None]:
         _is_fusing.reset(token)
 
 
+def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    import torch._inductor.config as settings
+
+    # Ctrl-C would end processes that compile, and the compilation would wait for them forever.
+    settings.compile_threads = 1
+    return torch.compile(function, dynamic=True)
+
+
 def fused(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Decorator for functions of tensors with element-wise operations, sums and no state.
 
@@ -36,7 +44,7 @@ def fused(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     example because no C compiler is installed, the reason is logged and the function is called as
     it is.
     """
-    compiled = functools.cache(lambda: torch.compile(function, dynamic=True))
+    compiled = functools.cache(lambda: _compiled(function))
     failures: list[str] = []
 
     @functools.wraps(function)

@@ -116,10 +116,11 @@ class Trainer:
     shard: bool = False
     """Whether the optimizer's state and the moving average are divided among the ranks to save
     memory."""
-    capture: bool = False
+    capture: bool | None = None
     """Whether the computation of the gradient is recorded once per batch shape and then replayed.
-    Batches are padded to one of at most 64 shapes. On a GPU, a recording is a CUDA graph, which has
-    not been tested yet. On a CPU, replaying is slower and only useful for tests."""
+    Batches are padded to one of at most 64 shapes. On a GPU, a recording is a CUDA graph, and
+    training is several times as fast. On a CPU, replaying is slower and only useful for tests. None
+    records on a GPU only."""
 
     def __post_init__(self) -> None:
         if self.time_budget is not None:
@@ -282,6 +283,8 @@ class TrainingLoop:
         impossible.
         """
         capture = self.trainer.capture
+        if capture is None:
+            capture = self.device.type == "cuda"
         obstacle = self.task.capture_obstacle
         if self.ranks.several:
             obstacle = "several processes exchange gradients"
