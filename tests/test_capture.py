@@ -25,12 +25,13 @@ from test_other_device import (
 )
 from test_trainer import Known, Store, Watch
 
-from nmt.foundation import capture
+from nmt.foundation import capture, fusion
 from nmt.foundation.capture import Recordings, bucket, copy_into
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Request, to_device
 from nmt.inference.captured_step import CapturedStep, StepRecordings
 from nmt.inference.networks import Networks
+from nmt.model.layers.cells import gru
 from nmt.model.layers.packed import PackedWeights, generating
 from nmt.search.constrained import Constrained
 from nmt.tokenizer.columns import Columns
@@ -412,3 +413,53 @@ def test_a_smaller_recording_continues():
         smaller = step.keep(torch.tensor([1, 4, 6]))
         assert len(smaller.memory.mask) == 4
         assert torch.equal(smaller.mask, memory.mask[[1, 4, 6]])
+
+
+@simulated
+def test_only_recorded_functions_are_compiled(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(
+        fusion, "_compiled", lambda function: lambda *x: compiled.append(x) or function(*x)
+    )
+    doubled = fusion.fused(lambda x: 2 * x)
+    with other_device():
+        x = torch.ones(3, device="cuda")
+        doubled(x)
+        assert not compiled
+        recording = Recordings(doubled, torch.device("cuda")).get(x)
+        assert len(compiled) == capture.WARM_UPS + 1
+        torch.testing.assert_close(bare(recording.replay()), torch.full((3,), 2.0))
+    Recordings(doubled, torch.device("cpu")).get(torch.ones(3))
+    assert len(compiled) == capture.WARM_UPS + 1
+
+
+@simulated
+def test_a_failed_compilation_is_told_once(monkeypatch, caplog):
+    """Without a C compiler, for example, the functions are recorded as they are."""
+    caplog.set_level(logging.INFO)
+
+    def failing(*x):
+        raise torch._dynamo.exc.BackendCompilerFailed("inductor", OSError("no compiler"), None)
+
+    monkeypatch.setattr(fusion, "_compiled", lambda function: failing)
+    doubled = fusion.fused(lambda x: 2 * x)
+    with other_device():
+        recordings = Recordings(doubled, torch.device("cuda"))
+        for size in (2, 3):
+            x = torch.ones(size, device="cuda")
+            torch.testing.assert_close(bare(recordings.get(x).replay()), torch.full((size,), 2.0))
+    assert caplog.text.count("is not compiled") == 1
+    assert "no compiler" in caplog.text
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_function_is_the_function():
+    """Values and gradients, for two batch sizes with one compilation."""
+    compiled = fusion._compiled(gru._next_state.__wrapped__)
+    for rows in (4, 7):
+        inputs = [torch.randn(rows, size, requires_grad=True) for size in (24, 24, 8)]
+        results = [function(*inputs) for function in (compiled, gru._next_state)]
+        gradients = [torch.autograd.grad(y.square().sum(), inputs) for y in results]
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*gradients)

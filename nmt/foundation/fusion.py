@@ -55,7 +55,8 @@ def fused(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         try:
             return compiled()(*tensors)  # type: ignore[no-any-return]
         except torch._dynamo.exc.TorchDynamoException as error:
-            failures.append(str(error).strip().partition("\n")[0])
+            lines = str(error).strip().split("\n")
+            failures.append(" ".join(lines[:2]))  # the second line has the cause
             log.info("capture: %s is not compiled (%s)", function.__name__, failures[0])
             return function(*tensors)
 
