@@ -6,7 +6,6 @@ from pathlib import Path
 
 from nmt.data.lines import read_aligned
 from nmt.foundation.errors import UserError
-from nmt.foundation.progress import Progress
 from nmt.inference.output_formats import one_line
 from nmt.inference.translator import Translator
 from nmt.metric import Metric, Result
@@ -74,9 +73,8 @@ def _warn_of_languages(languages: Sequence[str], source: str, references: Sequen
 
 
 def translations(translator: Translator, sentences: Sequence[str]) -> list[str]:
-    """Returns the translation of each sentence, without line breaks, and displays the progress."""
-    with Progress("translating", len(sentences), "lines") as step:
-        return [one_line(text) for text in translator.translate(sentences, step)]
+    """Returns the translation of each sentence, without line breaks."""
+    return [one_line(text) for text in translator.translate(sentences)]
 
 
 def scores_of(

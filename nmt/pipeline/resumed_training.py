@@ -64,7 +64,6 @@ def for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint:
 
     Scores of different metrics, or on different numbers of sentences, are not comparable.
     """
-    saved_progress(saved)
     before = saved.meta["config"]
     after = settings.values
     keys = ("metric", "choose_by", "max_validation")  # settings on which validation scores depend

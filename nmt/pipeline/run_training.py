@@ -156,8 +156,8 @@ def resume(
             note_folder(path)  # torchrun may restart the processes
             remove_unfinished(folder)
             set_up_logging(folder / "train.log")
+        progress = saved_progress(saved)  # raises UserError if the checkpoint is damaged
         saved = for_validation(settings, saved)
-        progress = saved_progress(saved)
         results = read_json_object(folder / "results.json")
         is_tested = (folder / f"{results.get('part', 'test')}.txt").exists()
         needs_test = not results or (settings.final_test is True and not is_tested)
@@ -254,8 +254,7 @@ def _parts(
         origin = started_in(folder)
         if saved is None or origin in (None, str(Path.cwd())):
             raise
-        remedy = (
-            f"relative paths refer to the folder {origin}, in which the training was started; "
-            "resume the training in this folder"
-        )
-        raise UserError(f"{error}; {remedy}") from error
+        raise UserError(
+            f"{error}; relative paths refer to the folder {origin}, in which the training was "
+            "started; resume the training in this folder"
+        ) from error
