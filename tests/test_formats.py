@@ -184,7 +184,7 @@ def test_gaps_in_nested_translations_are_named(tmp_path, monkeypatch, row, messa
     from builders import compose
 
     from nmt.data.filters import Filters
-    from nmt.pipeline.assembly.configured_data import loaded
+    from nmt.pipeline.assembly.translation_parts import loaded
 
     monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
     lines = f"{json.dumps(NESTED)}\n{json.dumps(row)}\n"

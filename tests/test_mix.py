@@ -19,7 +19,7 @@ from nmt.data.modifiers import MISTAKES, MODIFIERS, applied, modifier
 from nmt.data.preparation import prepare
 from nmt.data.sources.mix import Mix
 from nmt.foundation.errors import UserError
-from nmt.pipeline.assembly.configured_data import filters_of, loaded
+from nmt.pipeline.assembly.translation_parts import filters_of, loaded
 from nmt.storage import checkpoint as ckpt
 
 FULL = """

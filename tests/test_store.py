@@ -23,7 +23,7 @@ from nmt.data.sources.text import TextFiles
 from nmt.data.streams import in_memory
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import ALONE
-from nmt.pipeline.assembly.configured_data import loaded
+from nmt.pipeline.assembly.translation_parts import loaded
 from nmt.storage import checkpoint as ckpt
 from nmt.storage import lock
 from nmt.tokenizer import SentencePiece

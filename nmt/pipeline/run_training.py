@@ -31,8 +31,15 @@ from nmt.pipeline.resumed_training import (
     threads_are_set,
     use_threads_of,
 )
-from nmt.pipeline.run_record import data_hashes, run_directory, run_facts
-from nmt.pipeline.training_checks import check_space, compare_with, log_parts, warn_of_few_updates
+from nmt.pipeline.run_preparation import (
+    check_space,
+    compare_with,
+    data_hashes,
+    log_parts,
+    run_directory,
+    run_facts,
+    warn_of_few_updates,
+)
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import read_json_object, remove_unfinished
 from nmt.storage.lock import Lock

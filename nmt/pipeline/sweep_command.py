@@ -23,8 +23,7 @@ from nmt.foundation.part_limits import ConfigError, ConfigErrors, RunView, refus
 from nmt.foundation.progress import repeating, waiting
 from nmt.metric import LOWER_IS_BETTER
 from nmt.pipeline import launchers
-from nmt.pipeline.assembly.configured_data import fingerprints
-from nmt.pipeline.assembly.run_parts import trackers_of
+from nmt.pipeline.assembly.run_parts import fingerprints, trackers_of
 from nmt.pipeline.fingerprint import hash_of_file
 from nmt.pipeline.one_after_another import first_valid, variants
 from nmt.storage.checkpoint import BEST

@@ -9,9 +9,11 @@ from nmt.foundation.extras import installed, require
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.model.precision import usable_precision
 from nmt.pipeline.assembly.classification_parts import classification_task
-from nmt.pipeline.assembly.translation_parts import translation_task
+from nmt.pipeline.assembly.translation_parts import filters_of, loaded, translation_task
 from nmt.storage.checkpoint import Checkpoint
 from nmt.training.task import Task
+from nmt.training.task.classification_task import fingerprints as of_classification
+from nmt.training.task.translation_task import fingerprints as of_translation
 from nmt.training.tracker import TensorBoard, Tracker
 from nmt.training.training_run import Parts
 
@@ -74,3 +76,14 @@ def trackers_of(config: components.Config) -> list[Tracker]:
     if installed("tensorboard"):
         trackers.append(TensorBoard())
     return trackers
+
+
+def fingerprints(command: str, config: components.Config) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the SHA-256 digests of a configuration's data sets in two dictionaries by name of the
+    set: one for the training set and every validation set, and one for the test set.
+
+    Raises UserError if the data cannot be read.
+    """
+    if command == "train":
+        return of_translation(loaded(config, filters_of(config)))
+    return of_classification(components.make(config, "data").labelled())

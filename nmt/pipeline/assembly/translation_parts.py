@@ -1,5 +1,6 @@
 """Components of a translation task: data, tokenizer, network and objective."""
 
+import inspect
 import logging
 import time
 from collections.abc import Mapping
@@ -14,11 +15,11 @@ from nmt.data import Pairs, Splits
 from nmt.data.filters import Filters
 from nmt.data.lexicon_estimation import estimated_lexicon, read_lexicon_table
 from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_once
+from nmt.data.store import stored
 from nmt.data.swapped_sides import SideCounts, warn_of_swapped_sides
 from nmt.foundation.ranks import Ranks
 from nmt.model.freezing import freeze, shared_tables
 from nmt.model.seq2seq import Seq2Seq
-from nmt.pipeline.assembly.configured_data import filters_of, loaded
 from nmt.pipeline.assembly.initial_weights import take_weights, use_vectors
 from nmt.pipeline.assembly.objective_parts import Teachers, build_objective
 from nmt.pipeline.assembly.training_alignment import with_links
@@ -79,6 +80,23 @@ def translation_task(
         samples=samples,
         typical_words=typical_words,
     )
+
+
+def filters_of(config: components.Config) -> Filters:
+    """Returns the configured filters; they ignore the tags that the data source prepends to source
+    lines."""
+    tags = config["data"].get("tags") or {}
+    return components.make(config, "filters", tags=tuple(tags.values()))
+
+
+def loaded(config: components.Config, filters: Filters) -> Splits:
+    """Loads the parallel data of a configuration; large training data is filtered and stored on
+    disk."""
+    data = components.make(config, "data")
+    # Data sources of plugins may lack the parameter `keep`.
+    if "keep" in inspect.signature(data.load).parameters:
+        return data.load(partial(stored, where=config.get("store", "auto"), filters=filters))
+    return data.load()
 
 
 def warn_of_equal_sides(pairs: Pairs) -> None:

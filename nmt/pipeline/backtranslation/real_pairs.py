@@ -19,7 +19,7 @@ from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import shown
 from nmt.inference.output_formats import one_line
-from nmt.pipeline.assembly.configured_data import loaded
+from nmt.pipeline.assembly.translation_parts import loaded
 from nmt.pipeline.fingerprint import hash_of_file
 from nmt.storage.files import write_atomically
 from nmt.storage.upgrade import renamed
