@@ -1,4 +1,4 @@
-"""Recording of a computation that is repeated on inputs of few shapes.
+"""Recording of a computation that is repeated on inputs with only a few different shapes.
 
 On a GPU, a recording is a captured CUDA graph. A replay launches all kernels of the computation at
 once, whereas Python would launch them one by one. The kernels read and write fixed memory, so the

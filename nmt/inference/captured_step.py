@@ -1,9 +1,9 @@
 """Search steps that are recorded once and then replayed, as CUDA graphs on a GPU.
 
-A recorded step has fixed shapes: B sentences, W rows per sentence, S source positions. Each beam
-slot has one row, even if the slot is empty or its sentence is finished; the search reads only the
-rows of its unfinished hypotheses. Once half of the sentences are finished, the search continues
-with a recording for fewer sentences.
+A recorded step has fixed shapes: B sentences, N rows, S source positions. Every sentence has N / B
+beam slots. Each slot has a row, even if the slot is empty or its sentence is finished; the search
+reads only the rows of its unfinished hypotheses. Once half of the sentences are finished, the
+search continues with a recording for fewer sentences.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StepInputs:
 
     tokens: previous token of each row
     state: decoder state of each row
-    memory: encoder memory of B sentences, with W = N / B rows each
+    memory: encoder memory of B sentences; each sentence has N / B rows
     """
 
     tokens: Int[Tensor, " N"]
@@ -87,26 +87,26 @@ class CapturedStep:
 
     recordings: recordings of the model
     memory: encoder memory of B sentences, including dummy sentences that fill up the batch
-    places: indices into `memory` of the unfinished sentences, ascending, on the CPU
+    unfinished: indices into `memory` of the unfinished sentences, ascending, on the CPU
     current: recordings whose inputs already contain `memory`; the keys are pairs (beam slots per
-        sentence, number of ranked tokens); None for no recordings
+        sentence, number of ranked tokens); None if no recordings contain `memory`
     """
 
     def __init__(
         self,
         recordings: StepRecordings,
         memory: Prepared,
-        places: Int[Tensor, " b"],
+        unfinished: Int[Tensor, " b"],
         current: dict[tuple[int, int], AnyRecording | None] | None = None,
     ) -> None:
         self.recordings = recordings
         self.memory = memory
-        self.places = places
+        self.unfinished = unfinished
         self.current = {} if current is None else current
         self.device = memory.mask.device
         self.mask: Tensor | None = None
         if recordings.model.decoder.attends:
-            self.mask = memory.mask.index_select(0, to_device(places, self.device))  # [b, S]
+            self.mask = memory.mask.index_select(0, to_device(unfinished, self.device))  # [b, S]
 
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
@@ -126,24 +126,24 @@ class CapturedStep:
         return self._compute(tokens, state, layout, count)
 
     def keep(self, sentences: Int[Tensor, " b"]) -> CapturedStep:
-        places = self.places[sentences]
-        rows = bucket(len(places))
+        unfinished = self.unfinished[sentences]
+        rows = bucket(len(unfinished))
         if 2 * rows > len(self.memory.mask):
-            return CapturedStep(self.recordings, self.memory, places, self.current)
-        padding = places.new_zeros(rows - len(places))
-        memory = self.memory.select(torch.cat([places, padding]))
-        return CapturedStep(self.recordings, memory, torch.arange(len(places)))
+            return CapturedStep(self.recordings, self.memory, unfinished, self.current)
+        padding = unfinished.new_zeros(rows - len(unfinished))
+        memory = self.memory.select(torch.cat([unfinished, padding]))
+        return CapturedStep(self.recordings, memory, torch.arange(len(unfinished)))
 
     def _compute(
         self, tokens: Tensor, state: SearchState, layout: Layout | None, count: int
     ) -> Any:
         assert isinstance(state, State)
-        width = len(tokens) // len(self.places) if layout is None else layout.width
-        slots = torch.arange(len(tokens)) if layout is None else layout.slots  # of b·W
-        rows = self.places[slots // width] * width + slots % width  # [n], of B·W
+        width = len(tokens) // len(self.unfinished) if layout is None else layout.width
+        slots = torch.arange(len(tokens)) if layout is None else layout.slots  # of b·width
+        rows = self.unfinished[slots // width] * width + slots % width  # [n], of B·width
         recording = self._recording(state, width, count)
         if recording is None:
-            step = ModelStep(self.recordings.model, self.memory.select(self.places))
+            step = ModelStep(self.recordings.model, self.memory.select(self.unfinished))
             return _predict(step, tokens, state, layout, count)
         rows = to_device(rows, self.device)
         recording.inputs.tokens.index_copy_(0, rows, to_device(tokens, self.device))

@@ -43,21 +43,21 @@ class ModelStep:
 
     model: translation network
     memory: encoder memory of the source sentences
-    places: indices into `memory` of the unfinished sentences, ascending; None for all sentences
+    unfinished: indices into `memory` of the unfinished sentences, ascending; None for all sentences
     """
 
     def __init__(
-        self, model: Seq2Seq, memory: Prepared, places: Int[Tensor, " b"] | None = None
+        self, model: Seq2Seq, memory: Prepared, unfinished: Int[Tensor, " b"] | None = None
     ) -> None:
         self.model = model
         self.memory = memory
         self.device = memory.values.device
-        self.places = places
+        self.unfinished = unfinished
         decoder = model.decoder
         self.reads_rows = decoder.attends and decoder.attention.reads_rows and native(memory.values)
         self.mask = memory.mask if model.decoder.attends else None
-        if self.mask is not None and places is not None:
-            self.mask = self.mask[places]  # [b, S]
+        if self.mask is not None and unfinished is not None:
+            self.mask = self.mask[unfinished]  # [b, S]
 
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
@@ -138,21 +138,21 @@ class ModelStep:
         if not self.reads_rows:
             return layout if layout is None else to_device(layout, self.device)
         if layout is None:
-            sentences = len(self.memory.mask if self.places is None else self.places)
+            sentences = len(self.memory.mask if self.unfinished is None else self.unfinished)
             layout = Layout(rows // sentences, torch.arange(rows))
-        if self.places is None:
+        if self.unfinished is None:
             return layout
         if layout.width == 1:
-            return Layout(1, self.places.index_select(0, layout.slots))
-        slots = self.places[layout.sentences] * layout.width + layout.slots % layout.width  # [N]
-        return Layout(layout.width, slots)
+            return Layout(1, self.unfinished.index_select(0, layout.slots))
+        slots = self.unfinished[layout.sentences] * layout.width + layout.slots % layout.width
+        return Layout(layout.width, slots)  # slots [N]
 
     def keep(self, sentences: Int[Tensor, " b"]) -> ModelStep:
         if (
             self.reads_rows
         ):  # copying the memory of unfinished sentences costs more than keeping the whole memory
-            places = sentences if self.places is None else self.places[sentences]
-            return ModelStep(self.model, self.memory, places)
+            unfinished = sentences if self.unfinished is None else self.unfinished[sentences]
+            return ModelStep(self.model, self.memory, unfinished)
         return ModelStep(self.model, self.memory.select(sentences))
 
 

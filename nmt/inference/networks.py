@@ -149,12 +149,12 @@ class Networks:
             recordings = self._recordings.setdefault(
                 threading.get_ident(), list(map(StepRecordings, self.models))
             )
-            places = torch.arange(unpadded)
+            sentences = torch.arange(unpadded)
             steps = [
-                CapturedStep(of_model, memory, places)
+                CapturedStep(of_model, memory, sentences)
                 for of_model, memory in zip(recordings, memories, strict=True)
             ]
-            states = [state.select(places) for state in states]
+            states = [state.select(sentences) for state in states]
         if len(steps) == 1:
             return steps[0], states[0]
         return EnsembleStep(steps, self.shares, self.averaging), EnsembleState(tuple(states))

@@ -175,7 +175,7 @@ def scatter_rows(
     layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
     """
     if layout is not None:
-        slots = rows.new_zeros(sentences * layout.width, *rows.shape[1:])  # [B·W, T, X]
+        slots = rows.new_zeros(sentences * layout.width, *rows.shape[1:])  # [B·width, T, X]
         rows = slots.index_copy_(0, layout.slots, rows)
     return rows.reshape(sentences, -1, rows.size(-1))
 
@@ -189,5 +189,5 @@ def gather_rows(
     steps: number of decoder steps T of each row
     layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
     """
-    rows = groups.reshape(-1, steps, groups.size(-1))  # [B·W, T, X], or [N, T, X]
+    rows = groups.reshape(-1, steps, groups.size(-1))  # [B·width, T, X], or [N, T, X]
     return rows if layout is None else rows.index_select(0, layout.slots)
