@@ -30,7 +30,7 @@ def evaluate_file(
     metric: metric whose score is returned; its options, such as `lowercase`, apply to all metrics
     source: file of source sentences
     references: files with one reference per sentence
-    output: file for the translations; None for no file
+    output: file for the translations; None writes no file
 
     Raises UserError if the files are empty or not aligned.
     """

@@ -100,7 +100,7 @@ class Stage:
     name: name of the stage
     weights: fraction of pairs from each corpus; the sum is 1
     until: corpus whose passes determine the end of the stage
-    passes: number of passes over the corpus `until` after which the stage ends; None for no end
+    passes: number of passes over the corpus `until` after which the stage ends; None if never
     modifiers: changes applied to the sentence pairs, in order
     """
 
@@ -144,7 +144,7 @@ class Splits:
 
     train: training pairs
     validation: pairs for validation during training
-    test: test pairs; None for no test set
+    test: test pairs; None without a test set
     languages: names of the source and target languages
     more_validation: further validation sets by name
     sources: number of tab-separated source texts per line

@@ -137,7 +137,7 @@ def reading(place: object, kind: str = "") -> Iterator[None]:
     """Context manager that converts any exception in its block into a UserError.
 
     place: file or data being read, for the message
-    kind: phrase after "cannot be read" in the message, such as " as TMX"; "" for no phrase
+    kind: phrase after "cannot be read" in the message, such as " as TMX"; "" without a phrase
     """
     try:
         yield

@@ -28,7 +28,7 @@ class PartNames:
 
     train: training set
     validation: validation sets; the first one selects the best checkpoint
-    test: test set; None for no test
+    test: test set; None without a test set
     share: fraction of `train` that is split off for validation, and the same fraction for test; 0
         if these sets are named
 

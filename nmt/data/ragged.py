@@ -114,7 +114,7 @@ class Corpus:
 
     source: source token ids
     target: target token ids
-    links: aligned token positions s₁ t₁ s₂ t₂ … of each pair; None for no alignments
+    links: aligned token positions s₁ t₁ s₂ t₂ … of each pair; None without alignments
     pictures: image name of each pair; None for text only
     """
 

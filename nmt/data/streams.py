@@ -16,9 +16,9 @@ Mapped = TypeVar("Mapped", Pairs, Rows)
 
 
 def _row(bound: str, count: int) -> int | None:
-    """Returns the row index of a slice bound of a table; None for no bound.
+    """Returns the row index of a slice bound of a table; None without a bound.
 
-    bound: row index, or percentage of the rows such as 90%; "" for no bound
+    bound: row index, or percentage of the rows such as 90%; "" without a bound
     count: number of rows of the table
     """
     if not bound:

@@ -23,7 +23,7 @@ class Synthetic:
     width: beam width in hypotheses, used with search=beam only
     top_k: number of most probable tokens from which search=sample draws; 0 for all tokens
     keep: fraction of the translations to keep, best log-probability per word first
-    tag: string prepended to back-translated sources; None for no tag
+    tag: string prepended to back-translated sources; None without a tag
     real: passes over the real pairs per pass over the synthetic pairs; 0 uses only synthetic pairs
     """
 

@@ -43,7 +43,7 @@ class AttentionMap:
     weights: attention weights [target, source], by name of the model or head; rows sum to 1 without
         an image
     ends: whether `</s>` is the last word on both sides, source and target
-    picture: file name of the source image; "" for no image
+    picture: file name of the source image; "" without an image
     places: attention weights [target, rows, columns] of the image's grid cells, by model name; for
         each target word, the weights of source words and grid cells sum to 1
     title: text above an image of a single map ("" for none)

@@ -161,7 +161,7 @@ def _yaml(values: Mapping[str, Any]) -> str:
 
 
 def _choice(config: Mapping[str, Any], key: str) -> str:
-    """Returns the short name of the class that a configuration group selects; "" for no class."""
+    """Returns the short name of the class that a configuration group selects; "" without one."""
     target = (config.get(key) or {}).get("_target_")
     return class_label(target, key) if target else ""
 

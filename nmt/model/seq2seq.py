@@ -55,8 +55,8 @@ class Seq2Seq(Network):
     readout_dropout: dropout probability of readout features
     copy: whether target tokens may be copied from the source
     lexical: whether the attended source embeddings also predict target tokens
-    lexicon: translation lexicon: auto (estimated from the training text) or a file; None for no
-        lexicon
+    lexicon: translation lexicon: auto (estimated from the training text) or a file; None without
+        a lexicon
     lexicon_use: use of the lexicon: as a bias of the logits, or in a mixture with the network's
         distribution
     lexicon_epsilon: ε of the bias

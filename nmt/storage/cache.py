@@ -64,7 +64,7 @@ def _built(folder: Path, build: Callable[[Path], Counts | None]) -> Counts:
 
     folder: final path of the cache folder
     build: function that writes the files of the folder and returns counts, such as the number of
-        dropped pairs; None for no counts
+        dropped pairs; None without counts
 
     Returns the counts that `build` returned.
     """

@@ -28,7 +28,7 @@ class Table:
 
     train: training set, as NAME or NAME@START:STOP
     validation: validation sets; the first one selects the best checkpoint
-    test: test set; None for no test
+    test: test set; None without a test set
     split: fraction of the training set for validation, and the same fraction for test
     source, target: columns of source and target texts, or languages in a `translation` column
     factors: columns with one value per source word

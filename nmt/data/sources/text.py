@@ -25,7 +25,7 @@ class TextFiles:
     train: prefix, {prefix}@START:STOP for some of the lines, or a list of files (sources, factors,
         target, alignment)
     validation: one or more validation sets; the first one selects the best checkpoint
-    test: test set; None for no test
+    test: test set; None without a test set
     split: fraction of the training set for validation, and the same fraction for test, if these
         sets are not named
     source: source suffixes, one or more

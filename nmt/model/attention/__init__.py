@@ -153,7 +153,7 @@ class ProjectedQuery(NamedTuple):
 
     score: input of the score function
     window: input of the window; None if the window does not depend on the query
-    gate: pre-activation of the context gate [N, T, 1]; None for no gate
+    gate: pre-activation of the context gate [N, T, 1]; None without a gate
     """
 
     score: Tensor
@@ -168,10 +168,10 @@ class Attention(nn.Module):
     memory without copies.
 
     score: function that scores memory positions for each query
-    window: restriction of the positions that each query may attend to; None for no restriction
+    window: restriction of the positions that each query may attend to; None without restriction
     normalizer: function from scores to weights; None for softmax
     gate_size: number of features of a decoder state, from which the context gate β is computed;
-        None for no gate
+        None without a gate
 
     Raises ValueError if a window is combined with several heads, or a normaliser with a window that
     uses no normaliser.

@@ -42,7 +42,7 @@ class AttendingDecoder(Decoder):
         """Returns the function that the loop over time calls at every decoder step.
 
         attend: attention, called once per decoder step
-        mask: recurrent dropout mask of the lowest layer; None for no dropout
+        mask: recurrent dropout mask of the lowest layer; None without dropout
         """
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ class AttendingDecoder(Decoder):
 
         layer: recurrent layer
         attend: attention, called once per decoder step
-        mask: recurrent dropout mask of the layer; None for no dropout
+        mask: recurrent dropout mask of the layer; None without dropout
         """
         loop = layer.loop(*self.attention.query_blocks(), mask=mask)
 

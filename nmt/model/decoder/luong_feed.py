@@ -116,7 +116,7 @@ class LuongFeed(Decoder):
         three.
 
         top: top recurrent layer of the decoder
-        mask: mask of recurrent dropout; None for no dropout
+        mask: mask of recurrent dropout; None without dropout
         fuse: whether the multiplications may be fused
         """
         combine = (self.combine.weight[:, self.memory_size :], self.combine.bias)  # [D, Q], [D]

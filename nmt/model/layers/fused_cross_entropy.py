@@ -292,8 +292,8 @@ def linear_cross_entropy(
     copied: probability of each gold token under copying; None without copying
     weights: factor of each token's smoothed loss; None means 1
     agreement: λ, weight of the divergence between rows 2i and 2i + 1; 0 if rows are not pairs
-    biased: pair of tensors: ids of the tokens whose logits get a bias, and the biases; None for no
-        biases
+    biased: pair of tensors: ids of the tokens whose logits get a bias, and the biases; None
+        without biases
 
     Returns the smoothed loss and the negative log-likelihood, in nats, summed over the tokens. Only
     the smoothed loss has a gradient. Raises ValueError if `agreement` is combined with copying.

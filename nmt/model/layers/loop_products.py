@@ -93,7 +93,7 @@ class LoopProduct:
     Under autocast, the operand is converted once, and the results have the autocast dtype.
 
     operand: matrix [K, M] for x [N, K], or [B, S, M] for x [B, n, S]
-    bias: vector [M] or [B, 1, M]; None for no bias
+    bias: vector [M] or [B, 1, M]; None without a bias
     """
 
     def __init__(self, operand: Tensor, bias: Tensor | None = None) -> None:

@@ -166,7 +166,7 @@ class Recurrent(nn.Module):
         a: input pre-activations of the gates, W_ih x + b_ih [… G·Q]
         u: state pre-activations of the gates, W_hh h + b_hh [… G·Q]
         state: state before the step, tensors [… Q], h first
-        update_mask: dropout mask of the candidate state [… Q]; None for no dropout
+        update_mask: dropout mask of the candidate state [… Q]; None without dropout
         """
         raise NotImplementedError
 
@@ -219,7 +219,7 @@ class Recurrent(nn.Module):
 
         blocks: further weight blocks to multiply by the state, fused with the weights of the state
             gates
-        mask: mask of recurrent dropout [N, Q]; None for no dropout
+        mask: mask of recurrent dropout [N, Q]; None without dropout
         """
         first = fused_linear(self, "state", self.weight_block("hh"), *blocks)
         deeper = [

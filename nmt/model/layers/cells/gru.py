@@ -61,7 +61,7 @@ class GRU(Recurrent):
         """Returns whether the C++ extension supports training of the layer.
 
         x: inputs of the layer
-        mask: recurrent dropout mask; None for no dropout
+        mask: recurrent dropout mask; None without dropout
         """
         if mask is not None or not self.is_torch_layer or not torch.is_grad_enabled():
             return False
@@ -91,7 +91,7 @@ def gru(a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = Non
     a: input pre-activations of the gates, W_ih x + b_ih [… 3Q]
     u: state pre-activations of the gates, W_hh h + b_hh [… 3Q]
     state: state before the step, (h [… Q],)
-    update_mask: dropout mask of the candidate state n [… Q]; None for no dropout
+    update_mask: dropout mask of the candidate state n [… Q]; None without dropout
     """
     (h,) = state
     if update_mask is None and (torch.is_grad_enabled() or native(h)) and usable(a, u, h):

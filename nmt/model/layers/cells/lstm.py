@@ -50,8 +50,8 @@ def lstm(
     a: input pre-activations of the gates, W_ih x + b_ih [… 4Q]
     u: state pre-activations of the gates, W_hh h + b_hh [… 4Q]
     state: state before the step, (h [… Q], c [… Q])
-    update_mask: dropout mask of the cell input g [… Q]; None for no dropout
-    norm: normalisation of the new state c before its tanh; None for no normalisation
+    update_mask: dropout mask of the cell input g [… Q]; None without dropout
+    norm: normalisation of the new state c before its tanh; None without normalisation
     """
     h, c = state
     size = h.size(-1)
