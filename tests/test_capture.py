@@ -434,7 +434,7 @@ def test_only_recorded_functions_are_compiled(monkeypatch):
 
 
 @simulated
-def test_a_failed_compilation_is_told_once(monkeypatch, caplog):
+def test_a_failed_compilation_is_logged_once(monkeypatch, caplog):
     """Without a C compiler, for example, the functions are recorded as they are."""
     caplog.set_level(logging.INFO)
 
