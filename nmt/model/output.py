@@ -157,13 +157,13 @@ class OutputLayer:
             weights = is_counted.float() if weights is None else weights * is_counted
         counted = partial(_counted, mask=is_counted, passes=passes)
         features = counted(output.readout)  # [n, F]
-        generated = copied = biased = None
+        generated = copied = token_biases = None
         if self.copying is not None:
             generated = self.copying.generated(features).squeeze(-1)  # [n]
             copied = counted(self.copying.copied(output, memory, targets))  # [n]
         if self.lexicon is not None:
             candidates, bias = self.lexicon.bias(output, memory)  # [N, T, C]
-            biased = (counted(candidates), counted(bias))  # [n, C]
+            token_biases = (counted(candidates), counted(bias))  # [n, C]
         return linear_cross_entropy(
             features,
             self.weight,
@@ -174,7 +174,7 @@ class OutputLayer:
             copied=copied,
             weights=None if weights is None else counted(weights),
             agreement=agreement,
-            biased=biased,
+            token_biases=token_biases,
         )
 
 

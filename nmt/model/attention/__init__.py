@@ -255,8 +255,9 @@ class Attention(nn.Module):
         return [(layer.weight, layer.bias) for layer in self._query_layers]
 
     def query(self, query: Float[Tensor, "*rows Q"], *products: Tensor) -> Float[Tensor, "*rows P"]:
-        """Returns the projected queries: inputs of the attention score, the window and the context
-        gate, concatenated along the features. The caller has computed the projections.
+        """Assembles the projected queries from products that the caller has already computed. The
+        projected queries are the inputs of the attention score, the window and the context gate,
+        concatenated along the features.
 
         query: decoder states
         products: decoder states multiplied by each weight block in `query_blocks`

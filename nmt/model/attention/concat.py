@@ -19,8 +19,8 @@ from nmt.model.layers.packed import PackableLinear
 from nmt.model.native.native_functions import Form
 
 CACHED = 2**18
-"""Number of hidden values per slice when attention is computed without gradients. A slice takes 1
-MB, which fits in the processor's cache."""
+"""Number of hidden-unit activations per slice when attention is computed without gradients. A slice
+takes 1 MB, which fits in the processor's cache."""
 
 
 class Concat(Score):

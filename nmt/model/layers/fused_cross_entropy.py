@@ -44,18 +44,19 @@ class _TokenValues(NamedTuple):
     generated: probability of generating (not copying) each token, [n]
     copied: probability of each gold token under copying, [n]
     weights: factor of each token's loss, [n]
-    biased: token ids whose logits get a bias, [n, C]
-    biases: bias of these logits, [n, C]
+    biased_tokens: ids of the tokens whose logits get a bias, [n, C]
+    biases: biases that are added to these logits, [n, C]
     """
 
     generated: Tensor | None
     copied: Tensor | None
     weights: Tensor | None
-    biased: Tensor | None
+    biased_tokens: Tensor | None
     biases: Tensor | None
 
     def gradients(self) -> list[Tensor | None]:
-        """Returns uninitialised tensors for the gradients of `generated`, `copied` and `biases`."""
+        """Returns uninitialised tensors for the gradients of the optional inputs `generated`,
+        `copied` and `biases`; None for an input that is not used."""
         differentiable = (self.generated, self.copied, self.biases)
         return [None if tensor is None else torch.empty_like(tensor) for tensor in differentiable]
 
@@ -130,8 +131,8 @@ def _linear(
 ) -> tuple[Tensor, Tensor]:
     """Computes the logits x Wᵀ + b.
 
-    buffer: preallocated memory of the logits
-    low_buffer: preallocated memory of the product x Wᵀ, in the dtype of x; the same tensor as
+    buffer: preallocated memory for the logits
+    low_buffer: preallocated memory for the product x Wᵀ, in the dtype of x; the same tensor as
         `buffer` if the dtypes are equal
 
     Returns the logits [n, V], and the rows of `low_buffer` [n, V], which the caller may overwrite.
@@ -193,9 +194,9 @@ def _losses(
     """Returns the losses of n rows of logits [n, V] and their gradients, and overwrites the
     logits."""
     weights = None if values.weights is None else values.weights.to(logits.dtype)  # [n, 1]
-    biased = values.biased  # [n, C]
-    if biased is not None and values.biases is not None:
-        logits.scatter_add_(1, biased, values.biases.to(logits.dtype))
+    biased_tokens = values.biased_tokens  # [n, C]
+    if biased_tokens is not None and values.biases is not None:
+        logits.scatter_add_(1, biased_tokens, values.biases.to(logits.dtype))
     sums = logits.sum(-1, keepdim=True)  # [n, 1]
     gold_logits = logits.gather(1, gold)  # [n, 1]
     largest = logits.amax(-1, keepdim=True)  # [n, 1]
@@ -226,13 +227,15 @@ def _losses(
     d.scatter_add_(1, gold, d.new_full(gold.shape, smoothing - 1) if share is None else -share)
     d = d if weights is None else d.mul_(weights)
     d = d if pull is None else d.add_(pull, alpha=agreement)
-    d_biases = None if biased is None else d.gather(1, biased)  # [n, C]
+    d_biases = None if biased_tokens is None else d.gather(1, biased_tokens)  # [n, C]
     counted = gold_log_p if weights is None else gold_log_p.mul(weights != 0)
     return _Losses(loss, -counted.sum(), d, (*d_copying, d_biases))
 
 
 def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
-    """Returns the terms of the loss with copying.
+    """Returns the log-probability log m of the gold token under the mixture of generating and
+    copying, the fraction of m that is due to generating, and the gradients of −log m with respect
+    to g and c.
 
     log_p: log-probability of the gold token if it is generated, not copied
     g: probability that the token is generated, not copied
@@ -254,7 +257,7 @@ def _divergence(p: Tensor, log_ratios: Tensor, weights: Tensor | None) -> tuple[
 
     p: distributions [n, V]; rows 2i and 2i + 1 are a pair
     log_ratios: log-probabilities of row 2i minus those of row 2i + 1 [n/2, V]
-    weights: factor of each row [n, 1], equal in a pair; None means 1
+    weights: factor of each row [n, 1], the same for both rows of a pair; None means 1
     """
     between = p[0::2] - p[1::2]  # p − q, [n/2, V]
     pull = torch.empty_like(p)  # [n, V]
@@ -278,7 +281,7 @@ def linear_cross_entropy(
     copied: Float[Tensor, " n"] | None = None,
     weights: Float[Tensor, " n"] | None = None,
     agreement: float = 0.0,
-    biased: tuple[Int[Tensor, "n C"], Float[Tensor, "n C"]] | None = None,
+    token_biases: tuple[Int[Tensor, "n C"], Float[Tensor, "n C"]] | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Computes the cross-entropy of n tokens from the input features of the output layer, without
     storing all logits. Under autocast, matrix multiplications use the autocast dtype, and sums
@@ -292,8 +295,7 @@ def linear_cross_entropy(
     copied: probability of each gold token under copying; None without copying
     weights: factor of each token's smoothed loss; None means 1
     agreement: λ, weight of the divergence between rows 2i and 2i + 1; 0 if rows are not pairs
-    biased: pair of tensors: ids of the tokens whose logits get a bias, and the biases; None
-        without biases
+    token_biases: ids of the tokens whose logits get a bias, and the biases; None without biases
 
     Returns the smoothed loss and the negative log-likelihood, in nats, summed over the tokens. Only
     the smoothed loss has a gradient. Raises ValueError if `agreement` is combined with copying.
@@ -306,12 +308,12 @@ def linear_cross_entropy(
         )
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-    is_plain = generated is None and weights is None and biased is None
+    is_plain = generated is None and weights is None and token_biases is None
     fits = x.size(0) * weight.size(0) <= LOGITS and usable(x, weight, x.new_empty(0, dtype=dtype))
     with torch.autocast(device, enabled=False):
         if is_plain and fits and torch.is_grad_enabled():
             return NativeCrossEntropy.apply(x, weight, bias, targets, smoothing, agreement, dtype)
-        values = _TokenValues(generated, copied, weights, *(biased or (None, None)))
+        values = _TokenValues(generated, copied, weights, *(token_biases or (None, None)))
         return _LinearCrossEntropy.apply(
             x, weight, bias, targets, smoothing, dtype, agreement, *values
         )

@@ -28,7 +28,9 @@ from torch.autograd import Function
 from nmt.model.layers.packed import WeightBlock, join, packed
 
 Tape = list[tuple[Tensor, Tensor]]
-"""Type of tapes: a pair (input, output gradient) for each step whose backward pass is finished."""
+"""Type of tapes: list of pairs (input, output gradient), one for each step whose backward pass is
+finished.
+"""
 Products = Callable[[Tensor], tuple[Tensor, ...]]
 """Type of functions that multiply an input by several matrices: input → tuple of results."""
 

@@ -5,7 +5,7 @@ Weight blocks that multiply the same rows are concatenated, packed once in the r
 and cached for all later steps. Input and output rows are float32; the bias is added in float32.
 
     float32     the concatenated matrix; the C++ extension reads it in groups of rows
-    bfloat16    rows and matrix rounded to 8 bits of mantissa, accumulation in float32
+    bfloat16    rows and matrix rounded to 8 significant bits, accumulation in float32
     int8        w ≈ s_w · [-127 … 127] with one scale s_w per output, computed once.
                 x ≈ s_x · [-127 … 127] with one scale s_x per row, computed at each call, so
                 that rows do not affect one another. Accumulation is exact in 32 bits
@@ -83,8 +83,8 @@ def current_weights() -> PackedWeights | None:
 
 
 def native(x: Tensor) -> bool:
-    """Returns whether the C++ extension is used for a tensor: inside `generating`, with gradients
-    disabled, for float32 tensors on a CPU."""
+    """Returns whether the C++ extension is used for a tensor: inside the context manager
+    `generating`, with gradients disabled, for float32 tensors on a CPU."""
     packs = _current.get()
     if packs is None or torch.is_grad_enabled() or x.dtype != torch.float32 or not x.is_cpu:
         return False
@@ -92,8 +92,8 @@ def native(x: Tensor) -> bool:
 
 
 def packed(owner: nn.Module, name: str, *blocks: WeightBlock) -> Packed | None:
-    """Returns the packed form of a module's weight blocks; None outside `generating`, or if
-    gradients are enabled."""
+    """Returns the packed form of a module's weight blocks; None outside the context manager
+    `generating`, or if gradients are enabled."""
     packs = _current.get()
     return None if packs is None or torch.is_grad_enabled() else packs.get(owner, name, blocks)
 

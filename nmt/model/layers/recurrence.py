@@ -214,8 +214,9 @@ class Recurrent(nn.Module):
         return self.dropout.mask(self.rnn.weight_hh_l0, *rows, self.size)  # type: ignore[arg-type]
 
     def loop(self, *blocks: WeightBlock, mask: Tensor | None = None) -> Loop:
-        """Returns the functions of a loop over time in one direction. The caller must apply
-        `input_norm` to the input pre-activations before each step.
+        """Returns the two functions that a loop over time calls at each step: the matrix products of
+        the state, and the cell. The caller must apply `input_norm` to the input pre-activations
+        before each step.
 
         blocks: further weight blocks to multiply by the state, fused with the weights of the state
             gates
@@ -320,7 +321,8 @@ class Recurrent(nn.Module):
     def _forward_torch(
         self, x: Tensor, state: CellState | None, lengths: Tensor | None
     ) -> tuple[Tensor, CellState]:
-        """Runs each direction as one call of PyTorch: cuDNN on GPUs, one operator in ONNX.
+        """Runs each direction as a single call of PyTorch's recurrent operator, which is cuDNN on
+        GPUs and one operator in ONNX.
 
         Sentences are padded and not packed, because PyTorch needs the lengths of packed sentences
         on the CPU, and cuDNN has no fast algorithm for them. If `lengths` is not None, the returned

@@ -5,8 +5,8 @@ tensors. A C++ function applies all operations to a row while the row is in the 
 Its backward pass recomputes cheap values instead of storing them. In training, PyTorch still does
 the matrix multiplications.
 
-Every C++ function has an equivalent in plain PyTorch, which shows the equations, is the reference
-of tests/test_native.py, and runs where the extension is not available.
+Every C++ function has an equivalent in plain PyTorch. The equivalent shows the equations, serves as
+the reference in tests/test_native.py, and runs where the extension is not available.
 
     attention.cpp       scores, softmax and weighted sum    attention/, decoder/attention_step.py
     gru.cpp             gates of the gated recurrent unit   layers/cells/gru.py

@@ -65,7 +65,7 @@ def weighted_sum(
 
 
 def quantize(x: Float[Tensor, "N K"]) -> tuple[UInt8[Tensor, "N K"], Float[Tensor, " N"]]:
-    """Quantizes each row to unsigned 8-bit integers. Returns the quantized rows, and the largest
+    """Quantises each row to unsigned 8-bit integers. Returns the quantised rows, and the largest
     absolute value of each row. 0 becomes 128; the largest absolute value becomes 128 ± 127."""
     low = torch.empty(x.shape, dtype=torch.uint8)  # [N, K]
     largest = torch.empty(len(x))  # [N]
@@ -145,8 +145,8 @@ class MatrixProduct(NamedTuple):
 def matrix_product(precision: str) -> MatrixProduct | None:
     """Returns a fast matrix multiplication on this processor; None if there is none.
 
-    precision: float32, bfloat16 or int8; on processors with AMX, int8 uses the multiplication of
-        bfloat16, because PyTorch's library exports no function for 8-bit integers
+    precision: float32, bfloat16 or int8. On processors with AMX, int8 multiplies in bfloat16,
+        because PyTorch's library exports no function for 8-bit integers
     """
     if library() is None:
         return None
@@ -173,7 +173,7 @@ def has_int8_product() -> bool:
 def quantize_weight(
     weight: Float[Tensor, "M K"],
 ) -> tuple[Int8[Tensor, "M K"], Float[Tensor, " M"]]:
-    """Quantizes each row of a weight to the integers -127 to 127. Returns the integers, and the
+    """Quantises each row of a weight to the integers -127 to 127. Returns the integers, and the
     scale of each row, by which the integers are multiplied."""
     # [M]; the lower bound avoids a division by 0
     scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
@@ -181,7 +181,7 @@ def quantize_weight(
 
 
 def pack_int8(weight: Float[Tensor, "M K"]) -> UInt8[Tensor, " bytes"]:
-    """Quantizes the rows of a weight to 8 bits, and returns them in the layout of
+    """Quantises the rows of a weight to 8 bits, and returns them in the layout of
     int8_product.cpp."""
     whole, scales = quantize_weight(weight)  # [M, K], [M]
     rows = -len(whole) % 64
@@ -209,7 +209,7 @@ def read_both_directions(
 ) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B H"]]:
     """Runs a bidirectional layer of gated recurrent units (GRU); outputs are 0 at padding.
 
-    product: matrix multiplication
+    product: `MatrixProduct` that computes the matrix multiplications
     x: input vectors
     lengths: number of tokens of each sentence
     weights: W_ih, b_ih, W_hh and b_hh, first of the forward and then of the backward direction;

@@ -27,8 +27,8 @@ class LocalM(Window):
         self.distance = distance
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
-        """Returns the window state before the first decoder step: the index of the next step, 0,
-        for each batch row [N]."""
+        """Returns the window state before the first decoder step: the step index of each batch row
+        [N], which is 0."""
         return (torch.zeros(rows, dtype=torch.long, device=encoded.values.device),)
 
     def forward(
