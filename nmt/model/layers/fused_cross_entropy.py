@@ -233,9 +233,9 @@ def _losses(
 
 
 def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> _CopyingTerms:
-    """Returns the log-probability log m of the gold token under the mixture of generating and
-    copying, the fraction of m that is due to generating, and the gradients of −log m with respect
-    to g and c.
+    """Returns the log-probability log m of the gold token, where m is the mixture of generating and
+    copying. Also returns the fraction of m that is due to generating, and the gradients of −log m
+    with respect to g and c.
 
     log_p: log-probability of the gold token if it is generated, not copied
     g: probability that the token is generated, not copied
