@@ -355,7 +355,7 @@ def test_the_model_that_translates_fits(whole, text, tmp_path):
     typed = [*text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={tmp_path}/out"]
     failed(
         run("backtranslate", *typed, f"synthetic.model={whole}/model"),
-        "translates from en to de, but synthetic.direction=backward needs de to en",
+        "translates from en to de, but synthetic.direction=backward needs a model from de to en",
     )
     failed(
         run("backtranslate", *typed, "synthetic.model=nowhere"),
@@ -398,7 +398,7 @@ def test_a_text_of_less_than_a_batch_is_refused_before_anything_is_trained(text,
     typed = f"synthetic.text={tmp_path}/few.de", f"run_dir={tmp_path}/out"
     failed(
         run("backtranslate", *text[1], *SIZES, *typed),
-        "few.de: gives 2 synthetic pairs, must be at least 8 (one batch); lower",
+        "few.de: gives only 2 synthetic pairs, fewer than one batch (8)",
     )
     assert not [*(tmp_path / "out").iterdir()]
 
@@ -412,7 +412,7 @@ def test_real_pairs_of_less_than_a_batch_are_refused_before_anything_is_trained(
     given = [*text[1], *SIZES, *typed, f"run_dir={tmp_path}/out"]
     failed(
         run("backtranslate", *given),
-        "20 sentence pairs, must be at least 25 (one batch); lower batching.sentences, or set synthetic.real=0",
+        "only 20 sentence pairs, fewer than one batch (25); lower batching.sentences, or set synthetic.real=0",
     )
     assert not [*(tmp_path / "out").iterdir()]
 

@@ -401,7 +401,7 @@ def test_no_recipe_sets_what_changes_nothing(experiment):
     (["decoder.residual=true"], "decoder.residual"), (["model.variational_dropout=true", "model.dropout=0", "model.readout_dropout=0"], "dropout is 0"),
     (["search=beam", "search.n_best=3"], "search.n_best"), (["objective=scheduled_sampling", "objective.decay=constant", "objective.end=0.1"], "objective.end"),
     (["objective=scheduled_sampling", "objective.decay=constant", "objective.updates=9"], "objective.updates"),
-    (["trainer.average=3", "trainer.max_epochs=1"], "only one validation"), (["trainer.average=1"], "at least 2"),
+    (["trainer.average=3", "trainer.max_epochs=1"], "validates only once"), (["trainer.average=1"], "at least 2"),
     (["tokenizer=char", "tokenizer.split_digits=true"], "every character is already a token"),
     (["decoder=fixed", "attention=none", "search=beam", "search.coverage=0.1"], "search.coverage=0.1: needs attention"),
     (["decoder=fixed", "attention=none", "objective.doubly_stochastic=1"], "objective.doubly_stochastic=1: needs attention"),

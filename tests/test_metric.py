@@ -164,5 +164,5 @@ def test_equal_source_and_target_are_reported(caplog):
         warn_of_equal_sides(Pairs(["a dog"], ["ein Hund"], "v.en, v.de"))
         warn_of_equal_sides(Pairs(["a dog"], ["a dog"], "v.en, v.en"))
     assert caplog.messages == [
-        "v.en, v.en: source and target are equal; check data.source and data.target"
+        "v.en, v.en: source and target are identical; check data.source and data.target"
     ]

@@ -88,7 +88,10 @@ def test_mostly_unknown_input_is_reported(translator, caplog):
     translator.translate(["a b c", "a b ж"])
     assert "vocabulary" not in caplog.text
     translator.translate(["a b c", "жжж щщщ", "жук"])
-    assert 'input: in 2 of 3 lines, most words are not in the vocabulary ("жжж щщщ")' in caplog.text
+    assert (
+        'input: in 2 of 3 lines, most words are not in the vocabulary (first such line: "жжж щщщ")'
+        in caplog.text
+    )
     assert "(forward)" in caplog.text
 
 

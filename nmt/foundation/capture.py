@@ -160,5 +160,8 @@ class Recordings(Generic[Inputs, Outputs]):
 
     def _note_failure(self, reason: str) -> None:
         if not self.has_failed:
-            log.info("capture: batches of new shapes run without CUDA graphs (%s)", reason)
+            log.info(
+                "capture: batches whose shape is not recorded run without CUDA graphs, because %s",
+                reason,
+            )
         self.has_failed = True

@@ -125,8 +125,8 @@ class ForcedDecoder:
         ]
         if unknown:
             log.warning(
-                'input: in %s of %s lines, most words are not in the vocabulary ("%s"); check '
-                "that the input is in the source language of the model (%s)",
+                "input: in %s of %s lines, most words are not in the vocabulary (first such line: "
+                '"%s"); check that the input is in the source language of the model (%s)',
                 f"{len(unknown):,}",
                 f"{len(lines):,}",
                 unknown[0][:40],

@@ -107,8 +107,8 @@ def warn_of_few_updates(settings: TrainingSettings, task: Task, ranks: Ranks) ->
     updates = batches // (trainer["accumulate"] * ranks.count)
     if updates < FEW_UPDATES:
         log.warning(
-            "trainer.max_epochs: the training has only %s updates, but translation needs "
-            "thousands; raise trainer.max_epochs, or add sentence pairs",
+            "trainer.max_epochs: the training stops after only %s updates, but a translation "
+            "model needs thousands; raise trainer.max_epochs, or add sentence pairs",
             f"{updates:,}",
         )
 

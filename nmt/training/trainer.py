@@ -43,8 +43,7 @@ PATIENCE = 10
 """Number of consecutive skipped updates, or of rollbacks to the same saved state, after which
 training stops."""
 AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
-"""Autocast dtype of the matrix multiplications, by name of the precision; None disables
-autocast."""
+"""Autocast dtype of the matrix multiplications, by precision; None disables autocast."""
 
 
 @runtime_checkable
@@ -148,7 +147,7 @@ class Trainer:
             ),
             (
                 average and validates_once,
-                "the training has only one validation; lower trainer.validate_every",
+                "the training validates only once; lower trainer.validate_every",
                 "trainer.average",
             ),
         )
@@ -203,7 +202,7 @@ class RolledBack(Exception):
 
 
 class UpdateFigures(NamedTuple):
-    """Loss and gradient norm of one update. On a GPU, reading the tensors waits until they are
+    """Loss and gradient norm of one update. On a GPU, reading the tensors blocks until they are
     computed.
 
     update: number of the update, from 1
@@ -237,9 +236,9 @@ class GradientWork:
 
 
 class TrainingLoop:
-    """Training loop of one call of `Trainer.fit`.
+    """Training loop of one call to `Trainer.fit`.
 
-    The object also accumulates loss, gradient norm and number of tokens since the last progress
+    The loop also accumulates loss, gradient norm and number of tokens since the last progress
     report.
     """
 
@@ -396,16 +395,16 @@ class TrainingLoop:
         warmup = self.state.schedule.warmup
         if not progress.update and warmup >= plan.total_updates:
             log.warning(
-                "schedule.warmup=%s: the training has only %s updates, so the learning rate never "
-                "reaches optimizer.lr; lower schedule.warmup",
+                "schedule.warmup=%s: the training has only %s updates in total, so the learning rate "
+                "never reaches optimizer.lr; lower schedule.warmup",
                 warmup,
                 plan.total_updates,
             )
         return self._fitted(plan)
 
     def _fitted(self, plan: EpochPlan) -> EpochPlan:
-        """Returns a plan of an epoch with only as many updates as fit into the time budget at the
-        average speed so far, and logs their number once."""
+        """Returns the plan of an epoch, shortened to the updates that fit into the time budget at
+        the average speed so far. Logs the number of updates once."""
         update = self.progress.update
         if self.trainer.time_budget is None or not update:
             return plan
@@ -476,7 +475,8 @@ class TrainingLoop:
         next report.
 
         Returns whether the last update is skipped because its loss or gradient is NaN or infinite.
-        Raises UserError if training stops, and RolledBack after a rollback.
+        Raises UserError if `on_nan` requires that the training stops, and RolledBack after a
+        rollback.
         """
         if not self._unread:
             return False

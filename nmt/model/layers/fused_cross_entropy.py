@@ -302,9 +302,9 @@ def linear_cross_entropy(
     """
     if agreement and generated is not None:
         raise ValueError(
-            f"R-Drop with weight {agreement}: compares the softmax distributions of the output "
-            "layer, without copied words or a lexicon mixture; set model.copy=false and "
-            "model.lexicon_use=bias"
+            f"objective.agreement={agreement}: R-Drop compares only distributions over the "
+            "vocabulary, and would ignore copied words and the lexicon mixture; set "
+            "model.copy=false and model.lexicon_use=bias"
         )
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype

@@ -103,7 +103,7 @@ def warn_of_equal_sides(pairs: Pairs) -> None:
     """Logs a warning if source and target are the same text."""
     if list(pairs.source) == list(pairs.target):
         log.warning(
-            "%s: source and target are equal; check data.source and data.target", pairs.name
+            "%s: source and target are identical; check data.source and data.target", pairs.name
         )
 
 

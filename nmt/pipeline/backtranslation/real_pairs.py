@@ -86,8 +86,8 @@ def write_real_pairs(
     batch = settings.batching.get("sentences") or 1
     if synthetic.real and len(splits.train) < batch:
         raise UserError(
-            f"{splits.train.name}: {len(splits.train):,} sentence pairs, must be at least "
-            f"{batch:,} (one batch); lower batching.sentences, or set synthetic.real=0"
+            f"{splits.train.name}: only {len(splits.train):,} sentence pairs, fewer than one batch "
+            f"({batch:,}); lower batching.sentences, or set synthetic.real=0"
         )
     corpus = RealPairs(
         languages=splits.languages,
@@ -161,9 +161,9 @@ def check_number(pairs: int, key: str, settings: BacktranslateSettings) -> None:
     batch = settings.batching.get("sentences") or 1
     if pairs < batch:
         raise UserError(
-            f"{key}: gives {pairs:,} synthetic pairs, must be at least {batch:,} (one batch); "
-            "lower batching.sentences, give more text, or raise synthetic.keep, in each case with "
-            "a new run_dir"
+            f"{key}: gives only {pairs:,} synthetic pairs, fewer than one batch ({batch:,}). Start "
+            "again with a new run_dir, and lower batching.sentences, give more text, or raise "
+            "synthetic.keep"
         )
 
 

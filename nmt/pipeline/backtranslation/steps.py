@@ -72,7 +72,8 @@ def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> N
         if len(set(languages)) == 2 and learnt == needed[::-1]:
             raise UserError(
                 f"synthetic.model={path}: translates from {learnt[0]} to {learnt[1]}, but "
-                f"synthetic.direction={synthetic.direction} needs {needed[0]} to {needed[1]}"
+                f"synthetic.direction={synthetic.direction} needs a "
+                f"model from {needed[0]} to {needed[1]}"
             )
 
 
