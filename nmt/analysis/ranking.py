@@ -68,9 +68,8 @@ class Ranking:
         return statistics.fmean(row.scores(self.metric) or [0.0])
 
     def may_be_best(self, row: Configuration) -> bool:
-        """Returns whether a configuration is the best, equal to the best, or not significantly
-        worse.
-        """
+        """Returns True if a configuration has the best score, or a score that is not significantly
+        worse than the best score."""
         best = self.mean(self.rows[0])
         score = self.mean(row)
         # If the best configuration has one run, the tests over seeds use another baseline.

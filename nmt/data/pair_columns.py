@@ -62,7 +62,7 @@ class PairColumns:
     def pairs(
         self, texts: Mapping[str, Text], name: str, places: Mapping[str, str], first: int
     ) -> Pairs:
-        """Builds sentence pairs from the texts of the columns.
+        """Builds sentence pairs from columns of text.
 
         texts: lines of each column
         name: name of the sentence pairs, for messages

@@ -37,10 +37,10 @@ USUAL = FigureStyle()
 
 
 def unwritable(key: str, name: str | None) -> Iterator[ConfigError]:
-    """Yields an error if a drawing cannot be written to the named file.
+    """Yields an error if a figure cannot be written to the file.
 
     key: key of the setting that contains the name, for messages
-    name: name of the file; None without a file
+    name: name of the file; None if no figure is requested
     """
     file = name or ENDINGS[0]
     missing = file.endswith(FIGURES) and not installed("matplotlib")

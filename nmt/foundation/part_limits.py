@@ -27,8 +27,8 @@ from nmt.foundation.errors import UsageError
 class PartGroup:
     """Configuration group that selects a class and its constructor arguments.
 
-    by: path of a package, from which `_target_` selects a class; or path of the default class,
-        which `_target_` can replace with a subclass
+    by: import path of a package, from which `_target_` selects a class; or import path of the
+        default class, which `_target_` can replace with a subclass
     supplied: constructor arguments that are not configuration keys, because other components
         determine them
     optional: supplied arguments that have defaults

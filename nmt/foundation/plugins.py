@@ -114,7 +114,7 @@ def refuse_missing(meta: Mapping[str, Any], place: object) -> None:
 
 
 TESTED = ("nmt.model.attention", "nmt.model.decoder")
-"""Packages whose subclasses `nmt.check_attention` tests."""
+"""Packages with the base classes of the classes that `nmt.check_attention` tests."""
 
 
 def tests() -> dict[type, str]:

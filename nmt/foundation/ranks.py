@@ -206,7 +206,7 @@ class Ranks:
             )
 
     def sharded(self, optimizer: Any) -> Any:
-        """Returns an optimizer whose state is divided among the ranks (Rajbhandari et al. 2020,
+        """Returns an optimizer whose state is sharded across the ranks (Rajbhandari et al. 2020,
         "ZeRO", stage 1)."""
         from torch.distributed.optim import ZeroRedundancyOptimizer
 

@@ -20,7 +20,7 @@ MEETING_TIMEOUT = datetime.timedelta(minutes=10)
 ROLL_CALL_SECONDS = 3.0
 """Seconds that a rank waits for the other surviving ranks to register after a rank is lost."""
 AGAIN = "Run the same command again to continue"
-"""Remedy in messages about lost ranks, for commands that continue unfinished work."""
+"""Advice in messages about lost ranks, for commands that can be resumed by repeating them."""
 FOLDER_KEY = "nmt/folder"
 """Key in torchrun's key-value store under which the path of the run folder is stored."""
 

@@ -78,8 +78,8 @@ class Sweeper:
 
     @property
     def single(self) -> bool:
-        """Whether the sweep consists of a single run if each key on the command line has a single
-        value."""
+        """True if the sweep itself varies no key, so that it consists of a single run unless a key
+        on the command line has several values."""
         return False
 
     def __call__(self, job: Job) -> list[Run]:

@@ -395,7 +395,7 @@ class TrainingLoop:
         warmup = self.state.schedule.warmup
         if not progress.update and warmup >= plan.total_updates:
             log.warning(
-                "schedule.warmup=%s: the training has only %s updates in total, so the learning rate "
+                "schedule.warmup=%s: training has only %s updates in total, so the learning rate "
                 "never reaches optimizer.lr; lower schedule.warmup",
                 warmup,
                 plan.total_updates,

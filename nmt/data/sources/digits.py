@@ -123,7 +123,7 @@ class Digits:
         )
 
     def _page(self, rng: random.Random, by_digit: Sequence[Sequence[int]]) -> list[PlacedNumber]:
-        """Draws the numbers of an image, and places them at random positions without overlap.
+        """Samples the numbers of an image, and their positions, so that the numbers do not overlap.
 
         rng: random number generator
         by_digit: scan indices of each digit

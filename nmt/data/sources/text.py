@@ -91,8 +91,7 @@ class TextFiles:
     def stream(self, part: str, aligned: bool) -> Stream[Pairs]:
         """Returns the sentence pairs of a training, validation or test set.
 
-        part: path prefix, optionally with a slice; or the name FILE + FILE + … of an explicit list
-            of files
+        part: path prefix, optionally with a slice; or the names of several files, joined by " + "
         aligned: whether word alignments are read
         """
         columns = self.columns if aligned else replace(self.columns, alignment=None)

@@ -97,8 +97,8 @@ class Score(nn.Module):
 
         query: outputs of `query_layer`
         keys: projected annotations, computed by the method `keys`
-        attended: total weight of each position in earlier decoder steps; None unless `recurs` is
-            set
+        attended: coverage, i.e. the attention weights of each position, summed over the earlier
+            decoder steps; only passed if `recurs` is True
         """
         return torch.bmm(query, keys.transpose(1, 2))
 

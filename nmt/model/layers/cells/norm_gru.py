@@ -2,7 +2,7 @@
 gate by gate as in Chen et al. 2018).
 
 The products of the input (W x) and of the state (U h) are normalised separately for each gate, and
-then added. The equations are those of the GRU without normalisation.
+then added. Apart from the normalisation, the equations are those of the GRU.
 """
 
 from nmt.model.layers.cells.gru import GRU
