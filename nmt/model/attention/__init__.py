@@ -196,8 +196,7 @@ class Attention(nn.Module):
         if not self.window.normalizes and not isinstance(self.normalizer, Softmax):
             name = type(self.window).__name__.lower()
             raise ValueError(
-                f"window={name} ignores the normalizer; only the default normalizer=softmax is "
-                "permitted"
+                f"window={name} ignores the normalizer; set normalizer=softmax, which is the default"
             )
 
     @property
