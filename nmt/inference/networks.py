@@ -33,6 +33,7 @@ from nmt.inference.model_step import (
 )
 from nmt.inference.translation import ForcedDecoding
 from nmt.model.layers.packed import GenerationPrecision, PackedWeights, generating
+from nmt.model.native.kernel_library import library
 from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns, picture_of
 
@@ -74,6 +75,8 @@ class Networks:
         self.averaging = averaging
         self.shares = [weight / sum(weights) for weight in weights]  # weights that sum to 1
         self.packed_weights = PackedWeights(precision)
+        if self.device.type == "cpu":
+            library()  # the C++ extension is compiled before the first translation
         obstacle = next(filter(None, (model.capture_obstacle for model in models)), "")
         if capture and obstacle:
             log.info(
