@@ -12,6 +12,7 @@ from nmt.inference import whole_search
 from nmt.inference.model_step import ModelStep
 from nmt.inference.networks import Networks
 from nmt.inference.whole_search import computes
+from nmt.model.layers import packed
 from nmt.model.layers.cells.gru import GRU
 from nmt.model.layers.numeric import tanh
 from nmt.model.layers.packed import PackedWeights, generating
@@ -143,12 +144,14 @@ def test_a_product_of_float32_matrices(rows, inputs, outputs):
 def _translations(decoder, score, precision, search, native):
     model, data = network(decoder, score).float().eval(), batch()
     networks = Networks([model], Columns(), precision)
-    networks.packed_weights.is_native = native
     sources = [ids[:n].tolist() for ids, n in zip(data.source, data.source_lengths, strict=True)]
     requests = [Request(max_length=4 + i) for i in range(len(sources))]
-    memories = networks.memories(sources)
-    with networks.generating():
-        return search(*networks.first_step(memories), requests)
+    with pytest.MonkeyPatch.context() as patch:
+        if not native:
+            patch.setattr(packed, "library", lambda: None)
+        memories = networks.memories(sources)
+        with networks.generating():
+            return search(*networks.first_step(memories), requests)
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def _tables(model: Seq2Seq, product: native_decoding.MatrixProduct) -> _Tables:
     of_state = [first.weight_block("hh")]
     of_new_state = [layer.weight_block("hh") for layer in further]
     queries = of_state if type(decoder) is Bahdanau else of_new_state
-    queries += decoder.attention.query_blocks()
+    queries.extend(decoder.attention.query_blocks())
     combine: Any = decoder.readout.layer if type(decoder) is Bahdanau else decoder.combine
     of_context = combine.weight
     if type(decoder) in (Bahdanau, Conditional):

@@ -90,7 +90,7 @@ def saved_progress(saved: Checkpoint) -> TrainingProgress:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{saved.path}: the training state in the checkpoint is damaged ({error!r}); start "
-            "a new training"
+            "a new training run"
         ) from error
 
 

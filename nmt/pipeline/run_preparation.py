@@ -56,8 +56,8 @@ def data_hashes(
     ranks.agree("data", hashes, "all machines must have access to the same files")
     if saved is not None and saved.meta.get("data") != hashes:
         raise UserError(
-            f"resume={folder}: the data has changed since the training began; restore the "
-            "data, or start a new training"
+            f"resume={folder}: the data has changed since training began; restore the "
+            "data, or start a new training run"
         )
     return hashes
 

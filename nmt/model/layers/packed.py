@@ -45,7 +45,6 @@ class PackedWeights:
 
     def __init__(self, precision: GenerationPrecision) -> None:
         self.precision = precision
-        self.is_native = True
         self.made_weights: dict[tuple[nn.Module, str], Any] = {}
 
     def get(self, owner: nn.Module, name: str, blocks: tuple[WeightBlock, ...]) -> Packed:
@@ -88,7 +87,7 @@ def native(x: Tensor) -> bool:
     packs = _current.get()
     if packs is None or torch.is_grad_enabled() or x.dtype != torch.float32 or not x.is_cpu:
         return False
-    return packs.is_native and library() is not None
+    return library() is not None
 
 
 def packed(owner: nn.Module, name: str, *blocks: WeightBlock) -> Packed | None:

@@ -29,8 +29,8 @@ def classification_task(
     if saved is not None:
         if list(labels.names) != saved.meta["labels"]["names"]:
             raise UserError(
-                f"resume={saved.path.parent}: the labels in the data have changed since the "
-                "training began; restore the data, or start a new training"
+                f"resume={saved.path.parent}: the labels in the data have changed since "
+                "training began; restore the data, or start a new training run"
             )
         tokenizer = ckpt.tokenizer_from(saved)
     else:

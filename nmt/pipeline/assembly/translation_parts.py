@@ -171,7 +171,8 @@ def _lexicon(settings: TrainSettings, data: PreparedData) -> Mapping[str, torch.
     else:
         table = read_lexicon_table(file, data.tokenizer)
     log.info(
-        "lexicon: estimated %s entries for %s of %s source tokens, in %.1f s",
+        "lexicon: %s %s entries for %s of %s source tokens, in %.1f s",
+        "estimated" if file == "auto" else "read",
         f"{int((table['probabilities'] > 0).sum()):,}",
         f"{int((table['probabilities'][:, 0] > 0).sum()):,}",
         f"{data.tokenizer.source_size:,}",
