@@ -248,6 +248,17 @@ def test_other_networks_are_searched_step_by_step(decoder, score, overrides, is_
         assert computes(model, memory) == is_whole
 
 
+def test_keys_whose_powers_could_overflow_are_searched_step_by_step():
+    """The search in C++ reads powers of the keys; other searches give the translations of networks with such keys."""
+    model = network("bahdanau", "concat").float()
+    torch.nn.init.normal_(model.decoder.attention.score.key_layer.weight, std=100)
+    networks = Networks([model], Columns(), "float32")
+    with networks.generating():
+        [memory] = networks.memories([[5, 6, 7]])
+        assert memory.keys.abs().amax() > 34
+        assert not computes(model, memory)
+
+
 class _Operators(TorchDispatchMode):
     """Counts operators that compute: views, allocations and conversions to arrays do not."""
 

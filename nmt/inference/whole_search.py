@@ -48,6 +48,7 @@ def computes(model: Seq2Seq, memory: Prepared) -> bool:
         and all(type(layer) is GRU and layer.is_torch_layer for layer in layers)
         and isinstance(decoder.norm, torch.nn.Identity)
         and decoder.attention.reads_rows
+        and decoder.attention.reads_keys(memory.keys)
         and (score.direction is None) == (score.query_layer is None)
         and model.lexical is None
         and model.output_layer.is_linear
@@ -88,7 +89,8 @@ def whole_search(
     scores = torch.empty_like(log_probs)
     counts = torch.empty_like(limits)  # [B], number of hypotheses
     values = memory.values.contiguous()
-    keys = memory.keys.contiguous()
+    direction = decoder.attention.score.direction
+    keys = memory.keys.contiguous() if direction is None else memory.keys.exp()
     vocabulary = model.output.out_features
     weights = current_weights()
     assert weights is not None
@@ -109,7 +111,7 @@ def whole_search(
     call(
         "beam_search", product.address, product.kind, *sizes, width, n_best, longest,
         BOS, EOS, max(32, CACHED // vocabulary), *scoring, *tables.tensors,
-        decoder.attention.score.direction, _projected(decoder, memory), keys, values, memory.mask,
+        direction, _projected(decoder, memory), keys, values, memory.mask,
         state.cells[0][0].contiguous(), limits, words, log_probs, scores, counts,
     )  # fmt: skip
     return _hypotheses(words, log_probs, scores, counts)

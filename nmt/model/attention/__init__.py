@@ -241,6 +241,11 @@ class Attention(nn.Module):
             and self.gate is None
         )
 
+    def reads_keys(self, keys: Float[Tensor, "B S K"]) -> bool:
+        """Returns whether the C++ extension can compute the scores of these attention keys from
+        their powers without overflow."""
+        return self.score.direction is None or bool(keys.detach().abs().amax() <= LARGEST_KEY)
+
     @property
     def _query_layers(self) -> list[nn.Linear]:
         """Linear layers that project the decoder state for the attention score, the window and the
@@ -318,19 +323,17 @@ class Attention(nn.Module):
         layout: beam slot of each row (hypothesis); the extension requires None
         """
         form = self.score.native_form
-        if form is None or not self.reads_rows:
-            return None
-        if layout is not None or self.score.heads > 1 or not torch.is_grad_enabled():
+        is_plain = layout is None and self.score.heads == 1 and self.reads_rows
+        if form is None or not is_plain or not torch.is_grad_enabled():
             return None
         dtype = values.dtype
         if torch.is_autocast_enabled(values.device.type):
             dtype = torch.get_autocast_dtype(values.device.type)
         if not usable(memory.keys, values, values.new_empty(0, dtype=dtype)):
             return None
-        if form == "additive" and not memory.keys.detach().abs().amax() <= LARGEST_KEY:
+        if not self.reads_keys(memory.keys):
             return None
-        direction: Tensor | None = getattr(self.score, "direction", None)
-        return NativeMemory(form, memory.keys, values, memory.mask, direction, dtype)
+        return NativeMemory(form, memory.keys, values, memory.mask, self.score.direction, dtype)
 
     def attend_and_sum(
         self,

@@ -29,16 +29,11 @@ constexpr float TINY = 1e-20f;
 template <bool additive, typename K>
 using Key = std::conditional_t<additive, float, K>;
 
-// A query as the scores read it: the power e²ᑫ for additive scores. Larger exponents would change no tanh if |k| ≤ 34,
-// as 1 − 2 / (1 + e¹⁸) is 1 in float32, but could overflow.
+// A query as the scores read it.
 template <bool additive>
 inline float prepared(float q) {
-    if (!additive) return q;
-    q *= 2.0f;
-    return exponential(q < -52.0f ? -52.0f : q > 52.0f ? 52.0f : q);
+    return additive ? power_of_query(q) : q;
 }
-
-inline float tanh_of_powers(float q, float k) { return 1.0f - 2.0f / (1.0f + q * k); }
 
 template <bool additive, typename Q, typename K>
 void forward(Index sentences, Index rows, Index length, Index size, Index features, Index stride,

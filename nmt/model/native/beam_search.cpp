@@ -11,7 +11,7 @@
 #include "products.h"
 
 extern "C" void search_attention(Index, Index, Index, const float*, Index, const float*, const bool*, const Index*,
-                                 const float*, float*);
+                                 const float*, bool, float*);
 extern "C" void search_weighted_sum(Index, Index, Index, const float*, const float*, const Index*, float*, Index);
 extern "C" void search_best(Index, Index, Index, Index, const float*, float*, Index*, float*);
 
@@ -104,7 +104,7 @@ bool settled(const std::vector<Hypothesis>& finished, size_t count, double bound
 //              [K Q]: new state, as a query of additive scores (luong, luong_feed)
 //     combine  [2D M+Q] of a maxout readout (bahdanau), otherwise [D M+Q]: context and new state
 //
-// `direction` v [K] makes scores additive; others are qᵀk of the state. `projected` [B S 3Q] are the values multiplied by
+// `direction` v [K] makes scores additive, with powers eᵏ as keys; others are qᵀk of the state. `projected` [B S 3Q] are the values multiplied by
 // the context's weights of the gates, for the decoders whose last update reads the context.
 extern "C" void beam_search(void* gemm_function, Precision precision, Index sentences, Index positions, Index units,
                             Index features, Index readout_size, Index vocabulary, Index key_size, Index embedding_size,
@@ -164,7 +164,7 @@ extern "C" void beam_search(void* gemm_function, Precision precision, Index sent
         if (!attends_first) update_states(true, feed_weight, recurrent);
         if (second_weight) product(n, second, h.data(), u);
         search_attention(n, positions, key_size, direction ? &u[last.outputs - key_size] : h.data(), query_stride, keys, mask,
-                         sentence_of.data(), direction, weights.data());
+                         sentence_of.data(), direction, direction, weights.data());
         if (projected) {
             search_weighted_sum(n, positions, gates, weights.data(), projected, sentence_of.data(), a.data(), gates);
             update_states(attends_first, true, last);

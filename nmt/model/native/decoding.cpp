@@ -26,21 +26,55 @@ float maximum(const float* x, Index size) {
     return largest;
 }
 
+// Weighted sums of the values [S M] of one sentence for R rows; a position where all weights are 0 is skipped.
+template <int R>
+void add_values(Index positions, Index size, const float* weights, const float* values, float* sums, Index stride) {
+    for (Index begin = 0; begin < size; begin += BLOCK) {
+        const Index width = std::min(BLOCK, size - begin);
+        float sum[R][BLOCK] = {};
+        for (Index s = 0; s < positions; s++) {
+            const float* value = values + s * size + begin;
+            float largest = 0;
+            for (int i = 0; i < R; i++) largest = std::max(largest, weights[i * positions + s]);
+            if (largest == 0) continue;
+            if (width == BLOCK) {
+#pragma GCC unroll 6
+                for (int i = 0; i < R; i++)
+#pragma omp simd
+                    for (Index j = 0; j < BLOCK; j++) sum[i][j] += weights[i * positions + s] * value[j];
+            } else {
+                for (int i = 0; i < R; i++)
+                    for (Index j = 0; j < width; j++) sum[i][j] += weights[i * positions + s] * value[j];
+            }
+        }
+        for (int i = 0; i < R; i++) std::copy(sum[i], sum[i] + width, sums + i * stride + begin);
+    }
+}
+
 }  // namespace
 
 // Attention weights [N S], 0 at padding: softmax of qᵀk or, with v [K], of vᵀ tanh(q + k/2). Equivalent of `Score.forward`,
-// `Concat.forward` and `Attention._attend` in model/attention. q [N K], keys [B S K], real [B S], sentences [N].
+// `Concat.forward` and `Attention._attend` in model/attention. q [N K], real [B S], sentences [N]; keys [B S K], or with
+// `are_powers` the powers eᵏ, as in attention.cpp.
 extern "C" void search_attention(Index rows, Index positions, Index size, const float* queries, Index q_stride,
-                          const float* keys, const bool* real, const Index* sentences, const float* v,
+                          const float* keys, const bool* real, const Index* sentences, const float* v, bool are_powers,
                           float* weights) {
+    std::vector<float> powers(are_powers ? size : 0);
     for (Index i = 0; i < rows; i++) {
         const float *q = queries + i * q_stride, *k = keys + sentences[i] * positions * size;
         const bool* is_real = real + sentences[i] * positions;
         float *row = weights + i * positions, largest = -INFINITE, sum = 0;
+        if (are_powers) {
+#pragma omp simd
+            for (Index j = 0; j < size; j++) powers[j] = power_of_query(q[j]);
+        }
         for (Index s = 0; s < positions; s++, k += size) {
             float score = 0;
             if (!is_real[s]) continue;
-            if (v) {
+            if (are_powers) {
+#pragma omp simd reduction(+ : score)
+                for (Index j = 0; j < size; j++) score += v[j] * tanh_of_powers(powers[j], k[j]);
+            } else if (v) {
 #pragma omp simd reduction(+ : score)
                 for (Index j = 0; j < size; j++) score += v[j] * tanh_of_half(2.0f * q[j] + k[j]);
             } else {
@@ -60,23 +94,12 @@ extern "C" void search_attention(Index rows, Index positions, Index size, const 
 // rows of the sums are `stride` elements apart.
 extern "C" void search_weighted_sum(Index rows, Index positions, Index size, const float* weights, const float* values,
                                     const Index* sentences, float* sums, Index stride) {
-    for (Index i = 0; i < rows; i++) {
-        const float *w = weights + i * positions, *first = values + sentences[i] * positions * size;
-        for (Index begin = 0; begin < size; begin += BLOCK) {
-            const Index width = std::min(BLOCK, size - begin);
-            float sum[BLOCK] = {};
-            for (Index s = 0; s < positions; s++) {
-                const float* value = first + s * size + begin;
-                if (w[s] == 0) continue;
-                if (width == BLOCK) {
-#pragma omp simd
-                    for (Index j = 0; j < BLOCK; j++) sum[j] += w[s] * value[j];
-                } else {
-                    for (Index j = 0; j < width; j++) sum[j] += w[s] * value[j];
-                }
-            }
-            std::copy(sum, sum + width, sums + i * stride + begin);
-        }
+    constexpr decltype(&add_values<1>) FUNCTIONS[] = {add_values<1>, add_values<2>, add_values<3>,
+                                                      add_values<4>, add_values<5>, add_values<6>};
+    for (Index i = 0, some; i < rows; i += some) {
+        for (some = 1; some < 6 && i + some < rows && sentences[i + some] == sentences[i];) some++;
+        FUNCTIONS[some - 1](positions, size, weights + i * positions, values + sentences[i] * positions * size,
+                            sums + i * stride, stride);
     }
 }
 

@@ -69,7 +69,7 @@ extern "C" void int8_product(Index rows, Index inputs, Index outputs, const floa
     const signed char* weights = reinterpret_cast<const signed char*>(offsets + groups * GROUP);
     thread_local std::vector<unsigned char> buffer;
     thread_local std::vector<float> largest;
-    buffer.assign(rows * stride, 128);
+    buffer.resize(rows * stride);  // the weights of the padding up to `stride` are 0
     largest.resize(rows);
     for (Index i = 0; i < rows; i++) search_quantize(1, inputs, x + i * inputs, &buffer[i * stride], &largest[i]);
     const unsigned char* low = buffer.data();

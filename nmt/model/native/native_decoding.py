@@ -47,6 +47,7 @@ def attention(
         mask,
         sentences,
         direction,
+        False,
         weights,
     )
     return weights
