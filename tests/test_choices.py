@@ -220,7 +220,7 @@ VALUES = {
     "schedule.start": "1", "schedule.patience": "1", "schedule.warmup": "20", "optimizer.eps": "0.1", "optimizer.weight_decay": "0.5",
     "window.distance": "1", "attention.heads": "4", "encoder.longest": "8", "encoder.widths": "[32,64,96]", "attention.longest": "3", "decoder.bridge": "mean", "metric.char_order": "2",
     "metric.tokenize": "char", "sizes.encoder": "6", "encoder.hidden_size": "6", "tokenizer.vocabulary_size": "50", "sizes.vocabulary": "50",
-    "tokenizer.character_coverage": "0.98", "translation.max_source": "3", "translation.max_length_offset": "3",
+    "tokenizer.character_coverage": "0.98", "tokenizer.reserve": "1.0", "translation.max_source": "3", "translation.max_length_offset": "3",
     "translation.max_length_factor": "0.1", "tokenizer.sample": "150", "filters.max_symbols": "0.5", "tokenizer.normalization": "nfkc", "model.tying": "output", "model.lexicon": "auto", "model.lexicon_use": "mixture", "objective.updates": "2", "freeze": "[encoder]", "cell": "lstm", "final_test": "false",
 }  # fmt: skip
 ELSEWHERE = (
@@ -403,6 +403,7 @@ def test_no_recipe_sets_what_changes_nothing(experiment):
     (["objective=scheduled_sampling", "objective.decay=constant", "objective.updates=9"], "objective.updates"),
     (["trainer.average=3", "trainer.max_epochs=1"], "validates only once"), (["trainer.average=1"], "at least 2"),
     (["tokenizer=char", "tokenizer.split_digits=true"], "every character is already a token"),
+    (["tokenizer=word", "tokenizer.reserve=0.5"], "there are no subwords"),
     (["decoder=fixed", "attention=none", "search=beam", "search.coverage=0.1"], "search.coverage=0.1: needs attention"),
     (["decoder=fixed", "attention=none", "objective.doubly_stochastic=1"], "objective.doubly_stochastic=1: needs attention"),
     (["decoder=fixed", "attention=none", "translation.unknown=copy"], "translation.unknown=copy: needs attention"),

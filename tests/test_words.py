@@ -27,6 +27,31 @@ def test_text_comes_back_as_it_was_written(model, byte_fallback):
     assert tokenizer.decode(tokenizer.encode_target(CORPUS[:4])) == CORPUS[:4]
 
 
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_a_vocabulary_is_enlarged_for_many_characters(model, byte_fallback, caplog):
+    """400 different characters do not fit in 100 subwords; with `reserve`, there are 50 more for subwords."""
+    texts = ["".join(map(chr, range(0x4E00 + i, 0x4E14 + i))) for i in range(0, 400, 5)]
+    enlarged = SentencePiece(
+        model=model, vocabulary_size=100, byte_fallback=byte_fallback, reserve=0.5
+    )
+    caplog.set_level("INFO")
+    tokenizer = enlarged.train(texts, texts)
+    characters = len(set("".join(texts)))
+    assert f"{characters} different characters" in caplog.text
+    least = 4 + characters + (256 if byte_fallback else 0)
+    assert least < tokenizer.target_size <= least + 50
+    assert tokenizer.decode(tokenizer.encode_target(texts)) == texts
+
+
+def test_a_vocabulary_with_room_for_subwords_keeps_its_size():
+    sizes = {
+        SentencePiece(vocabulary_size=200, reserve=reserve).train(CORPUS, CORPUS).target_size
+        for reserve in (0.0, 0.2)
+    }
+    assert len(sizes) == 1
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     line=st.text(

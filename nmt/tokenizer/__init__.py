@@ -6,6 +6,7 @@ encodes spaces, so that neither pre-tokenisation nor detokenisation is needed.
 Modules in reading order: this file, tokenizer, words, columns, sentencepiece_models, sampling.
 """
 
+import functools
 import io
 import logging
 import re
@@ -18,7 +19,7 @@ import sentencepiece
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
-from nmt.foundation.part_limits import PartGroup, RunView
+from nmt.foundation.part_limits import PartGroup, RunView, idle_keys
 from nmt.foundation.progress import waiting
 from nmt.foundation.ranges import Range, Ratio, Size
 from nmt.tokenizer.sentencepiece_models import kind, with_our_ids
@@ -36,6 +37,8 @@ Shared = Callable[[object, list[str], Train], bytes]
 
 If the cache has no model for the settings and lines, `train` trains it.
 """
+SPECIAL = 4
+"""Number of special symbols of a vocabulary: PAD, UNK, BOS and EOS."""
 MEASURED = 10_000
 """Number of lines sampled to estimate the mean line length."""
 LONGEST = 10_000
@@ -55,6 +58,8 @@ class SentencePiece:
     byte_fallback: whether unknown characters are encoded as UTF-8 bytes instead of <unk>
     split_digits: whether every digit is a token of its own
     character_coverage: fraction of the characters in the training data that the vocabulary covers
+    reserve: fraction of `vocabulary_size` for subwords of several characters (unigram, bpe). The
+        vocabulary is enlarged if the different characters leave less; 0 never enlarges it
     sampling: strength of random segmentation in each epoch, 0 disables it; smoothing α of subword
         regularisation for unigram, rate of BPE-dropout (Provilkov et al. 2020) for bpe
     sample: maximum number of training characters; lines of larger corpora are sampled uniformly
@@ -73,6 +78,7 @@ class SentencePiece:
         byte_fallback: bool = False,
         split_digits: bool = False,
         character_coverage: Annotated[float, Range(0.98, 1.0)] = 1.0,
+        reserve: Ratio = 0.0,
         sampling: Ratio = 0.0,
         sample: Size = 20_000_000,
     ) -> None:
@@ -92,19 +98,26 @@ class SentencePiece:
             "split_digits": split_digits,
             "character_coverage": character_coverage,
         }
+        self.reserve = reserve if model in ("unigram", "bpe") else 0.0
         self.sampling = sampling
         self.sample = sample
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the key `tokenizer.split_digits` with the reason why it has no effect if every
-        character is a token (model=char); an empty dictionary otherwise.
-        """
-        if run.value("tokenizer.split_digits") and run.value("tokenizer.model") == "char":
-            return {
-                "tokenizer.split_digits": "with tokenizer=char, every character is already a token"
-            }
-        return {}
+        """Returns the keys that have no effect with this type of model, each with the reason."""
+        model = run.value("tokenizer.model")
+        return idle_keys(
+            (
+                bool(run.value("tokenizer.split_digits")) and model == "char",
+                "with tokenizer=char, every character is already a token",
+                "tokenizer.split_digits",
+            ),
+            (
+                bool(run.value("tokenizer.reserve")) and model not in ("unigram", "bpe"),
+                f"with tokenizer={model}, there are no subwords",
+                "tokenizer.reserve",
+            ),
+        )
 
     def train(
         self, source: Sequence[str], target: Sequence[str], shared: Shared | None = None
@@ -141,11 +154,12 @@ class SentencePiece:
                 f"{LONGEST:,}",
             )
         texts = [line[:LONGEST] for line in texts]
-        size = self.vocabulary_size
+        size = self._size(texts)
+        fit = functools.partial(self._fitted, size)
         try:
             # The model is a function of the settings and the lines.
             settings = (self.model, size, sorted(self.options.items()))
-            model = shared(settings, texts, self._fitted) if shared else self._fitted(texts)
+            model = shared(settings, texts, fit) if shared else fit(texts)
         except RuntimeError as error:
             least = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
             why = f"at least {int(least[1]):,} symbols are required" if least else str(error)
@@ -165,9 +179,25 @@ class SentencePiece:
             )
         return model
 
-    def _fitted(self, texts: list[str]) -> bytes:
+    def _size(self, texts: list[str]) -> int:
+        """Returns the number of subwords for a training text: `vocabulary_size`, or more if its
+        different characters leave less than the fraction `reserve` for longer subwords."""
+        if not self.reserve:
+            return self.vocabulary_size
+        characters = len(set().union(*texts))
+        bytes_too = 256 if self.options["byte_fallback"] else 0
+        least = SPECIAL + bytes_too + characters + round(self.reserve * self.vocabulary_size)
+        if least > self.vocabulary_size:
+            log.info(
+                "tokenizer: %s subwords instead of %s, because the text has %s different characters",
+                f"{least:,}",
+                f"{self.vocabulary_size:,}",
+                f"{characters:,}",
+            )
+        return max(self.vocabulary_size, least)
+
+    def _fitted(self, size: int, texts: list[str]) -> bytes:
         writer = io.BytesIO()
-        size = self.vocabulary_size
         with waiting(f"training a tokenizer vocabulary of {size:,} on {len(texts):,} lines"):
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(texts),
