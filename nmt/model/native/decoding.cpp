@@ -34,9 +34,9 @@ void add_values(Index positions, Index size, const float* weights, const float* 
         float sum[R][BLOCK] = {};
         for (Index s = 0; s < positions; s++) {
             const float* value = values + s * size + begin;
-            float largest = 0;
-            for (int i = 0; i < R; i++) largest = std::max(largest, weights[i * positions + s]);
-            if (largest == 0) continue;
+            bool is_unused = true;
+            for (int i = 0; i < R; i++) is_unused = is_unused && weights[i * positions + s] == 0;
+            if (is_unused) continue;
             if (width == BLOCK) {
 #pragma GCC unroll 6
                 for (int i = 0; i < R; i++)
