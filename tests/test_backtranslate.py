@@ -264,6 +264,50 @@ def test_diversification_adds_the_translations_of_both_sides(text, tmp_path):
     assert run("backtranslate", *typed).returncode == 0
 
 
+def test_diversification_with_given_models(whole, text, tmp_path):
+    """Each model translates its source side; nothing else is trained, and updates are about those of the real pairs."""
+    for name, languages in {
+        "forward": ("en", "de"),
+        "backward": ("de", "en"),
+        "other": ("de", "fr"),
+    }.items():
+        data = [a for a in text[1] if not a.startswith(("data.source", "data.target"))]
+        sides = [f"data.source={languages[0]}", f"data.target={languages[1]}"]
+        if name == "other":
+            shutil.copy(text[0] / "train.en", text[0] / "train.fr")
+            shutil.copy(text[0] / "val.en", text[0] / "val.fr")
+            data = [a for a in data if not a.startswith("data.test")]
+        trained(tmp_path / name, *data, *sides, *SIZES)
+    folder = tmp_path / "out"
+    typed = [
+        *text[1],
+        *SIZES,
+        "synthetic.direction=both",
+        "synthetic.search=greedy",
+        f"run_dir={folder}",
+    ]
+    failed = run("backtranslate", *typed, f"synthetic.model=[{tmp_path}/forward,{tmp_path}/other]")
+    assert "needs models between data.source and data.target" in failed.stderr.decode()
+    models = f"synthetic.model=[{tmp_path}/backward,{tmp_path}/forward]"
+    result = run("backtranslate", *typed, models)
+    assert result.returncode == 0, result.stderr.decode()
+    real = [*zip(lines(text[0] / "train.en"), lines(text[0] / "train.de"), strict=True)]
+    expected = []
+    for number, direction in ((1, "backward"), (2, "forward")):
+        rows = read_translations(folder / f"translations-{number}")
+        for (source, target), (translation, _) in zip(real, rows, strict=True):
+            pair = (source, translation) if direction == "forward" else (translation, target)
+            if translation.strip() and pair not in real and pair not in expected:
+                expected.append(pair)
+    synthetic = [lines(folder / f"synthetic.{language}") for language in ("en", "de")]
+    assert [*zip(*synthetic, strict=True)] == expected
+    assert not [*folder.glob("forward-*"), *folder.glob("backward-*")]
+    usual = json.loads((tmp_path / "forward" / "results.json").read_text())["updates"]
+    updates = json.loads((folder / "model" / "results.json").read_text())["updates"]
+    per_epoch = (len(expected) + len(real)) / 8
+    assert usual <= updates <= usual + per_epoch + 1
+
+
 def test_the_most_probable_are_kept(whole, text, tmp_path):
     """By log-probability per word, a share; the model that translates may be given."""
     wishes = (
@@ -308,7 +352,7 @@ def test_the_most_probable_are_kept(whole, text, tmp_path):
     (["synthetic.text=a", "-m", "seed=1,2"], "not supported by nmt.backtranslate"),
     (["synthetic.text=a", "resume=x"], "resume"),
     (["synthetic.text=a", "synthetic.direction=both"], "not supported with synthetic.direction=both"),
-    (["synthetic.model=a", "synthetic.direction=both"], "not supported with synthetic.direction=both"),
+    (["synthetic.model=a", "synthetic.models=2", "synthetic.direction=both"], "synthetic.model gives trained models"),
     (["synthetic.text=a", "synthetic.models=2"], "needs synthetic.direction=both"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_named(wishes, message, text, tmp_path):

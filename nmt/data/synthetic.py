@@ -16,8 +16,9 @@ class Synthetic:
         translates both sides of the training pairs (data diversification, Nguyen et al. 2020)
     text: file of monolingual text, one sentence per line; None with forward uses the training
         sources
-    model: run folder of the translation model, or several for an ensemble; None with backward
-        trains a model first
+    model: run folder of the translation model, or several for an ensemble; with both, run folders of
+        models of either direction, each of which translates one side; None with backward or both
+        trains models first
     models: number of models that are trained for each direction with direction=both
     search: sample, greedy or beam
     width: beam width in hypotheses, used with search=beam only
@@ -60,12 +61,12 @@ class Synthetic:
         model = run.value("synthetic.model")
         direction = run.value("synthetic.direction")
         is_backward = direction not in ("both", "forward")
-        for key in ("synthetic.text", "synthetic.model", "init", "objective.teacher"):
+        for key in ("synthetic.text", "init", "objective.teacher"):
             if direction == "both" and run.value(key):
                 yield run.error(
                     key,
-                    "not supported with synthetic.direction=both, which trains its own "
-                    "models and translates only the training pairs; leave this key out",
+                    "not supported with synthetic.direction=both, which trains new models and "
+                    "translates only the training pairs; leave this key out",
                 )
         if direction == "forward" and not model:
             yield ConfigError(
@@ -108,4 +109,9 @@ class Synthetic:
             ),
             (direction != "backward", "needs synthetic.direction=backward", "synthetic.tag"),
             (direction != "both", "needs synthetic.direction=both", "synthetic.models"),
+            (
+                bool(run.value("synthetic.model")),
+                "trains no models, because synthetic.model gives trained models",
+                "synthetic.models",
+            ),
         )

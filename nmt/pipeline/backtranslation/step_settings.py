@@ -1,6 +1,9 @@
 """Settings of the trainings and translations of back-translation, computed from the settings of
 nmt.backtranslate."""
 
+import functools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,16 +11,24 @@ from typing import Any
 from nmt.configuration.compose import compose
 from nmt.configuration.training_settings import BacktranslateSettings
 from nmt.configuration.translation_settings import TranslateSettings
+from nmt.data import as_list
 from nmt.data.lines import stream_lines
 from nmt.data.synthetic import Synthetic
 from nmt.metric import WITHOUT_SPACES
 from nmt.pipeline.backtranslation.real_pairs import RealPairs
+from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import read_json_object
 from nmt.storage.metrics_file import read_metrics
 
 OTHER_SIDE = {"source_embedding": "target_embedding", "target_embedding": "source_embedding"}
 """Maps each network component of the source side to its counterpart of the target side, and vice
 versa."""
+
+
+@functools.cache
+def languages_of(path: str) -> tuple[str, ...]:
+    """Returns the names of the source and target languages of the trained model `path`."""
+    return tuple(ckpt.read_model(path, "synthetic.model", "train").meta.get("languages") or ())
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,11 @@ class StepSettings:
                     seed=None if synthetic.model else seed,
                 )
             ]
+        if synthetic.model:
+            return [
+                self._given(number, path, real)
+                for number, path in enumerate(as_list(synthetic.model), start=1)
+            ]
         return [
             TextTranslation(
                 direction=direction,
@@ -80,6 +96,22 @@ class StepSettings:
             for number in range(1, synthetic.models + 1)
             for direction, text in zip(("forward", "backward"), real, strict=True)
         ]
+
+    def _given(self, number: int, path: str, real: Sequence[str]) -> TextTranslation:
+        """Returns the translation of one side of the real pairs by a trained model.
+
+        number: number of the model in synthetic.model, from 1
+        path: run folder of the model
+        real: files of the source and the target sentences of the real pairs
+        """
+        is_forward = languages_of(path)[0] == self.corpus.languages[0]
+        return TextTranslation(
+            direction="forward" if is_forward else "backward",
+            folders=path,
+            text=real[0] if is_forward else real[1],
+            output=self.folder / f"translations-{number}",
+            seed=None,
+        )
 
     def of_translator(self, translator: TextTranslation) -> dict[str, Any]:
         """Returns the settings of nmt.train for a model that is trained on the real (not synthetic)
@@ -152,17 +184,21 @@ class StepSettings:
         """Returns trainer settings for the final model: as many updates and validations as for a
         model that is trained without synthetic pairs."""
         trainer = dict(self.settings.trainer)
+        # An epoch of the mixture has all synthetic pairs and the real pairs.
+        file = self.folder / f"synthetic.{self.corpus.languages[0]}"
+        synthetic = sum(1 for _ in stream_lines(file, "strict"))
+        real = self.synthetic.real * self.corpus.pairs
+        share = self.corpus.pairs / (synthetic + real)
+        trainer["validate_every"] *= share
+        if self.synthetic.model:
+            trainer["max_epochs"] = math.ceil(trainer["max_epochs"] * share)
+            return trainer
         first = Path(str(self.translators[0].folders))
         # The planned number, because training may have ended earlier by trainer.patience; short
         # runs have no record of it.
         planned = [record["total"] for record in read_metrics(first) if "total" in record]
         results = read_json_object(first / "results.json")
         trainer["max_updates"] = planned[-1] if planned else results["updates"]
-        # An epoch of the mixture has all synthetic pairs and the real pairs.
-        file = self.folder / f"synthetic.{self.corpus.languages[0]}"
-        synthetic = sum(1 for _ in stream_lines(file, "strict"))
-        real = self.synthetic.real * self.corpus.pairs
-        trainer["validate_every"] *= self.corpus.pairs / (synthetic + real)
         return trainer
 
     @property

@@ -22,7 +22,11 @@ from nmt.foundation.terminal import set_up_logging
 from nmt.foundation.torchrun import AGAIN, together
 from nmt.pipeline.assembly.run_parts import trackers_of
 from nmt.pipeline.backtranslation.real_pairs import write_real_pairs
-from nmt.pipeline.backtranslation.step_settings import StepSettings, TextTranslation
+from nmt.pipeline.backtranslation.step_settings import (
+    StepSettings,
+    TextTranslation,
+    languages_of,
+)
 from nmt.pipeline.backtranslation.synthetic_pairs import write_synthetic_pairs
 from nmt.pipeline.model_commands import translate
 from nmt.pipeline.resumed_training import final_score
@@ -67,9 +71,15 @@ def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> N
     languages = settings.data.get("source"), settings.data.get("target")
     needed = languages if synthetic.direction == "forward" else languages[::-1]
     for path in as_list(synthetic.model):
-        saved = ckpt.read_model(path, "synthetic.model", "train")
-        learnt = tuple(saved.meta.get("languages") or ())
-        if len(set(languages)) == 2 and learnt == needed[::-1]:
+        learnt = languages_of(path)
+        if synthetic.direction == "both":
+            if len(set(languages)) < 2 or learnt not in (languages, languages[::-1]):
+                raise UserError(
+                    f"synthetic.model={path}: translates from {' to '.join(learnt)}, but "
+                    "synthetic.direction=both needs models between data.source and data.target, "
+                    f"which are {' and '.join(map(str, languages))}"
+                )
+        elif len(set(languages)) == 2 and learnt == needed[::-1]:
             raise UserError(
                 f"synthetic.model={path}: translates from {learnt[0]} to {learnt[1]}, but "
                 f"synthetic.direction={synthetic.direction} needs a "
