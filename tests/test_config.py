@@ -256,6 +256,12 @@ def test_the_computed_recipe_between_measured_ones(table):
     assert other["_target_"] == "nmt.model.decoder.conditional.Conditional"
 
 
+def test_the_computed_recipe_for_several_sources_has_no_lexicon(table):
+    keys = [key for key in table(3_000) if not key.startswith("data.source")]
+    assert compose(*keys, "data.source=en")["model"]["lexicon"] == "auto"
+    assert compose(*keys, "data.source=[en,fr]")["model"]["lexicon"] is None
+
+
 def test_the_computed_recipe_changes_smoothly():
     """Each value is between those of the neighbouring recipes, and near that for slightly fewer pairs."""
     flats = {name: flat(compose(f"experiment={name}")) for name in RUNGS.values()}

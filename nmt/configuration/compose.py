@@ -46,12 +46,14 @@ class Typed:
 
     choices: chosen file of each group, by group name
     pairs: number of training pairs, which determines experiment=auto; None for another recipe
+    has_several_sources: whether experiment=auto is for data with several source texts
     values: Hydra overrides of single keys, in order
     errors: errors that do not depend on the configuration
     """
 
     choices: dict[str, Any] = field(default_factory=dict)
     pairs: int | None = None
+    has_several_sources: bool = False
     values: list[Any] = field(default_factory=list)
     errors: list[ConfigError] = field(default_factory=list)
 
@@ -153,6 +155,7 @@ def _choose_auto(command: str, typed: Typed) -> None:
     if not is_asked and any(f"{RECIPE}=" in str(grid) for grid in grids):
         return
     typed.pairs = count_pairs(settings["data"])
+    typed.has_several_sources = isinstance(settings["data"].get("source"), list)
     if typed.pairs is None and is_asked:
         names = ", ".join(RUNGS.values())
         problem = f"auto counts the training pairs of local files; choose one of {names}"
@@ -175,7 +178,7 @@ def _by_precedence(command: str, typed: Typed) -> tuple[Any, Mapping[str, Any]]:
     recipe = chosen.get(RECIPE, groups_of(command).get(RECIPE))
     if recipe is None:
         return _composed(command, chosen)
-    config, choices = _of_recipe(command, recipe, typed.pairs)
+    config, choices = _of_recipe(command, recipe, typed)
     # The default recipe applies only to the default data.
     if RECIPE not in chosen and chosen.get("data", choices["data"]) != choices["data"]:
         return _composed(command, {**chosen, RECIPE: None})
@@ -187,11 +190,12 @@ def _by_precedence(command: str, typed: Typed) -> tuple[Any, Mapping[str, Any]]:
     return config, {**choices, **chosen}
 
 
-def _of_recipe(command: str, recipe: str, pairs: int | None) -> tuple[Any, Mapping[str, Any]]:
+def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[str, Any]]:
     """Composes a recipe, and returns the configuration with the choice of every group.
 
-    pairs: number of training pairs, for experiment=auto
+    typed: choices on the command line, with the properties of the data for experiment=auto
     """
+    pairs = typed.pairs
     if recipe != AUTO or not pairs:
         return _composed(command, {RECIPE: recipe})
     position = position_of(pairs)
@@ -200,6 +204,8 @@ def _of_recipe(command: str, recipe: str, pairs: int | None) -> tuple[Any, Mappi
     config, choices = _composed(command, {RECIPE: position.nearer})
     values = interpolated(pairs, flat(lower), flat(upper))
     apply(config, parse([f"{key}={value}" for key, value in values.items()])[0])
+    if typed.has_several_sources:  # a lexicon has entries for one source text
+        config["model"]["lexicon"] = None
     log_recipe(pairs, [position.nearer, *(f"{key}={value:g}" for key, value in values.items())])
     return config, {**choices, RECIPE: AUTO}
 
