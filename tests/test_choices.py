@@ -210,6 +210,7 @@ CONTEXT = {
     "trainer.on_nan": ["optimizer=sgd", "optimizer.lr=1e38"], "trainer.keep": ["trainer.max_epochs=4"],
     "batching.tokens": ["batching.sentences=0"], "schedule.start": ["trainer.max_epochs=3"], "schedule.every": ["trainer.max_epochs=4"],
     "objective.pace": ["objective.end=0.1"], "metric.lowercase": ["tokenizer=char"],
+    "tokenizer.reserve": ["sizes.vocabulary=45"],
     "optimizer.decoupled_weight_decay": ["optimizer.weight_decay=0.5"],
 }  # fmt: skip
 VALUES = {
