@@ -231,6 +231,17 @@ def test_distillation_translates_forwards(whole, text, tmp_path):
     assert not (tmp_path / "out/reverse").exists()
 
 
+def _new_pairs(real, written):
+    """The pairs of all translations of the real pairs (direction, file) in order, each new pair once."""
+    expected = []
+    for direction, file in written:
+        for (source, target), (translation, _) in zip(real, read_translations(file), strict=True):
+            pair = (source, translation) if direction == "forward" else (translation, target)
+            if translation.strip() and pair not in real and pair not in expected:
+                expected.append(pair)
+    return expected
+
+
 def test_diversification_adds_the_translations_of_both_sides(text, tmp_path):
     """Each model is a run on the real pairs; the pairs are all new pairs of all models; the final model has as many updates."""
     folder = tmp_path / "out"
@@ -244,14 +255,12 @@ def test_diversification_adds_the_translations_of_both_sides(text, tmp_path):
     alone = trained(tmp_path / "alone", *data, *turned, *SIZES, "seed=6")
     assert best(alone) == best(folder / "backward-2")
     real = [*zip(lines(text[0] / "train.en"), lines(text[0] / "train.de"), strict=True)]
-    expected = []
-    for number in (1, 2):
-        for direction in ("forward", "backward"):
-            rows = read_translations(folder / f"translations-{direction}-{number}")
-            for (source, target), (translation, _) in zip(real, rows, strict=True):
-                pair = (source, translation) if direction == "forward" else (translation, target)
-                if translation.strip() and pair not in real and pair not in expected:
-                    expected.append(pair)
+    written = [
+        (direction, folder / f"translations-{direction}-{number}")
+        for number in (1, 2)
+        for direction in ("forward", "backward")
+    ]
+    expected = _new_pairs(real, written)
     synthetic = [lines(folder / f"synthetic.{language}") for language in ("en", "de")]
     assert [*zip(*synthetic, strict=True)] == expected
     assert len(expected) > 100
@@ -292,13 +301,8 @@ def test_diversification_with_given_models(whole, text, tmp_path):
     result = run("backtranslate", *typed, models)
     assert result.returncode == 0, result.stderr.decode()
     real = [*zip(lines(text[0] / "train.en"), lines(text[0] / "train.de"), strict=True)]
-    expected = []
-    for number, direction in ((1, "backward"), (2, "forward")):
-        rows = read_translations(folder / f"translations-{number}")
-        for (source, target), (translation, _) in zip(real, rows, strict=True):
-            pair = (source, translation) if direction == "forward" else (translation, target)
-            if translation.strip() and pair not in real and pair not in expected:
-                expected.append(pair)
+    written = [("backward", folder / "translations-1"), ("forward", folder / "translations-2")]
+    expected = _new_pairs(real, written)
     synthetic = [lines(folder / f"synthetic.{language}") for language in ("en", "de")]
     assert [*zip(*synthetic, strict=True)] == expected
     assert not [*folder.glob("forward-*"), *folder.glob("backward-*")]
