@@ -16,9 +16,9 @@ class Synthetic:
         translates both sides of the training pairs (data diversification, Nguyen et al. 2020)
     text: file of monolingual text, one sentence per line; None with forward uses the training
         sources
-    model: run folder of the translation model, or several for an ensemble; with both, run folders of
-        models of either direction, each of which translates one side; None with backward or both
-        trains models first
+    model: run folder of the translation model, or several run folders for an ensemble. With both:
+        run folders of models of either direction, each of which translates the text of its source
+        language. With None, backward and both train models first
     models: number of models that are trained for each direction with direction=both
     search: sample, greedy or beam
     width: beam width in hypotheses, used with search=beam only

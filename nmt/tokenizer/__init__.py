@@ -58,8 +58,9 @@ class SentencePiece:
     byte_fallback: whether unknown characters are encoded as UTF-8 bytes instead of <unk>
     split_digits: whether every digit is a token of its own
     character_coverage: fraction of the characters in the training data that the vocabulary covers
-    reserve: fraction of `vocabulary_size` for subwords of several characters (unigram, bpe). The
-        vocabulary is enlarged if the different characters leave less; 0 never enlarges it
+    reserve: fraction of `vocabulary_size` that is reserved for subwords of several characters, for
+        unigram and bpe; if the characters of the text leave fewer subwords, the vocabulary is
+        enlarged. 0 never enlarges the vocabulary
     sampling: strength of random segmentation in each epoch, 0 disables it; smoothing α of subword
         regularisation for unigram, rate of BPE-dropout (Provilkov et al. 2020) for bpe
     sample: maximum number of training characters; lines of larger corpora are sampled uniformly
@@ -154,7 +155,7 @@ class SentencePiece:
                 f"{LONGEST:,}",
             )
         texts = [line[:LONGEST] for line in texts]
-        size = self._size(texts)
+        size = self._vocabulary_size_for(texts)
         fit = functools.partial(self._fitted, size)
         try:
             # The model is a function of the settings and the lines.
@@ -179,22 +180,26 @@ class SentencePiece:
             )
         return model
 
-    def _size(self, texts: list[str]) -> int:
-        """Returns the number of subwords for a training text: `vocabulary_size`, or more if its
-        different characters leave less than the fraction `reserve` for longer subwords."""
+    def _vocabulary_size_for(self, texts: list[str]) -> int:
+        """Returns `vocabulary_size`, or a larger number of subwords if the special symbols and the
+        different characters of the training text leave less than the fraction `reserve` for longer
+        subwords."""
         if not self.reserve:
             return self.vocabulary_size
         characters = len(set().union(*texts))
-        bytes_too = 256 if self.options["byte_fallback"] else 0
-        least = SPECIAL + bytes_too + characters + round(self.reserve * self.vocabulary_size)
-        if least > self.vocabulary_size:
-            log.info(
-                "tokenizer: %s subwords instead of %s, because the text has %s different characters",
-                f"{least:,}",
-                f"{self.vocabulary_size:,}",
-                f"{characters:,}",
-            )
-        return max(self.vocabulary_size, least)
+        byte_tokens = 256 if self.options["byte_fallback"] else 0
+        reserved = round(self.reserve * self.vocabulary_size)
+        needed = SPECIAL + byte_tokens + characters + reserved
+        if needed <= self.vocabulary_size:
+            return self.vocabulary_size
+        log.info(
+            "tokenizer: the vocabulary is enlarged from %s to %s subwords (tokenizer.reserve), "
+            "because the text has %s different characters",
+            f"{self.vocabulary_size:,}",
+            f"{needed:,}",
+            f"{characters:,}",
+        )
+        return needed
 
     def _fitted(self, size: int, texts: list[str]) -> bytes:
         writer = io.BytesIO()

@@ -164,7 +164,7 @@ extern "C" void beam_search(void* gemm_function, Precision precision, Index sent
         if (!attends_first) update_states(true, feed_weight, recurrent);
         if (second_weight) product(n, second, h.data(), u);
         search_attention(n, positions, key_size, direction ? &u[last.outputs - key_size] : h.data(), query_stride, keys, mask,
-                         sentence_of.data(), direction, direction, weights.data());
+                         sentence_of.data(), direction, direction != nullptr, weights.data());
         if (projected) {
             search_weighted_sum(n, positions, gates, weights.data(), projected, sentence_of.data(), a.data(), gates);
             update_states(attends_first, true, last);
