@@ -671,7 +671,7 @@ def test_training_beside_busy_processes(is_set, tmp_path, monkeypatch):
         folder = trained(tmp_path / "run", *TINY)
         assert torch.get_num_threads() == (2 if is_set else 1)
         text = (folder / "train.log").read_text()
-        assert ("training now uses 1 threads instead of 2" in text) != is_set
+        assert ("training now uses 1 of 2 threads" in text) != is_set
         assert ckpt.read(folder / ckpt.LAST).meta["threads"] == 2
     finally:
         torch.set_num_threads(before)

@@ -63,8 +63,8 @@ class FewerThreads(Callback):
         self._chosen_at = time.monotonic()
         if chosen < self._most and chosen != before:
             log.info(
-                "other processes are using the CPU cores: training now uses %s threads instead of "
-                "%s, which is %.1f times as fast; to keep %s threads, set threads=%s",
+                "other processes are using the CPU cores: training now uses %s of %s threads, "
+                "which is %.1f times as fast; to keep %s threads, set threads=%s",
                 chosen,
                 self._most,
                 speeds[best] / speeds[self._most],
