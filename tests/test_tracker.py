@@ -57,6 +57,26 @@ def found_steps(folder):
     return [line["update"] for line in lines if line["kind"] == "validation"]
 
 
+def test_characters_that_no_font_has_cause_no_warnings(tmp_path):
+    pytest.importorskip("tensorboard")
+    for part, count in (("train", 60), ("val", 3)):
+        for language, words in (("zh", "𗀀 𗀁 𗀂"), ("en", "we love it")):
+            (tmp_path / f"{part}.{language}").write_text(f"{words}\n" * count)
+    data = [
+        "data=text",
+        "data.source=zh",
+        "data.target=en",
+        f"data.train={tmp_path}/train",
+        f"data.validation={tmp_path}/val",
+    ]
+    sizes = [key for key in TINY if key.startswith(("sizes", "model", "trainer"))]
+    done = run_alone(
+        "train", "experiment=null", *data, *sizes, "sizes.vocabulary=30", f"run_dir={tmp_path}/run"
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert "Glyph" not in done.stderr.decode()
+
+
 def test_being_watched_changes_nothing_that_is_learnt(watched, tmp_path, monkeypatch):
     from safetensors.torch import load_file
 

@@ -8,6 +8,7 @@ import json
 import os
 import textwrap
 import uuid
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -297,7 +298,10 @@ class Tracking(Callback):
             if validation.samples:
                 tracker.text("validation/samples", validation.samples, update)
             if validation.attention is not None and installed("matplotlib"):
-                tracker.picture("validation/attention", validation.attention.plot(), update)
+                plot = validation.attention.plot()
+                # Matplotlib warns of each character that no installed font has.
+                with warnings.catch_warnings(action="ignore", category=UserWarning):
+                    tracker.picture("validation/attention", plot, update)
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
         """Ends the recording in all trackers.
