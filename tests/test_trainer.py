@@ -646,7 +646,7 @@ def test_fewer_threads_while_other_processes_use_the_cores(monkeypatch, caplog):
         speeds[4] = 5.0
         callback.on_validation(2, 2.0, None, True)
         assert torch.get_num_threads() == 2
-        assert "2 threads instead of 4, which is 3.8 times as fast" in caplog.text
+        assert "uses 2 of 4 threads, which is 3.8 times as fast" in caplog.text
         speeds[4] = 35.0
         callback.on_validation(3, 3.0, None, True)
         assert torch.get_num_threads() == 4
