@@ -222,7 +222,7 @@ VALUES = {
     "window.distance": "1", "attention.heads": "4", "encoder.longest": "8", "encoder.widths": "[32,64,96]", "attention.longest": "3", "decoder.bridge": "mean", "metric.char_order": "2",
     "metric.tokenize": "char", "sizes.encoder": "6", "encoder.hidden_size": "6", "tokenizer.vocabulary_size": "50", "sizes.vocabulary": "50",
     "tokenizer.character_coverage": "0.98", "tokenizer.reserve": "1.0", "translation.max_source": "3", "translation.max_length_offset": "3",
-    "translation.max_length_factor": "0.1", "tokenizer.sample": "150", "filters.max_symbols": "0.5", "tokenizer.normalization": "nfkc", "model.tying": "output", "model.lexicon": "auto", "model.lexicon_use": "mixture", "objective.updates": "2", "freeze": "[encoder]", "cell": "lstm", "final_test": "false",
+    "translation.max_length_factor": "0.1", "translation.no_repeat_ngram_size": "1", "tokenizer.sample": "150", "filters.max_symbols": "0.5", "tokenizer.normalization": "nfkc", "model.tying": "output", "model.lexicon": "auto", "model.lexicon_use": "mixture", "objective.updates": "2", "freeze": "[encoder]", "cell": "lstm", "final_test": "false",
 }  # fmt: skip
 ELSEWHERE = (
     "init",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -89,11 +90,18 @@ def exported(small_run, tmp_path_factory):
     return folder
 
 
-def test_the_example_translates_as_the_model_does(exported, small_run):
+@pytest.mark.parametrize("no_repeat", [0, 2])
+def test_the_example_translates_as_the_model_does(exported, small_run, no_repeat, tmp_path):
     """Without nmt and PyTorch: in a process that cannot import them."""
+    folder = shutil.copytree(exported, tmp_path / "out")
+    settings = json.loads((folder / "settings.json").read_text())
+    assert settings["no_repeat_ngram_size"] == 0
+    (folder / "settings.json").write_text(
+        json.dumps({**settings, "no_repeat_ngram_size": no_repeat})
+    )
     odd = ["a\tb c", "a\rb", "\x1ca \x85 b\x0b", "a b\r", "\u00a0a\u3000b\u2003", " \u2028 ", "\t"]
     lines = ["a b c d", "", "h g f e d c b a a b", "a", "c c c c", "not known ß", *odd]
-    code = f"import sys; sys.modules['torch'] = sys.modules['nmt'] = None; sys.argv = ['translate.py', {str(exported)!r}]; exec(open({str(exported / 'translate.py')!r}, encoding='utf-8').read())"
+    code = f"import sys; sys.modules['torch'] = sys.modules['nmt'] = None; sys.argv = ['translate.py', {str(folder)!r}]; exec(open({str(folder / 'translate.py')!r}, encoding='utf-8').read())"
     result = subprocess.run(
         [sys.executable, "-c", code],
         input=("\n".join(lines) + "\n").encode(),
@@ -101,9 +109,8 @@ def test_the_example_translates_as_the_model_does(exported, small_run):
         check=True,
         env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     )
-    assert result.stdout.decode().splitlines() == nmt.load(small_run, search="beam").translate(
-        lines
-    )
+    translator = nmt.load(small_run, search="beam", no_repeat_ngram_size=no_repeat)
+    assert result.stdout.decode().splitlines() == translator.translate(lines)
 
 
 def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exported):

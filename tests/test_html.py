@@ -100,7 +100,8 @@ NETWORKS = (
     [NETWORKS[0], *(pytest.param(choice, marks=pytest.mark.exhaustive) for choice in NETWORKS[1:])],
     ids=" ".join,
 )
-def test_it_computes_what_the_network_computes(choice, browser, tokenizer, tmp_path):
+@pytest.mark.parametrize("no_repeat", [0, 2])
+def test_it_computes_what_the_network_computes(choice, no_repeat, browser, tokenizer, tmp_path):
     """Translations by beam and greedily, probabilities, attention of each head, the search's tree."""
     decoder, attention, *more = choice
     chosen = [text for text in more if text.startswith("decoder=")]
@@ -108,10 +109,11 @@ def test_it_computes_what_the_network_computes(choice, browser, tokenizer, tmp_p
                     vocabulary=tokenizer.target_size).float()  # fmt: skip
     for parameter in model.parameters():
         parameter.data.mul_(2.0)  # so that words differ in probability
-    beam = Translator(model, tokenizer, Beam(width=4, length_penalty="wu"), max_length_offset=5)
+    options = {"max_length_offset": 5, "no_repeat_ngram_size": no_repeat}
+    beam = Translator(model, tokenizer, Beam(width=4, length_penalty="wu"), **options)
     write_html(beam, "tiny", tmp_path / "page.html")
     same = Translator(
-        rounded(model), tokenizer, Beam(width=4, n_best=4, length_penalty="wu"), max_length_offset=5
+        rounded(model), tokenizer, Beam(width=4, n_best=4, length_penalty="wu"), **options
     )
     page, faults = opened(browser, tmp_path / "page.html")
     lines = texts(6, 3)

@@ -268,6 +268,7 @@ CONSTRAINTS = {
     "free": {},
     "prefix": {"spellings": ({5: 1}, {6: 2})},
     "forbidden": {"forbidden": ((4,), (7, 8))},
+    "unrepeated": {"no_repeat_ngram_size": 2},
     "required": {"required": ((9,), (5, 7)), "continuing": frozenset({8})},
 }
 

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -313,23 +313,30 @@ def begins(*tokens):
     return tuple({token: end} for end, token in enumerate(tokens, 1))
 
 
+def repeats(tokens, size):
+    grams = [tuple(tokens[i : i + size]) for i in range(len(tokens) - size + 1)]
+    return size > 0 and len(set(grams)) < len(grams)
+
+
 def satisfies(tokens, request):
     met, _ = progress(request, tokens)
     return (
-        begins(*tokens[: len(request.spellings)]) == request.spellings
+        not repeats(tokens, request.no_repeat_ngram_size)
+        and begins(*tokens[: len(request.spellings)]) == request.spellings
         and met == sum(map(len, request.required))
         and not any(holds(tokens, sequence) for sequence in request.forbidden)
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(14))
 def test_constrained_search_with_full_width_is_brute_force(seed):
     table, limit = random_table(seed, (EOS, *LETTERS)), 4
     request = [
         Request(limit, required=((4, 5),)), Request(limit, required=((6,), (5,))),
         Request(limit, spellings=begins(7), required=((4,),)), Request(limit, forbidden=((4,), (5, 6))),
         Request(limit, spellings=begins(5, 5)), Request(limit, required=((4,),), continuing=frozenset({5})),
-    ][seed % 6]  # fmt: skip
+        Request(limit, no_repeat_ngram_size=2),
+    ][seed % 7]  # fmt: skip
     truth = [
         h for h in brute_force(table, limit, Penalty("average"), LETTERS)
         if satisfies(h[1], request) and not (request.continuing and holds(h[1], (4, 5)))
@@ -337,6 +344,29 @@ def test_constrained_search_with_full_width_is_brute_force(seed):
     [result] = find(Beam(width=1500, n_best=3), [table], [request], vocabulary=8)
     assert [h.tokens for h in result] == [words for _, words, _ in truth[:3]]
     assert result[0].log_prob == pytest.approx(truth[0][2])
+
+
+@pytest.mark.parametrize("search", [Greedy(), Beam(width=2), Sample(n_best=2), Diverse(n_best=2)])
+def test_no_search_repeats_a_sequence_except_in_the_prefix(search):
+    """Requests in one batch whose lengths of sequences differ, and tables that favour repetition."""
+
+    def table(words):
+        return {A: 0.9, B: 0.09, EOS: 0.01} if words[-1:] != (A,) else {A: 0.09, B: 0.9, EOS: 0.01}
+
+    sizes = [0, 1, 2, 3]
+    requests = [Request(12, seed=size, no_repeat_ngram_size=size) for size in sizes]
+    requests.append(replace(requests[2], spellings=begins(A, A, A)))
+    results = find(search, [table] * len(requests), requests)
+    for request, hypotheses in zip(requests[1:4], results[1:4], strict=True):
+        assert not any(repeats(h.tokens, request.no_repeat_ngram_size) for h in hypotheses)
+    assert results[0][0].tokens == [A, B] * 6 or isinstance(search, Sample)
+    assert all(h.tokens[:3] == [A, A, A] and not repeats(h.tokens[2:], 2) for h in results[4])
+
+
+def test_required_words_may_be_repeated():
+    request = Request(6, required=((A, B), (A, B)), no_repeat_ngram_size=2)
+    [result] = find(Beam(width=3), [random_table(1)], [request])
+    assert progress(request, result[0].tokens)[0] == 4
 
 
 @pytest.mark.exhaustive

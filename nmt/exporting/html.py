@@ -182,6 +182,7 @@ def _settings(translator: Translator, name: str) -> dict[str, Any]:
             "width": beam.width,
             "penalty": beam.penalty.name,
             "alpha": beam.penalty.alpha,
+            "noRepeat": translator.no_repeat_ngram_size,
         },
         "lengthFactor": translator.max_length_factor,
         "lengthOffset": translator.max_length_offset,

@@ -125,6 +125,7 @@ def _settings(translator: Translator) -> dict[str, Any]:
         "width": exported_beam(translator.search, "onnx", ["average"]).width,
         "max_length_factor": translator.max_length_factor,
         "max_length_offset": translator.max_length_offset,
+        "no_repeat_ngram_size": translator.no_repeat_ngram_size,
     }
 
 

@@ -65,6 +65,8 @@ class Model:
             vocabulary = log_probs.shape[1]
             # PAD and BOS have probability 0.
             log_probs[:, [settings["pad"], settings["bos"]]] = -np.inf
+            for row, tokens in enumerate(hypotheses):
+                log_probs[row, repeating_tokens(tokens, settings["no_repeat_ngram_size"])] = -np.inf
             # At the length limit, only EOS is allowed.
             if length == longest:
                 log_probs[:, np.arange(vocabulary) != settings["eos"]] = -np.inf
@@ -88,6 +90,13 @@ class Model:
                 if name.startswith("next.")
             }
         return max(finished, key=lambda pair: pair[0])[1]
+
+
+def repeating_tokens(tokens, size):
+    """Returns the ids that would repeat a sequence of `size` tokens; none with size 0."""
+    begun = len(tokens) - size + 1  # position of the last `size` - 1 tokens
+    positions = range(begun if size else 0)
+    return [tokens[i + size - 1] for i in positions if tokens[i : i + size - 1] == tokens[begun:]]
 
 
 def run(graph, values):

@@ -109,6 +109,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     # translation
     "beam": ("search.width",),
     "beam_size": ("search.width",),
+    "block_ngram_repeat": ("translation.no_repeat_ngram_size",),
     "lenpen": ("search.alpha",),
     "length_penalty": ("search.length_penalty",),
     "max_length": ("translation.max_length_factor", "filters.max_length"),

@@ -17,7 +17,7 @@ from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Hypothesis, Prepared, Request, Reranker, Search
 from nmt.foundation.part_limits import ConfigError, RunView
-from nmt.foundation.ranges import Length, Range, Size
+from nmt.foundation.ranges import Count, Length, Range, Size
 from nmt.inference.forced_decoder import FORCED_TOKENS, ForcedDecoder
 from nmt.inference.model_step import Averaging
 from nmt.inference.networks import Networks
@@ -49,6 +49,8 @@ class Translator(ForcedDecoder):
     batch_tokens: maximum number of source positions per batch, padding included
     max_length_factor, max_length_offset: limit of the translation length,
         factor · source tokens + offset, in tokens
+    no_repeat_ngram_size: number of tokens of the sequences that a translation may contain only
+        once; 0: sequences may be repeated
     max_source: maximum number of source tokens per line; longer lines are truncated, with a warning
     unknown: treatment of unknown words: `mark`, `drop` or `copy` (nmt/inference/unknown_words.py)
     lexicon: mapping from source words to the translations that replace unknown words, for
@@ -74,6 +76,7 @@ class Translator(ForcedDecoder):
         batch_tokens: Size = 1500,
         max_length_factor: Annotated[float, Range(0, 100)] = 2.0,
         max_length_offset: Length = 10,
+        no_repeat_ngram_size: Count = 0,
         max_source: Length = 1000,
         unknown: Unknown = "mark",
         lexicon: Mapping[str, str] | None = None,
@@ -96,6 +99,7 @@ class Translator(ForcedDecoder):
         self.batch_tokens = batch_tokens
         self.max_length_factor = max_length_factor
         self.max_length_offset = max_length_offset
+        self.no_repeat_ngram_size = no_repeat_ngram_size
         self.unknown = unknown
         self.lexicon = lexicon or {}
         self._check_options()
@@ -261,10 +265,15 @@ class Translator(ForcedDecoder):
         return self._without_repetition(translations)
 
     def request(self, source: Sequence[int]) -> Request:
-        """Returns the search request of an encoded line, with its length limit and random seed."""
+        """Returns the search request of an encoded line: length limit, random seed, and number of
+        tokens of the sequences that must not be repeated."""
         limit = int(self.max_length_factor * length_of(source)) + self.max_length_offset
         seed = zlib.crc32(np.asarray(source, np.int64).tobytes())  # the same samples in every batch
-        return Request(max_length=limit, seed=zlib.crc32(picture_of(source).encode(), seed))
+        return Request(
+            max_length=limit,
+            seed=zlib.crc32(picture_of(source).encode(), seed),
+            no_repeat_ngram_size=self.no_repeat_ngram_size,
+        )
 
     def _requests(
         self, sources: Sequence[Sequence[int]], constraints: Sequence[Constraint] | None

@@ -1,8 +1,9 @@
-"""Constraints of a request: prefix, forbidden sequences and required words.
+"""Constraints of a request: prefix, forbidden and repeated sequences, and required words.
 
-`Constrained` wraps a model interface (`Step`) and enforces the prefix and the forbidden sequences.
-The wrapper works with every search. Probabilities are not renormalised, so a hypothesis has the
-same score as without constraints.
+`Constrained` wraps a model interface (`Step`), enforces the prefix, and excludes forbidden
+sequences and repetitions of sequences of `no_repeat_ngram_size` tokens (Paulus et al. 2018, section
+2.5). The wrapper works with every search. Probabilities are not renormalised, so a hypothesis has
+the same score as without constraints.
 
 `allocate` chooses the extensions of beam search with required words, by dynamic beam allocation
 (Post & Vilar 2018). The beam slots of a sentence are divided among banks. Bank c contains the
@@ -108,6 +109,9 @@ class Constrained:
                 log_probs[sequence[-1]].fill_(-torch.inf)
         if beginning:
             return
+        needed = {token for sequence in request.required for token in sequence}
+        for token in repeating_tokens(written, request.no_repeat_ngram_size) - needed:
+            log_probs[token].fill_(-torch.inf)
         if any(len(s) <= len(written) and tuple(written[-len(s) :]) == s for s in request.required):
             # A longer sequence that begins with this one may continue.
             _keep_only(progress(request, written)[1], log_probs, self._continuing)
@@ -143,6 +147,19 @@ def beginning_tokens(request: Request, written: Sequence[int]) -> list[int]:
             # Unexpected tokens occur only in empty beam slots.
             position = request.spellings[position].get(token, len(request.spellings))
     return list(request.spellings[position]) if position < len(request.spellings) else []
+
+
+def repeating_tokens(written: Sequence[int], size: int) -> set[int]:
+    """Returns the tokens with which an output would end in a sequence of `size` tokens that it
+    already contains; no token with size 0.
+
+    written: tokens of the output so far
+    """
+    begun = len(written) - size + 1  # position of the last `size` - 1 tokens
+    if not size or begun <= 0:
+        return set()
+    end = list(written[begun:])
+    return {written[i + size - 1] for i in range(begun) if written[i : i + size - 1] == end}
 
 
 def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:

@@ -4,8 +4,8 @@
 const TOP = 12 // number of alternatives shown for a token
 
 class Beam {
-  constructor(network, { width, penalty, alpha }) {
-    Object.assign(this, { network, width, penalty, alpha })
+  constructor(network, { width, penalty, alpha, noRepeat }) {
+    Object.assign(this, { network, width, penalty, alpha, noRepeat })
   }
 
   score(logProb, words) {
@@ -52,7 +52,7 @@ class Beam {
             ? [prefix[length]]
             : length === limit
               ? [EOS]
-              : this.most(logProbs[n], this.width)
+              : this.most(logProbs[n], this.width, this.repeating(hypothesis.words))
         for (const word of allowed)
           if (logProbs[n][word] > -Infinity)
             candidates.push({
@@ -88,10 +88,21 @@ class Beam {
     return { hypotheses: finished.slice(0, best), nodes }
   }
 
-  // Ids of the `count` most probable tokens, most probable first
-  most(logProbs, count) {
+  // Tokens that would repeat a sequence of `noRepeat` tokens; none with noRepeat 0
+  repeating(words) {
+    const size = this.noRepeat
+    const begun = words.length - size + 1 // position of the last `size` - 1 tokens
+    const found = new Set()
+    for (let i = 0; size && i < begun; i++)
+      if (words.slice(begun).every((word, j) => word === words[i + j])) found.add(words[i + size - 1])
+    return found
+  }
+
+  // Ids of the `count` most probable tokens that are not excluded, most probable first
+  most(logProbs, count, excluded = new Set()) {
     const best = []
     for (let word = 0; word < logProbs.length; word++) {
+      if (excluded.has(word)) continue
       if (best.length === count && logProbs[word] <= logProbs[best[count - 1]]) continue
       let at = best.length
       while (at && logProbs[word] > logProbs[best[at - 1]]) at--

@@ -36,6 +36,8 @@ class Request:
     continuing: ids of subwords that continue a word
     spellings: segmentations of a text that the output must begin with; maps, for each text
         position, the allowed tokens to the position after the token
+    no_repeat_ngram_size: number of tokens of the sequences that the output may contain only once,
+        apart from the text that it must begin with; 0: sequences may be repeated
     """
 
     max_length: int
@@ -44,10 +46,12 @@ class Request:
     forbidden: tuple[tuple[int, ...], ...] = ()
     continuing: frozenset[int] = frozenset()
     spellings: tuple[Mapping[int, int], ...] = ()
+    no_repeat_ngram_size: int = 0
 
     @property
     def constrained(self) -> bool:
-        return bool(self.spellings or self.required or self.forbidden)
+        """Whether some tokens are excluded during the search."""
+        return bool(self.spellings or self.required or self.forbidden or self.no_repeat_ngram_size)
 
 
 @runtime_checkable

@@ -25,7 +25,6 @@ from nmt.foundation.interfaces import (
     Layout,
     Prediction,
     Prepared,
-    Request,
     SearchState,
     Step,
 )
@@ -211,12 +210,13 @@ def explain(
     [source] = translator.encode([line])
     attend_to = attend_to or {}
     _check(translator, source, prefix, attend_to)
+    request = translator.request(source)
     limit = len(prefix)
     if not whole:
-        limit = max(translator.request(source).max_length, len(prefix) + SPARE_TOKENS)
+        limit = max(request.max_length, len(prefix) + SPARE_TOKENS)
     # The prefix has a single spelling, its tokens.
     spellings = tuple({token: end} for end, token in enumerate(prefix, 1))
-    request = Request(max_length=limit, spellings=spellings)
+    request = replace(request, max_length=limit, spellings=spellings)
     memories = translator.networks.memories([source])
     with translator.networks.generating():
         first_step, state = translator.networks.first_step(memories)
