@@ -63,8 +63,7 @@ def load(
         max_source: maximum number of source tokens in a sentence; longer sentences are cut
         max_length_factor, max_length_offset: a translation has at most factor · source tokens +
             offset tokens
-        no_repeat_ngram_size: number of tokens of the sequences that a translation contains at most
-            once; 0: no limit
+        no_repeat_ngram_size: length, in tokens, of sequences that must not be repeated; 0: none
 
     A classifier has no options. Raises UserError for a missing checkpoint or an invalid option.
     """

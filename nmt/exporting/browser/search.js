@@ -92,10 +92,10 @@ class Beam {
   repeating(words) {
     const size = this.noRepeat
     const begun = words.length - size + 1 // position of the last `size` - 1 tokens
-    const found = new Set()
+    const tokens = new Set()
     for (let i = 0; size && i < begun; i++)
-      if (words.slice(begun).every((word, j) => word === words[i + j])) found.add(words[i + size - 1])
-    return found
+      if (words.slice(begun).every((word, j) => word === words[i + j])) tokens.add(words[i + size - 1])
+    return tokens
   }
 
   // Ids of the `count` most probable tokens that are not excluded, most probable first

@@ -211,9 +211,7 @@ def explain(
     attend_to = attend_to or {}
     _check(translator, source, prefix, attend_to)
     request = translator.request(source)
-    limit = len(prefix)
-    if not whole:
-        limit = max(request.max_length, len(prefix) + SPARE_TOKENS)
+    limit = len(prefix) if whole else max(request.max_length, len(prefix) + SPARE_TOKENS)
     # The prefix has a single spelling, its tokens.
     spellings = tuple({token: end} for end, token in enumerate(prefix, 1))
     request = replace(request, max_length=limit, spellings=spellings)
