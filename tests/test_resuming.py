@@ -22,6 +22,7 @@ CASES = {
     "bpe": [*WORDS, "tokenizer=bpe", "tokenizer.sampling=0.3"],
     "averages": [*WORDS, "trainer.ema=0.9", "trainer.average=2", "trainer.accumulate=2", "schedule=plateau"],
     "dropout": [*WORDS, "model.dropout=0.2", "model.word_dropout=0.1", "model.variational_dropout=true"],
+    "copied pairs": [*WORDS, "copied_pairs=0.5"],
     "pictures": PICTURES,
     "reinforcement": [*PICTURES, "window=hard", "window.estimator=reinforce"],
     **{f"objective={name}": [*WORDS, "model.dropout=0.1", f"objective={name}"] for name in choices("objective")},

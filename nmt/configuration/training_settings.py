@@ -13,7 +13,7 @@ from nmt.configuration.check import raised_errors
 from nmt.configuration.settings import Settings
 from nmt.foundation.configurations import flat
 from nmt.foundation.part_limits import ConfigError, RunView, broken, idle_keys
-from nmt.foundation.ranges import Count, Range, Size
+from nmt.foundation.ranges import Count, Range, Ratio, Size
 from nmt.model.freezing import freeze, frozen_tables
 from nmt.model.layers.cells import CellName, cell_class
 from nmt.tokenizer.columns import Columns
@@ -83,6 +83,7 @@ class TrainSettings(TrainingSettings):
     freeze: list[str] | None = None
     vectors: list[str | None] | None = None
     store: Literal["auto", "memory", "disk"] = "auto"
+    copied_pairs: Ratio = 0.0
     max_validation: Count = 0
     keep_validations: bool = False
     model: Group
@@ -106,11 +107,30 @@ class TrainSettings(TrainingSettings):
         factors = (("",),) * len(run.value("data.factors") or ())
         return Columns(run.sources, factors, picture=run.pictures)
 
+    @property
+    def has_plain_pairs(self) -> bool:
+        """Whether the data consists of one source text and one target text, without alignments."""
+        columns = self.columns
+        return columns.plain and columns.sources == 1 and not self.data.get("alignment")
+
     def conflicts(self) -> Iterable[ConfigError]:
         vectors = self.vectors or []
         reads_words = self.view.parts["encoder"].reads_words
         yield from super().conflicts()
         yield from broken(
+            (
+                self.copied_pairs and not self.has_plain_pairs,
+                "copied_pairs",
+                "supported only for one source text per sentence pair, without factors, alignments "
+                "or images; set copied_pairs=0",
+                self.copied_pairs,
+            ),
+            (
+                self.copied_pairs and self.filters["drop_identical"],
+                "copied_pairs",
+                "filters.drop_identical=true would drop the copied pairs; leave one out",
+                self.copied_pairs,
+            ),
             (
                 self.vectors is not None and (len(vectors) != 2 or vectors == [None, None]),
                 "vectors",
@@ -166,8 +186,6 @@ class BacktranslateSettings(TrainSettings):
     synthetic: Group
 
     def conflicts(self) -> Iterable[ConfigError]:
-        columns = self.columns
-        plain = columns.plain and columns.sources == 1 and not self.data.get("alignment")
         return [
             *super().conflicts(),
             *broken(
@@ -185,7 +203,7 @@ class BacktranslateSettings(TrainSettings):
                     self.resume,
                 ),
                 (
-                    not plain,
+                    not self.has_plain_pairs,
                     "data",
                     "back-translation supports only one source text per sentence pair, without "
                     "factors, alignments or images",

@@ -64,7 +64,7 @@ class SideCounts:
     """For each word, the number of sampled source lines and target lines of the training text that
     contain the word.
 
-    pairs: training pairs
+    pairs: training pairs; those with equal source and target are ignored
 
     The log-odds of a word are log (s + ½) / (t + ½), where s and t are the numbers of source and
     target lines with the word. The sum of the log-odds over the words of a line is positive in the
@@ -72,7 +72,7 @@ class SideCounts:
     """
 
     def __init__(self, pairs: Pairs) -> None:
-        rows = sampled(pairs, SAMPLE)
+        rows = [row for row in sampled(pairs, SAMPLE) if pairs.source[row] != pairs.target[row]]
         self.source, self.target = (
             Counter(chain.from_iterable(_distinct(text[row]) for row in rows))
             for text in (pairs.source, pairs.target)

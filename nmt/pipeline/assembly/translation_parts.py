@@ -12,6 +12,7 @@ import torch
 from nmt import components
 from nmt.configuration.training_settings import TrainSettings
 from nmt.data import Pairs, Splits
+from nmt.data.copied_pairs import with_copied_pairs
 from nmt.data.filters import Filters
 from nmt.data.lexicon_estimation import estimated_lexicon, read_lexicon_table
 from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_once
@@ -90,13 +91,15 @@ def filters_of(config: components.Config) -> Filters:
 
 
 def loaded(config: components.Config, filters: Filters) -> Splits:
-    """Loads the parallel data of a configuration; large training data is filtered and stored on
-    disk."""
+    """Loads the parallel data of a configuration, and adds copied pairs if configured. Large
+    training data is filtered and stored on disk."""
     data = components.make(config, "data")
     # Data sources of plugins may lack the parameter `keep`.
-    if "keep" in inspect.signature(data.load).parameters:
-        return data.load(partial(stored, where=config.get("store", "auto"), filters=filters))
-    return data.load()
+    has_keep = "keep" in inspect.signature(data.load).parameters
+    keep = partial(stored, where=config.get("store", "auto"), filters=filters)
+    splits = data.load(keep) if has_keep else data.load()
+    share = config.get("copied_pairs", 0.0)  # not in configurations of older versions
+    return with_copied_pairs(splits, share) if share else splits
 
 
 def warn_of_equal_sides(pairs: Pairs) -> None:

@@ -78,7 +78,8 @@ def write_real_pairs(
         )
     if synthetic.text:
         _check_text(settings, synthetic)
-    splits = loaded(settings.values, components.make(settings.values, "filters"))
+    config = {**settings.values, "copied_pairs": 0.0}  # each training adds its own copied pairs
+    splits = loaded(config, components.make(config, "filters"))
     if synthetic.text:
         side = 0 if synthetic.direction == "forward" else 1
         lines = stream_lines(find_file(synthetic.text), "strict")

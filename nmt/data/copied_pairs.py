@@ -1,0 +1,42 @@
+"""Copied pairs: training pairs whose source and target are the same sentence (Currey et al. 2017).
+
+From copied pairs, a network with little data learns to copy names and numbers, and sees more text
+in the target language.
+"""
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+
+from nmt.data import Pairs, Splits, chained
+from nmt.foundation.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+def with_copied_pairs(splits: Splits, share: float) -> Splits:
+    """Adds copied pairs of evenly spaced target sentences to the training pairs, or to each corpus
+    of a mixture.
+
+    splits: sentence pairs with one source text, without alignments
+    share: number of copied pairs per training pair, 0 to 1
+
+    Raises UserError if the training pairs are stored on disk.
+    """
+    if splits.mixture is None:
+        return replace(splits, train=_with_copies(splits.train, share))
+    corpora = {name: _with_copies(pairs, share) for name, pairs in splits.mixture.corpora.items()}
+    return replace(splits, mixture=replace(splits.mixture, corpora=corpora))
+
+
+def _with_copies(pairs: Pairs, share: float) -> Pairs:
+    if pairs.store is not None:
+        raise UserError(
+            f"copied_pairs={share:g}: {pairs.name} is too large to be kept in memory; set "
+            "copied_pairs=0, or store=memory"
+        )
+    rows = (np.arange(int(len(pairs) * share)) / share).astype(np.int64)
+    log.info("%s: added %s copied pairs (copied_pairs=%g)", pairs.name, f"{len(rows):,}", share)
+    copied = pairs.select(rows)
+    return chained([pairs, replace(copied, source=copied.target)], pairs.name)

@@ -1,0 +1,69 @@
+"""Copied pairs: training pairs whose source is their target."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from commands import run
+
+from nmt import UserError
+from nmt.data import Mixture, Pairs, Splits, Stage
+from nmt.data.copied_pairs import with_copied_pairs
+from nmt.data.swapped_sides import SideCounts
+
+
+def corpus(count, name="train"):
+    return Pairs([f"s{i}" for i in range(count)], [f"t{i}" for i in range(count)], name)
+
+
+def splits(train):
+    return Splits(train, corpus(2), corpus(2), ("en", "de"))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.7, 1.0])
+def test_evenly_spaced_targets_are_copied(share):
+    before = splits(corpus(20))
+    after = with_copied_pairs(before, share)
+    real, added = (list(zip(after.train.source, after.train.target, strict=True))[i] for i in (slice(20), slice(20, None)))  # fmt: skip
+    assert real == list(zip(before.train.source, before.train.target, strict=True))
+    assert len(added) == int(20 * share)
+    assert all(source == target for source, target in added)
+    places = [int(source[1:]) for source, _ in added]
+    gaps = {b - a for a, b in pairwise(places)}
+    assert max(gaps) - min(gaps) <= 1
+    assert after.validation is before.validation
+
+
+def test_each_corpus_of_a_mixture_gets_copies():
+    corpora = {"a": corpus(4), "b": corpus(2)}
+    stage = Stage("one", {"a": Fraction(1, 2), "b": Fraction(1, 2)}, "a", 1)
+    before = replace(splits(corpus(6)), mixture=Mixture(corpora, [stage]))
+    after = with_copied_pairs(before, 0.5).mixture.corpora
+    assert {name: len(pairs) for name, pairs in after.items()} == {"a": 6, "b": 3}
+    assert after["b"].source[2] == after["b"].target[2] == "t0"
+
+
+def test_text_on_disk_is_refused():
+    with pytest.raises(UserError, match="store=memory"):
+        with_copied_pairs(splits(replace(corpus(4), store=Path("/nowhere"))), 0.5)
+
+
+def test_typical_words_are_those_without_copies():
+    before = Pairs([f"the dog {i}" for i in range(40)], [f"der Hund {i}" for i in range(40)], "x")
+    after = with_copied_pairs(splits(before), 1.0).train
+    assert SideCounts(after).typical() == SideCounts(before).typical()
+
+
+def test_settings_that_contradict_copied_pairs(tmp_path):
+    for override, message in (
+        ("filters.drop_identical=true", "would drop the copied pairs"),
+        ("data.source=[a,b]", "only for one source text"),
+        ("copied_pairs=1.5", "0 ≤ value ≤ 1"),
+    ):
+        data = ["data=text", "data.train=x", "data.validation=x", "data.source=a", "data.target=b"]
+        settings = dict(text.split("=", 1) for text in [*data, "copied_pairs=0.5", override])
+        result = run("train", *(f"{key}={value}" for key, value in settings.items()))
+        assert result.returncode == 2
+        assert message in result.stderr.decode()
