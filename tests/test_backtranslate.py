@@ -274,7 +274,8 @@ def test_diversification_adds_the_translations_of_both_sides(text, tmp_path):
 
 
 def test_diversification_with_given_models(whole, text, tmp_path):
-    """Each model translates its source side; nothing else is trained, and updates are about those of the real pairs."""
+    """Each model translates its source side; nothing else is trained, and updates are about those of the real pairs.
+    Copied pairs are added in every training, and never translated."""
     for name, languages in {
         "forward": ("en", "de"),
         "backward": ("de", "en"),
@@ -286,13 +287,14 @@ def test_diversification_with_given_models(whole, text, tmp_path):
             shutil.copy(text[0] / "train.en", text[0] / "train.fr")
             shutil.copy(text[0] / "val.en", text[0] / "val.fr")
             data = [a for a in data if not a.startswith("data.test")]
-        trained(tmp_path / name, *data, *sides, *SIZES)
+        trained(tmp_path / name, *data, *sides, *SIZES, "copied_pairs=0.5")
     folder = tmp_path / "out"
     typed = [
         *text[1],
         *SIZES,
         "synthetic.direction=both",
         "synthetic.search=greedy",
+        "copied_pairs=0.5",
         f"run_dir={folder}",
     ]
     failed = run("backtranslate", *typed, f"synthetic.model=[{tmp_path}/forward,{tmp_path}/other]")
@@ -308,7 +310,8 @@ def test_diversification_with_given_models(whole, text, tmp_path):
     assert not [*folder.glob("forward-*"), *folder.glob("backward-*")]
     usual = json.loads((tmp_path / "forward" / "results.json").read_text())["updates"]
     updates = json.loads((folder / "model" / "results.json").read_text())["updates"]
-    per_epoch = (len(expected) + len(real)) / 8
+    per_epoch = 1.5 * (len(expected) + len(real)) / 8
+    assert usual == 2 * 8  # two epochs of 60 pairs
     assert usual <= updates <= usual + per_epoch + 1
 
 

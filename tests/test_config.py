@@ -256,10 +256,23 @@ def test_the_computed_recipe_between_measured_ones(table):
     assert other["_target_"] == "nmt.model.decoder.conditional.Conditional"
 
 
-def test_the_computed_recipe_for_several_sources_has_no_lexicon(table):
-    keys = [key for key in table(3_000) if not key.startswith("data.source")]
-    assert compose(*keys, "data.source=en")["model"]["lexicon"] == "auto"
-    assert compose(*keys, "data.source=[en,fr]")["model"]["lexicon"] is None
+@pytest.mark.parametrize(
+    ("names", "more", "copied"),
+    [
+        (0.2, [], 0.5), (0.05, [], 0), (0.2, ["data.factors=[tag]"], 0), (0.2, ["data.alignment=links"], 0),
+        (0.2, ["data.source=[en,fr]"], 0), (0.2, ["filters.drop_identical=true"], 0),
+    ],
+)  # fmt: skip
+def test_the_computed_recipe_fits_the_columns_and_names_of_the_text(tmp_path, names, more, copied):
+    """Pairs share a name, or other words and a sign; copied pairs do not add updates. A lexicon has one source."""
+    file = tmp_path / "train.csv"
+    rows = [(f"Mr X{i}", f"Herr X{i},") if i % 100 < 100 * names else ("so -", "so -") for i in range(3000)]  # fmt: skip
+    file.write_text("en,fr,tag,links,de\n" + "".join(f'{s},x,t t,0-0,"{t}"\n' for s, t in rows))
+    data = ["data=csv", f"data.train={file}", f"data.validation={file}", "data.target=de"]
+    config = compose(*data, *(more if "source" in str(more) else ["data.source=en", *more]))
+    assert config["copied_pairs"] == copied
+    assert config["trainer"]["max_epochs"] == (32 if copied else 48)
+    assert config["model"]["lexicon"] == (None if "source" in str(more) else "auto")
 
 
 def test_the_computed_recipe_changes_smoothly():

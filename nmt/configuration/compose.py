@@ -25,10 +25,12 @@ from nmt.configuration.overrides import apply, parse
 from nmt.configuration.recipe_by_size import (
     AUTO,
     RUNGS,
-    count_pairs,
+    TrainingText,
     interpolated,
     log_recipe,
     position_of,
+    read_training_text,
+    with_copied_pairs,
 )
 from nmt.configuration.yaml_files import by_hydra, folders, groups_of, options, reason
 from nmt.foundation.configurations import flat, value_of
@@ -45,15 +47,13 @@ class Typed:
     """Parsed configuration overrides from a command line.
 
     choices: chosen file of each group, by group name
-    pairs: number of training pairs, which determines experiment=auto; None for another recipe
-    has_several_sources: whether experiment=auto is for data with several source texts
+    text: properties of the training pairs, on which experiment=auto depends
     values: Hydra overrides of single keys, in order
     errors: errors that do not depend on the configuration
     """
 
     choices: dict[str, Any] = field(default_factory=dict)
-    pairs: int | None = None
-    has_several_sources: bool = False
+    text: TrainingText = field(default=TrainingText(None))
     values: list[Any] = field(default_factory=list)
     errors: list[ConfigError] = field(default_factory=list)
 
@@ -154,16 +154,16 @@ def _choose_auto(command: str, typed: Typed) -> None:
     # The grids of a sweep may choose the recipe.
     if not is_asked and any(f"{RECIPE}=" in str(grid) for grid in grids):
         return
-    typed.pairs = count_pairs(settings["data"])
-    typed.has_several_sources = isinstance(settings["data"].get("source"), list)
-    if typed.pairs is None and is_asked:
+    typed.text = read_training_text(settings["data"])
+    pairs = typed.text.pairs
+    if pairs is None and is_asked:
         names = ", ".join(RUNGS.values())
         problem = f"auto counts the training pairs of local files; choose one of {names}"
         typed.errors.append(ConfigError(RECIPE, problem))
-    elif is_asked or (typed.pairs and "sizes" not in keys):
+    elif is_asked or (pairs and "sizes" not in keys):
         typed.choices[RECIPE] = AUTO
-    elif typed.pairs:
-        log_recipe(typed.pairs, None)
+    elif pairs:
+        log_recipe(pairs, None)
 
 
 def _by_precedence(command: str, typed: Typed) -> tuple[Any, Mapping[str, Any]]:
@@ -195,7 +195,7 @@ def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[st
 
     typed: choices on the command line, with the properties of the data for experiment=auto
     """
-    pairs = typed.pairs
+    pairs = typed.text.pairs
     if recipe != AUTO or not pairs:
         return _composed(command, {RECIPE: recipe})
     position = position_of(pairs)
@@ -203,9 +203,14 @@ def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[st
     upper, _ = _composed(command, {RECIPE: position.upper})
     config, choices = _composed(command, {RECIPE: position.nearer})
     values = interpolated(pairs, flat(lower), flat(upper))
-    apply(config, parse([f"{key}={value}" for key, value in values.items()])[0])
-    if typed.has_several_sources:  # a lexicon has entries for one source text
+    if typed.text.has_several_sources:  # a lexicon has entries for one source text
         config["model"]["lexicon"] = None
+    typed_keys = {override.key_or_group for override in typed.values}
+    # filters.drop_identical would drop the copied pairs.
+    can_copy = typed.text.has_many_names and "filters.drop_identical" not in typed_keys
+    if can_copy and position.nearer != RUNGS[max(RUNGS)]:
+        values = with_copied_pairs(values)
+    apply(config, parse([f"{key}={value}" for key, value in values.items()])[0])
     log_recipe(pairs, [position.nearer, *(f"{key}={value:g}" for key, value in values.items())])
     return config, {**choices, RECIPE: AUTO}
 

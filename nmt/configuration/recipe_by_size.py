@@ -1,8 +1,9 @@
-"""Recipe for the user's own data (experiment=auto), computed from the number of sentence pairs.
+"""Recipe for the user's own data (experiment=auto), computed from the training pairs.
 
 Each recipe in `RUNGS` was measured with a different number of pairs. Between two of these numbers,
 sizes and similar settings are interpolated, and everything else is taken from the nearer recipe.
-Positions between recipes are measured on a logarithmic scale.
+Positions between recipes are measured on a logarithmic scale. Little text with many names and numbers
+also gets copied pairs.
 """
 
 import math
@@ -39,6 +40,29 @@ UNITS = {
 rounded."""
 MOST_PAIRS = 300_000
 """Maximum number of pairs that are counted; the settings are the same for larger data."""
+
+COPIED_PAIRS = 0.5
+"""Value of `copied_pairs` for little text with many names and numbers."""
+LEAST_NAMES = 0.1
+"""Minimum fraction of the training pairs with a common name or number, for text with many names.
+
+Copied pairs raised BLEU on text with fractions of 0.21 and 0.41, and lowered BLEU with 0 and 0.03.
+"""
+
+
+class TrainingText(NamedTuple):
+    """Properties of the training pairs, on which experiment=auto depends.
+
+    pairs: number of pairs, at most about `MOST_PAIRS`; None for generated data and data of the
+        Hugging Face Hub, 0 for files that cannot be read
+    has_several_sources: whether a pair has several source texts
+    has_many_names: whether many pairs contain a name or number on both sides; False for pairs that
+        cannot be copied, because they have several sources, factors or alignments
+    """
+
+    pairs: int | None
+    has_several_sources: bool = False
+    has_many_names: bool = False
 
 
 class Position(NamedTuple):
@@ -97,26 +121,41 @@ def interpolated(pairs: int, lower: Mapping[str, Any], upper: Mapping[str, Any])
     return values
 
 
-def count_pairs(data: Mapping[str, Any]) -> int | None:
-    """Returns the number of training pairs, at most about `MOST_PAIRS`.
+def with_copied_pairs(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the interpolated values of a recipe, changed to add copied pairs without more updates.
+
+    values: values of the keys in `UNITS`
+    """
+    epochs = round(values["trainer.max_epochs"] / (1 + COPIED_PAIRS))
+    return {**values, "copied_pairs": COPIED_PAIRS, "trainer.max_epochs": epochs}
+
+
+def read_training_text(data: Mapping[str, Any]) -> TrainingText:
+    """Reads the training pairs, and returns their properties.
 
     data: settings of the data
 
-    Returns None for generated data and data of the Hugging Face Hub, and 0 for files that cannot be
-    read. Errors are ignored, because loading the data raises them again.
+    Errors are ignored, because loading the data raises them again.
     """
     # imported late, since the imports are slow
     from nmt.components import make
     from nmt.configuration.check import faults_of
+    from nmt.data.copied_pairs import share_of_common_names
 
     try:
         if faults_of("data", data):
-            return 0
+            return TrainingText(0)
         source = make({"data": data}, "data")
         stream = source.training_stream() if hasattr(source, "training_stream") else None
-        return None if stream is None else stream.count(MOST_PAIRS)
+        if stream is None:
+            return TrainingText(None)
+        has_several_sources = isinstance(data.get("source"), list)
+        can_copy = not (has_several_sources or data.get("factors") or data.get("alignment"))
+        first = next(stream.read(), None) if can_copy else None
+        has_many_names = first is not None and share_of_common_names(first) >= LEAST_NAMES
+        return TrainingText(stream.count(MOST_PAIRS), has_several_sources, has_many_names)
     except (UserError, ValueError, OSError):
-        return 0
+        return TrainingText(0)
 
 
 def log_recipe(pairs: int, values: Sequence[str] | None) -> None:

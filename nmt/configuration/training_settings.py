@@ -128,7 +128,8 @@ class TrainSettings(TrainingSettings):
             (
                 self.copied_pairs and self.filters["drop_identical"],
                 "copied_pairs",
-                "filters.drop_identical=true would drop the copied pairs; leave one out",
+                "filters.drop_identical=true would drop the copied pairs; set copied_pairs=0, or "
+                "leave out filters.drop_identical",
                 self.copied_pairs,
             ),
             (

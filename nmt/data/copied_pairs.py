@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from nmt.data import Pairs, Splits, chained
+from nmt.data.swapped_sides import PUNCTUATION
 from nmt.foundation.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -40,3 +41,19 @@ def _with_copies(pairs: Pairs, share: float) -> Pairs:
     log.info("%s: added %s copied pairs (copied_pairs=%g)", pairs.name, f"{len(rows):,}", share)
     copied = pairs.select(rows)
     return chained([pairs, replace(copied, source=copied.target)], pairs.name)
+
+
+def share_of_common_names(pairs: Pairs) -> float:
+    """Returns the fraction of the pairs with a name or number that is the same on both sides. Words
+    with a capital letter count as names."""
+    common = [
+        not _names(source).isdisjoint(_names(target))
+        for source, target in zip(pairs.source, pairs.target, strict=True)
+    ]
+    return sum(common) / len(pairs)
+
+
+def _names(line: str) -> set[str]:
+    """Returns the words of a line that contain a capital letter or a digit."""
+    words = (word.strip(PUNCTUATION) for word in line.split())
+    return {word for word in words if any(c.isupper() or c.isdigit() for c in word)}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from nmt.data import Pairs
 from nmt.data.formats import Rows, present
 from nmt.data.formats.parquet import class_names
 from nmt.data.lines import CHUNK
@@ -76,7 +77,7 @@ class HubData(Table):
 
         return Stream(name, read, settings=table._fingerprint)
 
-    def training_stream(self) -> Stream[Rows] | None:
+    def training_stream(self) -> Stream[Pairs] | None:
         return super().training_stream() if Path(self.path).exists() else None
 
     def _loaded(self, part: str) -> Any:

@@ -104,29 +104,31 @@ class Table:
 
         Raises UserError if a data set cannot be used.
         """
-        columns = self.columns
-        if not isinstance(columns, PairColumns):
+        return load_splits(self._pair_columns, self.parts, self._stream, keep)
+
+    def training_stream(self) -> Stream[Pairs] | None:
+        """Returns the training pairs without word alignments; None if the data set is not stored
+        locally.
+
+        Raises UserError if the data set cannot be read.
+        """
+        return self._stream(self.parts.train, aligned=False)
+
+    @property
+    def _pair_columns(self) -> PairColumns:
+        if not isinstance(self.columns, PairColumns):
             raise UserError(
                 "data.text, data.label: used by nmt.classify only; nmt.train needs data.source "
                 "and data.target"
             )
+        return self.columns
 
-        def read(part: str, aligned: bool) -> Stream[Pairs]:
-            name, slice_ = parse_part(part)
-            read_columns = columns if aligned else replace(columns, alignment=None)
-            rows = self.rows(name, read_columns.names)
-            keys = (rows.settings, *vars(read_columns).values())
-            return rows.map(partial(pairs_of, read_columns), str(keys)).sliced(slice_)
-
-        return load_splits(columns, self.parts, read, keep)
-
-    def training_stream(self) -> Stream[Rows] | None:
-        """Returns the rows of the training set; None if the data set is not stored locally.
-
-        Raises UserError if the data set cannot be read.
-        """
-        name, slice_ = parse_part(self.parts.train)
-        return self.rows(name, self.columns.names).sliced(slice_)
+    def _stream(self, part: str, aligned: bool) -> Stream[Pairs]:
+        name, slice_ = parse_part(part)
+        columns = self._pair_columns if aligned else replace(self._pair_columns, alignment=None)
+        rows = self.rows(name, columns.names)
+        keys = (rows.settings, *vars(columns).values())
+        return rows.map(partial(pairs_of, columns), str(keys)).sliced(slice_)
 
     conflicts = staticmethod(unread_links)
 

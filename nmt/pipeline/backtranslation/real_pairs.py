@@ -78,8 +78,7 @@ def write_real_pairs(
         )
     if synthetic.text:
         _check_text(settings, synthetic)
-    config = {**settings.values, "copied_pairs": 0.0}  # each training adds its own copied pairs
-    splits = loaded(config, components.make(config, "filters"))
+    splits = _without_copied_pairs(settings)
     if synthetic.text:
         side = 0 if synthetic.direction == "forward" else 1
         lines = stream_lines(find_file(synthetic.text), "strict")
@@ -106,6 +105,12 @@ def write_real_pairs(
         folder / "corpus",
     )
     return corpus
+
+
+def _without_copied_pairs(settings: BacktranslateSettings) -> Splits:
+    """Loads the real pairs. Each training adds its own copied pairs."""
+    config = {**settings.values, "copied_pairs": 0.0}
+    return loaded(config, components.make(config, "filters"))
 
 
 def _read_record(record: Path) -> RealPairs:
