@@ -1,14 +1,14 @@
 """Copied pairs: training pairs whose source is their target."""
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
+from builders import trained
 from commands import run
 
-from nmt import UserError
 from nmt.data import Mixture, Pairs, Splits, Stage
 from nmt.data.copied_pairs import with_copied_pairs
 from nmt.data.swapped_sides import SideCounts
@@ -45,9 +45,21 @@ def test_each_corpus_of_a_mixture_gets_copies():
     assert after["b"].source[2] == after["b"].target[2] == "t0"
 
 
-def test_text_on_disk_is_refused():
-    with pytest.raises(UserError, match="store=memory"):
-        with_copied_pairs(splits(replace(corpus(4), store=Path("/nowhere"))), 0.5)
+def test_text_on_disk_is_copied_too(tmp_path):
+    """The run with text on disk is that with text in memory."""
+    for language in ("en", "de"):
+        lines = "".join(f"{language}{i % 7} x{i % 5}\n" for i in range(24))
+        (tmp_path / f"train.{language}").write_text(lines)
+    typed = [
+        "data=text", f"data.train={tmp_path}/train", f"data.validation={tmp_path}/train", "data.source=en",
+        "data.target=de", "experiment=null", "sizes.encoder=8", "sizes.decoder=8", "sizes.readout=8",
+        "model.embedding_size=8", "sizes.vocabulary=40", "batching.sentences=6", "trainer.max_epochs=1", "copied_pairs=0.5",
+    ]  # fmt: skip
+    disk = trained(tmp_path / "disk", *typed, "store=disk")
+    memory = trained(tmp_path / "memory", *typed, "store=memory")
+    results = [json.loads((run / "results.json").read_text()) for run in (disk, memory)]
+    assert results[0]["updates"] == 36 / 6
+    assert results[0]["weights"] == results[1]["weights"]
 
 
 def test_typical_words_are_those_without_copies():

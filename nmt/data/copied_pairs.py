@@ -11,19 +11,16 @@ import numpy as np
 
 from nmt.data import Pairs, Splits, chained
 from nmt.data.swapped_sides import PUNCTUATION
-from nmt.foundation.errors import UserError
 
 log = logging.getLogger(__name__)
 
 
 def with_copied_pairs(splits: Splits, share: float) -> Splits:
     """Adds copied pairs of evenly spaced target sentences to the training pairs, or to each corpus
-    of a mixture.
+    of a mixture. The result is encoded in memory, even if the training pairs are stored on disk.
 
     splits: sentence pairs with one source text, without alignments
     share: number of copied pairs per training pair, 0 to 1
-
-    Raises UserError if the training pairs are stored on disk.
     """
     if splits.mixture is None:
         return replace(splits, train=_with_copies(splits.train, share))
@@ -32,11 +29,6 @@ def with_copied_pairs(splits: Splits, share: float) -> Splits:
 
 
 def _with_copies(pairs: Pairs, share: float) -> Pairs:
-    if pairs.store is not None:
-        raise UserError(
-            f"copied_pairs={share:g}: {pairs.name} is too large to be kept in memory; set "
-            "copied_pairs=0, or store=memory"
-        )
     rows = (np.arange(int(len(pairs) * share)) / share).astype(np.int64)
     log.info("%s: added %s copied pairs (copied_pairs=%g)", pairs.name, f"{len(rows):,}", share)
     copied = pairs.select(rows)
@@ -50,7 +42,7 @@ def share_of_common_names(pairs: Pairs) -> float:
         not _names(source).isdisjoint(_names(target))
         for source, target in zip(pairs.source, pairs.target, strict=True)
     ]
-    return sum(common) / len(pairs)
+    return sum(common) / max(1, len(common))
 
 
 def _names(line: str) -> set[str]:
