@@ -96,7 +96,7 @@ def text(corpus, *overrides):
         "data.source=en",
         "data.target=de",
     ]
-    return compose(*data, *overrides)
+    return compose("experiment=null", *data, *overrides)
 
 
 def both(config):
@@ -223,7 +223,7 @@ def test_every_kind_of_file_is_stored(corpus, tmp_path):
     )
     pyarrow.parquet.write_table(pyarrow.table(lines), tmp_path / "t.parquet")
     for kind in ("tsv", "csv", "jsonl", "parquet"):
-        config = compose(f"data={kind}", f"data.train={tmp_path}/t.{kind}", f"data.validation={tmp_path}/t.{kind}@:9",
+        config = compose("experiment=null", f"data={kind}", f"data.train={tmp_path}/t.{kind}", f"data.validation={tmp_path}/t.{kind}@:9",
                          "data.source=en", "data.target=de", "store=disk")  # fmt: skip
         result = loaded(config, Filters()).train
         assert result.store is not None
