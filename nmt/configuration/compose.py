@@ -26,11 +26,11 @@ from nmt.configuration.recipe_by_size import (
     AUTO,
     RUNGS,
     TrainingText,
+    add_copied_pairs,
     interpolated,
     log_recipe,
     position_of,
     read_training_text,
-    with_copied_pairs,
 )
 from nmt.configuration.yaml_files import by_hydra, folders, groups_of, options, reason
 from nmt.foundation.configurations import flat, value_of
@@ -209,7 +209,7 @@ def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[st
     # filters.drop_identical would drop the copied pairs.
     can_copy = typed.text.has_many_names and "filters.drop_identical" not in typed_keys
     if can_copy and position.nearer != RUNGS[max(RUNGS)]:
-        values = with_copied_pairs(values)
+        values = add_copied_pairs(values)
     apply(config, parse([f"{key}={value}" for key, value in values.items()])[0])
     log_recipe(pairs, [position.nearer, *(f"{key}={value:g}" for key, value in values.items())])
     return config, {**choices, RECIPE: AUTO}
