@@ -155,7 +155,7 @@ def _translator(
         )
     except UserError:
         raise  # an error whose message already names the option
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{first.path}: the configuration is invalid ({error})") from error
 
 

@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from nmt.configuration.overrides import apply, parse
 from nmt.configuration.recipe_by_size import (
     AUTO,
+    COPIED_PAIRS,
     RUNGS,
     TrainingText,
     add_copied_pairs,
@@ -205,11 +206,11 @@ def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[st
     values = interpolated(pairs, flat(lower), flat(upper))
     if typed.text.has_several_sources:  # a lexicon has entries for one source text
         config["model"]["lexicon"] = None
-    typed_keys = {override.key_or_group for override in typed.values}
+    typed_values = {override.key_or_group: override.value() for override in typed.values}
     # filters.drop_identical would drop the copied pairs.
-    can_copy = typed.text.has_many_names and "filters.drop_identical" not in typed_keys
+    can_copy = typed.text.has_many_names and not typed_values.get("filters.drop_identical")
     if can_copy and position.nearer != RUNGS[max(RUNGS)]:
-        values = add_copied_pairs(values)
+        values = add_copied_pairs(values, typed_values.get("copied_pairs", COPIED_PAIRS))
     apply(config, parse([f"{key}={value}" for key, value in values.items()])[0])
     log_recipe(pairs, [position.nearer, *(f"{key}={value:g}" for key, value in values.items())])
     return config, {**choices, RECIPE: AUTO}

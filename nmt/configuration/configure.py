@@ -69,11 +69,8 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
     """
     kind = settings_class(command)
     refuse_sweep(overrides)
-    if again is not None:
-        if not issubclass(kind, TrainingSettings):
-            raise UsageError(f"--from {again}: not supported by nmt.{command}; use nmt.train")
-        config, errors = repeated(again, overrides)
-        return _effective(kind.of(config, also=errors), overrides)
+    if again is not None and not issubclass(kind, TrainingSettings):
+        raise UsageError(f"--from {again}: not supported by nmt.{command}; use nmt.train")
     # Back-translation resumes from its own record, where resume= is an error.
     if issubclass(kind, TrainingSettings) and not issubclass(kind, BacktranslateSettings):
         resumes = [text for text in overrides if text.startswith("resume=")]
@@ -81,10 +78,15 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
         # If `resume` occurs several times, the last value takes precedence, as for every key.
         [*_, value] = [None, *(override.value() for override in parse(resumes)[0])]
         if value == AUTO:
-            return _continued(command, [*changes, "resume=null"])
+            return _continued(command, [*changes, "resume=null"], again)
         if isinstance(value, str):
+            with_from = "cannot be combined with --from; leave out --from to resume that run"
+            refuse(broken((again is not None, "resume", with_from, value)))
             config = changed(saved_run(value, command), command, changes)
             return _effective(kind.of({**config, "resume": value}), changes)
+    if again is not None:
+        config, errors = repeated(again, overrides)
+        return _effective(kind.of(config, also=errors), overrides)
     composed, errors = compose_partly(command, overrides)
     config = resolve(composed)
     if errors:
@@ -98,10 +100,10 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
         raise ConfigErrors([*error.faults, *_usual_data(error.faults, overrides)]) from None
 
 
-def _continued(command: str, overrides: Sequence[str]) -> Settings:
+def _continued(command: str, overrides: Sequence[str], again: str | None) -> Settings:
     """Returns the settings of a run with resume=auto, which resumes if the run folder has a
     checkpoint."""
-    settings = configure(command, overrides)
+    settings = configure(command, overrides, again)
     folder = getattr(settings, "run_dir", None)
     refuse(broken((folder is None, "resume", "needs the run folder; add run_dir=DIR", AUTO)))
     if not (Path(str(folder)) / LAST).is_file():

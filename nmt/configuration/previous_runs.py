@@ -26,10 +26,20 @@ CHANGEABLE = (
     "max_validation", "threads", "final_test", "time_budget",
 )  # fmt: skip
 """Keys and groups that may change on resume; all other keys determine the weights or the data."""
-OF_MODEL = (*NETWORK, "sizes", "tokenizer")
+OF_MODEL = (*NETWORK, "cell", "sizes", "tokenizer")
 """Keys and groups that a run with init= takes from the initial model."""
-SHAPING = ("model.copy", "model.lexical", "model.lexicon", "model.lexicon_use")
-"""Keys of the model that add or remove network parameters, and cannot change with init=."""
+REFERRING = {
+    "cell": "encoder.cell and decoder.cell",
+    "sizes.encoder": "encoder.hidden_size",
+    "sizes.decoder": "decoder.hidden_size",
+    "sizes.readout": "decoder.readout_size",
+    "sizes.vocabulary": "tokenizer.vocabulary_size",
+    "time_budget": "trainer.time_budget",
+}
+"""Maps each key to which other keys refer to these keys. In the config.yaml of a run, the other
+keys have values instead of references."""
+SHAPING = ("cell", "model.copy", "model.lexical", "model.lexicon", "model.lexicon_use")
+"""Keys that add, change or remove network parameters, and cannot change with init=."""
 
 
 def saved_run(path: str, command: str) -> ckpt.Checkpoint:
@@ -102,7 +112,16 @@ def repeated(path: str, changes: Sequence[str]) -> tuple[dict[str, Any], list[Co
     config = with_renamed_targets({**config, **new})
 
     only_keys = "--from accepts single keys only; to change a group, give the complete command"
-    return config, set_keys(config, changes, only_keys)
+    before = flat(config)
+    errors = set_keys(config, changes, only_keys)
+    now = flat(config)
+    no_effect = "has no effect with --from; set {} instead"
+    errors += [
+        ConfigError(key, no_effect.format(REFERRING[key]), shown(now[key]))
+        for key in changed_keys(before, now)
+        if key in REFERRING
+    ]
+    return config, errors
 
 
 def changed(saved: ckpt.Checkpoint, command: str, changes: Sequence[str]) -> dict[str, Any]:

@@ -121,13 +121,16 @@ def interpolated(pairs: int, lower: Mapping[str, Any], upper: Mapping[str, Any])
     return values
 
 
-def add_copied_pairs(values: Mapping[str, Any]) -> dict[str, Any]:
+def add_copied_pairs(values: Mapping[str, Any], share: Any) -> Mapping[str, Any]:
     """Returns the interpolated values of a recipe, changed to add copied pairs without more updates.
 
     values: values of the keys in `UNITS`
+    share: copied pairs per training pair; an invalid value changes nothing
     """
-    epochs = round(values["trainer.max_epochs"] / (1 + COPIED_PAIRS))
-    return {**values, "copied_pairs": COPIED_PAIRS, "trainer.max_epochs": epochs}
+    if not isinstance(share, int | float) or not 0 <= share <= 1:
+        return values
+    epochs = round(values["trainer.max_epochs"] / (1 + share))
+    return {**values, "copied_pairs": share, "trainer.max_epochs": epochs}
 
 
 def read_training_text(data: Mapping[str, Any]) -> TrainingText:
@@ -140,6 +143,7 @@ def read_training_text(data: Mapping[str, Any]) -> TrainingText:
     # imported late, since the imports are slow
     from nmt.components import make
     from nmt.configuration.check import faults_of
+    from nmt.data import as_list
     from nmt.data.copied_pairs import share_of_common_names
 
     try:
@@ -149,7 +153,7 @@ def read_training_text(data: Mapping[str, Any]) -> TrainingText:
         stream = source.training_stream() if hasattr(source, "training_stream") else None
         if stream is None:
             return TrainingText(None)
-        has_several_sources = isinstance(data.get("source"), list)
+        has_several_sources = len(as_list(data.get("source"))) > 1
         can_copy = not (has_several_sources or data.get("factors") or data.get("alignment"))
         first = next(stream.read(), None) if can_copy else None
         has_many_names = first is not None and share_of_common_names(first) >= LEAST_NAMES

@@ -209,8 +209,9 @@ def decoded_chunks(
     """
     first = 1
     for chunk in batched(opened):
-        if first == 1 and errors == "strict":  # the first bytes reveal the encoding
-            check_head(b"".join(chunk)[:HEAD], name)
+        if first == 1:
+            if errors == "strict":  # the first bytes reveal the encoding
+                check_head(b"".join(chunk)[:HEAD], name)
             chunk[0] = chunk[0].removeprefix(BOM)
         yield _decoded(chunk, first, name, errors)
         first += len(chunk)

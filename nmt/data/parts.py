@@ -98,14 +98,17 @@ def with_named_parts(
     languages: names of the source and target languages
     """
     validation = [in_memory(read(part, False)) for part in names.validation]
+    # The names of the further validation sets must differ from those of the other sets.
+    further = [
+        f"validation-{name}" if name in ("train", "validation", "test") else name
+        for name in unique_suffixes(names.validation)[1:]
+    ]
     return Splits(
         train=train,
         validation=validation[0],
         test=None if names.test is None else in_memory(read(names.test, False)),
         languages=languages,
-        more_validation=dict(
-            zip(unique_suffixes(names.validation)[1:], validation[1:], strict=True)
-        ),
+        more_validation=dict(zip(further, validation[1:], strict=True)),
     )
 
 

@@ -103,8 +103,8 @@ def check_picture(name: str) -> PictureInfo:
     _image(name, content)
     if name.startswith(PREFIX):
         return PictureInfo(stamp=0, channels=None)
-    is_cell = content is not None and not isinstance(content, Path)
-    stamp = file.stat().st_size if is_cell else zlib.crc32(file.read_bytes())
+    is_file = isinstance(content, Path)
+    stamp = zlib.crc32(content.read_bytes()) if is_file else file.stat().st_size
     return PictureInfo(stamp, channels=None)
 
 

@@ -18,6 +18,8 @@ FIRST_TELLS = 5.0
 """Seconds before ranks other than 0 report an error, so that rank 0 can report it first."""
 DISK_FULL = 74
 """Exit status after a full disk (EX_IOERR of sysexits.h)."""
+ACCESS_ERRORS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
+"""Values of `errno` for a path that the user may not access, or that is too long."""
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)
 """Values of `errno` after a failed attempt to write output."""
 
@@ -46,6 +48,9 @@ def with_exit_status(action: Callable[[], Any]) -> Any:
         sys.stderr.close()
         raise SystemExit(1) from None
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in ACCESS_ERRORS:
+            _tell(UserError(f"{error.filename}: cannot be accessed ({error.strerror})"))
+            raise SystemExit(1) from None
         if not isinstance(error, OSError) or error.errno not in OUTPUT_ERRORS:
             problem = problem_of(error)
             if problem is None:

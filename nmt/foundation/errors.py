@@ -51,7 +51,8 @@ def typed(**settings: object) -> str:
     words = []
     for key, value in settings.items():
         word = f"{key}={value}"
-        words.append(word if PATH.match(word) else shlex.quote(f"{key}={quoted(str(value))}"))
+        text = value if isinstance(value, int | float) else quoted(str(value))
+        words.append(word if PATH.match(word) else shlex.quote(f"{key}={text}"))
     return " ".join(words)
 
 

@@ -75,6 +75,11 @@ class PrefixSpeller:
         ]
 
 
+MOST_REQUIRED = 100
+"""Maximum number of subwords in all required phrases of a translation, because the time of a search
+grows faster than this number."""
+
+
 @dataclass(frozen=True)
 class Constraint:
     """Lexical constraints on one translation.
@@ -118,7 +123,8 @@ class Constraint:
             problem = "contains characters that are not in the vocabulary of the model"
             raise UserError(f'constraints: "{impossible[0]}" {problem}')
         banned_texts = [text for text in self.forbidden if text.strip()]
-        forbidden = tuple(tuple(ids) for text in banned_texts for ids in tokenizer.spellings(text))
+        spelled = (ids for text in banned_texts for ids in tokenizer.spellings(text))
+        forbidden = tuple(tuple(ids) for ids in spelled if ids)
         for sequence, banned in product([prefix, *required], forbidden):
             if any(sequence[i : i + len(banned)] == banned for i in range(len(sequence))):
                 required_text, banned_text = tokenizer.decode([list(sequence), list(banned)])
@@ -126,8 +132,15 @@ class Constraint:
                     f'constraints: "{required_text}" is required, but contains "{banned_text}", '
                     "which is forbidden; remove one of them"
                 )
-        # The length limit of a short source must not truncate the required phrases.
-        needed = len(prefix) + sum(map(len, required)) + spare_tokens
+        subwords = sum(map(len, required))
+        if subwords > MOST_REQUIRED:
+            raise UserError(
+                f"constraints: the required phrases have {subwords:,} subwords, at most "
+                f"{MOST_REQUIRED} per sentence are allowed"
+            )
+        # The length limit of a short source must not truncate the required phrases, or a prefix that
+        # is spelled by more subwords than usual, at most one for each character.
+        needed = max(len(prefix), len(spellings)) + subwords + spare_tokens
         return replace(
             request,
             max_length=max(request.max_length, needed),

@@ -38,5 +38,6 @@ class Lexical(nn.Module):
     ) -> Float[Tensor, "N T E"]:
         assert memory.source_words is not None
         vectors = memory.source_words.vectors  # [B, S, E]
-        attended = torch.tanh(sums(weights, vectors, memory, layout))  # f_t, [N, T, E]
+        # The weights are averaged over the attention heads.
+        attended = torch.tanh(sums(weights, vectors, memory, layout, heads=1))  # f_t, [N, T, E]
         return torch.tanh(to_float(self.hidden(attended))) + attended  # h_t, [N, T, E]

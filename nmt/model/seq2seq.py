@@ -150,14 +150,22 @@ class Seq2Seq(Network):
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Yields an error for each enabled option that requires a shared vocabulary, if source and
         target have separate vocabularies. Yields an error for a lexicon with several source texts,
-        and for a lexicon mixture with copying."""
+        for a lexicon mixture with copying, and for either of these with attention weights whose sum
+        is not 1."""
         lexicon = run.value("model.lexicon")
         if lexicon and run.sources > 1:
             yield run.error(
                 "model.lexicon",
                 "supported only with one source text per sentence pair; set model.lexicon=null",
             )
-        if lexicon and run.value("model.lexicon_use") == "mixture" and run.value("model.copy"):
+        is_mixture = lexicon and run.value("model.lexicon_use") == "mixture"
+        if (is_mixture or run.value("model.copy")) and run.value("window.normalized") is False:
+            yield run.error(
+                "window.normalized",
+                "copying and the mixture with a lexicon need attention weights that sum to 1; set "
+                "window.normalized=true",
+            )
+        if is_mixture and run.value("model.copy"):
             yield run.error(
                 "model.lexicon_use",
                 "mixing in the lexicon's distribution cannot be combined with model.copy=true; set "

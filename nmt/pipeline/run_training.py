@@ -5,7 +5,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -117,22 +117,27 @@ def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback
     note_folder(str(folder))
     # The exchange sends the name of the run folder to all waiting ranks.
     ranks.of_first(str(folder))
+    log_file = folder / "train.log"
+    kept = [log_file.name] if log_file.exists() else []
     with lock:
-        set_up_logging(folder / "train.log")
+        set_up_logging(log_file)
         try:
             return _run(settings, folder, ranks, callbacks)
         except Exception as error:
             # A run that failed before its first update leaves no folder. After the loss of a rank,
             # torchrun may restart the rank and resume the run in this folder.
             if not isinstance(error, Lost) and not _has_updates(folder):
-                _give_up(folder, lock)
+                _give_up(folder, lock, kept)
             raise
 
 
-def _give_up(folder: Path, lock: Lock) -> None:
-    """Removes the folder of a run that ended before its first update, and releases its lock."""
+def _give_up(folder: Path, lock: Lock, kept: Collection[str]) -> None:
+    """Removes the folder of a run that ended before its first update, and releases its lock.
+
+    kept: names of files that existed before the run
+    """
     set_up_logging()
-    clear(folder)
+    clear(folder, kept)
     lock.release()
     with contextlib.suppress(OSError):
         folder.rmdir()  # fails if the folder contains any other file

@@ -184,7 +184,7 @@ class TrainingJob:
     def trial(self, values: Mapping[str, Any]) -> Run:
         typed = self._typed.items()
         fixed = _of_a_run([text for text, override in typed if not override.is_sweep_override()])
-        overrides = [f"{key}={value}" for key, value in values.items()]
+        overrides = [f"{key}={'null' if value is None else value}" for key, value in values.items()]
         [run] = self.plan([[*fixed, *overrides]], tuple(values))
         return run
 
@@ -379,8 +379,10 @@ def _distribution(override: Any) -> Any:
     is_range = override.is_range_sweep() and not value.shuffle
     if not is_range and not override.is_interval_sweep():
         plain = bool | int | float | str | None
-        choices = override.sweep_iterator()
-        return CategoricalDistribution([c if isinstance(c, plain) else str(c) for c in choices])
+        choices = zip(override.sweep_iterator(), override.sweep_string_iterator(), strict=True)
+        return CategoricalDistribution(
+            [choice if isinstance(choice, plain) else text for choice, text in choices]
+        )
     low = value.start
     step = value.step if is_range else None
     high = list(value.range())[-1] if is_range else value.end

@@ -1,8 +1,8 @@
 """Diverse beam search (Vijayakumar et al. 2018, eq. 7, with Hamming diversity).
 
 Each sentence has several beams (groups). At each step, the groups are extended one after another.
-The log-probability of a token is reduced by `diversity` for each earlier group that has chosen the
-same token at this step. The penalty affects only the choice of tokens; hypotheses keep the model's
+The log-probability of a token is reduced by `diversity` for each hypothesis of the earlier groups
+that has chosen the same token at this step. The penalty affects only the choice of tokens; hypotheses keep the model's
 log-probability.
 """
 
@@ -32,8 +32,8 @@ class Diverse(Beam):
 
     width: total number of hypotheses per sentence, over all groups
     groups: number of groups (beams) of equal size
-    diversity: penalty on the log-probability of a token for each earlier group that has chosen the
-        token at the same step
+    diversity: penalty on the log-probability of a token for each hypothesis of the earlier groups
+        that has chosen the token at the same step
     n_best: number of distinct hypotheses to return per sentence
     length_penalty: name of the length penalty: none, average, power, wu or reward
     alpha: exponent or reward of the length penalty

@@ -43,7 +43,7 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
 
     Raises UserError if the network architectures, the vocabularies or the settings differ.
     """
-    inputs = [Path(model).resolve() for model in models]
+    inputs = [ckpt.find_checkpoint(model, "models").resolve() for model in models]
     refuse(
         broken(
             (not output.endswith(".safetensors"), "output", "must end in .safetensors", output),

@@ -38,6 +38,10 @@ CHECKSUM = ', "checksum": '
 """JSON text that precedes the checksum, the last entry of a checkpoint header."""
 BEST = "best.safetensors"
 LAST = "last.safetensors"
+WEIGHT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""Types of numbers that the weights of a checkpoint may have."""
+MOST_SOURCES = 100
+"""Maximum number of source texts per line of a model."""
 HUB = "hf:"
 """Prefix of model names on the Hugging Face Hub, `hf:USER/NAME`."""
 
@@ -202,7 +206,7 @@ def read(path: Path, key: str = "", mapped: bool = False) -> Checkpoint:
     try:
         meta = json.loads(header["nmt"])
         version = int(meta["format"])
-    except (KeyError, ValueError, TypeError, RecursionError):
+    except (KeyError, ValueError, TypeError, RecursionError, OverflowError):
         raise UserError(f"{place}: a safetensors file, but not a checkpoint of nmt") from None
     if version > FORMAT:
         raise UserError(
@@ -267,7 +271,9 @@ def check_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> 
     """
     parameters = dict(model.named_parameters())
     different = sorted(set(parameters) ^ set(saved)) or [
-        name for name in parameters if parameters[name].shape != saved[name].shape
+        name
+        for name in parameters
+        if parameters[name].shape != saved[name].shape or saved[name].dtype not in WEIGHT_TYPES
     ]
     if different:
         raise UserError(
@@ -342,13 +348,16 @@ def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
         if not isinstance(lowercase, bool) or not 0 <= sampling <= 1:
             raise ValueError(f"lowercase={lowercase}, sampling={sampling}")
         columns = settings.get("columns", {})
+        sources = int(columns.get("sources", 1))
+        if not 0 <= sources <= MOST_SOURCES:
+            raise ValueError(f"sources={sources}")
         return Tokenizer(
             models.get("joint") or models["source"],
             models.get("joint") or models["target"],
             lowercase=lowercase,
             sampling=sampling,
             columns=Columns(
-                sources=int(columns.get("sources", 1)),
+                sources=sources,
                 factors=tuple(tuple(map(str, values)) for values in columns.get("factors", ())),
                 names=tuple(map(str, columns.get("names", ()))),
                 picture=bool(columns.get("picture", False)),

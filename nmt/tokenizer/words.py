@@ -43,6 +43,15 @@ def words(text: str) -> list[str]:
     return [word for chunk in text.split() for word in _within(chunk)]
 
 
+def joined(words: Iterable[str]) -> str:
+    """Joins words by spaces, except between characters of scripts without spaces."""
+    text = ""
+    for word in words:
+        separator = "" if not text or (_alone(text[-1]) and _alone(word[0])) else " "
+        text += separator + word
+    return text
+
+
 def characters(text: str) -> list[str]:
     """Splits a text into characters and drops spaces; combining marks stay with the preceding
     character."""

@@ -23,7 +23,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,8 @@ RECORD = "run.json"
 BEGINNING = (RECORD, "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
 """Names of the files that a run may write before the end of its first validation, except
 checkpoints and TensorBoard events."""
+OUTPUTS = ("results.json", "attention.*", "validation*.txt", "test*.txt", "events.out.tfevents.*")
+"""File names and glob patterns of the other files that a run writes."""
 CHECKPOINTS = (ckpt.BEST, ckpt.LAST, "last-*.safetensors", "snapshot-*.safetensors")
 """File names and glob patterns of the checkpoints in a run folder."""
 
@@ -131,7 +133,9 @@ def _check_free(path: Path) -> None:
             f"run_dir={path} contains another run ({', '.join(saved)}): resume it with "
             f"{typed(resume=path)}, or choose another folder"
         )
-    files = [name for name in BEGINNING if (path / name).exists() and name != "train.log"]
+    patterns = (*BEGINNING, *OUTPUTS, *CHECKPOINTS)
+    written = {file.name for pattern in patterns for file in path.glob(pattern)}
+    files = sorted(written - {"train.log"})
     if files and not {"commands", "versions"} <= read_json_object(path / RECORD).keys():
         raise UsageError(
             f"run_dir={path} contains files that do not belong to a run ({', '.join(files)}): "
@@ -156,12 +160,19 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
     return path, lock
 
 
-def clear(path: Path) -> None:
-    """Removes all files of a run that ended before its first checkpoint from its run folder."""
+def clear(path: Path, kept: Collection[str] = ()) -> None:
+    """Removes all files of a run that ended before its first checkpoint from its run folder.
+
+    path: run folder
+    kept: names of files that stay
+    """
     remove_unfinished(path)
-    patterns = (*BEGINNING, *CHECKPOINTS, "validation-*.txt", "events.out.tfevents.*")
+    digits = "[0-9]" * 8  # number of updates
+    patterns = (*BEGINNING, *CHECKPOINTS, f"validation-{digits}.txt", "events.out.tfevents.*")
     for pattern in patterns:
         for file in path.glob(pattern):
+            if file.name in kept:
+                continue
             with contextlib.suppress(OSError):
                 file.unlink()
 

@@ -93,7 +93,9 @@ class TensorBoard(Tracker):
     def open(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder), purge_step=resumed_at)
+        # Events from purge_step on are hidden; those of the update before the resumption are kept.
+        purge_step = None if resumed_at is None else resumed_at + 1
+        self._writer = SummaryWriter(str(folder), purge_step=purge_step)
         self._config = {
             key: value if isinstance(value, bool | int | float | str) else str(value)
             for key, value in config.items()

@@ -249,6 +249,8 @@ def _table_of(name: str) -> Path:
 def _picture_name(cell: Any, folder: Path, place: str) -> str:
     """Returns the image name of a cell, as a path that includes the folder of the table."""
     path = cell.get("path") if isinstance(cell, Mapping) else cell
+    if path is None:
+        return ""
     if not isinstance(path, str):
         raise UserError(f"{place}: {path!r} is not the file name of an image")
     name = path.strip()
@@ -258,6 +260,8 @@ def _picture_name(cell: Any, folder: Path, place: str) -> str:
 
 
 def _line(cell: Any, place: str) -> str:
+    if cell is None:
+        return ""
     if not isinstance(cell, str):
         raise UserError(f"{place}: expected a text, got {cell!r}")
     return " ".join(cell.split())

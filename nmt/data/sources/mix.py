@@ -28,7 +28,7 @@ from nmt.data.formats import reader
 from nmt.data.lines import OPENERS, find_file, reading
 from nmt.data.modifiers import Modifier, check_known, modifier
 from nmt.data.pair_columns import PairColumns
-from nmt.data.parts import Keep, PartNames, with_named_parts
+from nmt.data.parts import Keep, PartNames, parse_part, with_named_parts
 from nmt.data.sources.table import pairs_of
 from nmt.data.sources.text import TextFiles
 from nmt.data.streams import Stream, in_memory
@@ -132,14 +132,15 @@ class Mix:
         pairs.
         """
         source, target = self.languages
-        if any(Path(f"{path}.{source}{ending}").is_file() for ending in ("", *OPENERS)):
+        name, slice_ = parse_part(path)
+        if any(Path(f"{name}.{source}{ending}").is_file() for ending in ("", *OPENERS)):
             # Only `stream` is used; `validation` is set because TextFiles requires it.
             files = TextFiles(train=path, validation=path, source=source, target=target)
             return files.stream(path, aligned)
-        file = find_file(path)
+        file = find_file(name)
         columns = PairColumns(sources=["1"], target="2", factors=[])
         rows = Stream(path, partial(reader("tsv"), file, columns.names, header=False), [file])
-        return rows.map(partial(pairs_of, columns), "tsv")
+        return rows.map(partial(pairs_of, columns), "tsv").sliced(slice_)
 
 
 def _corpora(content: Any) -> dict[str, list[str]]:

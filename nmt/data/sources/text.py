@@ -98,10 +98,10 @@ class TextFiles:
         if part in self.files:
             slice_ = ""
             paths = self.files[part]
-            if len(paths) != len(columns.names):
+            names = self.columns.names if len(paths) == len(self.columns.names) else columns.names
+            if len(paths) != len(names):
                 raise UserError(
-                    f"{part}: {len(paths)} files, expected {len(columns.names)} "
-                    f"({', '.join(columns.names)})"
+                    f"{part}: {len(paths)} files, expected {len(names)} ({', '.join(names)})"
                 )
         else:
             prefix, slice_ = parse_part(part)
@@ -110,8 +110,10 @@ class TextFiles:
                 raise UserError(
                     f"{file}: give the name without the language extension, {file.with_suffix('')}"
                 )
-            paths = [f"{prefix}.{suffix}" for suffix in columns.names]
-        files = dict(zip(columns.names, map(find_file, paths), strict=True))
+            names = columns.names
+            paths = [f"{prefix}.{suffix}" for suffix in names]
+        found = dict(zip(names, map(find_file, paths), strict=True))
+        files = {suffix: found[suffix] for suffix in columns.names}
         first, *others = [file for suffix, file in files.items() if suffix != columns.alignment]
         # The name identifies the pairs in messages; the alignment file is left out.
         name = ", ".join([str(first), *(file.name for file in others)])

@@ -25,6 +25,7 @@ from nmt.foundation.interfaces import (
     Layout,
     Prediction,
     Prepared,
+    Reranker,
     SearchState,
     Step,
 )
@@ -205,7 +206,8 @@ def explain(
     attend_to: mapping from decoder steps (from 0) to the source position that gets all attention
 
     Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens,
-    a decoder step or source position does not exist, or the search draws several samples.
+    a decoder step or source position does not exist, the network has a window and `attend_to` is
+    given, or the search draws several samples or reranks its translations.
     """
     [source] = translator.encode([line])
     attend_to = attend_to or {}
@@ -252,6 +254,10 @@ def _check(
         )
     if attend_to and (len(translator.models) > 1 or not translator.attends):
         raise UserError("attend_to: supported only for one model with attention, not for ensembles")
+    if isinstance(translator.search, Reranker):
+        raise UserError("search: reranks its translations by their texts; choose search=beam")
+    if attend_to and translator.models[0].decoder.attention.window.positional:
+        raise UserError("attend_to: not supported for a model with an attention window")
     if any(step < 0 or not 0 <= position <= len(source) for step, position in attend_to.items()):
         raise UserError(
             f"attend_to: source positions must be from 0 to {len(source)} (the end-of-sentence "

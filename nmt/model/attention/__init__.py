@@ -461,6 +461,7 @@ def sums(
     values: Float[Tensor, "B S HX"],
     memory: Prepared,
     layout: Layout | None = None,
+    heads: int | None = None,
 ) -> Float[Tensor, "N T X"]:
     """Returns the attention-weighted sums of vectors over the source positions, for each batch row
     and decoder step.
@@ -469,11 +470,13 @@ def sums(
     values: one vector per source position, with all heads concatenated
     memory: prepared encoder memory of the sentences
     layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
+    heads: H, number of heads of the weights; None for the number of heads of the memory
     """
-    if weights.size(1) == 1 and memory.heads == 1 and native(weights):
+    heads = heads or memory.heads
+    if weights.size(1) == 1 and heads == 1 and native(weights):
         sentences = sentences_of_rows(len(weights), memory, layout)  # [N], sentence of each row
         return native_decoding.weighted_sum(weights.squeeze(1), values, sentences).unsqueeze(1)
     by_sentence = scatter_rows(weights, memory.mask.size(0), layout)  # [B, n, H·S]
-    by_position = memory.by_head(values)  # [B, H·S, X]
+    by_position = values if heads == 1 else memory.by_head(values)  # [B, H·S, X]
     products = torch.bmm(by_sentence.to(values.dtype), by_position)  # [B, n, X]
     return gather_rows(products, weights.size(1), layout)

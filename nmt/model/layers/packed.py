@@ -141,7 +141,7 @@ def _native_product(
     if product is None or product.kind == native_decoding.BFLOAT16 or not native(weight):
         return None
     layout = product.layout(weight)
-    return lambda x: product(x, layout, bias)
+    return lambda x: product(x.float(), layout, bias)
 
 
 def _int8_of_onednn(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:

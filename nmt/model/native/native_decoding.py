@@ -58,7 +58,7 @@ def weighted_sum(
 ) -> Float[Tensor, "N M"]:
     """Returns the weighted sum of memory values for each hypothesis; `sentences` contains the
     sentence index of each hypothesis."""
-    values = values.contiguous()
+    values = values.float().contiguous()
     sums = torch.empty(len(weights), values.size(2))  # [N, M]
     sizes = (*weights.shape, values.size(2))
     call("search_weighted_sum", *sizes, weights, values, sentences, sums, values.size(2))

@@ -11,7 +11,7 @@ from typing import Any
 
 from nmt import components
 from nmt.configuration.training_settings import BacktranslateSettings
-from nmt.data import Splits
+from nmt.data import Pairs, Splits
 from nmt.data.lines import find_file, stream_lines
 from nmt.data.overlap import warn_of_held_out_lines
 from nmt.data.synthetic import Synthetic
@@ -93,7 +93,7 @@ def write_real_pairs(
         languages=splits.languages,
         pairs=len(splits.train),
         test=splits.test is not None,
-        beside=[str(folder / "corpus" / name) for name in splits.more_validation],
+        beside=[str(folder / "corpus" / name) for name in _further_sets(splits)],
         settings=values,
         text=text_hash,
         files=_write_splits(splits, folder / "corpus"),
@@ -178,9 +178,15 @@ def _write_splits(splits: Splits, folder: Path) -> list[str]:
     shutil.rmtree(folder, ignore_errors=True)  # removes files of an interrupted attempt
     folder.mkdir()
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
-    for name, pairs in {**parts, **splits.more_validation}.items():
+    for name, pairs in {**parts, **_further_sets(splits)}.items():
         sides = () if pairs is None else (pairs.source, pairs.target)
         for language, lines in zip(splits.languages, sides, strict=False):
             with Path(folder, f"{name}.{language}").open("w", encoding="utf-8") as file:
                 file.writelines(f"{one_line(line)}\n" for line in lines)
     return sorted(file.name for file in folder.iterdir())
+
+
+def _further_sets(splits: Splits) -> dict[str, Pairs]:
+    """Returns the further validation sets by the names of their files, which differ from those of
+    the other sets."""
+    return {f"validation-{i}": part for i, part in enumerate(splits.more_validation.values(), 2)}

@@ -68,7 +68,8 @@ def backtranslate(settings: BacktranslateSettings) -> float:
 
 def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
     """Raises UserError if a model in synthetic.model cannot be read or has the wrong direction."""
-    languages = settings.data.get("source"), settings.data.get("target")
+    sources = "+".join(as_list(settings.data.get("source")))
+    languages = sources, str(settings.data.get("target"))
     needed = languages if synthetic.direction == "forward" else languages[::-1]
     for path in as_list(synthetic.model):
         learnt = languages_of(path)
