@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from builders import choices, compose
+from builders import batch, choices, compose, network
 
 from nmt import components
 from nmt.foundation.interfaces import Encoded, Prepared
@@ -121,3 +121,14 @@ def test_the_projections_of_heads_have_no_bias():
     """Vaswani et al. 2017, section 3.2.2: W^Q, W^K, W^V and W^O."""
     names = {name for name, _ in MultiHead(query_size=8, memory_size=6, heads=2).named_parameters()}
     assert names == {f"{key}_layer.weight" for key in ("query", "key", "value", "output")}
+
+
+@pytest.mark.parametrize("decoder", ["bahdanau", "conditional", "luong", "luong_feed"])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_the_lexical_model_attends_with_the_mean_of_the_heads(decoder, heads):
+    """f_t = tanh Σ_s α_ts e_s (Nguyen & Chiang 2018), in training and in a search."""
+    model = network(decoder, "multi_head", f"attention.heads={heads}", "model.lexical=true")
+    output, memory = model.teacher_forcing(batch())
+    attended = torch.tanh(output.weights @ memory.source_words.vectors)
+    expected = torch.tanh(model.lexical.hidden(attended)) + attended
+    torch.testing.assert_close(model.lexical(output.weights, memory), expected)

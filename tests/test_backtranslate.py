@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -10,8 +11,11 @@ from builders import trained
 from commands import failed, run
 from test_ranks import forks
 
+from nmt import components
 from nmt.configuration.compose import compose
+from nmt.configuration.configure import configure
 from nmt.configuration.training_settings import BacktranslateSettings
+from nmt.pipeline.backtranslation.real_pairs import write_real_pairs
 from nmt.pipeline.backtranslation.steps import backtranslate
 from nmt.pipeline.backtranslation.synthetic_pairs import read_translations
 from nmt.storage import checkpoint as ckpt
@@ -521,3 +525,35 @@ def test_a_folder_has_one_purpose(whole, text, tmp_path):
         "contains notes.txt, which nmt.backtranslate did not create",
     )
     failed(run("backtranslate", *typed, "run_dir=null"), "run_dir: must be set to a folder")
+
+
+def test_further_validation_sets_keep_their_lines(text, tmp_path):
+    """Further sets may have the name of another set, a folder in their name, or some lines of a file."""
+    folder, _ = text
+    for name in ("b/test", "b/validation", "c/validation"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        for side in ("en", "de"):
+            (tmp_path / f"{name}.{side}").write_text(f"{name}\n" * 3)
+    further = [
+        f"{tmp_path}/b/test",
+        f"{tmp_path}/b/validation",
+        f"{tmp_path}/c/validation",
+        f"{folder}/test@:2",
+    ]
+    data = [
+        "data=text", f"data.train={folder}/train", f"data.validation=[{folder}/val,{','.join(further)}]",
+        f"data.test={folder}/test", "data.source=[en]", "data.target=de", f"synthetic.text={folder}/more.de",
+    ]  # fmt: skip
+    settings = configure("backtranslate", [*data, *SIZES, f"run_dir={tmp_path}/out"])
+    (tmp_path / "out").mkdir()
+    corpus = write_real_pairs(
+        settings, components.make(settings.values, "synthetic"), tmp_path / "out"
+    )
+    assert lines(tmp_path / "out/corpus/test.de") == lines(folder / "test.de")
+    sets = [lines(Path(f"{path}.de")) for path in corpus.beside]
+    assert sets == [
+        ["b/test"] * 3,
+        ["b/validation"] * 3,
+        ["c/validation"] * 3,
+        lines(folder / "test.de")[:2],
+    ]

@@ -723,6 +723,10 @@ def test_advice_of_a_message_can_be_typed(name):
     assert (override.key_or_group, override.value()) == ("resume", name)
 
 
+def test_advice_with_a_number_can_be_typed():
+    assert typed(resume="so", **{"trainer.stop_after": 0}) == "resume=so trainer.stop_after=0"
+
+
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_explains_every_key_and_nothing_else(command):
     """Every key that the command has, each with words of its own; only groups that it has."""

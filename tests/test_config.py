@@ -275,6 +275,43 @@ def test_the_computed_recipe_fits_the_columns_and_names_of_the_text(tmp_path, na
     assert config["model"]["lexicon"] == (None if "source" in str(more) else "auto")
 
 
+@pytest.mark.parametrize(
+    ("typed", "copied", "epochs"),
+    [
+        (["copied_pairs=0"], 0, 48), (["copied_pairs=0.2"], 0.2, 40), (["filters.drop_identical=false"], 0.5, 32),
+        (["data.source=[en]"], 0.5, 32),
+    ],
+)  # fmt: skip
+def test_the_computed_recipe_fits_typed_values_of_copied_pairs(tmp_path, typed, copied, epochs):
+    file = tmp_path / "train.csv"
+    file.write_text("en,de\n" + "".join(f"Mr X{i},Herr X{i}\n" for i in range(3000)))
+    data = ["data=csv", f"data.train={file}", f"data.validation={file}", "data.target=de"]
+    config = compose(*data, "data.source=en", *typed)
+    assert (config["copied_pairs"], config["trainer"]["max_epochs"]) == (copied, epochs)
+    assert config["model"]["lexicon"] == "auto"
+
+
+def test_the_computed_recipe_of_a_list_of_files_with_alignments(tmp_path):
+    for suffix, line in (("en", "a b"), ("de", "b a"), ("links", "0-1 1-0")):
+        (tmp_path / f"train.{suffix}").write_text(f"{line}\n" * 600)
+    data = [
+        "data=text", f"data.validation={tmp_path}/train", "data.source=en", "data.target=de", "data.alignment=links",
+        "objective.guided_alignment=0.5",
+    ]  # fmt: skip
+    listed = ",".join(f"{tmp_path}/train.{suffix}" for suffix in ("en", "de", "links"))
+    one, several = (
+        compose(*data, f"data.train={name}") for name in (f"{tmp_path}/train", f"[{listed}]")
+    )
+    assert one["sizes"] == several["sizes"]
+    assert one["trainer"] == several["trainer"]
+
+
+def test_copying_needs_weights_that_sum_to_1():
+    typed = ["window=local_p", "window.normalized=false", "model.copy=true"]
+    with pytest.raises(ConfigErrors, match="window.normalized=false: copying and .* that sum to 1"):
+        configure("train", typed)
+
+
 def test_the_computed_recipe_changes_smoothly():
     """Each value is between those of the neighbouring recipes, and near that for slightly fewer pairs."""
     flats = {name: flat(compose(f"experiment={name}")) for name in RUNGS.values()}

@@ -880,3 +880,58 @@ def test_the_same_command_starts_and_resumes(tmp_path):
     assert b"continuing the training" in second.stderr
     assert b"is finished" in run("train", *command).stderr
     failed(run("train", "resume=auto"), "resume=auto", "add run_dir=DIR")
+
+
+def test_files_that_a_run_did_not_write_are_never_removed(tmp_path):
+    """A folder with files that have names of a run's files is refused; other files stay."""
+    for name in ("validation-en.txt", "test.txt", "train.log", "notes"):
+        (tmp_path / name).write_text(name)
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    failed(run("train", *TINY, f"run_dir={tmp_path}"), "not belong to a run (test.txt, validation-en.txt)")  # fmt: skip
+    assert {path.name: path.read_text() for path in tmp_path.glob("[!.]*")} == before
+    for name in ("validation-en.txt", "test.txt"):
+        (tmp_path / name).unlink()
+    missing = [
+        "data=text",
+        "data.train=nowhere",
+        "data.validation=nowhere",
+        "data.source=a",
+        "data.target=b",
+    ]
+    failed(run("train", *missing, f"run_dir={tmp_path}"), "no such file")
+    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["notes", "train.log"]
+    assert (tmp_path / "train.log").read_text().startswith("train.log")
+
+
+def test_a_path_that_cannot_be_accessed_is_a_message(run_dir):
+    failed(
+        run("translate", f"model={'a' * 300}", stdin="a\n"),
+        "cannot be accessed (File name too long)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("meta", "message"),
+    [
+        ({"format": math.inf}, "not a checkpoint of nmt"),
+        ({"typical_words": 5}, "configuration is invalid"),
+        ({"tokenizer": {"columns": {"sources": 10**7}}}, "sources=10000000"),
+    ],
+)
+def test_a_crafted_header_is_a_message(run_dir, tmp_path, meta, message):
+    saved = ckpt.read(run_dir / ckpt.BEST)
+    meta = {**meta, "tokenizer": {**saved.meta["tokenizer"], **meta.get("tokenizer", {})}}
+    ckpt.write(tmp_path / "other.safetensors", {**saved.meta, **meta}, saved.tensors)
+    with pytest.raises(UserError, match=message):
+        nmt.load(tmp_path / "other.safetensors")
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int32, torch.complex64, torch.bool])
+def test_weights_are_floating_point_numbers(run_dir, tmp_path, dtype):
+    saved = ckpt.read(run_dir / ckpt.BEST)
+    tensors = dict(saved.tensors)
+    name = next(name for name in tensors if name.startswith("model/"))
+    tensors[name] = tensors[name].to(dtype)
+    ckpt.write(tmp_path / "other.safetensors", saved.meta, tensors)
+    with pytest.raises(UserError, match="damaged checkpoint"):
+        nmt.load(tmp_path / "other.safetensors")

@@ -233,6 +233,7 @@ def test_faults_of_fine_tuning_are_reported(base, texts, tmp_path):
         "decoder=bahdanau",
         "determined by init=",
     )
+    failed(run("train", *command, f"init={base}", "cell=gru"), "cell=gru", "leave the key out")
     failed(
         run("train", *command, f"init={base}", "decoder.hidden_size=16", "attention=general"),
         "attention=general",
@@ -353,6 +354,8 @@ def test_faults_of_averaging_are_reported(base, texts, tmp_path):
     out = f"output={tmp_path}/mean.safetensors"
     failed(run("average", f"models=[{base}]", out), "at least two")
     failed(run("average", f"models=[{base},{base}]", "output=mean"), "must end in .safetensors")
+    best = base / ckpt.BEST
+    failed(run("average", f"models=[{base},{base}]", f"output={best}"), "is also an input model")
     failed(run("average", f"models=[{base},{tmp_path}]", out), str(tmp_path))
     grown = trained(
         tmp_path / "grown",

@@ -84,10 +84,7 @@ def mix(folder, text=FULL, **more):
     (folder / "other.yml").write_text(text)
     return Mix(
         config=str(folder / "other.yml"),
-        validation=str(folder / "val.tsv"),
-        source="en",
-        target="de",
-        **more,
+        **{"validation": str(folder / "val.tsv"), "source": "en", "target": "de", **more},
     )
 
 
@@ -345,3 +342,10 @@ def test_modifiers_act_as_often_as_they_are_asked_to(name):
     changed = sum(applied([one], PAIR, draw) != [PAIR] for _ in range(2000))
     assert changed / 2000 == pytest.approx(0.3, abs=0.04)
     assert applied([modifier(name, 0.0, settings)], PAIR, draw) == [PAIR]
+
+
+def test_some_lines_of_a_file(folder):
+    splits = mix(folder, validation=f"{folder}/val.tsv@:4", test=f"{folder}/dirty@100:").load()
+    assert (len(splits.validation), len(splits.test)) == (4, SIZES["dirty"] - 100)
+    text = FULL.replace("dirty: dirty", 'dirty: "dirty@10:20"')
+    assert len(mix(folder, text).load().mixture.corpora["dirty"]) == 10

@@ -325,3 +325,20 @@ def test_tanh_in_generation_is_the_plain_one_with_gradients():
     with torch.enable_grad():
         tanh(x).sum().backward()
     torch.testing.assert_close(x.grad, 1 - torch.tanh(x) ** 2)
+
+
+def test_vectors_of_bfloat16_are_converted(monkeypatch):
+    """Encoders with bfloat16 products may return bfloat16; the C++ functions read float32."""
+    weights, values = torch.rand(4, 6), torch.randn(2, 6, 40)
+    sentences = torch.tensor([0, 0, 1, 1])
+    truth = torch.einsum("ns,nsm->nm", weights, values.bfloat16().float()[sentences])
+    summed = native_decoding.weighted_sum(weights, values.bfloat16(), sentences)
+    torch.testing.assert_close(summed, truth, **CLOSE)
+    if not native_decoding.has_int8_product():
+        pytest.skip("no VNNI instructions")
+    product = native_decoding.MatrixProduct(native_decoding.INT8, 0)
+    monkeypatch.setattr(native_decoding, "matrix_product", lambda _: product)
+    weight, bias, x = torch.randn(32, 40), torch.randn(32), torch.randn(3, 40).bfloat16()
+    with generating(PackedWeights("int8")):
+        multiply = packed.Packed(((weight, bias),), "int8")
+        assert torch.equal(*multiply(x), *multiply(x.float()))

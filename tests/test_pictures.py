@@ -998,3 +998,19 @@ def test_a_picture_that_changes_is_other_data(tmp_path):
         image(tmp_path, "a.png", seed=seed)
         prints.append(fingerprint(data.load().train))
     assert prints[0] == prints[1] != prints[2]
+
+
+def test_empty_cells_of_a_table_are_rows_without_caption_or_picture(tmp_path):
+    image(tmp_path, "a#1.png")
+    rows = [
+        {"image": "a#1.png", "caption": "x"},
+        {"image": "a#1.png", "caption": None},
+        {"image": None, "caption": "y"},
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    names = {"train": str(tmp_path / "t.jsonl"), "validation": str(tmp_path / "t.jsonl")}
+    assert list(Captions(**names, bad="skip").load().train.target) == ["x"]
+    with pytest.raises(
+        UserError, match="2 of 3 rows are invalid .row 2: no caption; row 3: no image"
+    ):
+        Captions(**names).load()

@@ -9,6 +9,7 @@ import torch
 from commands import ROOT, failed, run
 
 from nmt.configuration.configure import configure
+from nmt.foundation.part_limits import ConfigErrors
 from nmt.storage.checkpoint import BEST, read, weights_hash
 
 TINY = [
@@ -140,3 +141,29 @@ def test_threads_are_set_in_every_command(first):
 def test_a_choice_of_another_group_is_named():
     with pytest.raises(Exception, match="did you mean window=local_m"):
         configure("train", ["attention=local_m"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "other"),
+    [
+        ("cell", "lstm", "encoder.cell"),
+        ("sizes.encoder", "6", "encoder.hidden_size"),
+        ("sizes.vocabulary", "60", "tokenizer.vocabulary_size"),
+        ("time_budget", "1m", "trainer.time_budget"),
+    ],
+)
+def test_keys_to_which_other_keys_refer_are_refused(first, key, value, other):
+    """config.yaml has values instead of references, so that these keys would change nothing."""
+    with pytest.raises(
+        ConfigErrors, match=f"{key}={value}: has no effect with --from; set {other}"
+    ):
+        configure("train", [f"{key}={value}"], str(first[0]))
+
+
+def test_a_repetition_starts_and_resumes_with_the_same_command(first, tmp_path):
+    command = [f"run_dir={tmp_path}/run", "resume=auto"]
+    assert configure("train", command, str(first[0])).resume is None
+    shutil.copytree(first[0], tmp_path / "run")
+    assert configure("train", command, str(first[0])).resume == f"{tmp_path}/run"
+    with pytest.raises(ConfigErrors, match="resume=other: cannot be combined with --from"):
+        configure("train", ["resume=other"], str(first[0]))

@@ -31,6 +31,7 @@ from nmt.inference.explanations.explanation import explain
 from nmt.inference.explanations.word_removal import influence
 from nmt.loading import load
 from nmt.pipeline.serve_command import server_of
+from nmt.search.mbr import MBR
 from nmt.serving import markup
 from nmt.serving.app import language_of_code
 from nmt.serving.batcher import Batcher
@@ -701,6 +702,8 @@ def test_what_if(small_run):
     for prefix, looks in (([10**6], None), ([2], None), ([], {0: 99})):
         with pytest.raises(UserError):
             explain(translator, "a b", prefix, attend_to=looks)
+    with pytest.raises(UserError, match="search: reranks its translations"):
+        explain(translator.with_search(MBR(source="beam")), "a b")
 
 
 def test_influence_is_a_difference_of_probabilities(small_run):

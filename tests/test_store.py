@@ -23,7 +23,7 @@ from nmt.data.sources.text import TextFiles
 from nmt.data.streams import in_memory
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import ALONE
-from nmt.pipeline.assembly.translation_parts import loaded
+from nmt.pipeline.assembly.translation_parts import filters_of, loaded
 from nmt.storage import checkpoint as ckpt
 from nmt.storage import lock
 from nmt.tokenizer import SentencePiece
@@ -508,3 +508,23 @@ def test_a_killed_worker_process_is_one_message(corpus, cache, monkeypatch):
     with pytest.raises(UserError, match="a worker process was killed, possibly for lack of memory"):
         loaded(text(corpus, "store=disk"), Filters())
     assert not [*cache.iterdir()]
+
+
+def test_further_validation_sets_are_never_taken_for_other_sets(tmp_path):
+    """A further validation set may be in a file named test or validation."""
+    names = {"train": 40, "val": 5, "test": 6, "other/validation": 7}
+    for name, size in names.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        for side in ("en", "de"):
+            lines = [f"{name} {side} {i}\n" for i in range(size)]
+            with (tmp_path / f"{name}.{side}").open("a") as file, (tmp_path / f"train.{side}").open("a") as train:  # fmt: skip
+                file.writelines(lines)
+                train.writelines(lines * (name != "train"))
+    further = f"[{tmp_path}/val,{tmp_path}/test,{tmp_path}/other/validation]"
+    config = compose(
+        "data=text", f"data.train={tmp_path}/train", f"data.validation={further}", "data.source=en", "data.target=de",
+        "experiment=null",
+    )  # fmt: skip
+    splits = loaded(config, filters_of(config))
+    assert len(overlap.not_held_out(splits)) == 40
+    assert [len(part) for part in splits.more_validation.values()] == [6, 7]

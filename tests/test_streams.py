@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from nmt import translate
 from nmt.configuration.configure import configure
+from nmt.data.lines import stream_lines
 from nmt.data.text_encoding import BOM, HEAD, check_head
 from nmt.foundation.errors import UserError
 from nmt.inference import input_lines, output_sinks
@@ -262,3 +263,9 @@ def test_a_translation_is_resumed_with_another_number_of_threads(small_run, tmp_
             translated(small_run, source, output, "threads=1")
     assert (tmp_path / "out.partial").exists()
     assert translated(small_run, source, output, "threads=2", "resume=true") == whole
+
+
+@pytest.mark.parametrize("errors", ["strict", "replace"])
+def test_a_byte_order_mark_is_removed(tmp_path, errors):
+    (tmp_path / "text").write_bytes(b"\xef\xbb\xbfHello\r\nworld")
+    assert list(stream_lines(tmp_path / "text", errors)) == ["Hello", "world"]

@@ -16,10 +16,11 @@ from commands import ROOT, failed, run
 from safetensors.torch import load_file
 
 from nmt.configuration.configure import configure
+from nmt.configuration.overrides import parse
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.processes import is_running
-from nmt.pipeline import launchers
+from nmt.pipeline import launchers, sweep_command
 from nmt.pipeline.one_after_another import first_valid
 from nmt.pipeline.sweep_command import TrainingJob
 from nmt.sweep import job
@@ -651,3 +652,13 @@ def test_runs_that_a_sweep_has_no_longer_are_not_left_to_do(tmp_path):
 def overall_of(folder):
     runs = [each for each in find(folder) if not each.dropped]
     return overall(runs, {each.name: each.state for each in runs})
+
+
+@pytest.mark.skipif(
+    not __import__("importlib.util").util.find_spec("optuna"),
+    reason="needs pip install '.[sweep]'",
+)
+def test_values_of_a_search_by_optuna_are_what_was_typed():
+    typed = ["a=auto,null", "b='x y,z',w", "c=[1,2],[3]", "d=choice(1,2.5,true)"]
+    choices = [sweep_command._distribution(override).choices for override in parse(typed)[0]]
+    assert choices == [("auto", None), ("'x y,z'", "w"), ("[1,2]", "[3]"), (1, 2.5, True)]

@@ -180,3 +180,15 @@ def test_a_resumed_run_has_its_first_id_at_wandb_and_mlflow(tmp_path, monkeypatc
     assert used == [first] * 2 + [second] * 2 + ["mlflow-1"] * 2 + ["mlflow-2"] * 2
     assert first != second
     assert json.loads((tmp_path / "Wandb" / "a" / "tracker.json").read_text()) == {"id": first}
+
+
+def test_a_resumed_run_keeps_the_events_before_the_stop(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder = trained(tmp_path / "run", "trainer.stop_after=1")
+    done = run("train", f"resume={folder}", "trainer.stop_after=0")
+    assert done.returncode == 0, done.stderr.decode()
+    events = EventAccumulator(str(folder)).Reload().Scalars("validation/loss")
+    assert [event.step for event in events] == found_steps(folder)
+    assert len(events) == 2

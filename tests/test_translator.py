@@ -215,6 +215,11 @@ def test_constraints_in_words(small_run):
     assert not {"a", "b"} & set(full_stop.text.split())
     with pytest.raises(UserError, match="which is forbidden"):
         translator.translations(["a"], [Constraint(required=("a b",), forbidden=("b",))])
+    # A text without subwords forbids nothing.
+    unlimited = translator.translations(["a b"], [Constraint(forbidden=("\u200b", "▁"))])
+    assert unlimited[0].texts == translator.translations(["a b"], [Constraint()])[0].texts
+    with pytest.raises(UserError, match="required phrases have 101 subwords, at most 100"):
+        translator.translations(["a"], [Constraint(required=("a " * 101,))])
 
 
 STEMS = ("mann", "manns", "mannschaft", "hund", "hunde", "haus", "hausboot", "ein", "einen")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nmt.inference.word_alignment import by_word
 from nmt.tokenizer import SentencePiece
-from nmt.tokenizer.words import SPLITS, characters, covered, words
+from nmt.tokenizer.words import SPLITS, characters, covered, join_words, words
 
 KEPT = "½ x² … ™ ﬁ Ⅷ ㎏ e\u0301 é می\u200cخواهم क्\u200dष ＡＢ １２ “a” ﷺ"
 CORPUS = [KEPT, "hello world", "我爱北京 天安门", "xyz Über"] * 20
@@ -177,3 +177,10 @@ def test_units_of_alignments(small_run, tmp_path):
         assert result.returncode == 0, result.stderr.decode()
         ends.append(result.stdout.decode().split()[-1].split("-")[1])
     assert ends == ["3", "1", "3"]
+
+
+@pytest.mark.parametrize(
+    "text", ["a dog , barks", "我喜欢好电影。", "ラーメンを食べる", "สวัสดี", "한국어 문장"]
+)
+def test_joined_words_are_the_text(text):
+    assert join_words(words(text)) == text

@@ -121,7 +121,7 @@ def interpolated(pairs: int, lower: Mapping[str, Any], upper: Mapping[str, Any])
     return values
 
 
-def add_copied_pairs(values: Mapping[str, Any], share: Any) -> Mapping[str, Any]:
+def add_copied_pairs(values: dict[str, Any], share: Any) -> dict[str, Any]:
     """Returns the interpolated values of a recipe, changed to add copied pairs without more updates.
 
     values: values of the keys in `UNITS`

@@ -122,16 +122,10 @@ class Constraint:
         if impossible:
             problem = "contains characters that are not in the vocabulary of the model"
             raise UserError(f'constraints: "{impossible[0]}" {problem}')
-        banned_texts = [text for text in self.forbidden if text.strip()]
-        spelled = (ids for text in banned_texts for ids in tokenizer.spellings(text))
-        forbidden = tuple(tuple(ids) for ids in spelled if ids)
-        for sequence, banned in product([prefix, *required], forbidden):
-            if any(sequence[i : i + len(banned)] == banned for i in range(len(sequence))):
-                required_text, banned_text = tokenizer.decode([list(sequence), list(banned)])
-                raise UserError(
-                    f'constraints: "{required_text}" is required, but contains "{banned_text}", '
-                    "which is forbidden; remove one of them"
-                )
+        # A text without subwords, such as a space, forbids nothing.
+        banned_texts = [text for text in self.forbidden if tokenizer.encode_target([text])[0]]
+        forbidden = tuple(tuple(ids) for text in banned_texts for ids in tokenizer.spellings(text))
+        _check_contradictions([prefix, *required], forbidden, tokenizer)
         subwords = sum(map(len, required))
         if subwords > MOST_REQUIRED:
             raise UserError(
@@ -149,6 +143,19 @@ class Constraint:
             forbidden=forbidden,
             continuing=continuing,
         )
+
+
+def _check_contradictions(
+    required: Sequence[tuple[int, ...]], forbidden: Sequence[tuple[int, ...]], tokenizer: Tokenizer
+) -> None:
+    """Raises UserError if a required token sequence contains a forbidden one."""
+    for sequence, banned in product(required, forbidden):
+        if any(sequence[i : i + len(banned)] == banned for i in range(len(sequence))):
+            required_text, banned_text = tokenizer.decode([list(sequence), list(banned)])
+            raise UserError(
+                f'constraints: "{required_text}" is required, but contains "{banned_text}", '
+                "which is forbidden; remove one of them"
+            )
 
 
 @dataclass(frozen=True)

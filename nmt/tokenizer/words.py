@@ -43,7 +43,7 @@ def words(text: str) -> list[str]:
     return [word for chunk in text.split() for word in _within(chunk)]
 
 
-def joined(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str]) -> str:
     """Joins words by spaces, except between characters of scripts without spaces."""
     text = ""
     for word in words:

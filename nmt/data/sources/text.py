@@ -112,8 +112,8 @@ class TextFiles:
                 )
             names = columns.names
             paths = [f"{prefix}.{suffix}" for suffix in names]
-        found = dict(zip(names, map(find_file, paths), strict=True))
-        files = {suffix: found[suffix] for suffix in columns.names}
+        all_files = dict(zip(names, map(find_file, paths), strict=True))
+        files = {suffix: all_files[suffix] for suffix in columns.names}
         first, *others = [file for suffix, file in files.items() if suffix != columns.alignment]
         # The name identifies the pairs in messages; the alignment file is left out.
         name = ", ".join([str(first), *(file.name for file in others)])

@@ -205,9 +205,10 @@ def explain(
     whole: whether the prefix is the complete translation
     attend_to: mapping from decoder steps (from 0) to the source position that gets all attention
 
-    Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens,
-    a decoder step or source position does not exist, the network has a window and `attend_to` is
-    given, or the search draws several samples or reranks its translations.
+    Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens, or
+    a decoder step or source position does not exist. Also raises UserError if the search draws
+    several samples or reranks its translations, or if `attend_to` is given for a network with a
+    window.
     """
     [source] = translator.encode([line])
     attend_to = attend_to or {}

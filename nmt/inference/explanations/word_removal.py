@@ -12,7 +12,7 @@ from nmt.drawing.word_importance import Classified, write_explanations
 from nmt.foundation.interfaces import UNK
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator
-from nmt.tokenizer.words import joined, words
+from nmt.tokenizer.words import join_words, words
 
 
 def influence(
@@ -92,7 +92,7 @@ def write_effects(
     if path.suffix in (".json", *FIGURES):
         write_explanations(answers, path, gold)
         return
-    gap = removal(classifier, [joined(answer.words) for answer in answers[:TEXTS]])
+    gap = removal(classifier, [join_words(answer.words) for answer in answers[:TEXTS]])
     lead = [f"On average over {gap.texts} texts, {gap.clause}."] if gap.texts else []
     effects = [word_effects(classifier, answer) for answer in answers[:TEXTS]]
     write_explanations(answers, path, gold, effects, lead)
@@ -109,7 +109,7 @@ def word_effects(classifier: TextClassifier, answer: Classified) -> list[float]:
     """
     if not 1 < len(answer.words) <= LONGEST:
         return []
-    shortened = [joined(np.delete(answer.words, i)) for i in range(len(answer.words))]
+    shortened = [join_words(np.delete(answer.words, i)) for i in range(len(answer.words))]
     column = classifier.model.labels.names.index(answer.likeliest)
     after = classifier.probabilities(shortened)[:, column]
     return (after - answer.probabilities[answer.likeliest]).tolist()
@@ -161,7 +161,7 @@ def _decrease(
     """
     labels = [answer.likeliest for answer in answers]
     before = [a.probabilities[label] for a, label in zip(answers, labels, strict=True)]
-    shortened = [joined(np.delete(a.words, n)) for a, n in zip(answers, removed, strict=True)]
+    shortened = [join_words(np.delete(a.words, n)) for a, n in zip(answers, removed, strict=True)]
     columns = [classifier.model.labels.names.index(label) for label in labels]
     # Probability that each shortened text gets the label predicted for the complete text, [texts]
     after = classifier.probabilities(shortened)[np.arange(len(answers)), columns]
