@@ -2,8 +2,8 @@
 
 Each sentence has several beams (groups). At each step, the groups are extended one after another.
 The log-probability of a token is reduced by `diversity` for each hypothesis of the earlier groups
-that has chosen the same token at this step. The penalty affects only the choice of tokens; hypotheses keep the model's
-log-probability.
+that has chosen the same token at this step. The penalty affects only the choice of tokens;
+hypotheses keep the model's log-probability.
 """
 
 from collections.abc import Sequence
