@@ -246,7 +246,7 @@ def test_the_computed_recipe_between_measured_ones(table):
     middle = round(math.sqrt(3_000 * 10_000))
     config = compose(*table(middle))
     assert config["sizes"]["vocabulary"] == round(math.sqrt(2000 * 4000), -2) == 2800
-    assert config["decoder"]["hidden_size"] == round(math.sqrt(128 * 256) / 32) * 32 == 192
+    assert config["decoder"]["hidden_size"] == round(math.sqrt(128 * 512) / 32) * 32 == 256
     assert config["trainer"]["max_epochs"] == round(math.sqrt(48 * 20)) == 31
     assert config["optimizer"]["lr"] == round(math.sqrt(0.003 * 0.002), 4) == 0.0024
     assert config["trainer"]["ema"] == 0.99
