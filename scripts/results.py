@@ -261,7 +261,7 @@ def problems(entries: dict[str, dict[str, Any]]) -> Iterator[str]:
         for metric, figure in facts["metrics"].items():
             if len(figure.get("values", [])) not in (
                 0,
-                len(facts["seeds"] or figure.get("values", [])),
+                len(facts.get("seeds") or figure.get("values", [])),
             ):
                 yield f"{name}.{metric}: expected one value per seed"
     replaced = {facts.get("replaces") for facts in entries.values()} - {None}
