@@ -36,8 +36,10 @@ REFERRING = {
     "sizes.vocabulary": "tokenizer.vocabulary_size",
     "time_budget": "trainer.time_budget",
 }
-"""Maps each key that other keys refer to, for example as ${cell}, to the names of the other keys. In
-the config.yaml of a run, the references are replaced by values."""
+"""Maps each key that other keys refer to, for example as ${cell}, to the names of the other keys.
+
+In the config.yaml of a run, the references are replaced by values.
+"""
 SHAPING = ("cell", "model.copy", "model.lexical", "model.lexicon", "model.lexicon_use")
 """Keys that add, change or remove network parameters, and cannot change with init=."""
 

@@ -132,8 +132,8 @@ class Constraint:
                 f"constraints: the required phrases have {subwords:,} subwords, at most "
                 f"{MOST_REQUIRED} per sentence are allowed"
             )
-        # The length limit of a short source must not truncate the required phrases, or a prefix that
-        # is spelled by more subwords than usual, at most one for each character.
+        # The length limit of a short source must not truncate the required phrases, or a prefix
+        # that is spelled by more subwords than usual, at most one for each character.
         needed = max(len(prefix), len(spellings)) + subwords + spare_tokens
         return replace(
             request,

@@ -205,8 +205,8 @@ def explain(
     whole: whether the prefix is the complete translation
     attend_to: mapping from decoder steps (from 0) to the source position that gets all attention
 
-    Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens, or
-    a decoder step or source position does not exist. Also raises UserError if the search draws
+    Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens,
+    or a decoder step or source position does not exist. Also raises UserError if the search draws
     several samples or reranks its translations, or if `attend_to` is given for a network with a
     window.
     """
