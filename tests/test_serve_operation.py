@@ -265,6 +265,8 @@ def test_several_processes(small_run, pair):
     before = workers_of(url)
     texts = {httpx.post(f"{url}/translate", json={"q": "a b c", **pair}).json()["translatedText"] for _ in range(5)}  # fmt: skip
     assert texts == {expected}
+    os.kill(min(before), signal.SIGSTOP)
+    time.sleep(2)  # now the supervisor waits for the answer of the stopped process
     os.kill(min(before), signal.SIGKILL)
     until(lambda: len(workers_of(url) - before) == 1)
     before = workers_of(url)
