@@ -204,10 +204,7 @@ class Metric:
             metrics[f"bleu{order}"] = bleu(max_ngram_order=order)
         sets = [[line for line in lines if line] for lines in zip(references, *others, strict=True)]
         self._warn_of_references(hypotheses, references, sets)
-        # sacreBLEU expects a string as first reference of a line; None marks missing further ones.
-        streams: list[Any] = [[lines[0] if lines else "" for lines in sets]]
-        for number in range(1, 1 + len(others)):
-            streams.append([lines[number] if number < len(lines) else None for lines in sets])
+        streams = reference_streams([references, *others])
         results = {}
         for name, metric in metrics.items():
             score = metric.corpus_score(list(hypotheses), streams).score
@@ -251,6 +248,20 @@ class Metric:
         if message not in self._given_warnings:
             self._given_warnings.add(message)
             log.warning("%s", message)
+
+
+def reference_streams(references: Sequence[Sequence[str]]) -> list[Any]:
+    """Returns sets of references in the form that sacreBLEU expects: the first set has a string for
+    each sentence, and further sets have None for a missing reference.
+
+    references: sets of references, each with one reference per sentence; a missing reference is
+        empty
+    """
+    rows = [[line for line in lines if line] for lines in zip(*references, strict=True)]
+    streams: list[Any] = [[lines[0] if lines else "" for lines in rows]]
+    for number in range(1, len(references)):
+        streams.append([lines[number] if number < len(lines) else None for lines in rows])
+    return streams
 
 
 def script_tokenizer(lines: Sequence[str]) -> str | None:

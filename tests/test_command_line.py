@@ -872,6 +872,12 @@ def test_links_of_another_tool_are_compared_with_gold_in_every_format(tmp_path):
     (tmp_path / "beyond").write_text("1-1\n2-2\n")
     output = run("align", f"links={tmp_path}/beyond", *files, f"gold={tmp_path}/pharaoh")
     assert f"{tmp_path}/beyond: 1 alignment links refer to words after" in output.stderr.decode()
+    (tmp_path / "beyond").write_text("1-1\n0-7\n")
+    output = run("align", f"links={tmp_path}/beyond", *files, f"gold={tmp_path}/pharaoh")
+    assert f"{tmp_path}/beyond: 1 alignment links refer to words after" in output.stderr.decode()
+    (tmp_path / "blank").write_text("\n")
+    blank = f"links={tmp_path}/blank"
+    failed(run("align", blank, *files, f"gold={tmp_path}/pharaoh"), "blank: has 1 lines")
     failed(run("align", *typed), "links: needs gold=FILE")
     failed(
         run("align", *files),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import unicodedata
 from collections import Counter
 from dataclasses import replace
 
@@ -310,3 +311,12 @@ def test_bad_input_is_reported(small_run, texts):
     failed(run("compare", both[0], small_run), "add source=FILE")
     failed(run("compare", *both, small_run, small_run), "given more than once")
     failed(run("compare", f"reference={texts}/short", f"source={texts}/source", small_run), "lines")
+
+
+def test_combining_marks_are_part_of_words():
+    """Devanagari vowel signs and accents in decomposed text."""
+    assert tokens("हिन्दी भाषा।") == ["हिन्दी", "भाषा", "।"]
+    assert tokens(unicodedata.normalize("NFD", "café, très")) == [
+        unicodedata.normalize("NFD", word) for word in ("café", ",", "très")
+    ]
+    assert bare("(लड़की।") == "लड़की"

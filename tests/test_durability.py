@@ -782,11 +782,12 @@ def test_text_with_bars_in_an_n_best_list(tmp_path, run_dir):
     """The number stands in front, features and score at the end: what is between them is text."""
     (tmp_path / "s").write_text("a b\n")
     (tmp_path / "text").write_text("b ||| a\n")
-    (tmp_path / "nbest").write_text("0 ||| b ||| a ||| f= 1 ||| -1\n")
+    lists = ["f= 1 ||| -1", "f= 1 ||| NaN", "f= 1 ||| -1 ||| 0=0,1 ||| 0-0 1-1"]
+    (tmp_path / "nbest").write_text("".join(f"0 ||| b ||| a ||| {end}\n" for end in lists))
     command = f"model={run_dir}", f"source={tmp_path}/s"
     truth = run("score", *command, f"target={tmp_path}/text").stdout.decode().strip()
-    line = run("score", *command, f"nbest={tmp_path}/nbest").stdout.decode().strip()
-    assert line == f"0 ||| b ||| a ||| f= 1 nmt= {truth} ||| {truth}"
+    lines = run("score", *command, f"nbest={tmp_path}/nbest").stdout.decode().splitlines()
+    assert lines == [f"0 ||| b ||| a ||| f= 1 nmt= {truth} ||| {truth}"] * 3
 
 
 def test_what_cannot_continue_leaves_nothing(tmp_path, run_dir):

@@ -2,6 +2,8 @@
 
 import itertools
 import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +12,7 @@ import nmt
 from nmt.analysis.evaluation import evaluate_file
 from nmt.data import Pairs, Splits
 from nmt.data.swapped_sides import SideCounts, is_in_target_language, warn_of_swapped_sides
+from nmt.foundation.errors import UserError
 from nmt.metric import Metric, script_tokenizer
 from nmt.pipeline.assembly.translation_parts import warn_of_equal_sides
 
@@ -166,3 +169,26 @@ def test_equal_source_and_target_are_reported(caplog):
     assert caplog.messages == [
         "v.en, v.en: source and target are identical; check data.source and data.target"
     ]
+
+
+def test_translations_are_written_to_devices_and_not_to_missing_folders(tmp_path):
+    """A pipe stays a pipe, and no time is spent on scores that would be lost."""
+    for language in ("de", "en"):
+        (tmp_path / f"train.{language}").write_text("a dog runs\n")
+    translated = []
+    translator = SimpleNamespace(
+        languages=("en", "de"),
+        translate=lambda lines: [translated.append(line) or line for line in lines],
+        tokenizer=SimpleNamespace(columns=SimpleNamespace(picture=False)),
+    )
+    paths = {"source": f"{tmp_path}/train.en", "references": [f"{tmp_path}/train.de"]}
+    with pytest.raises(UserError, match="folder .*no not found"):
+        evaluate_file(lambda: translator, Metric(), **paths, output=f"{tmp_path}/no/out")
+    assert not translated
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        text = pool.submit(pipe.read_text)
+        evaluate_file(lambda: translator, Metric(), **paths, output=str(pipe))
+        assert text.result() == "a dog runs\n"
+    assert pipe.is_fifo()

@@ -213,6 +213,13 @@ def test_letters_that_no_font_has_are_named(tmp_path, caplog, monkeypatch):
     assert (tmp_path / "x.png").exists()
 
 
+def test_a_map_without_target_words_is_left_out(tmp_path):
+    empty = AttentionMap(["a"], [], {"": np.ones((0, 1))}, ends=False)
+    write_map([empty, MAP], tmp_path / "map.json")
+    assert len(json.loads((tmp_path / "map.json").read_text())) == 1
+    write_map([empty, MAP], tmp_path / "map.svg")
+
+
 def test_a_font_that_has_the_letters_is_taken():
     """The usual font stays first; an installed font that has the letter is its fallback."""
     usual = plots.font_characters(font_manager.findfont(font_manager.FontProperties()))

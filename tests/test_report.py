@@ -1,8 +1,10 @@
 """Reports of runs: groups, tests of significance, and missing results."""
 
 import csv
+import gzip
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -19,7 +21,7 @@ from commands import failed, run
 
 import nmt
 from nmt.analysis import chart_lines, charts, tables
-from nmt.analysis.collected_results import collect, result_of_file
+from nmt.analysis.collected_results import collect, result_of_file, with_systems
 from nmt.analysis.comparison import Comparison, score_table
 from nmt.analysis.ranking_table import ranking_table
 from nmt.analysis.run_groups import Configuration, configurations, differing
@@ -626,7 +628,7 @@ def test_the_tests_over_sentences_are_sacrebleus():
     two = [line.replace("cat", "dog") if i % 2 else line for i, line in enumerate(references)]
     result = over_sentences(
         {"one": one, "two": two},
-        references,
+        [references],
         Metric(tokenize="13a"),
         "bleu",
         samples=300,
@@ -832,3 +834,97 @@ def test_the_best_run_has_the_best_validation(metric, best):
     ]
     chosen = Configuration({}, runs).best_by_validation()
     assert chosen.validation == {metric: best}
+
+
+@pytest.mark.parametrize(
+    ("tokenize", "signed"),
+    [("ja-mecab", "ja-mecab-0.996-IPA"), ("char", "char"), ("none", "none"), ("13a", "")],
+)
+def test_a_run_is_scored_again_with_the_options_of_its_signatures(sweep, tokenize, signed):
+    run = collect([str(sweep)]).finished[0]
+    signatures = {
+        "bleu": f"nrefs:1|case:lc|eff:no|tok:{signed}|smooth:exp|version:2.6.0" if signed else "",
+        "chrf": "nrefs:1|case:lc|eff:yes|nc:4|nw:0|space:no|version:2.6.0",
+    }
+    expected = Metric(tokenize=tokenize, lowercase=True, char_order=4)
+    assert replace(run, signatures=signatures).scorer == expected
+
+
+def test_a_report_uses_all_references(tmp_path):
+    """The second reference equals the translations, so every score and test must be perfect."""
+    folder = make_run(tmp_path / "one", "luong", 1, 0.5)
+    shutil.copy(folder / "test.txt", folder / "test.reference2.txt")
+    runs = collect([str(tmp_path)]).finished
+    both = with_systems(runs, [f"same={folder}/test.txt"])
+    assert both[1].scores["bleu"] == pytest.approx(100) == both[1].scores["exact"]
+    full = [replace(run, scores={**run.scores, "bleu": 100.0}) for run in both]
+    ranking = Report.of(full, [], "bleu", samples=20, trials=20).rankings[0]
+    tests = [row.over_sentences for row in ranking.rows]
+    assert [test.score for test in tests] == pytest.approx([100, 100])
+    assert all(score > 99.9 for score in charts._scores_by_length(runs[0]).values())
+
+
+def test_other_systems_need_their_own_names_and_a_finished_run(tmp_path):
+    folder = make_run(tmp_path / "one", "luong", 1, 0.5)
+    runs = collect([str(tmp_path)]).finished
+    file = folder / "test.txt"
+    for systems in ([f"nmt={file}"], [f"a={file}", f"a={folder}/test.reference.txt"]):
+        with pytest.raises(UserError, match="used more than once"):
+            with_systems(runs, systems)
+    with pytest.raises(UserError, match="no run is finished"):
+        with_systems([], [str(file)])
+    # Neither the costs nor the number of runs include the other tool.
+    report = Report.of(with_systems(runs, [f"a={file}"]), [], None, samples=10)
+    assert "1 run of 2" in tables_page(report, tmp_path)
+
+
+def tables_page(report, folder):
+    from nmt.analysis.run_report import report_page
+
+    return report_page(report, report.tables(), folder / "report").decode()
+
+
+def test_compressed_translations_of_another_system(tmp_path):
+    folder = make_run(tmp_path / "one", "luong", 1, 0.5)
+    packed = tmp_path / "out.txt.gz"
+    packed.write_bytes(gzip.compress((folder / "test.txt").read_bytes()))
+    runs = with_systems(collect([str(tmp_path)]).finished, [f"a={tmp_path}/out.txt"])
+    assert runs[1].lines() == runs[0].lines()
+
+
+def test_scores_of_different_settings_are_not_tested(tmp_path, caplog):
+    for name, tokenize in (("luong", "13a"), ("fixed", "char")):
+        folder = make_run(tmp_path / name, name, 1, 0.5)
+        results = json.loads((folder / "results.json").read_text())
+        signature = results["scores"]["bleu"]["signature"]
+        results["scores"]["bleu"]["signature"] = signature.replace("13a", tokenize)
+        (folder / "results.json").write_text(json.dumps(results))
+    report = Report.of(collect([str(tmp_path)]).finished, [], "bleu", samples=10)
+    assert "different settings of the metric" in caplog.text
+    [table] = report.tables()
+    assert "tok:13a" in table.note and "tok:char" in table.note
+
+
+def test_runs_without_a_common_metric(sweep):
+    run = collect([str(sweep)]).finished[0]
+    with pytest.raises(UserError, match="no common metric"):
+        Report.of([run, replace(run, scores={"f1": 1.0})], [], None)
+
+
+def test_negative_and_undefined_values_are_drawn(sweep):
+    """A metric of a plugin may be negative, and the loss of a diverged run is NaN."""
+    table = ReportTable("t", ["name", "score"], [["a", "-1.0"], ["b", "0.0"]])
+    assert not tables.with_best(table, [[(0, 1), (1, 1)]]).shares
+    runs = [
+        replace(
+            run,
+            scores={"mine": -1.0 - i},
+            curve=[{"kind": "validation", "epoch": 1, "loss": math.nan, "bleu": 1.0}],
+        )
+        for i, run in enumerate(collect([str(sweep)]).finished)
+    ]
+    [ranking] = Report.of(runs, [], "mine").rankings
+    [axes] = charts.bars(ranking).axes
+    low, high = axes.get_xlim()
+    assert low < -9 and high > -1
+    charts.learning_curves(ranking)

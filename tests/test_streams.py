@@ -247,6 +247,9 @@ def test_constraints_from_files(small_run, tmp_path):
     assert not (tmp_path / "o3").exists()
     with pytest.raises(UserError, match="is also read by input"):
         translated(small_run, source, source)
+    weights = small_run / "best.safetensors"
+    with pytest.raises(UserError, match="is also read by model"):
+        translated(weights, source, weights)
     with pytest.raises(UserError, match=r"model=\[\]"):
         translated([], source, tmp_path / "o3")
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nmt.data.word_aligner import NULL_SHARE, WordAligner, forward_backward
+from nmt.inference.file_alignment import attention_of_vectors
 from nmt.inference.word_alignment import symmetrize
 
 SOURCES = [["the", "house"], ["the", "book"], ["a", "book"], ["house"], [], ["a"]]
@@ -95,3 +96,12 @@ def test_one_direction_is_not_combined():
     forward, backward = frozenset({(0, 0)}), frozenset({(1, 1)})
     assert symmetrize(forward, backward, "forward") == forward
     assert symmetrize(forward, backward, "backward") == backward
+
+
+def test_vectors_that_know_no_word_give_weights_of_zero(tmp_path):
+    for name in ("s", "t"):
+        (tmp_path / name).write_text("1 2\nknown 1 0\n")
+    attend = attention_of_vectors(f"{tmp_path}/s", f"{tmp_path}/t", "word")
+    maps = list(attend(["", "a b"], ["", "c"], lambda count: None))
+    assert [each.total.shape for each in maps] == [(0, 0), (1, 2)]
+    assert not maps[1].total.any()

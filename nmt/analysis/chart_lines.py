@@ -1,5 +1,6 @@
 """Lines of the configurations in a chart: colours, values, and labels or a legend."""
 
+import math
 import statistics
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +65,11 @@ def label_ends(axes: Any) -> None:
     """Writes the name of each line to the right of a chart, at the height at which the line ends.
     Names that would overlap are moved apart."""
     low, high = axes.get_ylim()
-    lines = [line for line in axes.get_legend_handles_labels()[0] if len(line.get_xdata())]
+    lines = [
+        line
+        for line in axes.get_legend_handles_labels()[0]
+        if len(line.get_xdata()) and math.isfinite(line.get_ydata()[-1])
+    ]
     lines.sort(key=lambda line: line.get_ydata()[-1])
     # Height of the end of each line, as a fraction of the height of the chart
     ends = np.array([(line.get_ydata()[-1] - low) / (high - low) for line in lines])

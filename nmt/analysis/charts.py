@@ -211,13 +211,17 @@ def _by_x(curves: Sequence[Mapping[float, float]]) -> dict[float, list[float]]:
 
 
 def _costs(ax: Any, ranking: Ranking, cost: Callable[[RunResult], float], unit: str) -> None:
-    """Draws the scores of all runs against a cost.
+    """Draws the scores of all runs against a cost. Other tools have no known cost.
 
     cost: function that returns the cost of a run
     unit: unit of the cost, as a plural
     """
     for configuration, properties in line_properties(ranking):
-        runs = [run for run in configuration.runs if ranking.metric in run.scores]
+        runs = [
+            run
+            for run in configuration.runs
+            if ranking.metric in run.scores and run.answers is None
+        ]
         gid = values_of(
             f"{configuration.label}, seed {run.seed}: {run.scores[ranking.metric]:.2f}, "
             f"{cost(run):.3g} {unit}"
@@ -247,13 +251,14 @@ def _scores_by_length(run: RunResult) -> dict[float, float]:
     """
     source = run.lines(".source")
     answers = run.lines()
-    references = run.lines(".reference")
+    references = run.references
     scores: dict[float, float] = {}
-    if not len(source) == len(answers) == len(references):
+    if not references or not len(source) == len(answers) == len(references[0]):
         return scores
     for group in length_groups(source, FEWEST):
         translations = [answers[i] for i in group.sentences]
-        group_scores = run.scorer.score(translations, [references[i] for i in group.sentences])
+        first, *others = [[lines[i] for i in group.sentences] for lines in references]
+        group_scores = run.scorer.score(translations, first, others=others)
         mean_length = statistics.fmean(count_words(source[i]) for i in group.sentences)
         scores[round(mean_length, 1)] = group_scores["bleu"].score
     return scores

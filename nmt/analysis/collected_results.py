@@ -20,6 +20,8 @@ from nmt.sweep.run_status import RECORD, Run, find
 log = logging.getLogger(__name__)
 DEPTH = 3
 """Number of folder levels below a given folder that are searched for runs."""
+OWN_SYSTEM = "nmt"
+"""Value of the setting `system` for runs, in reports with the translations of other tools."""
 
 
 @dataclass(frozen=True)
@@ -140,14 +142,28 @@ def with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunR
     the tool, "nmt" for a run.
 
     systems: files with other tools' translations of the test set, as FILE or NAME=FILE
+
+    Raises UserError if no run is finished, two tools have the same name, or a file does not match
+    the test set.
     """
-    metric = runs[0].scorer
+    if not runs:
+        raise UserError(f"systems={systems[0]}: cannot be scored, because no run is finished")
     files = [system.rpartition("=")[2] for system in systems]
+    pairs = zip(systems, unique_suffixes(files), strict=True)
+    names = [system.rpartition("=")[0] or suffix for system, suffix in pairs]
+    for name in names:
+        if name == OWN_SYSTEM or names.count(name) > 1:
+            raise UserError(
+                f"systems: the name {name} is used more than once; give each file its own name, as "
+                "NAME=FILE"
+            )
+    metric = runs[0].scorer
     others = [
-        result_of_file(Path(file), system.rpartition("=")[0] or suffix, runs, metric)
-        for system, file, suffix in zip(systems, files, unique_suffixes(files), strict=True)
+        result_of_file(Path(file), name, runs, metric)
+        for name, file in zip(names, files, strict=True)
     ]
-    return [*(replace(run, settings={"system": "nmt", **run.settings}) for run in runs), *others]
+    own = [replace(run, settings={"system": OWN_SYSTEM, **run.settings}) for run in runs]
+    return [*own, *others]
 
 
 def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Metric) -> RunResult:
@@ -160,15 +176,22 @@ def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Met
 
     Raises UserError if the file does not match the test set.
     """
-    tested = next((run for run in runs if run.lines(".reference")), None)
+    tested = next((run for run in runs if run.references), None)
     if tested is None:
         raise UserError(
             f"systems={file}: cannot be scored, because no run has a test set with references"
         )
-    reference = tested.lines(".reference")
-    lines = read_lines(find_file(str(file)))
-    check_aligned(tested.folder, len(reference), file, len(lines))
-    scores = metric.score(lines, reference)
+    references = tested.references
+    file = find_file(str(file))
+    lines = read_lines(file)
+    check_aligned(tested.folder, len(references[0]), file, len(lines))
+    scores = metric.score(
+        lines,
+        references[0],
+        ter="ter" in tested.scores,
+        others=references[1:],
+        orders="bleu1" in tested.scores,
+    )
     # The row copies the settings that all runs share, so that the table omits their columns.
     unequal = differing([run.settings for run in runs])
     common = {key: value for key, value in runs[0].settings.items() if key not in unequal}

@@ -52,7 +52,7 @@ class Comparison:
         return {
             name: over_sentences(
                 self.outputs,
-                self.reference,
+                [self.reference],
                 self.metric,
                 name,
                 samples=self.samples,

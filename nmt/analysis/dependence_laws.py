@@ -12,6 +12,7 @@ from torch import nn
 
 from nmt.analysis.attention_probe import AttentionExample, Probe
 from nmt.analysis.laws import TOLERANCE, BrokenLaw, difference, require, require_equal
+from nmt.foundation.errors import first_line
 
 
 def depends_on_query(probe: Probe) -> None:
@@ -77,7 +78,7 @@ def _size_problem(probe: Probe) -> str | None:
             probe(part)
         except Exception as error:  # the tested code may raise any error
             return (
-                f"{description} fails ({str(error).splitlines()[0]}), probably because of "
+                f"{description} fails ({first_line(error)}), probably because of "
                 "squeeze() without a dimension or view() with a fixed size."
             )
     return None

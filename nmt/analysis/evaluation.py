@@ -1,5 +1,6 @@
 """Evaluation of a model on a test set (nmt.evaluate)."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,9 +8,9 @@ from pathlib import Path
 from nmt.data.lines import read_aligned
 from nmt.foundation.errors import UserError
 from nmt.inference.output_formats import one_line
+from nmt.inference.output_sinks import open_sink
 from nmt.inference.translator import Translator
 from nmt.metric import Metric, Result
-from nmt.storage.files import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +45,10 @@ def evaluate_file(
         raise UserError(f"{source}: the file is empty")
     translator = load()
     _warn_of_languages(translator.languages, source, references)
-    hypotheses, scores = scores_of(translator, metric, sentences, reference_lines)
-    if output:
-        write_atomically(Path(output), "".join(f"{line}\n" for line in hypotheses).encode())
+    with open_sink(output) if output else contextlib.nullcontext() as sink:
+        hypotheses, scores = scores_of(translator, metric, sentences, reference_lines)
+        if sink is not None:
+            sink.write(hypotheses)
     for name, result in scores.items():
         print(f"{name:6}{result.score:7.2f}   {result.signature}")
     return scores[metric.name].score

@@ -135,20 +135,26 @@ def _over_sentences(
     trials: number of randomisation trials; 0 disables the test
     """
     systems: dict[str, list[str]] = {}
-    references: list[str] = []
+    references: list[list[str]] = []
+    if len({run.scorer for configuration in ranked for run in configuration.runs}) > 1:
+        log.warning(
+            "the runs were scored with different settings of the metric, so their scores cannot be "
+            "compared; the paired significance test is left out"
+        )
+        return {}
     for number, configuration in enumerate(ranked):
         run = configuration.best_by_validation()
         answers = run.lines()
-        expected = run.lines(".reference")
+        expected = run.references
         # Incomplete translations cannot be aligned with the reference.
-        if answers and expected and len(answers) != len(expected):
+        if answers and expected and len(answers) != len(expected[0]):
             log.warning(
                 "%s: %s.txt has %s lines, but the reference has %s; the run is left out of the "
                 "paired significance test, which compares sentence by sentence",
                 run.folder,
                 run.part,
                 len(answers),
-                len(expected),
+                len(expected[0]),
             )
         # Paired tests need the same sentences.
         elif answers and expected and expected == (references or expected):

@@ -139,8 +139,8 @@ def _over_sentences(row: Configuration, name: str, ranking: Ranking) -> dict[str
     """
     run = row.runs[0]
     lines = run.lines()
-    references = run.lines(".reference")
-    if not lines or len(lines) != len(references):
+    references = run.references
+    if not lines or not references or len(lines) != len(references[0]):
         return None
     if name == "exact":
         return _wilson(run.scores[name] / 100, len(lines))

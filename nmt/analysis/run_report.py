@@ -82,6 +82,9 @@ class Report:
             default = of_part[0].metric
             # Translations of other systems lack the scores of a plugin's metric.
             shared = [name for name in of_part[0].scores if all(name in r.scores for r in of_part)]
+            if not shared:
+                folders = " and ".join(str(run.folder) for run in (of_part[0], of_part[-1]))
+                raise UserError(f"{folders} have no common metric; report them separately")
             if default not in shared:
                 default = shared[0]
             rankings.append(Ranking.of(part, of_part, metric or default, samples, trials))
@@ -123,7 +126,7 @@ def csv_text(report: Report) -> str:
             "seed": run.seed,
             "part": run.part,
             **{f"{prefix}_{name}": run.scores.get(name) for name in scores},
-            f"validation_{report.runs[0].metric}": run.validation.get(run.metric),
+            f"validation_{report.runs[0].metric}": run.validation.get(report.runs[0].metric),
             "parameters": run.parameters,
             "tokens_per_second": run.speed and round(run.speed, 1),
             "seconds": run.seconds,
@@ -239,17 +242,23 @@ def report_page(report: Report, tables: Sequence[ReportTable], base: Path) -> by
     base: path of the page without suffix; links to run folders are relative to its folder
     """
     rankings = report.rankings
+    count = sum(run.answers is None for run in report.runs)
     note = (
-        f"{len(report.runs)} run{'s' if len(report.runs) != 1 else ''} of "
+        f"{count} run{'s' if count != 1 else ''} of "
         f"{sum(len(ranking.rows) for ranking in rankings)} configurations; total training time "
         f"{duration(sum(run.seconds for run in report.runs))}. "
         f"{f'Sweep: {report.state}.' if report.state else ''}"
     )
     sections: dict[str, Markup] = {}
     for ranking, table in zip(rankings, tables, strict=False):
-        # The first cell of a configuration is a link to its best run by validation.
-        folders = [row.best_by_validation().folder for row in ranking.rows]
-        links = {(i, 0): os.path.relpath(folder, base.parent) for i, folder in enumerate(folders)}
+        # The first cell of a configuration is a link to its best run by validation. Other tools
+        # have no run.
+        linked = [row.best_by_validation() for row in ranking.rows]
+        links = {
+            (i, 0): os.path.relpath(run.folder, base.parent)
+            for i, run in enumerate(linked)
+            if run.answers is None
+        }
         sections[table.title] = page_table(replace(table, links=links))
         if installed("matplotlib"):
             from nmt.analysis.charts import chart_sections

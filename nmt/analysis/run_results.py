@@ -1,16 +1,18 @@
 """Results of finished training runs, read from their folders."""
 
+import itertools
 import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
+from nmt.data.lines import read_lines
 from nmt.foundation.configurations import class_label, digest, flat, learnt_settings
-from nmt.metric import LOWER_IS_BETTER, Metric
+from nmt.metric import LOWER_IS_BETTER, Metric, TokenizeName
 from nmt.storage.files import read_json_object
 from nmt.storage.metrics_file import read_metrics
 from nmt.storage.upgrade import with_renamed_targets
@@ -82,24 +84,38 @@ class RunResult:
 
     @property
     def scorer(self) -> Metric:
-        """Metric that scores texts in the same way as the run. Its tokenizer and case options are
-        read from the sacreBLEU signature of the run's BLEU score."""
-        entries = self.signatures.get("bleu", "").split("|")
+        """Metric that scores texts in the same way as the run. Its options are read from the
+        sacreBLEU signatures of the run's BLEU and chrF scores."""
+        signatures = [self.signatures.get(name, "") for name in ("chrf", "bleu")]
+        entries = "|".join(signatures).split("|")
         options = dict(entry.split(":", 1) for entry in entries if ":" in entry)
-        tokenize: Any = options.get("tok", "13a")  # sacreBLEU's default
-        return Metric(tokenize=tokenize, lowercase=options.get("case") == "lc")
+        signed = options.get("tok", "13a")  # sacreBLEU's default
+        # The signatures of ja-mecab and ko-mecab also contain the version of the dictionary.
+        names = [name for name in get_args(TokenizeName) if f"{signed}-".startswith(f"{name}-")]
+        return Metric(
+            tokenize=names[0] if names else "13a",
+            lowercase=options.get("case") == "lc",
+            char_order=int(options.get("nc", Metric.char_order)),
+        )
+
+    @property
+    def references(self) -> list[list[str]]:
+        """Sets of reference translations for the data set `part`; [] without references."""
+        first = self.lines(".reference")
+        further = itertools.takewhile(
+            bool, (self.lines(f".reference{number}") for number in itertools.count(2))
+        )
+        return [first, *further] if first else []
 
     def lines(self, side: str = "") -> list[str]:
         """Returns the lines of a text file for the data set `part`; [] if the file is missing.
 
-        side: text to return: "" (translations), ".source" or ".reference"
+        side: text to return: "" (translations), ".source", ".reference", or ".reference2" and
+            further sets of references
         """
         answers = None if side else self.answers
         file = answers or self.folder / f"{self.part}{side}.txt"
-        try:
-            return file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        except OSError:
-            return []
+        return read_lines(file) if file.is_file() else []
 
 
 def read_result(folder: Path) -> RunResult:

@@ -14,7 +14,7 @@ from typing import Any
 
 from nmt.foundation.extras import installed
 from nmt.foundation.progress import waiting
-from nmt.metric import Metric
+from nmt.metric import Metric, reference_streams
 
 LEVEL = 0.05
 """Significance level; a difference with a smaller p-value is significant."""
@@ -40,7 +40,7 @@ class SignificanceResult:
 
 def over_sentences(
     systems: Mapping[str, Sequence[str]],
-    references: Sequence[str],
+    references: Sequence[Sequence[str]],
     metric: Metric,
     name: str,
     *,
@@ -50,7 +50,8 @@ def over_sentences(
     """Tests over test sentences whether each system differs from the first system.
 
     systems: translations of each system
-    references: reference translation of each sentence
+    references: sets of references, each with one reference per sentence; a missing reference is
+        empty
     metric: metric options, such as `lowercase`
     name: metric to test: `bleu` or `chrf`
     samples: number of bootstrap samples
@@ -62,6 +63,7 @@ def over_sentences(
     scorer: Any = CHRF(char_order=metric.char_order, lowercase=metric.lowercase)
     if name == "bleu":
         scorer = BLEU(tokenize=metric.tokenize, lowercase=metric.lowercase, force=True)
+    streams = reference_streams(references)
     tested = list(systems.items())  # the first system is the baseline
     if len(tested) == 1:
         # A single system is compared with itself, for the confidence interval of its score.
@@ -69,7 +71,7 @@ def over_sentences(
     kinds = {"bs": samples, "ar": trials} if trials else {"bs": samples}
     with waiting("testing differences"):
         outcomes = [
-            PairedTest(tested, {"": scorer}, [list(references)], test_type=kind, n_samples=count)()
+            PairedTest(tested, {"": scorer}, streams, test_type=kind, n_samples=count)()
             for kind, count in kinds.items()
         ]
     [(title, signature)] = outcomes[0][0].items()

@@ -124,14 +124,14 @@ def _links(
     index.
 
     The attention is that of the first model in forced decoding of the reference. The result is
-    empty if there is no model, or if the first model has no attention.
+    empty if there is no model, or if the first model has no attention or reads only images.
 
     models: translators of the compared systems
     source: source sentences
     reference: reference translation of each sentence
     """
     links: dict[int, list[tuple[str, str]]] = {}
-    if models and models[0].attends:
+    if models and models[0].attends and models[0].tokenizer.columns.sources:
         # Empty lines have no attention.
         numbers = [i for i in range(len(source)) if words(source[i]) and words(reference[i])]
         maps = models[0].forced_maps([source[i] for i in numbers], [reference[i] for i in numbers])

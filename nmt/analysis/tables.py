@@ -53,7 +53,8 @@ def with_best(
     """Returns a copy of a table in which the best cell of each group is bold, and each cell of a
     group has a bar proportional to its number.
 
-    If all numbers of a group are equal, its cells get neither.
+    If all numbers of a group are equal, its cells get neither. A group without positive numbers
+    has no bars.
 
     table: table with numbers
     groups: groups of comparable cells, each as (row, column)
@@ -68,7 +69,8 @@ def with_best(
             best = (min if lower else max)(numbers.values())
             bold |= {place for place, value in numbers.items() if value == best}
             largest = max(numbers.values())
-            shares |= {place: max(0.0, value / largest) for place, value in numbers.items()}
+            if largest > 0:
+                shares |= {place: max(0.0, value / largest) for place, value in numbers.items()}
     return replace(table, bold=bold, shares=shares)
 
 

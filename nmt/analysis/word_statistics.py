@@ -2,12 +2,17 @@
 
 import bisect
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nmt.tokenizer.words import words
 
+# Combining marks, such as vowel signs of Devanagari, are part of words, but not of \w.
+MARKS = "".join(c for c in map(chr, range(0x1F000)) if unicodedata.category(c)[0] == "M")
+TOKEN = re.compile(rf"[\w{MARKS}]+(?:['’.-][\w{MARKS}]+)*|[^\w\s]")
+EDGES = re.compile(rf"^[^\w{MARKS}]+|[^\w{MARKS}]+$")
 WIDTH = 5
 """Width of a length group: number of different sentence lengths, in words."""
 
@@ -19,14 +24,12 @@ def count_words(line: str) -> int:
 
 def tokens(line: str) -> list[str]:
     """Returns the words and punctuation marks of a text."""
-    return [
-        token for word in words(line) for token in re.findall(r"\w+(?:['’.-]\w+)*|[^\w\s]", word)
-    ]
+    return [token for word in words(line) for token in TOKEN.findall(word)]
 
 
 def bare(word: str) -> str:
     """Returns a word without leading and trailing punctuation."""
-    return re.sub(r"^\W+|\W+$", "", word)
+    return EDGES.sub("", word)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Settings of the commands that use trained models: base classes, nmt.score, nmt.align and
 nmt.label."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from nmt.components import Group
 from nmt.configuration.settings import Settings
@@ -30,6 +30,7 @@ the links of a file (links=FILE)."""
 class ModelSettings(Settings):
     """Settings of every command that uses a trained translation model."""
 
+    read: ClassVar[Sequence[str]] = (*Settings.read, "model", "reverse")
     model: Models
     device: str
     precision: Literal["float32", "bfloat16", "int8", "auto"]

@@ -37,7 +37,7 @@ class Settings:
     trains: ClassVar[bool] = False
     read: ClassVar[Sequence[str]] = (
         "input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold", "links",
-        "lexicon",
+        "lexicon", "train", "vectors",
     )  # fmt: skip
     threads: Size | None = None
     log: Literal["text", "json"] = "text"

@@ -68,7 +68,8 @@ def read_gold_links(key: str, name: str, source: object, count: int) -> list[Gol
     """
     file = find_file(name)
     lines = read_lines(file)
-    if lines and all(NAACL_LINK.fullmatch(line) for line in lines if line.strip()):
+    written = [line for line in lines if line.strip()]
+    if written and all(map(NAACL_LINK.fullmatch, written)):
         return _naacl_gold(lines, file, count)
     if len(lines) != count:
         raise UserError(

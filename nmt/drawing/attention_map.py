@@ -139,7 +139,11 @@ def write_map(maps: Sequence[AttentionMap], path: Path, style: FigureStyle = USU
         extension writes an HTML page
     style: width and font size of an image
     """
-    maps = [m for m in maps if m.places or (m.weights and len(m.source) > m.ends)]
+    maps = [
+        m
+        for m in maps
+        if len(m.target) > m.ends and (m.places or (m.weights and len(m.source) > m.ends))
+    ]
     if not maps:
         log.warning("%s: not written, because all lines are empty", path)
     elif path.suffix == ".json":

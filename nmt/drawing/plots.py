@@ -114,13 +114,15 @@ def values_of(texts: Iterable[str]) -> str:
 
 def keep_inside(axes: Any, axis: str, metric: str = "") -> None:
     """Limits the x or y axis of a chart to the range of its quantity: 0 to 100 for percentages,
-    otherwise 0 or more.
+    otherwise 0 or more, unless a value is negative.
 
     metric: name of the metric on the axis; "" for other quantities
     """
     left, right = axes.get_xlim() if axis == "x" else axes.get_ylim()
+    least = axes.dataLim.x0 if axis == "x" else axes.dataLim.y0
+    low = 0.0 if least >= 0 else -math.inf
     high = 100.0 if metric in PERCENTAGES else math.inf
-    axes.set(**{f"{axis}lim": (max(0.0, left), min(high, right))})
+    axes.set(**{f"{axis}lim": (max(low, left), min(high, right))})
 
 
 def _curve(records: Sequence[dict[str, Any]], key: str) -> tuple[list[float], list[float]]:

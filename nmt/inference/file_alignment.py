@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from nmt.data.lines import batched, find_file, read_aligned, read_lines
+from nmt.data.lines import batched, read_aligned
 from nmt.data.links import GoldLinks, Links, read_gold_links, write_links
 from nmt.data.word_aligner import AlignerName, WordAligner
 from nmt.data.word_vectors import nearest, read_vectors
@@ -175,22 +175,25 @@ def _error_rate(sums: Sequence[float], pairs: int, gold: str | None) -> float:
     return scores.error_rate
 
 
-def compare_files(links: str, gold: str, source: str) -> float:
+def compare_files(links: str, gold: str, *, source: str, target: str) -> float:
     """Returns the alignment error rate of links from another tool, 0 to 1.
 
     links: file of predicted links in Pharaoh, NAACL or JSON format
     gold: file of gold links in Pharaoh, NAACL or JSON format
-    source: file with the source sentences
+    source, target: files with the source and target sentences
 
     Raises UserError if the files differ in their number of lines.
     """
-    file = find_file(source)
-    lengths = [len(line.split()) for line in read_lines(file)]
-    predicted = read_gold_links("links", links, file, len(lengths))
-    reference = read_gold_links("gold", gold, file, len(lengths))
+    texts = read_aligned(source, target)
+    lengths = [(len(s.split()), len(t.split())) for s, t in zip(*texts, strict=True)]
+    predicted = read_gold_links("links", links, source, len(lengths))
+    reference = read_gold_links("gold", gold, source, len(lengths))
     for name, pairs in ((links, predicted), (gold, reference)):
-        sizes = zip(pairs, lengths, strict=True)
-        outside = sum(s >= size for pair, size in sizes for s, _ in pair.sure | pair.possible)
+        outside = sum(
+            s >= source_size or t >= target_size
+            for pair, (source_size, target_size) in zip(pairs, lengths, strict=True)
+            for s, t in pair.sure | pair.possible
+        )
         if outside:
             log.warning(OUTSIDE, name, f"{outside:,}")
     counts = count_links([pair.sure | pair.possible for pair in predicted], reference)
@@ -277,12 +280,12 @@ def attention_of_vectors(source_file: str, target_file: str, units: Units) -> At
         target_table = read_vectors(target_file, _forms(targets, split))
         # Similarity needs vectors of equal size.
         sizes = {len(vector) for vector in (*source_table.values(), *target_table.values())}
-        if len(sizes) != 1:
+        if len(sizes) > 1:
             raise UserError(
                 f"vectors: {source_file} and {target_file} must have vectors of the same size, "
                 f"got sizes {sorted(sizes)}"
             )
-        size = sizes.pop()
+        size = max(sizes, default=1)  # no word of these sentences has a vector
         for source, target in zip(sources, targets, strict=True):
             source_words = split(source)
             target_words = split(target)

@@ -25,8 +25,8 @@ NBEST_LINE = re.compile(
     r"\s*(?P<number>\d{1,15})\s*\|\|\|"
     r"\s*(?P<text>.*?)\s*\|\|\|"
     r"\s*(?P<features>((?!\|\|\|).)*?)\s*"
-    r"(\|\|\|\s*[-+.\deinfa]+\s*)?"  # total score of the hypothesis
-    r"(\|\|\|[-=\d\s]*)?",  # word alignment of the hypothesis
+    r"(\|\|\|\s*[-+.\deinfaEINFA]+\s*)?"  # total score of the hypothesis
+    r"(\|\|\|[-=,\d\s]*)*",  # segmentation and word alignment of the hypothesis
 )
 """Regular expression for a line of an n-best list in Moses format. The hypothesis may contain |||.
 """

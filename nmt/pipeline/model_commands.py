@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from nmt import components
@@ -42,6 +43,7 @@ from nmt.inference.labelling import label_file
 from nmt.inference.scoring import score_files
 from nmt.loading import text_classifier, translator, translator_for
 from nmt.pipeline.fingerprint import fingerprint
+from nmt.storage.checkpoint import find_checkpoint
 
 Placed = TypeVar("Placed", bound=ModelSettings)
 
@@ -119,7 +121,9 @@ def evaluate(settings: EvaluateSettings) -> float:
 def align(settings: AlignSettings) -> float | None:
     """Writes word alignments, and returns the alignment error rate if gold alignments are given."""
     if settings.links and settings.gold:
-        return compare_files(settings.links, settings.gold, settings.source)
+        return compare_files(
+            settings.links, settings.gold, source=settings.source, target=settings.target
+        )
     with _ranks(settings) as (ranks, placed):
         return align_files(
             _aligner(placed),
@@ -173,6 +177,8 @@ def index(*, model: str, source: str, target: str, output: str, device: str) -> 
     """Writes an index of training sentences, with which similar sentences can be found."""
     has_other_suffix = not output.endswith(".safetensors")
     refuse(broken((has_other_suffix, "output", "must end in .safetensors", output)))
+    is_model = Path(output).resolve() == find_checkpoint(model, "model").resolve()
+    refuse(broken((is_model, "output", "is also the model; choose another file", output)))
     load = partial(translator, model, device=device)
     index_files(load, model=model, source=source, target=target, output=output)
 
