@@ -489,6 +489,7 @@ def test_what_belongs_to_a_language_is_turned_round_with_it(text, tmp_path, monk
         *text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={tmp_path}/out", "vectors=[a.vec,b.vec]", "model.tying=none",
         "freeze=[source_embedding,encoder]",
         "tokenizer=file", "tokenizer.model=a.model", "tokenizer.target=b.model", "metric.tokenize=zh",
+        "model.lexicon=en-de.tsv",
     ]  # fmt: skip
     values = compose("backtranslate", typed)
     monkeypatch.setattr("nmt.pipeline.backtranslation.steps.train", train)
@@ -499,6 +500,7 @@ def test_what_belongs_to_a_language_is_turned_round_with_it(text, tmp_path, monk
     assert reverse.freeze == ["target_embedding", "encoder"]
     assert (reverse.tokenizer["model"], reverse.tokenizer["target"]) == ("b.model", "a.model")
     assert reverse.metric["tokenize"] == "auto"
+    assert reverse.model["lexicon"] == "auto"
     assert (reverse.data["source"], reverse.data["target"]) == ("de", "en")
 
 
@@ -525,6 +527,11 @@ def test_a_folder_has_one_purpose(whole, text, tmp_path):
         "contains notes.txt, which nmt.backtranslate did not create",
     )
     failed(run("backtranslate", *typed, "run_dir=null"), "run_dir: must be set to a folder")
+    (tmp_path / "notes.txt").unlink()
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "train.en").write_text("mine\n")
+    failed(run("backtranslate", *typed, f"run_dir={tmp_path}"), "contains corpus, which")
+    assert (tmp_path / "corpus" / "train.en").read_text() == "mine\n"
 
 
 def test_further_validation_sets_keep_their_lines(text, tmp_path):

@@ -1,5 +1,6 @@
 """The page that is the model, in Chromium: what it computes is what Python computes."""
 
+import io
 import json
 import math
 import random
@@ -7,6 +8,7 @@ import random
 import confidence
 import numpy as np
 import pytest
+import sentencepiece
 from accessibility import violations
 from builders import choices, network
 from commands import failed, run
@@ -22,7 +24,7 @@ from nmt.inference.word_alignment import word_alignment
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
 from nmt.serving.passages import spans
-from nmt.tokenizer import SentencePiece
+from nmt.tokenizer import SentencePiece, Tokenizer
 
 WORDS = [
     "haus",
@@ -188,6 +190,33 @@ TOKENIZERS = {
     "word": {"model": "word", "vocabulary_size": 25}, "lower case": {"lowercase": True}, "two vocabularies": {"joint": False},
     "digits": {"split_digits": True},
 }  # fmt: skip
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("prefix", [True, False])
+def test_subwords_that_are_never_divided(prefix, browser, tmp_path):
+    """Placeholders of a BPE model that was trained outside of nmt."""
+    lines = ["a<sep>b", "haus <sep> <a><ab>", "<sep", "<sep><sep>haus", "<absep>"]
+    writer = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts(200)), model_writer=writer, model_type="bpe", vocab_size=60,
+        pad_id=0, unk_id=1, bos_id=2, eos_id=3, user_defined_symbols=["<sep>", "<a>", "<ab>"],
+        normalization_rule_name="identity", add_dummy_prefix=prefix, minloglevel=2,
+    )  # fmt: skip
+    tokenizer = Tokenizer(writer.getvalue(), writer.getvalue(), lowercase=False)
+    model = network("luong", "dot", vocabulary=tokenizer.target_size).float()
+    translator = Translator(model, tokenizer, Beam(width=2), languages=("de", "en"))
+    write_html(translator, "tiny", tmp_path / "page.html", {})
+    page, _ = opened(browser, tmp_path / "page.html")
+    got = ask(page, "/pieces", q=lines)
+    assert [row[0] for row in got] == tokenizer.encode_source(lines)
+    draw = random.Random(5)
+    ids = [
+        [draw.randrange(1, tokenizer.target_size) for _ in range(draw.randrange(0, 9))]
+        for _ in range(60)
+    ]
+    assert ask(page, "/text", q=ids) == tokenizer.decode(ids)
+    page.close()
 
 
 @pytest.mark.exhaustive

@@ -216,6 +216,9 @@ def test_a_checkpoint_alone_translates(run_folder, tmp_path):
     truth = translator.translate(lines)
     assert nmt.load(tmp_path / "mean.safetensors").translate(lines) == truth
     assert nmt.load([run_folder, run_folder]).translate(lines) == truth
+    result = run("export", f"model={run_folder}", "format=card", f"output={tmp_path}/card")
+    assert result.returncode == 0, result.stderr.decode()
+    assert nmt.load(tmp_path / "card").translate(lines) == truth
     assert [translator.translate(line) for line in lines] == truth
 
 

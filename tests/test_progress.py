@@ -196,6 +196,10 @@ def test_the_end_of_a_translation_is_logged(small_run, tmp_path):
     (tmp_path / "in").write_text("a b c\nb\n\nc a\n")
     done = run("translate", f"model={small_run}", f"input={tmp_path}/in", f"output={tmp_path}/o")
     logged = done.stderr.decode()
+    piped = run(
+        "translate", f"model={small_run}", "input=-", f"output={tmp_path}/p", stdin="a b c\n"
+    )
+    assert re.search(r" INFO 1 lines translated", piped.stderr.decode()), piped.stderr.decode()
     assert re.search(r" INFO 4 lines translated, [\d.,]+ per second → .*/o$", logged, re.MULTILINE)
 
 

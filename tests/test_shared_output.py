@@ -126,6 +126,9 @@ def test_jobs_without_a_connection(small_run, text, tmp_path):
         assert not (tmp_path / "parts" / "_SUCCESS").exists()
         result = run("translate", *words, f"job={job}")
         assert result.returncode == 0, result.stderr.decode()
+        assert b"43 lines translated" not in result.stderr  # only those of the job
+        assert b" lines translated" in result.stderr
+    assert b" lines translated" not in run("translate", *words, "job=1/3").stderr
     assert (tmp_path / "parts" / "_SUCCESS").exists()
     parts = sorted((tmp_path / "parts").glob("part-*"))
     assert b"".join(part.read_bytes() for part in parts) == (tmp_path / "one").read_bytes()
@@ -177,6 +180,12 @@ def test_an_error_before_the_first_part_leaves_nothing(small_run, text, tmp_path
     assert statuses == [1, 1]
     assert printed.count("nothing works") == 1, printed
     assert {file.name for file in tmp_path.iterdir()} == {"in.txt"}
+    # Hidden files of the user stay.
+    (tmp_path / "parts" / ".git").mkdir(parents=True)
+    (tmp_path / "parts" / ".env").touch()
+    statuses, printed = forks("nmt.translate", *work(small_run, text, f"{tmp_path}/parts/"))
+    assert printed.count("nothing works") == 1, printed
+    assert {file.name for file in (tmp_path / "parts").iterdir()} == {".git", ".env"}
 
 
 def test_a_part_of_unknown_origin(small_run, text, tmp_path):

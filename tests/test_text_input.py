@@ -93,10 +93,16 @@ def test_unreadable_folders(tmp_path):
         find_input(str(tmp_path))
     (tmp_path / "part-00000").write_bytes(content(LINES))
     (tmp_path / "manifest.json").write_text("{}")
+    assert list(find_input(str(tmp_path)).lines()) == LINES  # a file of another program
+    (tmp_path / "manifest.json").write_text('{"lines per part": "2000"}')
     with pytest.raises(UserError, match="unfinished output of nmt"):
         find_input(str(tmp_path))
     (tmp_path / "_SUCCESS").touch()
     assert list(find_input(str(tmp_path)).lines()) == LINES
+    with pytest.raises(UserError, match="part-00000: not a Parquet file"):
+        list(find_input(f"{tmp_path}/:text").lines())
+    (tmp_path / "part-00000").unlink()  # the output of an empty input
+    assert list(find_input(str(tmp_path)).lines()) == []
 
 
 def test_commands_read_them(small_run, store, tmp_path, monkeypatch):

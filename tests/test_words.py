@@ -184,3 +184,31 @@ def test_units_of_alignments(small_run, tmp_path):
 )
 def test_joined_words_are_the_text(text):
     assert join_words(words(text)) == text
+
+
+@pytest.mark.parametrize("line", [
+    "bonjour\u00a0! le chat dort", "今日は\u3000とても 暑い です", "a\u2009b  c\td", "\u00a0 hello", "le\u00a0",
+])  # fmt: skip
+def test_words_end_at_spaces_of_every_kind(line):
+    """SentencePiece divides tokens at U+0020 only, and words end at every space."""
+    tokenizer = SentencePiece(model="char", vocabulary_size=100).train([line] * 9, [])
+    [ids] = tokenizer.encode_source([line])
+    expected = words(line)
+    spelled = dict.fromkeys(range(len(expected)), "")
+    places = tokenizer.source_words(line, ids)
+    for piece, place in zip(tokenizer.source_pieces(ids), places, strict=True):
+        spelled[place.start] += "".join(piece.replace("▁", " ").split())
+    assert [*spelled.values()] == expected
+
+
+@pytest.mark.parametrize(("line", "expected"), [
+    ("the ⁇ dog ⁇ runs", [[0], [1], [2], [3], [4]]),
+    ("the big old dog fast runs", [[0], [1, 2], [3], [4], [5]]),
+    ("the dog runs", [[0], [], [1], [], [2]]),
+    ("the old dog runs", [[0], [1], [2], [], [3]]),
+])  # fmt: skip
+def test_unknown_words_that_were_replaced_keep_their_places(line, expected):
+    text = "the dog runs"
+    tokenizer = SentencePiece(model="word", vocabulary_size=20).train([text] * 9, [text] * 9)
+    [ids] = tokenizer.encode_target(["the Q dog Q runs"])
+    assert [list(place) for place in tokenizer.target_words(line, ids)] == expected

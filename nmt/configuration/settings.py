@@ -57,6 +57,8 @@ class Settings:
 
         Raises ConfigErrors with all errors.
         """
+        if values.get("input") == "-":
+            values = {**values, "input": None}  # both mean standard input
         errors = [*also]
         wrong = list(mismatches(values, cls, everywhere=flat(values, null="null")))
         keys = {error.key for error in wrong}

@@ -150,6 +150,13 @@ def write_map(maps: Sequence[AttentionMap], path: Path, style: FigureStyle = USU
         text = json.dumps([_as_json(m) for m in maps], ensure_ascii=False)
         write_atomically(path, f"{text}\n".encode())
     elif path.suffix in FIGURES:
+        if len(maps) > PICTURES:
+            log.warning(
+                "%s: shows only the first %s of %s sentences; write .html or .json to get all",
+                path,
+                PICTURES,
+                f"{len(maps):,}",
+            )
         with waiting(f"drawing {path.name}"):
             from nmt.drawing.plots import save
 

@@ -32,6 +32,13 @@ def only_model(translator: Translator, form: str) -> Seq2Seq:
     if not translator.tokenizer.columns.plain:
         reads = translator.tokenizer.columns.described
         raise UserError(f"format={form}: the model must read plain text, but reads {reads}")
+    if translator.unknown != "mark":
+        log.warning(
+            "format=%s: translation.unknown=%s is not supported; the exported model writes ⁇ for an "
+            "unknown word",
+            form,
+            translator.unknown,
+        )
     return translator.models[0]
 
 

@@ -5,6 +5,7 @@ model.
 """
 
 import pkgutil
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ def write_card(saved: ckpt.Checkpoint, results: Mapping[str, Any], folder: Path)
     folder.mkdir(parents=True)
     # `weights` is the moving average if the checkpoint has one.
     tensors = {f"model/{name}": tensor for name, tensor in saved.weights.items()}
-    tensors |= {f"tokenizer/{name}": tensor for name, tensor in saved.part("tokenizer").items()}
+    for part in ("tokenizer", "lexicon"):
+        tensors |= {f"{part}/{name}": tensor for name, tensor in saved.part(part).items()}
     meta = {key: value for key, value in saved.meta.items() if key not in ("format", "training")}
     ckpt.write(folder / ckpt.BEST, meta, tensors)
     tokenizer = ckpt.tokenizer_from(saved)
@@ -122,7 +124,7 @@ def _metadata(
     if tokenizer.columns.picture:
         task = "image-to-text"
     # The hub accepts language codes of two or three letters, without script or region.
-    codes = [str(language).partition("_")[0] for language in meta.get("languages") or []]
+    codes = [re.split("[-_]", str(language))[0] for language in meta.get("languages") or []]
     cells = {
         group["cell"]
         for group in config.values()

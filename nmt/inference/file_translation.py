@@ -76,22 +76,12 @@ def translate_file(
         total = 0 if to_terminal else (source.count - earlier) // (ranks.count * job.count)
         began = time.monotonic()
         lines = _translate(translator, source, sink, format, units, total, bool(attention_map))
-    _log_end(source, sink, earlier, time.monotonic() - began, output)
+    # Only one of several ranks writes the log.
+    count = sum(ranks.gather(sink.finished_lines - earlier))
+    if output is not None and count:
+        log_speed(count, "translated", time.monotonic() - began, output)
     if attention_map:
         _write_maps(lines, translator, model, compared, units, Path(attention_map), style)
-
-
-def _log_end(
-    source: InputLines, sink: StreamSink, earlier: int, seconds: float, output: str | None
-) -> None:
-    """Logs the number of translated lines and the speed, unless the output is stdout.
-
-    earlier: number of lines that an interrupted run had translated
-    """
-    # Only the sink of a file counts the lines of stdin.
-    count = max(source.count, sink.finished_lines) - earlier
-    if output is not None and count:
-        log_speed(count, "translated", seconds, output)
 
 
 def _write_maps(

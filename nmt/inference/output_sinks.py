@@ -52,7 +52,7 @@ class StreamSink:
     """Sink that writes lines to stdout, a pipe or a device."""
 
     finished_lines = 0
-    """Number of input lines whose output was already written by an earlier, interrupted run."""
+    """Number of input lines whose output is written, by this run or an interrupted one."""
     sums: Sequence[float] = ()
     """Sums of the values passed to `add`, one sum per argument."""
 
@@ -76,6 +76,7 @@ class StreamSink:
         with self._named_errors():
             self._file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
             self._file.flush()
+        self.finished_lines += len(lines) if input_lines is None else input_lines
 
     def own(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Yields the input chunks whose output belongs to this sink.
@@ -145,8 +146,7 @@ class FileSink(StreamSink):
             raise
 
     def write(self, lines: Sequence[str], input_lines: int | None = None) -> None:
-        super().write(lines)
-        self.finished_lines += len(lines) if input_lines is None else input_lines
+        super().write(lines, input_lines)
         if self.on_failure != "delete":
             self._save(self._file.tell())
 
@@ -247,5 +247,9 @@ def is_complete(name: str, line_count: int, numbered: bool) -> bool:
             f"output={name}: the existing file has {count:,} lines, expected {line_count:,}. "
             f"{DELETE_IT}"
         )
-    log.info("output=%s: the file is complete, so nothing is translated", name)
+    log.info(
+        "output=%s: the file has as many lines as the input, so nothing is translated; to translate "
+        "with another model, delete the file",
+        name,
+    )
     return True

@@ -29,8 +29,8 @@ from nmt.inference.output_sinks import (
     differences,
     open_sink,
 )
-from nmt.inference.text_input import FINISHED, MANIFEST
-from nmt.storage.files import read_json_object, remove_unfinished, write_atomically
+from nmt.inference.text_input import FINISHED, LINES_PER_PART, MANIFEST
+from nmt.storage.files import WRITING, read_json_object, remove_unfinished, write_atomically
 from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
@@ -163,6 +163,7 @@ class PartsSink(StreamSink):
 
     def write(self, lines: Sequence[str], input_lines: int | None = None) -> None:
         self._lines += lines
+        self.finished_lines += len(lines) if input_lines is None else input_lines
 
     def finish(self, keeps_parts: bool) -> None:
         """Sets `sums` to the totals over all part files, and marks the folder as complete.
@@ -217,7 +218,7 @@ def _shared(
             try:
                 if not keeps_parts:
                     whole = stack.enter_context(open_sink(output, work=work))
-                _claim_folder(folder, {**work, "lines per part": str(block_size * CHUNK)})
+                _claim_folder(folder, {**work, LINES_PER_PART: str(block_size * CHUNK)})
                 if job.count == 1:
                     stack.push(partial(_leave, folder))
                 lock = f".lock-{job.number}" if job.count > 1 else ".lock"
@@ -249,11 +250,12 @@ def _shared(
 
 def _remove(folder: Path) -> None:
     """Removes the part files of an output, and their folder if no other files are left."""
-    # Killed processes leave hidden files: locks and unfinished parts. The manifest is deleted last,
-    # because parts without a manifest are of unknown origin.
-    files = (*folder.glob(".*"), *folder.glob("part-*"), folder / FINISHED, folder / MANIFEST)
-    for file in files:
-        file.unlink(missing_ok=True)
+    # Killed processes leave locks and unfinished parts. The manifest is deleted last, because parts
+    # without a manifest are of unknown origin.
+    unfinished = (f".{name}.*{WRITING}" for name in (MANIFEST, FINISHED, "part-*"))
+    for pattern in (".lock", ".lock-*", *unfinished, "part-*", FINISHED, MANIFEST):
+        for file in folder.glob(pattern):
+            file.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # the folder contains other files
         folder.rmdir()
 

@@ -25,10 +25,13 @@ from nmt.data.lines import (
 from nmt.data.text_encoding import Errors
 from nmt.foundation.errors import UserError
 from nmt.foundation.torchrun import of_torchrun
+from nmt.storage.files import read_json_object
 
 MANIFEST = "manifest.json"
 """Name of the manifest in a folder of part files, which describes the work: models, inputs and
 settings."""
+LINES_PER_PART = "lines per part"
+"""Key of the manifest that other files with the same name do not have."""
 FINISHED = "_SUCCESS"
 """Name of the empty file that marks a folder of part files as complete, as in Hadoop and Spark."""
 
@@ -92,6 +95,10 @@ class TextInput:
         for file in self.files:
             if file.suffix == ".parquet":
                 yield from self._cells(file)
+            elif self.column is not None:
+                raise UserError(
+                    f"{file}: not a Parquet file, which {self.name}:{self.column} needs"
+                )
             elif isinstance(file, Path):
                 yield from stream_lines(file, errors)
             else:
@@ -180,7 +187,8 @@ def _readable(folder: str, paths: Sequence[str]) -> list[str]:
     Raises UserError if there is no text file, or if nmt has not finished the output in the folder.
     """
     names = {Path(path).name for path in paths}
-    if MANIFEST in names and FINISHED not in names:
+    is_output = {MANIFEST, FINISHED} <= names
+    if MANIFEST in names and not is_output and _is_manifest(folder):
         raise UserError(
             f"{folder}: unfinished output of nmt (file {FINISHED} not found); to finish it, run "
             "the command that created this output again"
@@ -190,9 +198,15 @@ def _readable(folder: str, paths: Sequence[str]) -> list[str]:
         for path in sorted(paths)
         if not Path(path).name.startswith((".", "_")) and not path.endswith(".json")
     ]
-    if not texts:
+    if not texts and not is_output:
         raise UserError(f"{folder}: contains no text files")
     return texts
+
+
+def _is_manifest(folder: str) -> bool:
+    """Returns whether the file MANIFEST of a folder was written by nmt. Files in object stores are
+    not read."""
+    return "://" in folder or LINES_PER_PART in read_json_object(Path(folder, MANIFEST))
 
 
 def count_aligned(source: TextInput, target: TextInput, errors: Errors = "strict") -> int:

@@ -24,8 +24,8 @@ NEIGHBORS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1
 
 @dataclass(frozen=True)
 class WordAlignment:
-    """Alignment weights between words. For each target word, `weights` and `to_end` together sum to
-    1.
+    """Alignment weights between words. For each target word with tokens, `weights` and `to_end`
+    together sum to 1.
 
     weights: [target words, source words] weight of each source word for each target word
     to_end: [target words] weight of the source's `</s>` for each target word
@@ -38,13 +38,11 @@ class WordAlignment:
 
     def pairs(self) -> list[tuple[int, int]]:
         """Returns one pair (source word, target word) for each target word, with words numbered
-        from 0.
+        from 0. Target words without tokens have no pair.
 
         The source word of a pair is the word with the greatest weight.
         """
-        if not self.weights.size:
-            return []
-        return sorted((int(s), t) for t, s in enumerate(self.weights.argmax(1)))
+        return sorted((int(row.argmax()), t) for t, row in enumerate(self.weights) if row.any())
 
 
 def by_word(

@@ -26,7 +26,11 @@ def fingerprint(settings: Settings) -> dict[str, str]:
     if values.get("output") is None:
         return {}
     files = {key: [*map(find_checkpoint, as_list(values.get(key)))] for key in MODELS}
-    inputs = {key: find_input(values[key]).digest() for key in settings.read if values.get(key)}
+    inputs = {
+        key: "".join(find_input(name).digest() for name in as_list(values[key]))
+        for key in settings.read
+        if values.get(key) and key not in MODELS
+    }
     hashed = {*FREE, *MODELS, *settings.read}  # settings hashed by file content, or without effect
     rest = {key: value for key, value in values.items() if key not in hashed}
     return {

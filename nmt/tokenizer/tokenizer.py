@@ -2,15 +2,16 @@
 
 import logging
 import multiprocessing
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import Any
 
 import sentencepiece
 
-from nmt.foundation.interfaces import EOS
+from nmt.foundation.interfaces import EOS, UNK
 from nmt.tokenizer.columns import Columns, Pictured
 from nmt.tokenizer.sampling import Sampler
 from nmt.tokenizer.sentencepiece_models import kind, with_pieces_of
@@ -228,8 +229,44 @@ class Tokenizer:
         return SPLITS[units](line), self.target_words(line, ids, SPLITS[units])
 
     def target_words(self, line: str, ids: Sequence[int], split: Split = words) -> list[range]:
-        """Returns the range of word indices that each token of a target text covers."""
+        """Returns the range of word indices that each token of a target text covers.
+
+        An unknown token covers the words that replace it in the text; none if it was dropped.
+        """
+        if UNK in ids and line != self.decode([list(ids)])[0]:
+            return self._places_with_replacements(line, ids, split)
         return self._places(self._target, line, ids, split)
+
+    def _places_with_replacements(self, line: str, ids: Sequence[int], split: Split) -> list[range]:
+        """Returns the range of word indices that each token covers in a target text whose unknown
+        words have been replaced or dropped."""
+        groups: list[list[int]] = [[]]  # known tokens before, between and after the unknown tokens
+        for token in ids:
+            if token == UNK:
+                groups.append([])
+            else:
+                groups[-1].append(token)
+        texts = self.decode(groups)
+        match = re.fullmatch("(.*?)".join(map(re.escape, texts)), line, re.DOTALL)
+        if match is None:
+            return self._places(self._target, line, ids, split)
+
+        def index_of_word(position: int) -> int:
+            """Returns the index of the word at a character, or of the next word."""
+            before, after = split(line[:position]), split(line[position:])
+            is_inside = len(before) + len(after) > len(split(line))
+            return len(before) - is_inside
+
+        places: list[range] = []
+        for number, (text, group) in enumerate(zip(texts, groups, strict=True)):
+            if number:
+                begin, end = match.span(number)
+                first = index_of_word(begin)
+                places.append(range(first, first + len(split(line[begin:end]))))
+            first = index_of_word(match.end(number) if number else 0)
+            known = self._places(self._target, text, group, split)
+            places += [range(first + place.start, first + place.stop) for place in known]
+        return places
 
     def target_spans(self, line: str, ids: Sequence[int]) -> list[range]:
         """Returns the range of character positions that each token covers in a target text.
@@ -266,13 +303,21 @@ class Tokenizer:
         """Returns the index of the space-separated chunk that each token belongs to.
 
         Tokens never cross spaces, so normally each chunk is encoded separately and its tokens are
-        counted. If normalisation changes spaces, or the segmentation is sampled, tokens that begin
-        with a space are counted instead.
+        counted. If the segmentation is sampled, or the text has other spaces than U+0020, the
+        characters of the tokens are counted instead. If normalisation changes the characters,
+        tokens that begin with a space are counted.
         """
-        parts = text.split()
+        [line] = prepared([text], self.lowercase)
+        parts = line.split()
         ids_of_parts = self._encode(model, parts, None) if parts else []
         if list(chain.from_iterable(ids_of_parts))[: len(ids)] == list(ids):
             return [n for n, part in enumerate(ids_of_parts) for _ in part][: len(ids)]
+        spelled = ["".join(piece.replace(SPACE, " ").split()) for piece in pieces]
+        if "".join(parts).startswith("".join(spelled)):
+            owners = [n for n, part in enumerate(parts) for _ in part] or [0]  # [characters]
+            starts = accumulate(map(len, spelled[:-1]), initial=0)
+            # A subword of only spaces belongs to the next chunk.
+            return [owners[min(start, len(owners) - 1)] for start in starts][: len(ids)]
         number = -1
         follows_space = True
         chunks = []  # [tokens]

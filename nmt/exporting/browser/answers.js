@@ -169,7 +169,8 @@ function contrasted({ q, sentence = 0, translations }) {
   const logProbs = tokens.map((targetIds) => forced(ids, targetIds))
   const total = (values) => values.reduce((a, b) => a + b, 0)
   const margin = total(logProbs[0]) - total(logProbs[1])
-  const words = line.split(/\s+/)
+  // Only these spaces begin a subword with ▁; a no-break space does not.
+  const words = line.split(/[ \t-\r\x1c-\x1f\x85]+/).filter(Boolean)
   let number = -1
   const wordOf = ids.map((id) => {
     if (number < 0 || source.piece(id).startsWith(SPACE)) number++

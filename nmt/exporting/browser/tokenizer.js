@@ -36,6 +36,7 @@ class Tokenizer {
     this.ids = new Map()
     this.bytes = new Map()
     this.longest = 1
+    this.defined = [] // subwords that are never divided
     let least = Infinity
     model.pieces.forEach(([piece, score, type], id) => {
       if (type === "byte") this.bytes.set(parseInt(piece.slice(3, 5), 16), id)
@@ -43,8 +44,10 @@ class Tokenizer {
       this.ids.set(piece, id)
       this.longest = Math.max(this.longest, [...piece].length)
       if (type === "normal") least = Math.min(least, score)
+      else this.defined.push(piece)
     })
     this.unknown = Math.fround(least - 10) // score of an unknown character
+    this.defined.sort((a, b) => b.length - a.length)
   }
 
   encode(line) {
@@ -68,7 +71,7 @@ class Tokenizer {
     const letters = [...text]
     const pieces = {
       unigram: () => this.likeliest(letters),
-      bpe: () => this.merged(letters),
+      bpe: () => this.divided(text).flatMap((part) => this.merged(part)),
       char: () => letters,
       word: () => text.split(/(?=▁)/).filter(Boolean),
     }[this.kind]()
@@ -110,6 +113,14 @@ class Tokenizer {
     return pieces
   }
 
+  // Returns lists of letters between the defined subwords, each of which is a list of its own
+  divided(text) {
+    const escaped = this.defined.map((piece) => piece.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"))
+    if (!escaped.length) return [[...text]]
+    const parts = text.split(new RegExp(`(${escaped.join("|")})`, "u"))
+    return parts.map((part, i) => (i % 2 ? [part] : [...part]))
+  }
+
   // BPE: merges adjacent symbols to a subword, the merge with the best score first
   merged(letters) {
     const symbols = [...letters]
@@ -147,7 +158,7 @@ class Tokenizer {
           ? " ⁇ "
           : type === "control"
             ? ""
-            : !text && this.begins
+            : !text && (this.begins || this.trims)
               ? piece.replace(/^▁/, "")
               : piece
     }

@@ -3,6 +3,7 @@ and the record with which a repeated command is compared."""
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -30,6 +31,8 @@ RECORD = "backtranslation.json"
 
 A repeated command compares the file with its own settings.
 """
+UNFINISHED = ".corpus.writing"
+"""Name of the folder corpus/ until all its files are written."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def write_real_pairs(
         _check_unchanged(corpus, values, text_hash, synthetic, folder)
         if all((folder / "corpus" / name).exists() for name in corpus.files):
             return corpus
-    elif others := {path.name for path in folder.iterdir()} - {".lock", "corpus"}:
+    elif others := {path.name for path in folder.iterdir()} - {".lock", UNFINISHED}:
         raise UserError(
             f"run_dir={folder}: contains {min(others)}, which nmt.backtranslate did not create; "
             "choose another folder"
@@ -89,6 +92,7 @@ def write_real_pairs(
             f"{splits.train.name}: only {len(splits.train):,} sentence pairs, fewer than one batch "
             f"({batch:,}); lower batching.sentences, or set synthetic.real=0"
         )
+    files = _write_splits(splits, folder / UNFINISHED)
     corpus = RealPairs(
         languages=splits.languages,
         pairs=len(splits.train),
@@ -96,9 +100,12 @@ def write_real_pairs(
         beside=[str(folder / "corpus" / name) for name in _further_sets(splits)],
         settings=values,
         text=text_hash,
-        files=_write_splits(splits, folder / "corpus"),
+        files=files,
     )
+    # The record comes first, because a folder corpus/ without a record belongs to the user.
     write_atomically(record, json.dumps(asdict(corpus), indent=2, ensure_ascii=False).encode())
+    shutil.rmtree(folder / "corpus", ignore_errors=True)  # incomplete
+    os.replace(folder / UNFINISHED, folder / "corpus")
     log.info(
         "back-translation, step 1: wrote %s real pairs to %s",
         f"{corpus.pairs:,}",

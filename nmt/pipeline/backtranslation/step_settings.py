@@ -136,6 +136,9 @@ class StepSettings:
             values["vectors"] = self.settings.vectors[::-1]
         if self.settings.freeze:
             values["freeze"] = [OTHER_SIDE.get(name, name) for name in self.settings.freeze]
+        # A lexicon file has translations from source to target only.
+        if values["model"].get("lexicon"):
+            values["model"] = {**values["model"], "lexicon": "auto"}
         tokenizer = self.settings.tokenizer
         metric = self.settings.metric
         if tokenizer.get("target"):
