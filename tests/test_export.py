@@ -127,6 +127,7 @@ def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exporte
     class Held:
         models = (network("bahdanau", "concat", "cell=norm_gru"),)
         tokenizer = SimpleNamespace(columns=Columns())
+        unknown = "mark"
 
     with pytest.raises(
         nmt.UserError, match="encoder has layer-normalised gates or a deep transition"
