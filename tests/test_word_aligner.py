@@ -98,7 +98,7 @@ def test_one_direction_is_not_combined():
     assert symmetrize(forward, backward, "backward") == backward
 
 
-def test_vectors_that_know_no_word_give_weights_of_zero(tmp_path):
+def test_sentences_without_vectors_get_weights_of_zero(tmp_path):
     for name in ("s", "t"):
         (tmp_path / name).write_text("1 2\nknown 1 0\n")
     attend = attention_of_vectors(f"{tmp_path}/s", f"{tmp_path}/t", "word")

@@ -162,8 +162,8 @@ def with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunR
         result_of_file(Path(file), name, runs, metric)
         for name, file in zip(names, files, strict=True)
     ]
-    own = [replace(run, settings={"system": OWN_SYSTEM, **run.settings}) for run in runs]
-    return [*own, *others]
+    named = [replace(run, settings={"system": OWN_SYSTEM, **run.settings}) for run in runs]
+    return [*named, *others]
 
 
 def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Metric) -> RunResult:

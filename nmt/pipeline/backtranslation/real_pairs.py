@@ -92,7 +92,6 @@ def write_real_pairs(
             f"{splits.train.name}: only {len(splits.train):,} sentence pairs, fewer than one batch "
             f"({batch:,}); lower batching.sentences, or set synthetic.real=0"
         )
-    files = _write_splits(splits, folder / UNFINISHED)
     corpus = RealPairs(
         languages=splits.languages,
         pairs=len(splits.train),
@@ -100,18 +99,24 @@ def write_real_pairs(
         beside=[str(folder / "corpus" / name) for name in _further_sets(splits)],
         settings=values,
         text=text_hash,
-        files=files,
+        files=_write_splits(splits, folder / UNFINISHED),
     )
-    # The record comes first, because a folder corpus/ without a record belongs to the user.
-    write_atomically(record, json.dumps(asdict(corpus), indent=2, ensure_ascii=False).encode())
-    shutil.rmtree(folder / "corpus", ignore_errors=True)  # incomplete
-    os.replace(folder / UNFINISHED, folder / "corpus")
+    _record(corpus, folder)
     log.info(
         "back-translation, step 1: wrote %s real pairs to %s",
         f"{corpus.pairs:,}",
         folder / "corpus",
     )
     return corpus
+
+
+def _record(corpus: RealPairs, folder: Path) -> None:
+    """Writes the record of the pairs, and moves their files to corpus/."""
+    # The record comes first, because a folder corpus/ without a record belongs to the user.
+    text = json.dumps(asdict(corpus), indent=2, ensure_ascii=False)
+    write_atomically(folder / RECORD, text.encode())
+    shutil.rmtree(folder / "corpus", ignore_errors=True)  # incomplete
+    os.replace(folder / UNFINISHED, folder / "corpus")
 
 
 def _without_copied_pairs(settings: BacktranslateSettings) -> Splits:
