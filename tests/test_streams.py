@@ -107,6 +107,7 @@ def until_byte(stop):
         self._file.flush()
         if left < len(data):
             raise KeyboardInterrupt
+        self.finished_lines += len(lines) if input_lines is None else input_lines
 
     return write
 
