@@ -266,8 +266,9 @@ def test_a_share_for_validation_is_the_same(corpus):
     memory, disk = both(config)
     assert list(disk.train.target) == list(Filters().text(memory.train).target)
     for part in ("validation", "test"):
-        assert [*getattr(memory, part).source] == list(getattr(memory, part).source)
-        assert len(getattr(disk, part)) == len(Filters().text(getattr(memory, part)))
+        for side in ("source", "target"):
+            lines = [*getattr(getattr(memory, part), side)]
+            assert [*getattr(getattr(disk, part), side)] == lines
 
 
 QUICK = [

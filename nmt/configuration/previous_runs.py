@@ -150,6 +150,8 @@ def changed(saved: ckpt.Checkpoint, command: str, changes: Sequence[str]) -> dic
         f"allowed are {choices}, and single keys of {', '.join(CHANGEABLE)}"
     )
     errors = set_keys(config, single, why)
+    if config.get("time_budget") != saved.config.get("time_budget"):
+        config["trainer"]["time_budget"] = config["time_budget"]  # refers to it in conf/
     folder = config.get("run_dir")
     of_folder = "cannot change on resume, since resume= names the run folder; leave this key out"
     moved = folder != saved.config.get("run_dir")

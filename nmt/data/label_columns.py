@@ -57,7 +57,7 @@ class LabelColumns:
                 labels += _marked_labels(rows, self.label)
             else:
                 # The type of the first cell determines whether texts have several labels.
-                is_list = not texts and isinstance(rows.values[self.label][0], list)
+                is_list = not texts and isinstance(next(iter(rows.values[self.label]), None), list)
                 multi_label = multi_label or is_list
                 labels += _listed_labels(rows, self.label, self.separator, multi_label)
             texts += rows.texts(self.text)
@@ -114,6 +114,11 @@ def _listed_labels(
         # Spaces are normalised, so that labels differing only in spaces are equal.
         names = [" ".join(name.split()) for name in names]
         labels.append(tuple(dict.fromkeys(filter(None, names))))
+        if len(labels[i]) > 1 and not multi_label:
+            raise UserError(
+                f"{rows.place(i)}: column {column!r} contains a list of labels, but the first cell "
+                "contains a single label; write a list in every row"
+            )
         if not labels[i] and not multi_label:
             raise UserError(f"{rows.place(i)}: column {column!r} contains no label")
     return labels

@@ -26,7 +26,9 @@ PAIRS = 100_000
 
 For pairs of 15 tokens per side, the aligner needs about 10 kB per pair, or 1 GB for 100,000 pairs.
 """
-ENTRY = re.compile(r"\s*([^\t]*\S)\s*\t\s*([^\t]*\S)\s*(?:\t\s*([0-9.]+(?:e-?[0-9]+)?)\s*)?")
+ENTRY = re.compile(
+    r"\s*([^\t]*\S)\s*\t\s*([^\t]*\S)\s*(?:\t\s*((?:\d+\.?\d*|\.\d+)(?:e-?\d+)?)\s*)?"
+)
 """Pattern of a line of a lexicon file: word, translation and optional probability."""
 
 

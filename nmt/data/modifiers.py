@@ -166,8 +166,17 @@ def _nearby_key(letter: str, rng: random.Random) -> str:
     return letter  # the letter is not on the keyboard
 
 
+def _swap_letters(text: str, rng: random.Random) -> str:
+    """Returns a text in which two random adjacent letters are exchanged."""
+    places = [match.start() for match in re.finditer(r"(?=\w\w)", text)]
+    if not places:
+        return text
+    first = rng.choice(places)
+    return text[:first] + text[first + 1] + text[first] + text[first + 2 :]
+
+
 MISTAKES: Mapping[str, Change] = {
-    "char_swap": partial(_change_one, r"(?=(\w\w))\w\w", lambda two, _: two[::-1]),
+    "char_swap": _swap_letters,
     "missing_char": partial(_change_one, r"\w", lambda *_: ""),
     "extra_char": partial(_change_one, r"\w", lambda one, rng: one + _nearby_key(one, rng)),
     "nearby_char": partial(_change_one, r"\w", _nearby_key),

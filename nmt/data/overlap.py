@@ -5,11 +5,11 @@ Scores on such pairs are too high, because the network was trained on their tran
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from nmt.data import Pairs, Splits, Text
+from nmt.data import Pairs, Splits, Text, tag_of
 from nmt.data.lines import CHUNK
 from nmt.data.store import StoredText
 
@@ -41,7 +41,7 @@ def held_out_in_training(splits: Splits, *, are_dropped: bool = False) -> dict[s
     corpora = [splits.train] if splits.mixture is None else splits.mixture.corpora.values()
     # Set intersection runs at the speed of C, and stops early if all pairs have been found.
     common = {pair for pairs in held_out.values() for pair in pairs}.intersection(
-        itertools.chain.from_iterable(map(_training_pairs, corpora))
+        itertools.chain.from_iterable(_training_pairs(corpus, _tags(splits)) for corpus in corpora)
     )
     counts = {name: sum(pair in common for pair in pairs) for name, pairs in held_out.items()}
     for name, count in counts.items():
@@ -81,7 +81,7 @@ def warn_of_held_out_lines(splits: Splits, lines: Iterable[str], side: int, name
 def not_held_out(splits: Splits) -> np.ndarray:
     """Returns the indices of the training pairs outside the validation and test sets."""
     held_out = {pair for pairs in _held_out(splits).values() for pair in pairs}
-    train = _stripped(splits.train.source, splits.train.target)
+    train = _stripped(splits.train.source, splits.train.target, _tags(splits))
     return np.flatnonzero([pair not in held_out for pair in train]).astype(np.uint32)
 
 
@@ -97,12 +97,21 @@ def _held_out(splits: Splits) -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def _stripped(source: Text, target: Text) -> Iterator[tuple[str, str]]:
+def _tags(splits: Splits) -> Sequence[str]:
+    """Returns the tags at the beginning of training sentences; validation and test sentences have
+    no tags."""
+    return () if splits.mixture is None else splits.mixture.tags
+
+
+def _stripped(source: Text, target: Text, tags: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yields pairs without spaces around both sides, and without tags."""
+    if tags:
+        source = [line.removeprefix(tag_of(line, tags)) for line in source]
     return zip(map(str.strip, source), map(str.strip, target), strict=True)
 
 
-def _training_pairs(corpus: Pairs) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of a corpus. From a corpus of more than MOST_PAIRS pairs, yields only the
+def _training_pairs(corpus: Pairs, tags: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of a corpus without tags. From a corpus of more than MOST_PAIRS pairs, yields only the
     first and the last MOST_PAIRS / 2 pairs, rounded to whole chunks of CHUNK pairs."""
     source, target = corpus.source, corpus.target
     if corpus.store is not None:
@@ -113,4 +122,4 @@ def _training_pairs(corpus: Pairs) -> Iterator[tuple[str, str]]:
     del starts[half : max(half, len(starts) - half)]
     for start in starts:
         rows = slice(start, start + CHUNK)
-        yield from _stripped(source[rows], target[rows])
+        yield from _stripped(source[rows], target[rows], tags)

@@ -94,12 +94,12 @@ def stored(stream: Stream[Pairs], training: bool, where: str, filters: Filters) 
         raise UserError(f"{stream.name}: {stream.empty}")
     if not training:
         filters = Filters()
-    key = f"{VERSION} {stream.digest()} {filters.key}"
+    key = f"{VERSION} {stream.digest()} {filters.key if training else 'unfiltered'}"
     folder = cache_folder() / hashlib.sha256(key.encode()).hexdigest()[:32]
     dropped = build_once(
         folder,
         f"store of {stream.name}",
-        partial(_write_text, stream=stream, filters=filters),
+        partial(_write_text, stream=stream, filters=filters, sifted=training),
     )
     texts: dict[str, Text] = {name: StoredText(folder, name) for name in first.columns}
     num_read = len(texts["source"]) + sum(dropped.values()) - dropped.get("duplicate", 0)
@@ -133,14 +133,16 @@ def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
     )
 
 
-def _write_text(folder: Path, stream: Stream[Pairs], filters: Filters) -> dict[str, int]:
-    """Writes the pairs of a stream that pass the filters.
+def _write_text(
+    folder: Path, stream: Stream[Pairs], filters: Filters, sifted: bool
+) -> dict[str, int]:
+    """Writes the pairs of a stream that pass the filters, or all pairs unless `sifted` is set.
 
     Returns the number of dropped pairs by reason.
     """
     dropped: Counter[str] = Counter()
     hashes = []
-    chunks = _computed(partial(_text_chunk, filters), stream.read())
+    chunks = _computed(partial(_text_chunk, filters, sifted), stream.read())
     for columns, dropped_pairs, pair_hashes in chunks:
         append_columns(folder, "text", columns)
         dropped.update(dropped_pairs)
@@ -199,15 +201,18 @@ def append_columns(folder: Path, kind: str, columns: Mapping[str, Ragged]) -> No
 
 
 def _text_chunk(
-    filters: Filters, pairs: Pairs
+    filters: Filters, sifted: bool, pairs: Pairs
 ) -> tuple[dict[str, Ragged], Mapping[str, int], bytes]:
-    """Filters a chunk of pairs.
+    """Filters a chunk of pairs, if `sifted` is set.
 
     Returns the columns of the remaining pairs as UTF-8 bytes, the number of dropped pairs by
     reason, and the concatenated 8-byte hashes of the remaining pairs. The hashes are empty unless
     duplicates are dropped.
     """
-    rows, dropped = filters.sift(pairs.source, pairs.target)
+    dropped: Mapping[str, int] = {}
+    rows: Iterable[int] = range(len(pairs.source))
+    if sifted:
+        rows, dropped = filters.sift(pairs.source, pairs.target)
     lines = {
         name: [text[i].encode("utf-8", "surrogatepass") + b"\n" for i in rows]
         for name, text in pairs.columns.items()

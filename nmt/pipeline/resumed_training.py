@@ -20,12 +20,20 @@ from nmt.training.state import TrainingProgress
 log = logging.getLogger(__name__)
 
 
-def limits_reached(settings: TrainingSettings, progress: TrainingProgress) -> list[str]:
-    """Returns the keys of the limits that ended a training run; empty if it can continue."""
+def limits_reached(settings: TrainingSettings, saved: Checkpoint) -> list[str]:
+    """Returns the keys of the limits that ended a training run; empty if it can continue.
+
+    saved: checkpoint of the run, from `for_validation`
+    """
     trainer = settings.trainer
+    progress = saved_progress(saved)
+    # A run that ended by its time budget ends again unless a setting of the trainer has changed.
+    is_over = progress.finished and saved.meta["config"].get("trainer") == trainer
     is_reached = {
         "trainer.max_epochs": progress.epoch >= trainer["max_epochs"],
         "trainer.max_updates": 0 < trainer["max_updates"] <= progress.update,
+        "trainer.patience": progress.finished and 0 < trainer["patience"] <= progress.worse,
+        "time_budget": is_over and trainer.get("time_budget") is not None,
     }
     return [key for key, reached in is_reached.items() if reached]
 
@@ -54,7 +62,7 @@ def log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) ->
         progress.epoch,
         f"{progress.update:,}",
         unused,
-        " and ".join(limits_reached(settings, progress)),
+        " and ".join(limits_reached(settings, saved)),
     )
 
 

@@ -172,8 +172,10 @@ def resume(
         saved = for_validation(settings, saved)
         results = read_json_object(folder / "results.json")
         is_tested = (folder / f"{results.get('part', 'test')}.txt").exists()
-        needs_test = not results or (settings.final_test is True and not is_tested)
-        if limits_reached(settings, progress) and not needs_test:
+        # The final test of a longer training may have been interrupted.
+        is_older = results.get("updates", progress.update) != progress.update
+        needs_test = not results or is_older or (settings.final_test is True and not is_tested)
+        if limits_reached(settings, saved) and not needs_test:
             log_finished(settings, saved, folder)
             metric = (
                 settings.values.get("choose_by") or components.make(settings.values, "metric").name

@@ -39,7 +39,7 @@ OF_THE_SWEEP = re.compile(r"[+~]*(run_dir|sweep(\..*)?)(=|$)")
 FINGERPRINTED = ("train", "validation", "test", "config")
 """Data keys that name files. The identity of a run depends on the content of the files, not on the
 values of these keys."""
-WITH_FILES = {"init", "vectors", "objective", "tokenizer"}
+WITH_FILES = {"init", "model", "vectors", "objective", "tokenizer"}
 """Configuration keys and groups whose values may be paths of files or run folders."""
 DISPLAY_SECONDS = 1.0
 """Seconds between two updates of the progress display, each of which reads the run folders."""
@@ -349,7 +349,7 @@ def conclude(job: TrainingJob, runs: Sequence[Run]) -> None:
     failed = [run for run in runs if states[run.name] is RunState.FAILED]
     for run in failed:
         log.error("run %s failed: %s", run.name, run.record().get("failure"))
-    if failed:
+    if failed and job.sweeper.counted:
         log.error("sweep: run the same command again to repeat failed runs")
     if any(state not in (RunState.FINISHED, RunState.HALTED) for state in states.values()):
         raise SystemExit(1)

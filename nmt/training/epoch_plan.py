@@ -67,8 +67,8 @@ class EpochPlan:
 
         first_batch: number of finished batches of the epoch
         """
-        update = self.updates_before + math.ceil(first_batch / self.batches_per_update)
         starts = range(first_batch, self.batches, self.batches_per_update)
+        update = self.updates_before + self.updates - len(starts)
         return [
             range(start, min(start + self.batches_per_update, self.batches))
             for start in starts[: max(0, self.total_updates - update)]

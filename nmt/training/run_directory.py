@@ -67,6 +67,8 @@ OUTPUTS = ("results.json", "attention.*", "validation*.txt", "test*.txt", "event
 """File names and glob patterns of the other files that a run writes."""
 CHECKPOINTS = (ckpt.BEST, ckpt.LAST, "last-*.safetensors", "snapshot-*.safetensors")
 """File names and glob patterns of the checkpoints in a run folder."""
+INITIAL = "last-00000000.safetensors"
+"""Name of the checkpoint of a run with `trainer.keep` before its first update."""
 
 
 @functools.cache
@@ -128,6 +130,12 @@ def claim(path: Path) -> Lock:
 def _check_free(path: Path) -> None:
     """Raises UserError if a folder contains another run, or files that do not belong to a run."""
     saved = [name for name in (ckpt.LAST, ckpt.BEST) if (path / name).exists()]
+    others = {file.name for pattern in CHECKPOINTS for file in path.glob(pattern)}
+    if not saved and (others - {INITIAL} or (path / "results.json").exists()):
+        raise UsageError(
+            f"run_dir={path} contains files of another run, but neither {ckpt.LAST} nor "
+            f"{ckpt.BEST}: choose another folder"
+        )
     if saved:
         raise UsageError(
             f"run_dir={path} contains another run ({', '.join(saved)}): resume it with "

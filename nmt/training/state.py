@@ -41,6 +41,8 @@ class TrainingProgress:
     best_update: int = 0
     worse: int = 0
     """Current number of consecutive validations without improvement, compared with `patience`."""
+    validated: int = 0
+    """Number of updates before the last validation."""
     finished: bool = False
     validating: bool = False
     """Whether a validation has begun but not ended, so that a resumed run must repeat it."""

@@ -42,6 +42,8 @@ REMEDY = "lower optimizer.lr or trainer.clip_norm, or use trainer.precision=floa
 PATIENCE = 10
 """Number of consecutive skipped updates, or of rollbacks to the same saved state, after which
 training stops."""
+PLAN_EVERY = 20
+"""Maximum number of updates between two estimates of the number of updates in a time budget."""
 AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """Autocast dtype of the matrix multiplications, by precision; None disables autocast."""
 
@@ -272,7 +274,6 @@ class TrainingLoop:
         self._saved_at = time.monotonic()
         self._saved_update = state.progress.update
         self._failures = 0
-        self._validated_update = state.progress.update
         self._validation_seconds = 0.0
         self._is_fitted = False
         self._reset_figures()
@@ -306,11 +307,13 @@ class TrainingLoop:
         stop_after = self.trainer.stop_after
         while not self.progress.finished and self.progress.epoch < self.epochs:
             if 0 < stop_after <= self.progress.epoch:
+                self._validate_rest()
                 self.save()
                 raise Stopped(planned=True)
             # After a rollback, training continues from the restored state.
             with contextlib.suppress(RolledBack):
                 self.epoch(self.task.batches(self.progress.epoch))
+        self._validate_rest()
         self.progress.finished = True
         if self.trainer.average and not self.progress.averaged and not self._is_stopped():
             self.try_average()
@@ -323,6 +326,18 @@ class TrainingLoop:
         """Returns whether a stop signal, such as Ctrl-C, has arrived on any rank."""
         return self.ranks.any(self.interruption.requested)
 
+    def _validate_rest(self) -> None:
+        """Validates the network if the last updates are not validated, as in a run that is resumed
+        with a lower limit, or that a time budget ends between two epochs."""
+        if self.progress.update > self.progress.validated:
+            self._validate(self._position())
+
+    def _position(self) -> float:
+        """Returns the number of epochs so far, including the finished part of the current epoch."""
+        progress = self.progress
+        batches = len(self.task.batches(progress.epoch)) if progress.batch else 1
+        return progress.epoch + progress.batch / batches
+
     def epoch(self, batches: Batches) -> None:
         """Runs the remaining updates of an epoch.
 
@@ -333,9 +348,7 @@ class TrainingLoop:
         """
         progress = self.progress
         plan = self._plan(batches)
-        # The time budget may end between two epochs, after updates that are not validated yet.
-        is_over = progress.update >= plan.total_updates
-        if progress.validating or (is_over and progress.update > self._validated_update):
+        if progress.validating:
             self._validate(plan.position(progress.batch))
         for update, share in self._updates(plan, batches):
             # Training has ended by patience or by the time budget.
@@ -347,7 +360,9 @@ class TrainingLoop:
             progress.batch = update.stop
             progress.averaged = False  # there is a newer state than the average
             is_reported = progress.update % self.trainer.log_every == 0
-            if is_reported and self.trainer.time_budget is not None:
+            is_planned = progress.update % min(PLAN_EVERY, self.trainer.log_every) == 0
+            has_budget = self.trainer.time_budget is not None
+            if has_budget and (is_planned or self.ranks.any(self._seconds_left() <= 0)):
                 plan = self._plan(batches)
             is_validated = plan.is_validation_due(
                 progress.update,
@@ -375,7 +390,10 @@ class TrainingLoop:
         """Returns the plan of the current epoch. Raises UserError if the epoch has fewer batches
         than there are ranks."""
         progress = self.progress
-        updates_done = math.ceil(progress.batch / (self.trainer.accumulate * self.ranks.count))
+        batches_per_update = self.trainer.accumulate * self.ranks.count
+        # The remaining updates are counted, because a resumed run may have other batches per update.
+        remaining = math.ceil((len(batches) - progress.batch) / batches_per_update)
+        updates_done = math.ceil(len(batches) / batches_per_update) - remaining
         plan = EpochPlan(
             epoch=progress.epoch,
             batches=len(batches),
@@ -408,11 +426,8 @@ class TrainingLoop:
         update = self.progress.update
         if self.trainer.time_budget is None or not update:
             return plan
-        budget = seconds_of("time_budget", self.trainer.time_budget)
-        elapsed = self.progress.seconds + time.monotonic() - self._saved_at
-        # The last update is followed by a validation.
-        left = budget - elapsed - self._validation_seconds
-        possible = self.ranks.of_first(update + max(0, int(left * update / elapsed)))
+        left = max(0.0, self._seconds_left())
+        possible = self.ranks.of_first(update + int(left * update / self._seconds()))
         fitted = replace(plan, max_updates=min(plan.total_updates, possible))
         if not self._is_fitted and possible < plan.total_updates:
             log.info(
@@ -423,6 +438,17 @@ class TrainingLoop:
             )
         self._is_fitted = True
         return fitted
+
+    def _seconds(self) -> float:
+        """Returns the training time so far, in seconds."""
+        return self.progress.seconds + time.monotonic() - self._saved_at
+
+    def _seconds_left(self) -> float:
+        """Returns the seconds of the time budget that are left for updates."""
+        assert self.trainer.time_budget is not None
+        budget = seconds_of("time_budget", self.trainer.time_budget)
+        # The last update is followed by a validation.
+        return budget - self._seconds() - self._validation_seconds
 
     def _updates(
         self, plan: EpochPlan, batches: Batches
@@ -611,8 +637,8 @@ class TrainingLoop:
             callback.on_validation(progress.update, epoch, validation, best)
         if self.trainer.patience and progress.worse >= self.trainer.patience:
             progress.finished = True
+        progress.validated = progress.update
         self.save()
-        self._validated_update = progress.update
         self._validation_seconds = time.monotonic() - began
         self._reset_figures()
 
@@ -671,7 +697,7 @@ class TrainingLoop:
             return
         self._keep_best(validation, weights, averaged=updates)
         for callback in self.callbacks:
-            callback.on_validation(progress.update, float(progress.epoch), validation, True)
+            callback.on_validation(progress.update, self._position(), validation, True)
 
     def save(self) -> None:
         """Saves the state from which training can resume. Raises UserError, without saving, if

@@ -3,6 +3,7 @@ commands."""
 
 import json
 import logging
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -164,7 +165,8 @@ def _finish(
         _conclude(task, files, progress, best, final, facts)
     for callback in callbacks:
         callback.on_end(scores)
-    return scores.get(task.metric, best.meta["metrics"][task.metric])
+    # After a change of the metric, the best validation may lack the score.
+    return float(scores.get(task.metric, best.meta["metrics"].get(task.metric, math.nan)))
 
 
 def _conclude(

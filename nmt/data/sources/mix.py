@@ -203,7 +203,10 @@ def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
         )
     *shares, last = lines
     # The weights are exact fractions, without rounding errors.
-    weights = dict(_weight(line, files) for line in shares)
+    pairs = [_weight(line, files) for line in shares]
+    weights = dict(pairs)
+    if len(weights) < len(pairs):
+        raise UserError("a corpus is listed twice; add up its weights")
     total = sum(weights.values())
     end = re.fullmatch(r"until (\S+) (inf|0*[1-9]\d*)", " ".join(last.split()))
     if end is None:
