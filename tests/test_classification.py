@@ -548,6 +548,10 @@ def test_faults_of_labelled_data_are_named(tmp_path):
         loaded("tsv", file, text=None, label=None, source="text", target="label")
     with pytest.raises(ValueError, match="set either data.source and data.target"):
         loaded("tsv", file, label=None)
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": ["x", "y"]}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match="row 2: column 'label' contains a list of labels"):
+        loaded("jsonl", tmp_path / "a.jsonl")
 
 
 GOOD, BAD = ["lovely", "great", "superb"], ["awful", "boring", "terrible"]

@@ -36,6 +36,18 @@ def test_every_batch_counts_once_and_every_rank_computes_as_many(batches, accumu
         assert all(planned.number in update for share in shares for planned in share)
 
 
+@given(batches=st.integers(1, 40), accumulate=small, done=st.integers(0, 39))
+def test_no_batch_is_left_out_after_a_change_of_the_batches_per_update(batches, accumulate, done):
+    """The last epoch of a run that had one batch per update."""
+    done = min(done, batches)
+    remaining = math.ceil((batches - done) / accumulate)
+    before = done - (math.ceil(batches / accumulate) - remaining)  # as in TrainingLoop._plan
+    plan = plan_of(batches=batches, accumulate=accumulate, updates_before=before, epochs=1)
+    updates = plan.updates_from(done)
+    assert [number for update in updates for number in update] == [*range(done, batches)]
+    assert plan.total_updates == done + remaining
+
+
 @given(batches=st.integers(1, 40), accumulate=small, done=st.integers(0, 5))
 def test_a_resumed_epoch_has_the_rest_of_the_updates(batches, accumulate, done):
     plan = plan_of(batches=batches, accumulate=accumulate)

@@ -257,9 +257,10 @@ def test_a_file_of_words_becomes_a_lexicon_of_tokens(run_folder, tmp_path):
         assert table["tokens"][source, :2].tolist() == [to_d, to_c]
         assert table["probabilities"][source, :2].tolist() == [0.75, 0.25]
     assert {*table["tokens"][c, : len(ef)].tolist()} == {*ef}
-    file.write_text("a\tb\nno tab\n")
-    with pytest.raises(UserError, match="line 2: expected a source word, a tab"):
-        read_lexicon_table(str(file), tokenizer)
+    for wrong in ("no tab", "a\tb\t1.2.3", "a\tb\t."):
+        file.write_text(f"a\tb\n{wrong}\n")
+        with pytest.raises(UserError, match="line 2: expected a source word, a tab"):
+            read_lexicon_table(str(file), tokenizer)
 
 
 def test_unknown_words_are_written_as_the_lexicon_translates_them(run_folder):

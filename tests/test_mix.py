@@ -12,10 +12,12 @@ from builders import choices, compose, resumed, trained
 from commands import run
 
 from nmt import components
+from nmt.data import Pairs
 from nmt.data.epoch_batches import EpochBatches
 from nmt.data.filters import Filters
 from nmt.data.mixing import Mixing
 from nmt.data.modifiers import MISTAKES, MODIFIERS, applied, modifier
+from nmt.data.overlap import held_out_in_training, not_held_out
 from nmt.data.preparation import prepare
 from nmt.data.sources.mix import Mix
 from nmt.foundation.errors import UserError
@@ -225,6 +227,7 @@ FAULTS = {
     "num_fields: 2": ("num_fields: 3", "num_fields: must be 2"),
     "trainer: /usr/bin/cat": ("curriculum: x", "key curriculum: not found"),
     "  dirty: dirty": ("", "`dirty 0`: corpus dirty: not found"),
+    "  - medium 0.2": ("  - medium 0.1\n  - medium 0.1", "a corpus is listed twice"),
 }
 
 
@@ -300,6 +303,21 @@ def test_tags_are_neither_filtered_nor_changed(folder):
         assert all(("__start__" in line) == (name == "Prefix") for line in pairs.source)
 
 
+def test_pairs_with_tags_are_also_training_pairs(folder):
+    config = compose(*typed(folder, "mix.yml", "data.tags={medium: '<m>'}"))
+    splits = loaded(config, filters_of(config))
+    tagged = [i for i, line in enumerate(splits.train.source) if line.startswith("<m> ")]
+    plain = Pairs(
+        [splits.train.source[i].removeprefix("<m> ") for i in tagged[:3]],
+        [splits.train.target[i] for i in tagged[:3]],
+        "test",
+    )
+    splits = replace(splits, validation=plain, test=plain, more_validation={})
+    assert held_out_in_training(splits) == {"validation": 3, "test": 3}
+    kept = not_held_out(splits)
+    assert not {*tagged[:3]} & {*kept}
+
+
 PAIR = ("A man, 2 dogs see the apple.", "Ein Mann, 2 Hunde sehen den Apfel.")
 
 
@@ -325,6 +343,9 @@ def test_modifiers_by_hand():
     [(source, target)] = made("Typos", char_swap=1.0)
     assert target == PAIR[1]
     assert sorted(source) == sorted(PAIR[0])
+    draw = random.Random(3)
+    swapped = {MISTAKES["char_swap"]("abcd", draw) for _ in range(100)}
+    assert swapped == {"bacd", "acbd", "abdc"}
 
 
 @pytest.mark.parametrize("kind", MISTAKES)

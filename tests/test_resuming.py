@@ -1,11 +1,13 @@
 """A training that was stopped and resumed is the uninterrupted one, bit for bit: for every objective, and whatever else has a
 state or draws random numbers. Kills at any moment: test_trainer.py; mixtures at any update: test_mix.py."""
 
+import json
+
 import pytest
 import torch
 from builders import choices, resumed, trained
 
-from nmt.foundation.errors import Stopped
+from nmt.foundation.errors import Stopped, UserError
 from nmt.storage import checkpoint as ckpt
 
 SMALL = [
@@ -53,3 +55,56 @@ def test_what_was_stopped_continues_bit_for_bit(case, small_run, tmp_path):
         assert [key for key in truth if not torch.equal(ours[key], truth[key])] == []
     if case == "reinforcement":
         assert any(key.endswith("window.usual") for key in truth), "the baseline is saved"
+
+
+def test_a_longer_training_is_tested_although_its_test_was_interrupted(tmp_path, monkeypatch):
+    folder = trained(tmp_path / "run", *WORDS)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nmt.training.task.translation_task.TranslationTask.test", interrupted)
+        with pytest.raises(Stopped):
+            resumed(folder, "trainer.max_epochs=4")
+    resumed(folder)
+    results = json.loads((folder / "results.json").read_text())
+    assert results["updates"] == 12
+
+
+def test_a_run_that_ended_by_patience_or_time_is_finished(tmp_path, caplog):
+    for name, typed, key in (
+        ("patience", ["trainer.max_epochs=9", "trainer.patience=1", "optimizer.lr=1e-9"], "trainer.patience"),
+        ("time", ["trainer.max_epochs=900000", "time_budget=1s"], "time_budget"),
+    ):  # fmt: skip
+        folder = trained(tmp_path / name, *WORDS, *typed)
+        files = {file: file.stat().st_mtime_ns for file in folder.glob("*.*")}
+        with caplog.at_level("INFO", "nmt"):
+            trained(folder, *WORDS, *typed, "resume=auto")
+        changed = [file.name for file, time in files.items() if file.stat().st_mtime_ns != time]
+        assert set(changed) <= {"train.log"}, (folder / "train.log").read_text()
+        assert f"raise {key}" in (folder / "train.log").read_text()
+
+
+def test_a_time_budget_can_be_given_on_resume(tmp_path):
+    folder = trained(tmp_path / "run", *WORDS)
+    resumed(folder, "trainer.max_epochs=900000", "time_budget=5s")
+    saved = ckpt.read(folder / ckpt.LAST).meta
+    assert saved["config"]["trainer"]["time_budget"] == "5s"
+    assert 6 < saved["training"]["progress"]["update"] < 900_000
+
+
+def test_another_metric_without_a_validation(tmp_path):
+    folder = trained(tmp_path / "run", *WORDS, "final_test=false")
+    resumed(folder, "metric=ter", "final_test=true")
+    assert "ter" in json.loads((folder / "results.json").read_text())["scores"]
+
+
+def test_a_new_run_does_not_replace_the_rest_of_another(tmp_path):
+    folder = trained(tmp_path / "run", *WORDS)
+    for name in (ckpt.LAST, ckpt.BEST):
+        (folder / name).unlink()
+    files = {file.name for file in folder.iterdir()}
+    with pytest.raises(UserError, match="files of another run"):
+        trained(folder, *WORDS)
+    assert {file.name for file in folder.iterdir()} == files

@@ -441,6 +441,55 @@ def test_a_time_budget_includes_the_time_before_a_resume(monkeypatch):
     assert task.now == before
 
 
+def test_a_time_budget_ends_between_two_reports(monkeypatch):
+    task = Timed(monkeypatch)
+    progress, _, watch = task.fit(time_budget="100s", log_every=5000)
+    assert 90 <= task.now <= 100
+    assert watch.validations[-1][0] == progress.update
+
+
+@pytest.mark.parametrize("limits", [{"max_updates": 8}, {"max_epochs": 1}, {"time_budget": "5s"}])
+def test_updates_before_a_lowered_limit_are_validated(monkeypatch, limits):
+    """A run that was stopped after 8 updates, before its first validation."""
+    state = Store()
+
+    class Interrupt(Callback):
+        def on_update(self, update):
+            if update.update == 8:
+                raise KeyboardInterrupt
+
+    task = Timed(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(max_epochs=100, validate_every=50, log_every=1, save_every=0).fit(
+            task,
+            optimizer=torch.optim.SGD(task.network.parameters(), lr=0.1),
+            schedule=schedule.Cosine(warmup=5),
+            callbacks=[Interrupt()],
+            store=state,
+        )
+    before = state.load_last()
+    done = before[0]["progress"]["update"]
+    progress, _, watch = task.fit(resume=before, validate_every=50, **limits)
+    assert progress.update >= done > 0
+    assert [number for number, *_ in watch.validations] == [progress.update]
+    assert progress.best is not None
+
+
+def test_a_planned_stop_is_validated(monkeypatch):
+    """sweep=halving compares the runs after each round."""
+    task = Timed(monkeypatch)
+    store, watch = Store(), Watch()
+    with pytest.raises(Stopped):
+        Trainer(max_epochs=20, validate_every=7, stop_after=2).fit(
+            task,
+            optimizer=torch.optim.SGD(task.network.parameters(), lr=0.1),
+            schedule=schedule.Cosine(warmup=5),
+            callbacks=[watch],
+            store=store,
+        )
+    assert [number for number, *_ in watch.validations] == [10]
+
+
 def test_a_large_time_budget_changes_nothing(monkeypatch):
     task = Timed(monkeypatch)
     progress, *_ = task.fit(time_budget="10h", max_epochs=6)

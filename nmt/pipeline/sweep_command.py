@@ -179,6 +179,13 @@ class TrainingJob:
             elif key not in runs:
                 self._warn_of_idle_overrides(self._known[key], overrides)
             runs[key] = self._known[key]
+        if len(runs) < len(combinations):
+            log.warning(
+                "%s combinations of values are only %s different runs, because some settings, such "
+                "as threads, do not change a run",
+                f"{len(combinations):,}",
+                f"{len(runs):,}",
+            )
         return list(runs.values())
 
     def trial(self, values: Mapping[str, Any]) -> Run:
