@@ -2,8 +2,8 @@
 
 Each recipe in `RUNGS` was measured with a different number of pairs. Between two of these numbers,
 sizes and similar settings are interpolated, and everything else is taken from the nearer recipe.
-Positions between recipes are measured on a logarithmic scale. Little text with many names and numbers
-also gets copied pairs.
+Positions between recipes are measured on a logarithmic scale. Little text with many names and
+numbers also gets copied pairs.
 """
 
 import math

@@ -34,8 +34,8 @@ def only_model(translator: Translator, form: str) -> Seq2Seq:
         raise UserError(f"format={form}: the model must read plain text, but reads {reads}")
     if translator.unknown != "mark":
         log.warning(
-            "format=%s: translation.unknown=%s is not supported; the exported model writes ⁇ for an "
-            "unknown word",
+            "format=%s: translation.unknown=%s is not supported; the exported model writes ⁇ for "
+            "an unknown word",
             form,
             translator.unknown,
         )

@@ -391,7 +391,7 @@ class TrainingLoop:
         than there are ranks."""
         progress = self.progress
         batches_per_update = self.trainer.accumulate * self.ranks.count
-        # The remaining updates are counted, because a resumed run may have other batches per update.
+        # A resumed run may have other batches per update, so the remaining updates are counted.
         remaining = math.ceil((len(batches) - progress.batch) / batches_per_update)
         updates_done = math.ceil(len(batches) / batches_per_update) - remaining
         plan = EpochPlan(
