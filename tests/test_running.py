@@ -60,7 +60,7 @@ def dockerfile():
 def test_the_commands_of_the_page_compose(small_run, tmp_path):
     (tmp_path / "keys").write_text("key\n")
     words = shlex.split(unit()["Service"]["ExecStart"])[3:]
-    known = {"/srv/nmt": str(small_run), "%i": "8001", "/etc/nmt.keys": str(tmp_path / "keys")}
+    known = {"/srv/nmt": str(small_run), "%i": "8001", "%d/keys": str(tmp_path / "keys")}
     settings = configure("serve", [f"{key}={known.get(value, value)}" for key, value in (word.split("=", 1) for word in words)])  # fmt: skip
     assert (settings.port, settings.proxies, settings.drain) == (8001, ["127.0.0.1"], 2)
     stages = dict(dockerfile())

@@ -96,7 +96,11 @@ def _read_files(systems: Sequence[str], reference: str, source: str | None) -> d
     Raises UserError if a file is missing or empty, if files differ in length, or if a model has no
     source.
     """
-    models = [p for p in systems if Path(p).is_dir() or p.endswith(".safetensors")]
+    models = [
+        path
+        for path in systems
+        if Path(path).is_dir() or path.endswith(".safetensors") or path.startswith("hf:")
+    ]
     if models and source is None:
         raise UserError(f"{models[0]}: this model needs a text to translate; add source=FILE")
     files = [*([source] if source else []), reference, *(p for p in systems if p not in models)]
