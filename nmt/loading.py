@@ -167,8 +167,10 @@ def _check_options(options: Mapping[str, Any]) -> None:
     checked = {key: value for key, value in options.items() if key in known - {"search"}}
     errors += mismatches(checked, Translator, given=(*not_options, "search"))
     search = options["search"]
-    if not (search is None or isinstance(search, str) or callable(search)):
-        problem = f"must be a name or a callable object (names: {', '.join(options_of('search'))})"
+    is_object = callable(search) and not inspect.isclass(search)
+    if not (search is None or isinstance(search, str) or is_object):
+        names = ", ".join(options_of("search"))
+        problem = f"must be a name or an object such as Beam(width=5) (names: {names})"
         errors.append(ConfigError("search", problem, shown(search)))
     refuse(errors)
 

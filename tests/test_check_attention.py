@@ -1,5 +1,6 @@
 """Checks of attention code: a verdict for each known mistake, none for correct code in other conventions."""
 
+import contextlib
 import operator
 import re
 from dataclasses import replace
@@ -16,6 +17,7 @@ from attention_public import (
 from builders import choices, compose
 from commands import ROOT, run
 
+import nmt
 from nmt import check_attention, components
 from nmt.analysis.attention_check import LAWS
 from nmt.analysis.decoder_laws import LAWS as DECODER_LAWS
@@ -68,6 +70,33 @@ def test_scores_far_below_the_masked_zero_lose_all_weight():
     mask = torch.tensor([[True, True, False]])
     weights = attention(torch.zeros(1, 2), torch.full((1, 3, 2), 5.0), mask)
     assert weights.sum() < 1e-3  # both words have the score -40, so that 1/2 each is right
+
+
+def test_the_checked_module_and_the_random_numbers_stay(small_run):
+    attention = AllenNLPAttention(2, 2)
+    before = torch.get_rng_state()
+    check_attention(AllenNLPAttention)
+    assert torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(UserError):
+        check_attention(attention)  # its sizes are not those of the example
+    check_attention(torch.nn.MultiheadAttention(8, 1, batch_first=True))
+    translator = nmt.load(small_run, device="cpu")
+    truth = translator.translate("a b c")
+    with contextlib.suppress(UserError):
+        check_attention(translator.models[0].decoder.attention)
+    assert attention.training
+    assert {p.dtype for p in attention.parameters()} == {torch.float32}
+    assert translator.translate("a b c") == truth
+
+
+def test_weights_in_float32_are_compared_in_float32():
+    def loop(query, memory, mask):
+        energies = torch.zeros(memory.size(0), memory.size(1))
+        for i in range(memory.size(1)):
+            energies[:, i] = (query * memory[:, i]).sum(1)
+        return torch.softmax(energies.masked_fill(~mask, -torch.inf), -1)
+
+    check_attention(loop)
 
 
 def test_keys_projected_before_the_call_need_a_wrapper():

@@ -2,9 +2,11 @@
 
 import json
 import logging
+import random
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from commands import run
@@ -167,3 +169,73 @@ def test_a_data_set_is_translated_and_evaluated_from_python(small_run, tmp_path)
             assert f"{name:6}{result.score:7.2f}   {result.signature}" in printed
     with pytest.raises(nmt.UserError, match="column de not found .available: in, out, other"):
         nmt.evaluate(small_run, data, source="in", reference="de")
+    single = data.map(translator.for_column("in"))  # without batched=True
+    assert single["translation"] == [translator.translate(line) for line in lines]
+
+
+@pytest.mark.parametrize(("columns", "reference", "problem"), [
+    ({"in": ["a", "b"], "out": ["c"]}, "out", "the same number of rows"),
+    ({"in": [], "out": []}, "out", "at least one"),
+    ({"in": ["a"], "out": [None]}, "out", "None"),
+    ({"in": ["a"]}, [], "give the name of a column"),
+])  # fmt: skip
+def test_wrong_columns_of_an_evaluation_are_named(small_run, columns, reference, problem):
+    with pytest.raises((nmt.UserError, TypeError), match=problem):
+        nmt.evaluate(small_run, columns, source="in", reference=reference)
+
+
+def test_data_sets_with_other_names_of_splits_are_kept_apart(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
+    one, two, three = (
+        datasets.Dataset.from_dict({"de": [word] * 40, "en": [word] * 40}) for word in "abc"
+    )
+    for names in (("train", "validation", "test"), ("train", "test", "validation")):
+        data = datasets.DatasetDict(zip(names, (one, two, three), strict=True))
+        typed = [
+            *TINY,
+            "trainer.max_updates=1",
+            "final_test=true",
+            f"run_dir={tmp_path}/{names[1]}",
+        ]
+        nmt.train(*typed, data=data)
+        text = (tmp_path / names[1] / "test.reference.txt").read_text()
+        assert set(text.split()) == {"c" if names[2] == "test" else "b"}
+
+
+def test_a_training_leaves_random_numbers_and_log_handlers_of_the_caller(tmp_path):
+    handler = logging.FileHandler(tmp_path / "mine.log", mode="w")
+    logging.getLogger("nmt").addHandler(handler)
+    try:
+        draws = []
+        for number in range(2):
+            torch.manual_seed(5)
+            random.seed(5)
+            np.random.seed(5)
+            if number:
+                nmt.train(
+                    "experiment=reverse", "trainer.max_updates=1", "final_test=false", f"run_dir={tmp_path}/run"
+                )  # fmt: skip
+            draws.append((random.random(), np.random.rand(), torch.rand(1).item()))
+        assert draws[0] == draws[1]
+        with pytest.raises(nmt.UserError):
+            nmt.train("seeed=1")
+        logging.getLogger("nmt").warning("still open")
+        assert "still open" in (tmp_path / "mine.log").read_text()
+    finally:
+        logging.getLogger("nmt").removeHandler(handler)
+        handler.close()
+
+
+def test_callbacks_learn_of_a_failure_after_the_training(tmp_path):
+    class Removes(Seen):
+        def on_validation(self, *_):
+            (tmp_path / "run" / "best.safetensors").unlink()
+
+    seen = Removes()
+    seen.results = "nothing"
+    with pytest.raises(nmt.UserError, match=r"best\.safetensors"):
+        nmt.train(
+            "experiment=reverse", "trainer.max_updates=1", "final_test=false", f"run_dir={tmp_path}/run", callbacks=[seen]
+        )  # fmt: skip
+    assert seen.results is None

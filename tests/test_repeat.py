@@ -167,3 +167,9 @@ def test_a_repetition_starts_and_resumes_with_the_same_command(first, tmp_path):
     assert configure("train", command, str(first[0])).resume == f"{tmp_path}/run"
     with pytest.raises(ConfigErrors, match="resume=other: cannot be combined with --from"):
         configure("train", ["resume=other"], str(first[0]))
+
+
+def test_help_does_not_show_the_settings_of_an_earlier_run(small_run):
+    for flags in (["--cfg", "job"], ["--help"]):
+        failed(run("train", "--from", str(small_run), *flags), "--from: cannot be combined")
+    failed(run("report", f"folders=[{small_run}]", str(small_run)), "folders: given twice")

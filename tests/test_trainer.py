@@ -490,6 +490,18 @@ def test_a_planned_stop_is_validated(monkeypatch):
     assert [number for number, *_ in watch.validations] == [10]
 
 
+def test_a_report_has_all_updates_since_the_last_one(monkeypatch):
+    """A validation loses no update, and its time does not count for the speed."""
+    every, some = (
+        Timed(monkeypatch).fit(max_epochs=4, validate_every_updates=3, log_every=count)[2]
+        for count in (1, 4)
+    )
+    losses = [update.loss for update in every.updates]
+    means = [sum(losses[i : i + 4]) / 4 for i in range(0, 20, 4)]  # batches of equal size
+    assert [update.loss for update in some.updates] == pytest.approx(means)
+    assert len({round(update.speed, 6) for update in [*every.updates, *some.updates]}) == 1
+
+
 def test_a_large_time_budget_changes_nothing(monkeypatch):
     task = Timed(monkeypatch)
     progress, *_ = task.fit(time_budget="10h", max_epochs=6)

@@ -1,6 +1,7 @@
 """Analysis of signatures of attention code: recognises the role of an argument by its name, and
 chooses constructor arguments."""
 
+import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -59,7 +60,10 @@ def _function(target: Any, encoder_size: int) -> Callable[..., Any]:
     target: function, module, module class, or `Attention` or `Score` of nmt
     encoder_size: size of the encoder's vectors, for constructors
     """
-    function = _constructed(target, encoder_size) if inspect.isclass(target) else target
+    # A copy, because the caller's module must keep its data type.
+    function = (
+        _constructed(target, encoder_size) if inspect.isclass(target) else copy.deepcopy(target)
+    )
     if isinstance(function, Score):
         check_score(function, SIZE, encoder_size)
     if isinstance(function, Attention | Score):
@@ -92,13 +96,14 @@ def _constructed(cls: type, encoder_size: int) -> Any:
             )
         of_memory = value == SIZE and re.search(r"enc|memor|key|annot|matrix|eproj", parameter)
         arguments[parameter] = encoder_size if of_memory else value
-    torch.manual_seed(0)  # a fixed seed gives the same verdict in every call
-    try:
-        return cls(**arguments)
-    except Exception as error:
-        raise ValueError(
-            f"the constructor failed with the arguments {arguments}: {error}"
-        ) from error
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # a fixed seed gives the same verdict in every call
+        try:
+            return cls(**arguments)
+        except Exception as error:
+            raise ValueError(
+                f"the constructor failed with the arguments {arguments}: {error}"
+            ) from error
 
 
 def _required(function: Callable[..., Any], pattern: str = "$^") -> list[str]:
@@ -134,6 +139,10 @@ def _roles(function: Callable[..., Any]) -> Mapping[str, str]:
         # Optional tokens are omitted: the decoder then continues its own output.
         if role is not None and (role not in ("tokens", "previous") or parameter in required):
             roles[parameter] = role
+    # Of several optional masks, only the mask of the source positions is given.
+    masks = [name for name, role in roles.items() if role == "mask" and name not in required]
+    for name in sorted(masks, key=lambda name: "pad" not in name)[1:]:
+        del roles[name]
     if "query" not in roles.values():
         roles |= dict.fromkeys(_likely_queries(roles)[:1], "query")
     for needed in ("query", "memory"):

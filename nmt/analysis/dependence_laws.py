@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from nmt.analysis.attention_probe import AttentionExample, Probe
-from nmt.analysis.laws import TOLERANCE, BrokenLaw, difference, require, require_equal
+from nmt.analysis.laws import BrokenLaw, difference, require, require_equal, tolerance
 from nmt.foundation.errors import first_line
 
 
@@ -19,8 +19,9 @@ def depends_on_query(probe: Probe) -> None:
     """Requires that the attention weights depend on the query."""
     example = probe.example()
     changed = replace(example, query=example.query.flip(1) + 1)
+    output = probe(example).output
     require(
-        difference(probe(changed).output, probe(example).output) > TOLERANCE,
+        difference(probe(changed).output, output) > tolerance(output),
         "two different queries give the same weights. In a linear score of [query; key], the "
         "query term is equal at all positions and cancels in the softmax: add a nonlinearity such "
         "as tanh before the last layer.",

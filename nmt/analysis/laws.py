@@ -4,11 +4,14 @@ code does not have the property."""
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 Subject = TypeVar("Subject")
 TOLERANCE = 1e-9
 """Maximum absolute difference between float64 values that count as equal."""
+TOLERANCE_OF_LESS = 1e-5
+"""Maximum absolute difference between float32 values that count as equal."""
 
 
 class BrokenLaw(Exception):
@@ -26,6 +29,12 @@ def require(holds: bool | Tensor, explanation: str) -> None:
         raise BrokenLaw(explanation)
 
 
+def tolerance(values: Tensor) -> float:
+    """Returns the maximum absolute difference between values of this data type that count as
+    equal."""
+    return TOLERANCE if values.dtype == torch.float64 else TOLERANCE_OF_LESS
+
+
 def difference(actual: Tensor, expected: Tensor) -> float:
     """Returns the maximum absolute difference between two tensors; infinity for unequal shapes."""
     if actual.shape != expected.shape:
@@ -34,12 +43,12 @@ def difference(actual: Tensor, expected: Tensor) -> float:
 
 
 def require_equal(actual: Tensor, expected: Tensor, explanation: str) -> None:
-    """Raises BrokenLaw if two tensors differ by more than TOLERANCE.
+    """Raises BrokenLaw if two tensors differ by more than the tolerance of their data type.
 
     explanation: text in which {} stands for the difference
     """
     largest = difference(actual, expected)
-    require(largest <= TOLERANCE, explanation.format(f"{largest:.2g}"))
+    require(largest <= tolerance(actual), explanation.format(f"{largest:.2g}"))
 
 
 def broken_laws(laws: Mapping[str, Callable[[Subject], None]], subject: Subject) -> dict[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from nmt.analysis.attention_probe import LENGTHS, AttentionExample, Probe
-from nmt.analysis.laws import TOLERANCE, BrokenLaw, require, require_equal
+from nmt.analysis.laws import BrokenLaw, require, require_equal, tolerance
 
 SCALE = 1024.0
 """Factor by which a test multiplies the query and the learned parameters of a score function.
@@ -38,21 +38,22 @@ def sums_to_one(probe: Probe) -> None:
     weights = probe.weights(example)  # [B, S]
     sums = weights.sum(1)  # [B]
     errors = (sums - 1).abs()  # [B]
-    is_distribution = (weights >= 0).all() and errors.max() <= TOLERANCE
+    limit = tolerance(weights)
+    is_distribution = (weights >= 0).all() and errors.max() <= limit
     if not is_distribution:  # also for NaN
         worst = int(errors.argmax())
         cause = _first_cause(
             (
-                (weights.sum(0) - 1).abs().max() <= TOLERANCE,
+                (weights.sum(0) - 1).abs().max() <= limit,
                 "The weights sum to 1 over the sentences of the batch: the softmax has the wrong "
                 "dimension.",
             ),
             (
-                (weights < 0).any() or weights.max() > 1 + TOLERANCE,
+                (weights < 0).any() or weights.max() > 1 + limit,
                 "The code returns scores: add a softmax over the source positions.",
             ),
             (
-                errors[0] <= TOLERANCE,
+                errors[0] <= limit,
                 "Only sentences with padding are wrong: mask the scores before the softmax "
                 "instead of the weights after it.",
             ),
@@ -67,7 +68,7 @@ def sums_to_one(probe: Probe) -> None:
         scaled = _weights_of_scaled(probe, replace(example, query=sign * example.query))
         require(
             # NaN is reported by the law of can_choose_one_word.
-            (scaled.sum(1) - 1).nan_to_num(0.0).abs().max() <= TOLERANCE,
+            (scaled.sum(1) - 1).nan_to_num(0.0).abs().max() <= limit,
             f"with parameters {SCALE:g} times as large, the attention weights of a sentence do not "
             "sum to 1. A masked score of 0 has this effect if all other scores are large and "
             "negative: use -inf.",

@@ -90,6 +90,11 @@ def _dispatch(
         print(f"nmt {__version__}")
     elif unknown_flags:
         refuse(map(no_such_flag, unknown_flags))
+    elif flags.again is not None and (flags.help or flags.cfg is not None):
+        raise UsageError(
+            "--from: cannot be combined with --help or --cfg, which show the settings of a new "
+            "run; the settings of the earlier run are in its config.yaml"
+        )
     elif flags.help:
         print(help_of(name, words), end="")
     elif flags.cfg is not None:

@@ -50,7 +50,10 @@ def with_key(command: str, overrides: Sequence[str]) -> list[str]:
     if command not in POSITIONAL or not alone:
         return list(overrides)
     others = [text for text in overrides if text not in alone]
-    return [*others, f"{POSITIONAL[command]}=[{','.join(map(quoted, alone))}]"]
+    key = POSITIONAL[command]
+    if any(text.startswith(f"{key}=") for text in others):
+        raise UsageError(f"{key}: given twice, as {key}=… and without a key; use only one of them")
+    return [*others, f"{key}=[{','.join(map(quoted, alone))}]"]
 
 
 def no_such_flag(flag: str) -> ConfigError:

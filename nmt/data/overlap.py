@@ -111,8 +111,8 @@ def _stripped(source: Text, target: Text, tags: Sequence[str] = ()) -> Iterator[
 
 
 def _training_pairs(corpus: Pairs, tags: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of a corpus without tags. From a corpus of more than MOST_PAIRS pairs, yields only the
-    first and the last MOST_PAIRS / 2 pairs, rounded to whole chunks of CHUNK pairs."""
+    """Yields the pairs of a corpus without tags. From a corpus of more than MOST_PAIRS pairs, yields
+    only the first and the last MOST_PAIRS / 2 pairs, rounded to whole chunks of CHUNK pairs."""
     source, target = corpus.source, corpus.target
     if corpus.store is not None:
         # Reading all stored lines in order is faster than selecting the lines that are kept.

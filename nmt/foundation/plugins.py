@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.foundation.configurations import flat
-from nmt.foundation.errors import UsageError
+from nmt.foundation.errors import UsageError, first_line
 
 ENTRY_POINTS = "nmt.plugins"
 """Name of the entry point group with which an installed package declares itself a plugin."""
@@ -146,17 +146,18 @@ def raised_at(error: Exception) -> tuple[str, type | None]:
     raised it. The line is the innermost line of a plugin in the traceback. If the traceback
     contains no plugin, the line is the innermost line outside torch, and the class is None.
     """
+    all_calls = list(traceback.walk_tb(error.__traceback__))
     calls = [
         (frame, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if "/torch/" not in frame.f_code.co_filename
+        for frame, line in all_calls
+        if frame.f_globals.get("__name__", "").partition(".")[0] != "torch"
     ]
     plugin_calls = [call for call in calls if home_of(call[0].f_globals.get("__name__", ""))]
-    frame, line = (plugin_calls or calls)[-1]
+    frame, line = (plugin_calls or calls or all_calls)[-1]
     code = frame.f_code
     text = linecache.getline(code.co_filename, line).strip()
-    [*_, problem] = traceback.format_exception_only(error)
-    place = f"{code.co_qualname}: {problem.splitlines()[0]} ({code.co_filename}:{line}: {text})"
+    problem = f"{type(error).__name__}: {first_line(error)}"
+    place = f"{code.co_qualname}: {problem} ({code.co_filename}:{line}: {text})"
     return place, type(frame.f_locals.get("self")) if plugin_calls else None
 
 

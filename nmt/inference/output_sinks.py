@@ -248,8 +248,8 @@ def is_complete(name: str, line_count: int, numbered: bool) -> bool:
             f"{DELETE_IT}"
         )
     log.info(
-        "output=%s: the file has as many lines as the input, so nothing is translated; to translate "
-        "with another model, delete the file",
+        "output=%s: the file has as many lines as the input, so nothing is translated; to "
+        "translate with another model, delete the file",
         name,
     )
     return True

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import get_args, overload
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ import torch
 from nmt.data.documents import Documents, collate_texts, encode_documents, sentences
 from nmt.data.text_encoding import check_lines
 from nmt.drawing.word_importance import Classified
+from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import to_device
 from nmt.foundation.progress import Progress
 from nmt.inference.parallel import length_batches
@@ -81,14 +82,9 @@ class TextClassifier:
         if isinstance(lines, str):
             return self.classify([lines], units)[0]
         lines = check_lines(lines)
+        if units not in get_args(Units):
+            raise UserError(f"units={units}: unknown; choose {' or '.join(get_args(Units))}")
         documents = self._encode(lines)
-        if documents.cut:
-            log.warning(
-                "%s texts have more than %s tokens: the classifier reads only the beginning of "
-                "each text",
-                documents.cut,
-                self.max_tokens,
-            )
         reading = self._read(documents)
         is_chosen = self.model.labels.chosen(reading.probabilities)  # [texts, labels]
         names = self.model.labels.names
@@ -105,14 +101,23 @@ class TextClassifier:
         return answers
 
     def probabilities(self, lines: str | Sequence[str]) -> np.ndarray:
-        """Returns the label probabilities as a tensor [texts, labels], or [labels] for a single
+        """Returns the label probabilities as an array [texts, labels], or [labels] for a single
         string."""
         if isinstance(lines, str):
             return self.probabilities([lines])[0]
         return self._read(self._encode(check_lines(lines))).probabilities
 
     def _encode(self, lines: Sequence[str]) -> Documents:
-        return encode_documents(lines, self.tokenizer, self.model.pooling.splits, self.max_tokens)
+        splits = self.model.pooling.splits
+        documents = encode_documents(lines, self.tokenizer, splits, self.max_tokens)
+        if documents.cut:
+            log.warning(
+                "%s texts have more than %s tokens: the classifier reads only the beginning of "
+                "each text",
+                documents.cut,
+                self.max_tokens,
+            )
+        return documents
 
     @torch.inference_mode()
     def _read(self, documents: Documents) -> Reading:

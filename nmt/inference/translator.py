@@ -6,7 +6,7 @@ nmt.translate, nmt.evaluate and nmt.serve use this module.
 import copy
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, get_args, overload
+from typing import Annotated, Any, get_args, overload
 
 import numpy as np
 import torch
@@ -181,7 +181,7 @@ class Translator(ForcedDecoder):
 
     def for_column(
         self, source: str, translation: str = "translation"
-    ) -> Callable[[Mapping[str, Sequence[str]]], dict[str, list[str]]]:
+    ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         """Returns a function that adds translations to a dataset of the `datasets` library.
 
         Example: `dataset.map(translator.for_column("de"), batched=True)`.
@@ -192,12 +192,15 @@ class Translator(ForcedDecoder):
         The returned function raises UserError if the column is missing.
         """
 
-        def translated(rows: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        def translated(rows: Mapping[str, Any]) -> dict[str, Any]:
             if source not in rows:
                 raise UserError(
                     f"data: column {source} not found (available: {', '.join(map(str, rows))})"
                 )
-            return {translation: self.translate(list(rows[source]))}
+            column = rows[source]  # a single text without batched=True
+            return {
+                translation: self.translate(column if isinstance(column, str) else list(column))
+            }
 
         return translated
 

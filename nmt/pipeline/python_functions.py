@@ -3,6 +3,7 @@
 import difflib
 import json
 import logging
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,19 +11,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from nmt.analysis.evaluation import scores_of
 from nmt.configuration.configure import configure
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.data import as_list
+from nmt.data.text_encoding import check_lines
+from nmt.foundation.configurations import digest
 from nmt.foundation.errors import UserError, quoted, typed
 from nmt.foundation.plugins import permitting
 from nmt.inference.translator import Translator
 from nmt.loading import load
 from nmt.metric import Metric, Result
 from nmt.pipeline import run_training
-from nmt.storage.cache import cache_folder
+from nmt.storage.cache import build_once, cache_folder
 from nmt.storage.metrics_file import read_metrics
 from nmt.training.callback import Callback, check_callbacks
 
@@ -112,27 +116,31 @@ def train(
 def _saved(data: Any) -> Path:
     """Saves a data set to a cache folder and returns the folder, so that the run can be resumed and
     repeated."""
-    parts = data.values() if hasattr(data, "values") else [data]
+    parts = dict(data) if hasattr(data, "values") else {"": data}
     # Fingerprints hash content and transformations, so equal data sets share a folder.
-    name = "-".join(part._fingerprint for part in parts)
+    name = digest([(split, part._fingerprint) for split, part in parts.items()])
     folder = cache_folder() / "datasets" / name
-    if not folder.is_dir():
-        data.save_to_disk(str(folder))
+    build_once(folder, "data set", lambda path: data.save_to_disk(str(path)))
     return folder
 
 
 @contextmanager
 def _process_unchanged() -> Iterator[None]:
-    """Restores logging and the number of threads at the end of a `with` block, and closes the run's
-    log file."""
+    """Restores logging, the number of threads and the random number generators at the end of a
+    `with` block, and closes the run's log file."""
     threads = torch.get_num_threads()
     logger = logging.getLogger("nmt")
     handlers = logger.handlers[:]
     level = logger.level
     propagate = logger.propagate
+    generators = random.getstate(), np.random.get_state()
+    logger.handlers[:] = []  # the run closes only its own handlers
     try:
-        yield
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            yield
     finally:
+        random.setstate(generators[0])
+        np.random.set_state(generators[1])
         for handler in logger.handlers:
             handler.close()
         logger.handlers[:] = handlers  # log handlers of the caller
@@ -161,7 +169,8 @@ def evaluate(
     metric: metric options; by default, BLEU's tokenizer depends on the target language
     plugins: packages outside nmt whose code the model may use
 
-    Raises UserError if a column is missing or the model is a classifier.
+    Raises UserError if a column is missing, columns are empty or differ in length, or the model is
+    a classifier, and TypeError if a cell is not text.
     """
     translator = model if isinstance(model, Translator) else load(model, plugins=plugins)
     if not isinstance(translator, Translator):
@@ -172,5 +181,15 @@ def evaluate(
         raise UserError(
             f"data: column {missing[0]} not found (available: {', '.join(map(str, columns))})"
         )
-    references = [list(data[name]) for name in as_list(reference)]
-    return scores_of(translator, metric or Metric(), list(data[source]), references)[1]
+    if not as_list(reference):
+        raise UserError("reference: give the name of a column")
+    sentences, *references = [
+        check_lines(list(data[name])) for name in (source, *as_list(reference))
+    ]
+    for name, lines in zip(as_list(reference), references, strict=True):
+        if len(lines) != len(sentences) or not lines:
+            raise UserError(
+                f"data: the columns {source} and {name} must have the same number of rows, at "
+                f"least one (got {len(sentences):,} and {len(lines):,})"
+            )
+    return scores_of(translator, metric or Metric(), sentences, references)[1]

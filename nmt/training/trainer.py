@@ -640,7 +640,7 @@ class TrainingLoop:
         progress.validated = progress.update
         self.save()
         self._validation_seconds = time.monotonic() - began
-        self._reset_figures()
+        self._reported_at += self._validation_seconds  # the speed excludes validations
 
     def _snapshot(self, score: float, weights: dict[str, Tensor]) -> None:
         """Saves a snapshot of the weights if their score is among the best validation scores.

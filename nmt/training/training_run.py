@@ -79,12 +79,20 @@ def train_and_test(
     progress = _train(parts, files, bar, called, saved)
     with interruptible(at_once=True):
         try:
-            return _finish(task, files, progress, called, tests=tests, facts=facts)
-        except KeyboardInterrupt:
-            _log_stop(task, files, "test interrupted, training finished and saved; repeat the test")
+            scores, score = _finish(task, files, progress, tests=tests, facts=facts)
+        except BaseException as error:
+            is_stopped = isinstance(error, KeyboardInterrupt)
+            if is_stopped:
+                message = "test interrupted, training finished and saved; repeat the test"
+                _log_stop(task, files, message)
             for callback in called:
                 callback.on_end(None)
-            raise Stopped from None
+            if is_stopped:
+                raise Stopped from None
+            raise
+        for callback in called:
+            callback.on_end(scores)
+        return score
 
 
 def _train(
@@ -146,13 +154,12 @@ def _finish(
     task: Task,
     files: RunDirectory,
     progress: TrainingProgress,
-    callbacks: Sequence[Callback],
     *,
     tests: bool,
     facts: Mapping[str, Any],
-) -> float:
+) -> tuple[dict[str, float], float]:
     """Evaluates the best weights on the test set, writes the results and draws the figures.
-    Returns the test score."""
+    Returns all scores, and the score in the task's metric."""
     task.ranks.wait()  # until rank 0 has written the best weights
     best = ckpt.read(files.path / ckpt.BEST)
     ckpt.load_weights(task.network, best.part("model"), best.path)
@@ -163,10 +170,8 @@ def _finish(
     scores = {name: result["score"] for name, result in final.results["scores"].items()}
     if task.ranks.first:
         _conclude(task, files, progress, best, final, facts)
-    for callback in callbacks:
-        callback.on_end(scores)
     # After a change of the metric, the best validation may lack the score.
-    return float(scores.get(task.metric, best.meta["metrics"].get(task.metric, math.nan)))
+    return scores, scores.get(task.metric, best.meta["metrics"].get(task.metric, math.nan))
 
 
 def _conclude(

@@ -228,7 +228,7 @@ def explain(
     if not hypotheses:
         raise UserError("prefix: the search found no translation; shorten the prefix")
     if sum(node.parent < 0 for node in recorder.nodes) > 1:
-        raise UserError("search: sampling produces no search tree; choose search=beam")
+        raise UserError("search: this search produces several trees; choose search=beam")
     path = recorder.finish([hypothesis.tokens for hypothesis in hypotheses])
     return Explanation(
         source=source,
