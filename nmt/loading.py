@@ -170,7 +170,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
     is_object = callable(search) and not inspect.isclass(search)
     if not (search is None or isinstance(search, str) or is_object):
         names = ", ".join(options_of("search"))
-        problem = f"must be a name or an object such as Beam(width=5) (names: {names})"
+        problem = f"must be a name or an object of a search class (names: {names})"
         errors.append(ConfigError("search", problem, shown(search)))
     refuse(errors)
 
