@@ -10,8 +10,9 @@ from torch import Tensor
 Subject = TypeVar("Subject")
 TOLERANCE = 1e-9
 """Maximum absolute difference between float64 values that count as equal."""
-TOLERANCE_OF_LESS = 1e-5
-"""Maximum absolute difference between float32 values that count as equal."""
+FLOAT32_TOLERANCE = 1e-5
+"""Maximum absolute difference between values of lower precision, such as float32, that count as
+equal."""
 
 
 class BrokenLaw(Exception):
@@ -32,7 +33,7 @@ def require(holds: bool | Tensor, explanation: str) -> None:
 def tolerance(values: Tensor) -> float:
     """Returns the maximum absolute difference between values of this data type that count as
     equal."""
-    return TOLERANCE if values.dtype == torch.float64 else TOLERANCE_OF_LESS
+    return TOLERANCE if values.dtype == torch.float64 else FLOAT32_TOLERANCE
 
 
 def difference(actual: Tensor, expected: Tensor) -> float:

@@ -79,13 +79,12 @@ def _seeds(ranking: Ranking, columns: Sequence[str]) -> str:
 
 def _signatures(ranking: Ranking, columns: Sequence[str]) -> str:
     """Returns a sentence with the sacreBLEU signatures of each score in the ranking table."""
-    signatures = {
-        (name, run.signatures[name]): None
+    texts = dict.fromkeys(
+        f"{TITLES.get(name, name)} {run.signatures[name]}"
         for name in columns
         for run in ranking.runs
         if run.signatures.get(name)
-    }
-    texts = [f"{TITLES.get(name, name)} {signature}" for name, signature in signatures]
+    )
     return f"Signatures: {'; '.join(texts)}." if texts else ""
 
 

@@ -27,6 +27,7 @@ from nmt.foundation.errors import UserError
 from nmt.inference.file_alignment import strongest_links
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
+from nmt.storage.checkpoint import HUB
 from nmt.storage.files import write_atomically
 from nmt.tokenizer.words import words
 
@@ -99,7 +100,7 @@ def _read_files(systems: Sequence[str], reference: str, source: str | None) -> d
     models = [
         path
         for path in systems
-        if Path(path).is_dir() or path.endswith(".safetensors") or path.startswith("hf:")
+        if Path(path).is_dir() or path.endswith(".safetensors") or path.startswith(HUB)
     ]
     if models and source is None:
         raise UserError(f"{models[0]}: this model needs a text to translate; add source=FILE")

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 
 from nmt.tokenizer.words import words
 
-# Combining marks, such as vowel signs of Devanagari, are part of words, but not of \w.
 MARKS = "".join(c for c in map(chr, range(0x1F000)) if unicodedata.category(c)[0] == "M")
+"""Combining marks, such as the vowel signs of Devanagari. They are part of words, but `\\w` does not
+match them."""
 TOKEN = re.compile(rf"[\w{MARKS}]+(?:['’.-][\w{MARKS}]+)*|[^\w\s]")
+"""Pattern of a word or a punctuation mark."""
 EDGES = re.compile(rf"^[^\w{MARKS}]+|[^\w{MARKS}]+$")
+"""Pattern of the punctuation around a word."""
 WIDTH = 5
 """Width of a length group: number of different sentence lengths, in words."""
 

@@ -151,7 +151,8 @@ def changed(saved: ckpt.Checkpoint, command: str, changes: Sequence[str]) -> dic
     )
     errors = set_keys(config, single, why)
     if config.get("time_budget") != saved.config.get("time_budget"):
-        config["trainer"]["time_budget"] = config["time_budget"]  # refers to it in conf/
+        # In conf/, the value of trainer.time_budget is the reference ${time_budget}.
+        config["trainer"]["time_budget"] = config["time_budget"]
     folder = config.get("run_dir")
     of_folder = "cannot change on resume, since resume= names the run folder; leave this key out"
     moved = folder != saved.config.get("run_dir")

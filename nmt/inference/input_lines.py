@@ -40,7 +40,7 @@ class InputChunk:
 class InputLines:
     """Input lines of a file, or of stdin as they arrive.
 
-    name: file, folder or fsspec URL; None or "-" reads stdin
+    name: file, folder or fsspec URL; None reads stdin
     errors: treatment of bytes that are not UTF-8: `strict` or `replace`
     prefix: file with the required beginning of each line's translation; None without prefixes
     constraints: JSONL file with the constraints on each line's translation; None if unconstrained
@@ -65,7 +65,7 @@ class InputLines:
         self.count = 0
         self.characters = 0
         self._check: LineCheck = str
-        self._file = None if name is None or name == "-" else find_input(name)
+        self._file = None if name is None else find_input(name)
         parsers = ((prefix, lambda line, _: Constraint(line)), (constraints, _parse_constraint))
         self._constraint_files = [
             (find_input(file), parse) for file, parse in parsers if file is not None

@@ -30,7 +30,7 @@ from nmt.inference.output_sinks import (
     open_sink,
 )
 from nmt.inference.text_input import FINISHED, LINES_PER_PART, MANIFEST
-from nmt.storage.files import WRITING, read_json_object, remove_unfinished, write_atomically
+from nmt.storage.files import read_json_object, remove_unfinished, write_atomically
 from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
@@ -250,10 +250,11 @@ def _shared(
 
 def _remove(folder: Path) -> None:
     """Removes the part files of an output, and their folder if no other files are left."""
-    # Killed processes leave locks and unfinished parts. The manifest is deleted last, because parts
-    # without a manifest are of unknown origin.
-    unfinished = (f".{name}.*{WRITING}" for name in (MANIFEST, FINISHED, "part-*"))
-    for pattern in (".lock", ".lock-*", *unfinished, "part-*", FINISHED, MANIFEST):
+    # Killed processes leave locks and unfinished files.
+    for name in (MANIFEST, FINISHED, "part-*"):
+        remove_unfinished(folder, name)
+    # The manifest is deleted last, because parts without a manifest are of unknown origin.
+    for pattern in (".lock", ".lock-*", "part-*", FINISHED, MANIFEST):
         for file in folder.glob(pattern):
             file.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # the folder contains other files

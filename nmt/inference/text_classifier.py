@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args, overload
+from typing import overload
 
 import numpy as np
 import torch
@@ -11,14 +11,13 @@ import torch
 from nmt.data.documents import Documents, collate_texts, encode_documents, sentences
 from nmt.data.text_encoding import check_lines
 from nmt.drawing.word_importance import Classified
-from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import to_device
 from nmt.foundation.progress import Progress
 from nmt.inference.parallel import length_batches
 from nmt.inference.word_alignment import shares_of_words
 from nmt.model.seq2label import Seq2Label
 from nmt.tokenizer import Tokenizer
-from nmt.tokenizer.words import Units
+from nmt.tokenizer.words import Units, check_units
 
 log = logging.getLogger(__name__)
 BATCH_TOKENS = 8000
@@ -82,8 +81,7 @@ class TextClassifier:
         if isinstance(lines, str):
             return self.classify([lines], units)[0]
         lines = check_lines(lines)
-        if units not in get_args(Units):
-            raise UserError(f"units={units}: unknown; choose {' or '.join(get_args(Units))}")
+        check_units(units)
         documents = self._encode(lines)
         reading = self._read(documents)
         is_chosen = self.model.labels.chosen(reading.probabilities)  # [texts, labels]

@@ -6,7 +6,7 @@ nmt.translate, nmt.evaluate and nmt.serve use this module.
 import copy
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, get_args, overload
+from typing import Annotated, Any, overload
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.search.constrained import Constrained
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.columns import length_of, picture_of
-from nmt.tokenizer.words import Units
+from nmt.tokenizer.words import Units, check_units
 
 
 class Translator(ForcedDecoder):
@@ -382,8 +382,7 @@ class Translator(ForcedDecoder):
             raise UserError(
                 "attention: the model has no attention (decoder=fixed); load another model"
             )
-        if units not in get_args(Units):
-            raise UserError(f"units={units}: unknown; choose {' or '.join(get_args(Units))}")
+        check_units(units)
         check_lines([text] if translation is None else [text, translation])
         if translation is None:
             answer = self.translations(text, details_of=1)

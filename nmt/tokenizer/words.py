@@ -9,7 +9,9 @@ import itertools
 import operator
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import Literal, get_args
+
+from nmt.foundation.errors import UserError
 
 SPACE = "▁"
 """Symbol that represents a space in a subword."""
@@ -24,6 +26,12 @@ Split = Callable[[str], list[str]]
 """Function that splits a text into units without the spaces between them."""
 Units = Literal["word", "piece", "character", "space"]
 """Units of text in alignments and attention maps; `space` means space-separated tokens."""
+
+
+def check_units(units: str) -> None:
+    """Raises UserError if `units` is not the name of a kind of unit."""
+    if units not in get_args(Units):
+        raise UserError(f"units={units}: unknown; choose {' or '.join(get_args(Units))}")
 
 
 @functools.cache

@@ -101,7 +101,7 @@ def write_real_pairs(
         text=text_hash,
         files=_write_splits(splits, folder / UNFINISHED),
     )
-    _record(corpus, folder)
+    _save(corpus, folder)
     log.info(
         "back-translation, step 1: wrote %s real pairs to %s",
         f"{corpus.pairs:,}",
@@ -110,7 +110,7 @@ def write_real_pairs(
     return corpus
 
 
-def _record(corpus: RealPairs, folder: Path) -> None:
+def _save(corpus: RealPairs, folder: Path) -> None:
     """Writes the record of the pairs, and moves their files to corpus/."""
     # The record comes first, because a folder corpus/ without a record belongs to the user.
     text = json.dumps(asdict(corpus), indent=2, ensure_ascii=False)
