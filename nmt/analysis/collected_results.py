@@ -157,9 +157,8 @@ def with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunR
                 f"systems: the name {name} is used more than once; give each file its own name, as "
                 "NAME=FILE"
             )
-    metric = runs[0].scorer
     others = [
-        result_of_file(Path(file), name, runs, metric)
+        result_of_file(Path(file), name, runs, runs[0].scorer)
         for name, file in zip(names, files, strict=True)
     ]
     named = [replace(run, settings={"system": OWN_SYSTEM, **run.settings}) for run in runs]

@@ -106,8 +106,9 @@ class TextClassifier:
         return self._read(self._encode(check_lines(lines))).probabilities
 
     def _encode(self, lines: Sequence[str]) -> Documents:
-        splits = self.model.pooling.splits
-        documents = encode_documents(lines, self.tokenizer, splits, self.max_tokens)
+        documents = encode_documents(
+            lines, self.tokenizer, self.model.pooling.splits, self.max_tokens
+        )
         if documents.cut:
             log.warning(
                 "%s texts have more than %s tokens: the classifier reads only the beginning of "
