@@ -205,15 +205,15 @@ def fonts_for(words: Iterable[str]) -> Any:
     missing = characters - font_characters(font_manager.findfont(font_manager.FontProperties()))
     # Matplotlib uses the first family that has the character.
     families = list(matplotlib.rcParams["font.family"])
-    for font in sorted(
-        font_manager.fontManager.ttflist,
-        key=lambda font: (font.style != "normal", font.weight != 400),
-    ):
+    for family in dict.fromkeys(font.name for font in font_manager.fontManager.ttflist):
         # matplotlib's "Last Resort" font draws a box for every character.
-        is_usable = not font.name.startswith("Last Resort")
-        if missing and is_usable and missing & font_characters(font.fname):
-            families.append(font.name)  # fallback fonts follow the usual font
-            missing -= font_characters(font.fname)
+        if not missing or family.startswith("Last Resort"):
+            continue
+        # Of several files of one family, matplotlib always draws with the same one.
+        file = font_manager.findfont(font_manager.FontProperties(family=[family]))
+        if missing & font_characters(file):
+            families.append(family)  # fallback fonts follow the usual font
+            missing -= font_characters(file)
     if missing:
         scripts = {unicodedata.name(c, "UNKNOWN").split()[0].title() for c in missing}
         log.warning(
