@@ -258,10 +258,10 @@ def reference_streams(references: Sequence[Sequence[str]]) -> list[Any]:
         empty
     """
     rows = [[line for line in lines if line] for lines in zip(*references, strict=True)]
-    streams: list[Any] = [[lines[0] if lines else "" for lines in rows]]
-    for number in range(1, len(references)):
-        streams.append([lines[number] if number < len(lines) else None for lines in rows])
-    return streams
+    first = [lines[0] if lines else "" for lines in rows]
+    numbers = range(1, len(references))
+    further = [[lines[n] if n < len(lines) else None for lines in rows] for n in numbers]
+    return [first, *further]
 
 
 def script_tokenizer(lines: Sequence[str]) -> str | None:

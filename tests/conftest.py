@@ -12,6 +12,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # One thread for each test and for the processes that it starts: tests run side by side, and a fork has no other threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import typechecker
 from jaxtyping import install_import_hook
 
 TENSORS = (
@@ -31,7 +32,6 @@ if os.environ.get("NMT_SHAPES") != "0":
 import forked
 import pytest
 import torch
-import typechecker
 from builders import trained
 
 
@@ -56,6 +56,7 @@ def _unsynced():
 @pytest.fixture(autouse=True)
 def _signatures(request):
     """Signatures are not executed in exhaustive and slow tests: each part passes the default tests with them."""
+    typechecker.begin_test()
     with typechecker.unchecked(any(map(request.node.get_closest_marker, ("exhaustive", "slow")))):
         yield
 

@@ -30,6 +30,7 @@ from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import WRITING
 from nmt.storage.lock import Holder, Lock, LockHeld
 from nmt.training import busy_cores
+from nmt.training.callback import Callback
 from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.run_directory import RunDirectory, claim, claim_fresh
 from nmt.training.schedule import Constant
@@ -198,6 +199,36 @@ def test_a_batch_that_is_bad_in_itself_ends_the_rollbacks():
             task, optimizer=optimizer, schedule=Constant(), store=store
         )
     assert len(seen) == 4 * PATIENCE
+
+
+def test_rollbacks_leave_one_record_of_each_update(tmp_path, monkeypatch):
+    """Update 18 fails twice. The last saved state is that after update 10, the end of the first epoch."""
+    plain, failures = CrossEntropy.__call__, [False, True, True]
+
+    def fails(self, network, batch, update=0, total=0):
+        loss = plain(self, network, batch, update)
+        if update == 17 and failures.pop():
+            return replace(loss, total=loss.total * torch.nan)
+        return loss
+
+    class Seen(Callback):
+        def on_update(self, update):
+            updates.append(update.update)
+
+        def on_rollback(self, update):
+            restored.append(update)
+
+    monkeypatch.setattr(CrossEntropy, "__call__", fails)
+    updates, restored = [], []
+    run = nmt.train(
+        "experiment=reverse", "data.train=20", "data.validation=2", "batching.sentences=2", "final_test=false",
+        "sizes.encoder=8", "sizes.decoder=16", "sizes.readout=8", "model.embedding_size=8", "search=greedy",
+        "trainer.max_epochs=2", "trainer.on_nan=rollback", "trainer.log_every=1", f"run_dir={tmp_path}/run", callbacks=[Seen()],
+    )  # fmt: skip
+    assert restored == [10, 10]
+    assert updates == [*range(1, 18), *range(11, 18), *range(11, 21)]
+    recorded = [record["update"] for record in run.metrics if record["kind"] == "train"]
+    assert recorded == [*range(1, 21)]
 
 
 def test_a_run_of_relative_paths_is_resumed_where_it_was_started(tmp_path):

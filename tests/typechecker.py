@@ -1,26 +1,56 @@
-"""Type checks of the tests by beartype, which accept whole numbers for float parameters."""
+"""Type checks of the tests by jaxtyping and beartype, which accept whole numbers for float parameters."""
 
 import contextlib
+import dataclasses
+import inspect
 from functools import wraps
 
+import jaxtyping
 from beartype import BeartypeConf, beartype
-from jaxtyping import config
+from jaxtyping import config, jaxtyped
 
-execute = beartype(conf=BeartypeConf(is_pep484_tower=True))
+CALLS = 5
+"""Calls of one function that are checked in each test. The checks of thousands of steps of a search would take half of the time."""
+
+check = beartype(conf=BeartypeConf(is_pep484_tower=True))
+_test = 0
+"""Number of the present test."""
 
 
-def check(function):
-    """The function with executed annotations. They are read at the first call: most functions of a test run are never called."""
-    executed = None
+def begin_test():
+    """Lets every function be checked again."""
+    global _test
+    _test += 1
+
+
+def checked_at_first(function=None, *, typechecker):
+    """In place of jaxtyping.jaxtyped: a function whose annotations are executed in its first calls of each test.
+
+    They are read at the first call, because most functions of a test run are never called.
+    """
+    if function is None:
+        return lambda function: checked_at_first(function, typechecker=typechecker)
+    if inspect.isclass(function):
+        if dataclasses.is_dataclass(function) and inspect.isfunction(function.__init__):
+            function.__init__ = checked_at_first(function.__init__, typechecker=typechecker)
+        return function
+    checked, test, calls = None, None, 0
 
     @wraps(function)
-    def checked(*arguments, **keywords):
-        nonlocal executed
-        if executed is None:
-            executed = execute(function)
-        return executed(*arguments, **keywords)
+    def limited(*arguments, **keywords):
+        nonlocal checked, test, calls
+        if test != _test:
+            test, calls = _test, 0
+        if calls == CALLS or config.jaxtyping_disable:
+            return function(*arguments, **keywords)
+        calls += 1
+        checked = checked or jaxtyped(function, typechecker=typechecker)
+        return checked(*arguments, **keywords)
 
-    return checked
+    return limited
+
+
+jaxtyping.jaxtyped = checked_at_first  # the import hook of jaxtyping decorates with this name
 
 
 @contextlib.contextmanager

@@ -61,6 +61,12 @@ class Callback:
         best: whether the validation has the best score so far
         """
 
+    def on_rollback(self, update: int) -> None:
+        """Called after `trainer.on_nan=rollback` has restored a saved state.
+
+        update: number of updates of the restored state; later updates are repeated
+        """
+
     def on_epoch(self, epoch: int) -> None:
         """Called at the end of an epoch, after its validation.
 

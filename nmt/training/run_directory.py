@@ -285,6 +285,9 @@ class RunDirectory(Callback):
         if self.keep_answers:
             self.write_lines(f"validation-{update:08d}.txt", validation.answers)
 
+    def on_rollback(self, update: int) -> None:
+        self.drop_records_after(update)
+
     def record(self, entry: Mapping[str, Any]) -> None:
         """Appends a record (JSON object) to metrics.jsonl, as one line."""
         try:
@@ -299,7 +302,7 @@ class RunDirectory(Callback):
         return read_metrics(self.path)
 
     def drop_records_after(self, update: int) -> None:
-        """Removes the records of all updates after `update` from metrics.jsonl, because a resumed
-        run repeats these updates."""
+        """Removes the records of all updates after `update` from metrics.jsonl, because a run
+        repeats these updates when it is resumed, and after a rollback."""
         entries = [entry for entry in self.records() if entry["update"] <= update]
         self.write_lines("metrics.jsonl", [json.dumps(entry) for entry in entries])

@@ -411,7 +411,7 @@ class TrainingLoop:
                 "batching.sentences"
             )
         warmup = self.state.schedule.warmup
-        if not progress.update and warmup >= plan.total_updates:
+        if progress.update == progress.halvings == 0 and warmup >= plan.total_updates:
             log.warning(
                 "schedule.warmup=%s: training has only %s updates in total, so the learning rate "
                 "never reaches optimizer.lr; lower schedule.warmup",
@@ -572,6 +572,8 @@ class TrainingLoop:
         self.ranks.wait()  # until rank 0 has written the state
         self.state.load(*self.store.load_last())
         self.progress.halvings = progress.halvings + 1
+        for callback in self.callbacks:
+            callback.on_rollback(self.progress.update)
         self._reset_figures()
         raise RolledBack
 
