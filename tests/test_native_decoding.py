@@ -142,6 +142,12 @@ def test_a_product_of_float32_matrices(rows, inputs, outputs):
 
 
 def _translations(decoder, score, precision, search, native):
+    [hypotheses] = _all_translations(decoder, score, precision, [search], native)
+    return hypotheses
+
+
+def _all_translations(decoder, score, precision, searches, native):
+    """The translations of one network by several searches."""
     model, data = network(decoder, score).float().eval(), batch()
     networks = Networks([model], Columns(), precision)
     sources = [ids[:n].tolist() for ids, n in zip(data.source, data.source_lengths, strict=True)]
@@ -151,7 +157,7 @@ def _translations(decoder, score, precision, search, native):
             patch.setattr(packed, "library", lambda: None)
         memories = networks.memories(sources)
         with networks.generating():
-            return search(*networks.first_step(memories), requests)
+            return [search(*networks.first_step(memories), requests) for search in searches]
 
 
 @pytest.mark.parametrize(
@@ -173,17 +179,22 @@ def test_searches_find_the_same(decoder, score, search):
     ("decoder", "score"),
     [(decoder, score) for decoder in DECODERS for score in ("general", "concat")],
 )
-@pytest.mark.parametrize("penalty", ["none", "average", "power", "wu", "reward"])
-@pytest.mark.parametrize("width", [1, 2, 9, 30])
-def test_a_whole_search_finds_what_its_steps_find(width, penalty, decoder, score):
-    search = Beam(width=width, n_best=min(width, 3), length_penalty=penalty)
+def test_a_whole_search_finds_what_its_steps_find(decoder, score):
+    """Beams of all widths with all length penalties."""
+    searches = [
+        Beam(width=width, n_best=min(width, 3), length_penalty=penalty)
+        for width in (1, 2, 9, 30)
+        for penalty in ("none", "average", "power", "wu", "reward")
+    ]
     plain, fast = (
-        _translations(decoder, score, "float32", search, native) for native in (False, True)
+        _all_translations(decoder, score, "float32", searches, native) for native in (False, True)
     )
-    for ours, theirs in zip(fast, plain, strict=True):
-        assert [h.tokens for h in ours] == [h.tokens for h in theirs]
-        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
-        assert [h.log_prob for h in ours] == pytest.approx([h.log_prob for h in theirs], abs=1e-4)
+    for search, of_steps, whole in zip(searches, plain, fast, strict=True):
+        for ours, theirs in zip(whole, of_steps, strict=True):
+            assert [h.tokens for h in ours] == [h.tokens for h in theirs], search
+            for name in ("score", "log_prob"):
+                expected = [getattr(h, name) for h in theirs]
+                assert [getattr(h, name) for h in ours] == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(("width", "penalty"), [(1, "none"), (3, "wu")])

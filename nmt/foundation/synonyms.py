@@ -117,6 +117,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "model_dir": ("run_dir",),
     "nbest": ("search.n_best",),
     "num_beams": ("search.width",),
+    "output": ("run_dir",),
     "output_dir": ("run_dir",),
     "random_seed": ("seed",),
     "replace_unk": ("translation.unknown",),
