@@ -152,7 +152,7 @@ SETTINGS = {
 )
 def test_training_with_recordings_is_training_without(decoder, goal, setting, there):
     """Reports and weights after several updates, with few recordings."""
-    model, settings = tiny(decoder), SETTINGS[setting]
+    model, settings = tiny(decoder), {"max_epochs": 1, **SETTINGS[setting]}
     goal = objective(goal)
     plain, _, truth = fitted(model, "cpu", goal=goal, **settings)
     if hasattr(goal, "teachers"):
@@ -284,10 +284,10 @@ def test_one_graph_is_recorded_for_each_bucket_of_shapes():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CUDAGraph, "__init__", counted)
-        fitted(tiny("luong"), "cuda", max_epochs=3, capture=False)
-        fitted(tiny("luong"), "cpu", max_epochs=3)
+        fitted(tiny("luong"), "cuda", max_epochs=1, capture=False)
+        fitted(tiny("luong"), "cpu", max_epochs=1)
         assert not made
-        fitted(tiny("luong"), "cuda", max_epochs=3)
+        fitted(tiny("luong"), "cuda", max_epochs=2)
     assert len(made) == len({bucket_shape(data) for data in BATCHES})
 
 

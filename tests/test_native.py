@@ -182,10 +182,10 @@ def losses(decoder: str, attention: str, steps: int) -> list[float]:
 
 
 @pytest.mark.parametrize(("decoder", "score"), pairs_of_choices())
-def test_losses_over_20_updates(decoder, score, monkeypatch):
-    native = losses(decoder, score, 20)
+def test_losses_over_6_updates(decoder, score, monkeypatch):
+    native = losses(decoder, score, 6)
     monkeypatch.setattr(kernel_library, "library", lambda: None)
-    assert native == pytest.approx(losses(decoder, score, 20), abs=1e-5)
+    assert native == pytest.approx(losses(decoder, score, 6), abs=1e-5)
 
 
 def test_nan_and_infinity_stay(monkeypatch):
