@@ -199,7 +199,7 @@ def fonts_for(words: Iterable[str]) -> Any:
     """Returns a context manager that adds fallback fonts for characters missing in the default
     font.
 
-    Logs a single warning for all scripts that no installed font contains.
+    Logs a single warning for all scripts that no installed font contains, once in a process.
     """
     characters = {c for c in "".join(words) if unicodedata.category(c)[0] not in "CZ"}
     missing = characters - font_characters(font_manager.findfont(font_manager.FontProperties()))
@@ -216,13 +216,19 @@ def fonts_for(words: Iterable[str]) -> Any:
             missing -= font_characters(file)
     if missing:
         scripts = {unicodedata.name(c, "UNKNOWN").split()[0].title() for c in missing}
-        log.warning(
-            "images: no installed font has the characters %s (%s), which are drawn as boxes. "
-            "Install a font such as Noto Sans for these scripts, or write .html or .json",
-            " ".join(sorted(missing)[:8]),
-            ", ".join(sorted(scripts)),
-        )
+        warn_of_missing(" ".join(sorted(missing)[:8]), ", ".join(sorted(scripts)))
     return matplotlib.rc_context({"font.family": families})
+
+
+@functools.cache  # a training draws the same sentence after every validation
+def warn_of_missing(characters: str, scripts: str) -> None:
+    """Logs a warning of characters that no installed font has; the same characters only once."""
+    log.warning(
+        "images: no installed font has the characters %s (%s), which are drawn as boxes. "
+        "Install a font such as Noto Sans for these scripts, or write .html or .json",
+        characters,
+        scripts,
+    )
 
 
 @functools.cache
