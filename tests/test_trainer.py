@@ -745,7 +745,8 @@ def test_number_of_threads_follows_the_speed_of_training(monkeypatch):
         assert report(400.0) == 2
         assert len(measured) == 6
         torch.set_num_threads(1)
-        FewerThreads()
+        callback = FewerThreads()
+        assert report(1000.0) == report(100.0) == 1  # slow, but there are no fewer threads
         assert len(measured) == 6
     finally:
         torch.set_num_threads(before)

@@ -52,6 +52,7 @@ class FewerThreads(Callback):
         self._choose()
 
     def _choose(self) -> None:
+        self._chosen_at = time.monotonic()
         if self._most == 1:
             return
         before = torch.get_num_threads()
@@ -60,7 +61,6 @@ class FewerThreads(Callback):
         best = max(speeds, key=speeds.__getitem__)
         chosen = best if speeds[best] > GAIN * speeds[self._most] else self._most
         torch.set_num_threads(chosen)
-        self._chosen_at = time.monotonic()
         if chosen < self._most and chosen != before:
             log.info(
                 "other processes are using the CPU cores: training now uses %s of %s threads, "
