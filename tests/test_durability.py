@@ -204,6 +204,7 @@ def test_a_batch_that_is_bad_in_itself_ends_the_rollbacks():
 def test_rollbacks_leave_one_record_of_each_update(tmp_path, monkeypatch):
     """Update 18 fails twice. The last saved state is that after update 10, the end of the first epoch."""
     plain, failures = CrossEntropy.__call__, [False, True, True]
+    updates, restored = [], []
 
     def fails(self, network, batch, update=0, total=0):
         loss = plain(self, network, batch, update)
@@ -219,7 +220,6 @@ def test_rollbacks_leave_one_record_of_each_update(tmp_path, monkeypatch):
             restored.append(update)
 
     monkeypatch.setattr(CrossEntropy, "__call__", fails)
-    updates, restored = [], []
     run = nmt.train(
         "experiment=reverse", "data.train=20", "data.validation=2", "batching.sentences=2", "final_test=false",
         "sizes.encoder=8", "sizes.decoder=16", "sizes.readout=8", "model.embedding_size=8", "search=greedy",

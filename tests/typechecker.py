@@ -10,7 +10,7 @@ from beartype import BeartypeConf, beartype
 from jaxtyping import config, jaxtyped
 
 CALLS = 5
-"""Calls of one function that are checked in each test. The checks of thousands of steps of a search would take half of the time."""
+"""Number of calls of a function that are checked in each test. Checking all calls would take half of the time of many tests."""
 
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 _test = 0
@@ -24,9 +24,9 @@ def begin_test():
 
 
 def checked_at_first(function=None, *, typechecker):
-    """In place of jaxtyping.jaxtyped: a function whose annotations are executed in its first calls of each test.
+    """Replaces jaxtyping.jaxtyped: returns a function, or a dataclass, whose annotations are checked in its first calls of each test.
 
-    They are read at the first call, because most functions of a test run are never called.
+    Annotations are read at the first call, because most functions of a test run are never called.
     """
     if function is None:
         return lambda function: checked_at_first(function, typechecker=typechecker)

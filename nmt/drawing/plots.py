@@ -199,7 +199,7 @@ def fonts_for(words: Iterable[str]) -> Any:
     """Returns a context manager that adds fallback fonts for characters missing in the default
     font.
 
-    Logs a single warning for all scripts that no installed font contains, once in a process.
+    Logs one warning for all characters that no installed font contains.
     """
     characters = {c for c in "".join(words) if unicodedata.category(c)[0] not in "CZ"}
     missing = characters - font_characters(font_manager.findfont(font_manager.FontProperties()))
@@ -209,7 +209,8 @@ def fonts_for(words: Iterable[str]) -> Any:
         # matplotlib's "Last Resort" font draws a box for every character.
         if not missing or family.startswith("Last Resort"):
             continue
-        # Of several files of one family, matplotlib always draws with the same one.
+        # matplotlib draws with only one of several files of a family. The family is given as a
+        # list, because matplotlib parses a string as a font pattern.
         file = font_manager.findfont(font_manager.FontProperties(family=[family]))
         if missing & font_characters(file):
             families.append(family)  # fallback fonts follow the usual font
@@ -222,7 +223,8 @@ def fonts_for(words: Iterable[str]) -> Any:
 
 @functools.cache  # a training draws the same sentence after every validation
 def warn_of_missing(characters: str, scripts: str) -> None:
-    """Logs a warning of characters that no installed font has; the same characters only once."""
+    """Logs a warning for characters that no installed font contains, once for each set of
+    characters in a process."""
     log.warning(
         "images: no installed font has the characters %s (%s), which are drawn as boxes. "
         "Install a font such as Noto Sans for these scripts, or write .html or .json",

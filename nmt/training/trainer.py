@@ -411,6 +411,7 @@ class TrainingLoop:
                 "batching.sentences"
             )
         warmup = self.state.schedule.warmup
+        # A rollback to update 0 does not repeat the warning.
         if progress.update == progress.halvings == 0 and warmup >= plan.total_updates:
             log.warning(
                 "schedule.warmup=%s: training has only %s updates in total, so the learning rate "
