@@ -328,6 +328,9 @@ def test_the_latest_checkpoints_are_kept(tmp_path):
     ]
     assert ckpt.read(kept[-1]).meta["training"] == ckpt.read(folder / ckpt.LAST).meta["training"]
     assert nmt.load(kept[0]).translate(["a b"])
+    longer = run("train", f"resume={folder}", "trainer.keep=1", "trainer.max_epochs=5")
+    assert longer.returncode == 0, longer.stderr.decode()
+    assert not [*folder.glob("last-*.safetensors")]
 
 
 # Reading while writing; hostile files

@@ -212,7 +212,7 @@ def test_letters_that_no_font_has_are_named(tmp_path, caplog, monkeypatch):
         [AttentionMap(["我", "b"], ["x"], {"": np.ones((1, 2)) / 2}, ends=False)],
         tmp_path / "x.png",
     )
-    assert "no installed font has the characters 我 (Cjk)" in caplog.text
+    assert "no installed font has the characters 我 (CJK)" in caplog.text
     assert (tmp_path / "x.png").exists()
 
 

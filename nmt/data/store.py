@@ -92,18 +92,17 @@ def stored(stream: Stream[Pairs], training: bool, where: str, filters: Filters) 
     first = next(stream.read(), None)
     if first is None:
         raise UserError(f"{stream.name}: {stream.empty}")
-    if not training:
-        filters = Filters()
-    key = f"{VERSION} {stream.digest()} {filters.key if training else 'unfiltered'}"
+    applied = filters if training else None
+    key = f"{VERSION} {stream.digest()} {applied.key if applied else 'unfiltered'}"
     folder = cache_folder() / hashlib.sha256(key.encode()).hexdigest()[:32]
     dropped = build_once(
         folder,
         f"store of {stream.name}",
-        partial(_write_text, stream=stream, filters=filters, sifted=training),
+        partial(_write_text, stream=stream, filters=applied),
     )
     texts: dict[str, Text] = {name: StoredText(folder, name) for name in first.columns}
     num_read = len(texts["source"]) + sum(dropped.values()) - dropped.get("duplicate", 0)
-    if filters.drop_duplicates:
+    if applied and applied.drop_duplicates:
         different = _mapped(folder / "kept", np.uint32)
         texts = {name: Selection(text, different) for name, text in texts.items()}
     filters.report(stream.name, num_read, len(texts["source"]), dropped)
@@ -133,21 +132,19 @@ def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
     )
 
 
-def _write_text(
-    folder: Path, stream: Stream[Pairs], filters: Filters, sifted: bool
-) -> dict[str, int]:
-    """Writes the pairs of a stream that pass the filters, or all pairs unless `sifted` is set.
+def _write_text(folder: Path, stream: Stream[Pairs], filters: Filters | None) -> dict[str, int]:
+    """Writes the pairs of a stream that pass the filters, or all pairs if `filters` is None.
 
     Returns the number of dropped pairs by reason.
     """
     dropped: Counter[str] = Counter()
     hashes = []
-    chunks = _computed(partial(_text_chunk, filters, sifted), stream.read())
+    chunks = _computed(partial(_text_chunk, filters), stream.read())
     for columns, dropped_pairs, pair_hashes in chunks:
         append_columns(folder, "text", columns)
         dropped.update(dropped_pairs)
         hashes.append(pair_hashes)
-    if filters.drop_duplicates:
+    if filters and filters.drop_duplicates:
         all_hashes = np.frombuffer(b"".join(hashes), np.uint64)
         # Pairs with equal 64-bit hashes count as duplicates.
         first_rows = np.sort(np.unique(all_hashes, return_index=True)[1]).astype(np.uint32)
@@ -201,9 +198,9 @@ def append_columns(folder: Path, kind: str, columns: Mapping[str, Ragged]) -> No
 
 
 def _text_chunk(
-    filters: Filters, sifted: bool, pairs: Pairs
+    filters: Filters | None, pairs: Pairs
 ) -> tuple[dict[str, Ragged], Mapping[str, int], bytes]:
-    """Filters a chunk of pairs, if `sifted` is set.
+    """Filters a chunk of pairs, unless `filters` is None.
 
     Returns the columns of the remaining pairs as UTF-8 bytes, the number of dropped pairs by
     reason, and the concatenated 8-byte hashes of the remaining pairs. The hashes are empty unless
@@ -211,7 +208,7 @@ def _text_chunk(
     """
     dropped: Mapping[str, int] = {}
     rows: Iterable[int] = range(len(pairs.source))
-    if sifted:
+    if filters:
         rows, dropped = filters.sift(pairs.source, pairs.target)
     lines = {
         name: [text[i].encode("utf-8", "surrogatepass") + b"\n" for i in rows]
@@ -221,7 +218,7 @@ def _text_chunk(
         name: Ragged(np.frombuffer(b"".join(column), np.uint8), offsets_of([*map(len, column)]))
         for name, column in lines.items()
     }
-    if not filters.drop_duplicates:
+    if filters is None or not filters.drop_duplicates:
         return columns, dropped, b""
     hashes = [
         hashlib.blake2b(source + target, digest_size=8).digest()

@@ -217,7 +217,9 @@ def fonts_for(words: Iterable[str]) -> Any:
             missing -= font_characters(file)
     if missing:
         scripts = {unicodedata.name(c, "UNKNOWN").split()[0].title() for c in missing}
-        warn_of_missing(" ".join(sorted(missing)[:8]), ", ".join(sorted(scripts)))
+        warn_of_missing(
+            " ".join(sorted(missing)[:8]), ", ".join(sorted(scripts)).replace("Cjk", "CJK")
+        )
     return matplotlib.rc_context({"font.family": families})
 
 

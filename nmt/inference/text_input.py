@@ -123,7 +123,10 @@ class TextInput:
             column = self.column or names[0]
             # A column such as translation.de is a field of another column.
             top, *fields = [column] if column in names else column.split(".")
-            Rows(str(file), names, {}).require([top], f"{self.name}:COLUMN")
+            paths = [table.schema.column(i).path for i in range(len(table.schema))]
+            Rows(str(file), list(dict.fromkeys([*names, *paths])), {}).require(
+                [column], f"{self.name}:COLUMN"
+            )
             first = 1
             for batch in table.iter_batches(CHUNK, columns=[top]):
                 cells = batch.column(top).to_pylist()

@@ -246,12 +246,12 @@ class RunDirectory(Callback):
 
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         meta = {**self.meta, "training": state}
-        copies = [f"last-{state['progress']['update']:08d}.safetensors"] if self.keep > 1 else []
+        num_copies = self.keep if self.keep > 1 else 0
+        copies = [f"last-{state['progress']['update']:08d}.safetensors"] if num_copies else []
         for name in (ckpt.LAST, *copies):
             ckpt.write(self.path / name, meta, {**self.tensors, **tensors})
-        if copies:
-            for old in sorted(self.path.glob("last-*.safetensors"))[: -self.keep]:
-                old.unlink(missing_ok=True)
+        for old in sorted(self.path.glob("last-*.safetensors"), reverse=True)[num_copies:]:
+            old.unlink(missing_ok=True)
 
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         saved = ckpt.read(self.path / ckpt.LAST)
