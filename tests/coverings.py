@@ -25,26 +25,28 @@ def covering(cases):
     return taken
 
 
-def product(*axes, allowed=lambda *case: True, large=False):
+def product(*axes, allowed=lambda *case: True, large=False, costly=False):
     """Parameters of a test: the whole product of the axes. Combinations outside the covering are exhaustive tests.
 
     large: whether the product is large. Then the default tests cover only the values of each axis, the covering of
         pairs is exhaustive, and all other combinations are slow tests.
+    costly: whether a combination takes seconds. Then the covering of pairs is slow too.
     """
     cases = [case for case in itertools.product(*axes) if allowed(*case)]
     quick = set(covering(cases))
-    if not large:
+    if not (large or costly):
         return [
             pytest.param(*case, marks=[] if case in quick else [pytest.mark.exhaustive])
             for case in cases
         ]
     default = values_covering(cases)
+    exhaustive = set() if costly else quick
     return [
         pytest.param(
             *case,
             marks=[]
             if case in default
-            else [pytest.mark.exhaustive if case in quick else pytest.mark.slow],
+            else [pytest.mark.exhaustive if case in exhaustive else pytest.mark.slow],
         )
         for case in cases
     ]

@@ -148,7 +148,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize(
     ("decoder", "goal", "setting", "there"),
-    product(choices("decoder"), RECORDED, SETTINGS, DEVICES, large=True),
+    product(choices("decoder"), RECORDED, SETTINGS, DEVICES, costly=True),
 )
 def test_training_with_recordings_is_training_without(decoder, goal, setting, there):
     """Reports and weights after several updates, with few recordings."""

@@ -314,7 +314,11 @@ def fitting(group, choice):
     return []
 
 
-BEYOND = {("encoder", "bidirectional+convolution"), ("encoder", "bidirectional+grid")} | {
+BEYOND = {
+    *(("encoder", name) for name in ("bidirectional+convolution", "bidirectional+grid", "reversed", "unidirectional")),
+    *(("decoder", name) for name in ("conditional", "luong")),
+    *(("schedule", name) for name in ("cosine", "inverse_sqrt", "luong_halving", "noam")),
+} | {
     (group, choice)
     for group, quick in (("optimizer", ("adam", "sgd", "adafactor")), ("metric", ("bleu",)), ("tokenizer", ("unigram",)))
     for choice in choices(group) if choice not in quick

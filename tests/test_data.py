@@ -219,7 +219,7 @@ def test_everyday_parts_share_no_sentence_and_depend_on_the_seed_alone():
         assert pairs[line] == f"{day}. März {year}"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_everyday_in_every_language():
     """In no language of Babel, a name of a unit or month is a placeholder for a missing word."""
     for name in sorted(name for name in localedata.locale_identifiers() if "_" not in name):

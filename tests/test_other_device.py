@@ -188,7 +188,7 @@ def fitted(trainer, model, batches, waits=None):
 
 @pytest.mark.parametrize(
     ("decoder", "precision", "setting"),
-    product(choices("decoder"), ["float32", "bfloat16", "float16"], SETTINGS, large=True),
+    product(choices("decoder"), ["float32", "bfloat16", "float16"], SETTINGS, costly=True),
 )
 def test_updates_do_not_wait(decoder, precision, setting):
     """Six updates of the trainer with one report: the host never waits between them; with float32, the reports and the

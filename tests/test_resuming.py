@@ -21,10 +21,11 @@ PICTURES = [
 ]  # fmt: skip
 CASES = {
     "unigram": [*WORDS, "tokenizer=unigram", "tokenizer.sampling=0.3"],
-    "bpe": [*WORDS, "tokenizer=bpe", "tokenizer.sampling=0.3"],
-    "averages": [*WORDS, "trainer.ema=0.9", "trainer.average=2", "trainer.accumulate=2", "schedule=plateau"],
-    "dropout": [*WORDS, "model.dropout=0.2", "model.word_dropout=0.1", "model.variational_dropout=true"],
-    "copied pairs": [*WORDS, "copied_pairs=0.5"],
+    "bpe, copied pairs": [*WORDS, "tokenizer=bpe", "tokenizer.sampling=0.3", "copied_pairs=0.5"],
+    "averages, dropout": [
+        *WORDS, "trainer.ema=0.9", "trainer.average=2", "trainer.accumulate=2", "schedule=plateau",
+        "model.dropout=0.2", "model.word_dropout=0.1", "model.variational_dropout=true",
+    ],
     "pictures": PICTURES,
     "reinforcement": [*PICTURES, "window=hard", "window.estimator=reinforce"],
     **{f"objective={name}": [*WORDS, "model.dropout=0.1", f"objective={name}"] for name in choices("objective")},

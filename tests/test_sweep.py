@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+import torch
 from builders import compose, trained
 from commands import ROOT, failed, run
 from safetensors.torch import load_file
@@ -474,8 +475,15 @@ def test_gpus_are_those_of_the_variable_or_of_the_driver(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, ,-1,5")
     assert job.gpus() == ["3", "5"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(job.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert job.gpus() == ["0", "1"]
+
+
+def test_the_process_of_a_launcher_starts_without_torch():
+    """It only waits for the process that trains, which would double the time of a start and the memory."""
+    program = "import sys, nmt.pipeline.launchers; print('torch' in sys.modules)"
+    printed = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, text=True)
+    assert printed == "False\n"
 
 
 def test_a_launcher_that_is_not_installed_is_refused_with_its_package(monkeypatch):

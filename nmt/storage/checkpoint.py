@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from nmt.foundation import plugins
 from nmt.foundation.errors import UsageError, UserError, first_line
 from nmt.foundation.extras import require
-from nmt.storage.files import write_atomically
+from nmt.storage.files import BEST, LAST, write_atomically
 from nmt.storage.upgrade import upgraded
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.columns import Columns
@@ -36,8 +36,6 @@ FORMAT = 2
 contains the keys of the command nmt.label."""
 CHECKSUM = ', "checksum": '
 """JSON text that precedes the checksum, the last entry of a checkpoint header."""
-BEST = "best.safetensors"
-LAST = "last.safetensors"
 WEIGHT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Types of numbers that the weights of a checkpoint may have."""
 MOST_SOURCES = 100

@@ -1,4 +1,5 @@
-"""Atomic replacement of files: a file has either the old or the new content."""
+"""Names of checkpoint files, and atomic replacement of files: a file has either the old or the new
+content."""
 
 import contextlib
 import itertools
@@ -9,6 +10,8 @@ from typing import Any
 
 from nmt.foundation.errors import UserError
 
+BEST = "best.safetensors"
+LAST = "last.safetensors"
 WRITING = ".writing"
 """File name suffix of incomplete files, which are renamed when their content is complete."""
 _numbers = itertools.count()

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import nmt
 from nmt.foundation.errors import quoted
 from nmt.foundation.processes import available_cores
@@ -151,6 +149,8 @@ def gpus() -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name for name in visible.split(",") if name.strip() not in ("", "-1")]
+    import torch  # takes seconds, in each process of a launcher
+
     return [str(i) for i in range(torch.cuda.device_count())]
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.processes import is_running
-from nmt.storage.checkpoint import LAST
-from nmt.storage.files import read_json_object, write_atomically
+from nmt.storage.files import LAST, read_json_object, write_atomically
 from nmt.storage.lock import Holder
 from nmt.storage.metrics_file import latest_metrics, read_metrics
 
