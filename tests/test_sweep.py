@@ -480,7 +480,7 @@ def test_gpus_are_those_of_the_variable_or_of_the_driver(monkeypatch):
 
 
 def test_the_process_of_a_launcher_starts_without_torch():
-    """It only waits for the process that trains, which would double the time of a start and the memory."""
+    """This process only waits for the training process. With torch, it would take longer to start and use more memory."""
     program = "import sys, nmt.pipeline.launchers; print('torch' in sys.modules)"
     printed = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, text=True)
     assert printed == "False\n"
