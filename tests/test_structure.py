@@ -52,13 +52,14 @@ MODULES = {module_of(path): path for path in FILES}
 def imported(path: Path, *, types: bool = True) -> set[str]:
     """Modules of nmt that a file imports anywhere in it, inside its functions too; `types`: those for annotations too."""
     tree, result = ast.parse(path.read_text(encoding="utf-8")), set[str]()
+    nodes = list(ast.walk(tree))
     for_types = [
         inner
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
     ]
-    for node in ast.walk(tree):
+    for node in nodes:
         if (
             isinstance(node, ast.ImportFrom)
             and (node.module or "").split(".")[0] == "nmt"
@@ -71,7 +72,10 @@ def imported(path: Path, *, types: bool = True) -> set[str]:
     return result - {module_of(path)}
 
 
-GRAPH = {module: imported(path) for module, path in MODULES.items() if module != "nmt"}
+@functools.cache
+def graph() -> dict[str, set[str]]:
+    """The modules that each module imports."""
+    return {module: imported(path) for module, path in MODULES.items() if module != "nmt"}
 
 
 def entry(module: str) -> str:
@@ -79,11 +83,15 @@ def entry(module: str) -> str:
     return ([*module.split("."), "nmt"])[1]
 
 
-ENTRIES: dict[str, set[str]] = {}
-for _module, _needs in GRAPH.items():
-    ENTRIES.setdefault(entry(_module), set()).update(
-        entry(m) for m in _needs if m != "nmt" and entry(m) != entry(_module)
-    )
+@functools.cache
+def entries() -> dict[str, set[str]]:
+    """The entries of `ls nmt` that each entry imports."""
+    result: dict[str, set[str]] = {}
+    for module, needs in graph().items():
+        result.setdefault(entry(module), set()).update(
+            entry(m) for m in needs if m != "nmt" and entry(m) != entry(module)
+        )
+    return result
 
 
 def layers(graph: dict[str, set[str]]) -> list[set[str]]:
@@ -97,15 +105,15 @@ def layers(graph: dict[str, set[str]]) -> list[set[str]]:
     return result
 
 
-@pytest.mark.parametrize("graph", [GRAPH, ENTRIES], ids=["files", "folders"])
-def test_there_is_no_circle(graph):
+@pytest.mark.parametrize("imports", [graph, entries], ids=["files", "folders"])
+def test_there_is_no_circle(imports):
     """Function-level imports and those for annotations counted."""
-    layers(graph)
+    layers(imports())
 
 
 def test_a_circle_would_be_found():
     with pytest.raises(CycleError):
-        layers({**ENTRIES, "foundation": {"configuration"}})
+        layers({**entries(), "foundation": {"configuration"}})
 
 
 def test_there_are_at_most_fifteen_folders():
@@ -160,11 +168,11 @@ def test_the_map_of_the_house_is_the_house():
         re.findall(r"\b[a-z_]+\b", row.split("  ", 1)[0] if "  " in row.strip() else row)
         for row in drawn.splitlines()
     ]
-    height = {name: -i for i, row in enumerate(rows) for name in row if name in ENTRIES}
-    assert set(height) == set(ENTRIES) - {"__main__"}
+    height = {name: -i for i, row in enumerate(rows) for name in row if name in entries()}
+    assert set(height) == set(entries()) - {"__main__"}
     wrong = [
         (a, b)
-        for a, needs in ENTRIES.items()
+        for a, needs in entries().items()
         if a in height
         for b in needs
         if height[b] >= height[a]
@@ -221,7 +229,7 @@ def test_the_trainer_imports_no_model():
 
 def test_configuration_stays_above():
     """Only commands see configuration; what it configures takes plain arguments."""
-    assert {name for name, needs in ENTRIES.items() if "configuration" in needs} == COMMANDS | {
+    assert {name for name, needs in entries().items() if "configuration" in needs} == COMMANDS | {
         "pipeline",
         "loading",
     }
@@ -250,6 +258,8 @@ def test_nothing_heavy_is_loaded_before_it_is_needed():
         "import nmt.train, nmt.translate, nmt.evaluate, nmt.classify"
     )
     assert "datasets" not in loaded_by("import nmt.loading")
+    # a process of a launcher only waits for the process that trains
+    assert "torch" not in loaded_by("import nmt.pipeline.launchers")
 
 
 def test_every_command_is_installed_under_a_name_of_its_own():

@@ -479,13 +479,6 @@ def test_gpus_are_those_of_the_variable_or_of_the_driver(monkeypatch):
     assert job.gpus() == ["0", "1"]
 
 
-def test_the_process_of_a_launcher_starts_without_torch():
-    """This process only waits for the training process. With torch, it would take longer to start and use more memory."""
-    program = "import sys, nmt.pipeline.launchers; print('torch' in sys.modules)"
-    printed = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, text=True)
-    assert printed == "False\n"
-
-
 def test_a_launcher_that_is_not_installed_is_refused_with_its_package(monkeypatch):
     monkeypatch.setattr(launchers, "is_installed", lambda package: False)
     with pytest.raises(

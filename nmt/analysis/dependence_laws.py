@@ -144,5 +144,6 @@ def context_is_weighted_sum(probe: Probe) -> None:
     require_equal(
         answer.context,
         (answer.weights.unsqueeze(2) * example.memory).sum(1),  # [B, M]
-        "the context differs by up to {} from the weighted sum of the memory.",
+        "the context differs by up to {} from the weighted sum of the memory. If the code projects "
+        "the memory, test its module instead, to which this law does not apply.",
     )
