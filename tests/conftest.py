@@ -34,6 +34,8 @@ import pytest
 import torch
 from builders import trained
 
+from nmt.model.native import kernel_library
+
 
 @pytest.fixture(autouse=True)
 def _as_if_alone():
@@ -51,6 +53,12 @@ def _unsynced():
     os.fsync, before = lambda _: None, os.fsync
     yield
     os.fsync = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _extension():
+    """Loads the C++ extension before a test sets NMT_CACHE to an empty folder, in which it would be compiled again."""
+    kernel_library.library()
 
 
 @pytest.fixture(autouse=True)

@@ -89,9 +89,9 @@ def test_a_run_that_ended_by_patience_or_time_is_finished(tmp_path, caplog):
 
 def test_a_time_budget_can_be_given_on_resume(tmp_path):
     folder = trained(tmp_path / "run", *WORDS)
-    resumed(folder, "trainer.max_epochs=900000", "time_budget=5s")
+    resumed(folder, "trainer.max_epochs=900000", "time_budget=3s")
     saved = ckpt.read(folder / ckpt.LAST).meta
-    assert saved["config"]["trainer"]["time_budget"] == "5s"
+    assert saved["config"]["trainer"]["time_budget"] == "3s"
     assert 6 < saved["training"]["progress"]["update"] < 900_000
 
 
