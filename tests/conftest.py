@@ -70,8 +70,9 @@ def _signatures(request):
 
 
 UNSEEN = {f"test_{name}" for name in (
-    "backtranslate", "choices", "columns", "durability", "fine_tuning", "mix", "objectives", "ranks", "sampling", "store", "sweep",
-    "streams", "trainer", "translator",
+    "arguments", "backtranslate", "choices", "columns", "copied_pairs", "data", "durability", "fine_tuning", "learning", "lexicon",
+    "limits", "messages", "mix", "objectives", "old_checkpoints", "plugins", "python_training", "ranks", "repeat", "resuming",
+    "sampling", "search", "shared_output", "store", "streams", "sweep", "trainer", "translator",
 )}  # fmt: skip
 """Files that train often and test no picture. Drawing would take most of the time of a tiny run."""
 
@@ -79,6 +80,7 @@ UNSEEN = {f"test_{name}" for name in (
 PICTURES = (
     "nmt.drawing.plots.learning_curve",
     "nmt.training.task.translation_task.TranslationTask.draw",
+    "nmt.training.tracker.installed",  # matplotlib, for the pictures of a tracker
 )
 """Functions that draw the pictures of a run."""
 _drawn = {}
