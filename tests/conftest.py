@@ -154,8 +154,9 @@ def browser():
 
 
 LONGEST = (
-    "choices", "ranks", "sweep", "decoders", "html", "pictures", "command_line", "trainer", "serve", "durability", "config",
-    "objectives", "translator", "networks", "streams", "classification", "columns", "fine_tuning",
+    "html", "sweep", "choices", "other_device", "capture", "ranks", "config", "clusters", "serve", "serve_operation", "decoders",
+    "durability", "report", "pictures", "native_decoding", "objectives", "export", "shared_output", "command_line", "trainer",
+    "translator", "networks", "streams", "classification", "columns", "fine_tuning", "backtranslate",
 )  # fmt: skip
 """Files that take longest. They come first, so that all processes end at about the same time."""
 
