@@ -298,6 +298,7 @@ def test_diversification_with_given_models(whole, text, tmp_path):
         *SIZES,
         "synthetic.direction=both",
         "synthetic.search=greedy",
+        "synthetic.real=0.1",
         "copied_pairs=0.5",
         f"run_dir={folder}",
     ]
@@ -317,6 +318,10 @@ def test_diversification_with_given_models(whole, text, tmp_path):
     per_epoch = 1.5 * (len(expected) + len(real)) / 8
     assert usual == 2 * 8  # two epochs of 60 pairs
     assert usual <= updates <= usual + per_epoch + 1
+    every = yaml.safe_load((folder / "model/config.yaml").read_text())["trainer"]["validate_every"]
+    assert every * (len(expected) + len(real)) == pytest.approx(
+        len(real)
+    )  # one epoch of real pairs
 
 
 def test_the_most_probable_are_kept(whole, text, tmp_path):

@@ -207,7 +207,7 @@ def test_gradients_by_finite_differences(name, several):
     parameters = [p for p in model.parameters() if p.requires_grad]
 
     def loss(*_):
-        return label_loss(model, data, 0).total
+        return label_loss(model, data).total
 
     assert torch.autograd.gradcheck(loss, parameters, fast_mode=True, atol=1e-5)
 
@@ -257,7 +257,7 @@ def test_the_penalty_is_in_the_loss_and_parts_the_hops():
         network("structured"),
         batch([[4, 5, 6, 7, 11, 12, 13, 14], [8, 9, 10, 15, 16, 17, 18, 19]], [1, 1]),
     )
-    result = label_loss(model, data, 0)
+    result = label_loss(model, data)
     assert float(result.total.detach()) > float(result.nll) + 0.01
     optimizer = torch.optim.Adam(model.parameters(), 0.05)
     overlap = []
@@ -267,7 +267,7 @@ def test_the_penalty_is_in_the_loss_and_parts_the_hops():
         overlap.append(
             float((a @ a.transpose(1, 2) - torch.eye(a.size(1))).square().sum((1, 2)).mean())
         )
-        label_loss(model, data, 0).total.backward()
+        label_loss(model, data).total.backward()
         optimizer.step()
         optimizer.zero_grad()
     assert overlap[-1] < 0.6 * overlap[0]

@@ -11,6 +11,7 @@ from commands import run
 
 from nmt.data import Mixture, Pairs, Splits, Stage
 from nmt.data.copied_pairs import with_copied_pairs
+from nmt.data.filters import Filters
 from nmt.data.swapped_sides import SideCounts
 
 
@@ -25,7 +26,7 @@ def splits(train):
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.7, 1.0])
 def test_evenly_spaced_targets_are_copied(share):
     before = splits(corpus(20))
-    after = with_copied_pairs(before, share)
+    after = with_copied_pairs(before, share, Filters())
     real, added = (list(zip(after.train.source, after.train.target, strict=True))[i] for i in (slice(20), slice(20, None)))  # fmt: skip
     assert real == list(zip(before.train.source, before.train.target, strict=True))
     assert len(added) == int(20 * share)
@@ -40,20 +41,40 @@ def test_each_corpus_of_a_mixture_gets_copies():
     corpora = {"a": corpus(4), "b": corpus(2)}
     stage = Stage("one", {"a": Fraction(1, 2), "b": Fraction(1, 2)}, "a", 1)
     before = replace(splits(corpus(6)), mixture=Mixture(corpora, [stage]))
-    after = with_copied_pairs(before, 0.5).mixture.corpora
+    after = with_copied_pairs(before, 0.5, Filters()).mixture.corpora
     assert {name: len(pairs) for name, pairs in after.items()} == {"a": 6, "b": 3}
     assert after["b"].source[2] == after["b"].target[2] == "t0"
 
 
+def test_held_out_and_dropped_pairs_are_not_copied():
+    filters = Filters(drop_held_out=True, drop_duplicates=True)
+    pairs = [("a", "A"), ("h", "HELD OUT"), ("a", "A"), ("", "EMPTY"), ("b", "B")]
+    train = Pairs(*map(list, zip(*pairs, strict=True)), "train")
+    held_out = Pairs(["h"], ["HELD OUT"], "test")
+    expected = [("a", "A"), ("b", "B"), ("A", "A"), ("B", "B")]
+    after = with_copied_pairs(Splits(train, corpus(2), held_out, ("en", "de")), 1.0, filters).train
+    assert list(zip(after.source, after.target, strict=True)) == expected
+    stage = Stage("one", {"a": Fraction(1)}, "a", 1)
+    mixed = Splits(train, corpus(2), held_out, ("en", "de"), mixture=Mixture({"a": train}, [stage]))
+    after = with_copied_pairs(mixed, 1.0, filters).mixture.corpora["a"]
+    assert list(zip(after.source, after.target, strict=True)) == expected
+
+
 def test_text_on_disk_is_copied_too(tmp_path):
-    """The run with text on disk is that with text in memory."""
+    """The run with text on disk is that with text in memory, also if pairs are dropped."""
     for language in ("en", "de"):
         lines = "".join(f"{language}{i % 7} x{i % 5}\n" for i in range(24))
+        lines += (
+            f"{language}0 x0\n" * 2 + "\n" * (language == "en") + "empty\n" * (language == "de")
+        )
         (tmp_path / f"train.{language}").write_text(lines)
+    for language in ("en", "de"):
+        (tmp_path / f"val.{language}").write_text("a b\n" * 3)
     typed = [
-        "data=text", f"data.train={tmp_path}/train", f"data.validation={tmp_path}/train", "data.source=en",
+        "data=text", f"data.train={tmp_path}/train", f"data.validation={tmp_path}/val", "data.source=en",
         "data.target=de", "experiment=null", "sizes.encoder=8", "sizes.decoder=8", "sizes.readout=8",
         "model.embedding_size=8", "sizes.vocabulary=40", "batching.sentences=6", "trainer.max_epochs=1", "copied_pairs=0.5",
+        "filters.drop_duplicates=true",
     ]  # fmt: skip
     disk = trained(tmp_path / "disk", *typed, "store=disk")
     memory = trained(tmp_path / "memory", *typed, "store=memory")
@@ -64,7 +85,7 @@ def test_text_on_disk_is_copied_too(tmp_path):
 
 def test_typical_words_are_those_without_copies():
     before = Pairs([f"the dog {i}" for i in range(40)], [f"der Hund {i}" for i in range(40)], "x")
-    after = with_copied_pairs(splits(before), 1.0).train
+    after = with_copied_pairs(splits(before), 1.0, Filters()).train
     assert SideCounts(after).typical() == SideCounts(before).typical()
 
 

@@ -36,7 +36,7 @@ from nmt.training.run_directory import RunDirectory, claim, claim_fresh
 from nmt.training.schedule import Constant
 from nmt.training.state import TrainingState
 from nmt.training.task.translation_task import TranslationTask
-from nmt.training.trainer import PATIENCE, Trainer
+from nmt.training.trainer import MAX_FAILURES, Trainer
 
 TINY = [
     "experiment=reverse", "data.train=60", "data.validation=10", "data.test=5", "trainer.max_epochs=2", "sizes.encoder=4",
@@ -198,7 +198,7 @@ def test_a_batch_that_is_bad_in_itself_ends_the_rollbacks():
         Trainer(max_epochs=3, on_nan="rollback").fit(
             task, optimizer=optimizer, schedule=Constant(), store=store
         )
-    assert len(seen) == 4 * PATIENCE
+    assert len(seen) == 4 * MAX_FAILURES
 
 
 def test_rollbacks_leave_one_record_of_each_update(tmp_path, monkeypatch):

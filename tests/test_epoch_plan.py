@@ -65,6 +65,8 @@ def test_the_number_of_updates_of_the_training():
     # The data of a mixture ends in the middle of the second epoch, which has 5 of 10 batches.
     half = plan_of(epoch=1, batches=5, updates_before=10, epochs=1.5, epochs_of_data=1.5)
     assert half.total_updates == 15
+    assert half.position(5) == 1.5
+    assert due(half, every=0.25) == [13, 15]
 
 
 def due(plan, every=1.0, every_updates=0):

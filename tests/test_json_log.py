@@ -33,7 +33,7 @@ def test_every_command_has_the_key(command):
 
 
 def test_lines_and_their_fields(small_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(progress, "PATIENCE", 0)
+    monkeypatch.setattr(progress, "DISPLAY_DELAY", 0)
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0)
     (tmp_path / "in").write_text("a b\nc\n" * 1500)
     words = [

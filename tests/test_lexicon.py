@@ -28,6 +28,7 @@ from nmt.foundation.interfaces import EOS, PAD, UNK, Layout
 from nmt.model.layers import fused_cross_entropy
 from nmt.pipeline.assembly.training_alignment import token_links
 from nmt.storage import checkpoint as ckpt
+from nmt.tokenizer.columns import Columns
 
 USES = ["bias", "mixture"]
 TABLE = lexicon_table(11)
@@ -257,6 +258,9 @@ def test_a_file_of_words_becomes_a_lexicon_of_tokens(run_folder, tmp_path):
         assert table["tokens"][source, :2].tolist() == [to_d, to_c]
         assert table["probabilities"][source, :2].tolist() == [0.75, 0.25]
     assert {*table["tokens"][c, : len(ef)].tolist()} == {*ef}
+    with_factors = replace(tokenizer, columns=Columns(1, (("N", "V"),)))
+    again = read_lexicon_table(str(file), with_factors)
+    assert all(torch.equal(again[name], table[name]) for name in table)
     for wrong in ("no tab", "a\tb\t1.2.3", "a\tb\t."):
         file.write_text(f"a\tb\n{wrong}\n")
         with pytest.raises(UserError, match="line 2: expected a source word, a tab"):

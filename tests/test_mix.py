@@ -1,6 +1,7 @@
 """Mixtures: the proportions that a file asks for, at every place; the same pairs whenever and wherever they are asked for."""
 
 import collections
+import json
 import math
 import random
 from dataclasses import replace
@@ -9,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from builders import choices, compose, resumed, trained
-from commands import run
+from commands import failed, run
 
 from nmt import components
 from nmt.data import Pairs
@@ -17,7 +18,7 @@ from nmt.data.epoch_batches import EpochBatches
 from nmt.data.filters import Filters
 from nmt.data.mixing import Mixing
 from nmt.data.modifiers import MISTAKES, MODIFIERS, applied, modifier
-from nmt.data.overlap import held_out_in_training, not_held_out
+from nmt.data.overlap import held_out_in_training, training_rows
 from nmt.data.preparation import prepare
 from nmt.data.sources.mix import Mix
 from nmt.foundation.errors import UserError
@@ -314,8 +315,27 @@ def test_pairs_with_tags_are_also_training_pairs(folder):
     )
     splits = replace(splits, validation=plain, test=plain, more_validation={})
     assert held_out_in_training(splits) == {"validation": 3, "test": 3}
-    kept = not_held_out(splits)
+    kept = training_rows(splits, Filters(drop_held_out=True))
     assert not {*tagged[:3]} & {*kept}
+
+
+def test_the_words_of_a_mixture_of_one_corpus_are_not_aligned(folder, tmp_path):
+    (folder / "one.yml").write_text(
+        "datasets: {medium: medium.tsv}\nstages: [all]\nall: [medium 1, until medium 1]\nmodifiers: [{UpperCase: 0.5}]\nnum_fields: 2\n"
+    )
+    more = ["objective.guided_alignment=0.5", "trainer.max_epochs=9", f"run_dir={tmp_path}/run"]
+    failed(run("train", *typed(folder, "one.yml", *more)), "(data=mix) cannot be aligned")
+
+
+def test_the_end_of_the_stages_is_warned_about(folder, tmp_path, caplog):
+    (folder / "ends.yml").write_text(FULL.replace("until dirty 5", "until clean 1"))
+    run_folder = trained(tmp_path / "run", *typed(folder, "ends.yml", "trainer.max_epochs=9"))
+    log = (run_folder / "train.log").read_text()
+    updates = json.loads((run_folder / "results.json").read_text())["updates"]
+    assert f"stops after only {updates} updates" in log
+    assert "lengthen the stages of the mixture" in log
+    last = json.loads((run_folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert 2 < last["epoch"] < 2.05  # not 3, the number of epochs begun
 
 
 PAIR = ("A man, 2 dogs see the apple.", "Ein Mann, 2 Hunde sehen den Apfel.")

@@ -17,6 +17,7 @@ from nmt.analysis.citations import papers_of, print_papers
 from nmt.configuration.check import mismatches
 from nmt.configuration.configure import configure
 from nmt.foundation import plugins
+from nmt.foundation.configurations import flat
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.ranges import NonNegative, Size
@@ -201,11 +202,11 @@ def test_a_model_file_never_causes_an_import(trained_example, tmp_path, capsys, 
     ckpt.write(tmp_path / "forged.safetensors", meta, saved.tensors)
     with pytest.raises(UserError, match="not a class of nmt.model.attention"):
         nmt.load(tmp_path / "forged.safetensors")
-    papers_of(str(tmp_path / "forged.safetensors"))
+    papers_of(flat(meta["config"]))
     assert "mynmt" not in sys.modules
     with plugins.permitting(["mynmt"]):
         # A short reference of a plugin may be another paper than that of nmt.
-        assert "graves-et-al-2014" not in papers_of(str(tmp_path / "forged.safetensors"))
+        assert "graves-et-al-2014" not in papers_of(flat(meta["config"]))
         print_papers(model=str(tmp_path / "forged.safetensors"))
     assert "are left out" not in caplog.text
     print_papers(model=str(tmp_path / "forged.safetensors"))

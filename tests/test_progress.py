@@ -82,7 +82,7 @@ def test_only_the_outer_of_two_works_is_shown(clock, caplog):
 
 def test_work_without_progress_counts_seconds(monkeypatch, caplog):
     caplog.set_level(logging.INFO, "nmt")
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "DISPLAY_DELAY", 0.0)
     before = threading.active_count()
     with waiting("training a vocabulary"):
         end = time.monotonic() + 20
@@ -231,7 +231,7 @@ def test_reading_shows_its_progress(tmp_path, clock, caplog, monkeypatch):
 
 def test_all_long_work_shows_progress(small_run, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "nmt")
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    monkeypatch.setattr(progress, "DISPLAY_DELAY", -1.0)
     lines = [f"{a} {b} {c}" for a in "abc" for b in "abc" for c in "ab"] * 4
     translator = nmt.load(str(small_run), search="greedy")
     translator.batch_tokens = 20

@@ -527,5 +527,5 @@ def test_further_validation_sets_are_never_taken_for_other_sets(tmp_path):
         "experiment=null",
     )  # fmt: skip
     splits = loaded(config, filters_of(config))
-    assert len(overlap.not_held_out(splits)) == 40
+    assert len(overlap.training_rows(splits, Filters(drop_held_out=True))) == 40
     assert [len(part) for part in splits.more_validation.values()] == [6, 7]

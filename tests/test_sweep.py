@@ -24,9 +24,10 @@ from nmt.foundation.processes import is_running
 from nmt.pipeline import launchers, sweep_command
 from nmt.pipeline.one_after_another import first_valid
 from nmt.pipeline.sweep_command import TrainingJob
+from nmt.storage.files import LOCK
 from nmt.sweep import job
 from nmt.sweep.names import name_of
-from nmt.sweep.run_status import LOCK, Run, RunState, find
+from nmt.sweep.run_status import Run, RunState, find
 from nmt.sweep.watch import SweepProgress, duration, overall, time_left
 
 TINY = [
@@ -608,6 +609,19 @@ def test_the_content_of_files_makes_a_run_not_their_names(corpus):
         file.write_text(before.replace("a b", "b b"))
         assert not keys_of(*parts("b")) & keys, part
         file.write_text(before)
+
+
+@pytest.mark.parametrize(
+    "values", [("copied_pairs=0.5", "copied_pairs=0.25"), ("filters.max_length=9", "filters.max_length=8")]
+)  # fmt: skip
+def test_a_run_is_the_same_whatever_the_order_of_the_values(corpus, values):
+    text = [*parts("a")[:-1], "store=disk"]
+    runs = [keys_of(*text, one) for one in values]
+    key, _, first = values[0].partition("=")
+    second = values[1].partition("=")[2]
+    together = keys_of(*text, f"{key}={first},{second}")
+    assert together == runs[0] | runs[1] == keys_of(*text, f"{key}={second},{first}")
+    assert len(together) == 2
 
 
 @pytest.mark.exhaustive

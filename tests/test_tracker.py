@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 from commands import failed, run, run_alone
 
-from nmt.training.tracker import MLflow, Wandb
+from nmt.training.callback import Update
+from nmt.training.tracker import MLflow, TensorBoard, Tracking, Wandb
 
 TINY = [
     "experiment=reverse", "data.train=60", "data.validation=3", "data.test=3", "trainer.max_epochs=2", "sizes.encoder=8",
@@ -192,3 +193,18 @@ def test_a_resumed_run_keeps_the_events_before_the_stop(tmp_path):
     events = EventAccumulator(str(folder)).Reload().Scalars("validation/loss")
     assert [event.step for event in events] == found_steps(folder)
     assert len(events) == 2
+
+
+def test_tensorboard_hides_updates_that_are_repeated_after_a_rollback(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    callback = Tracking([TensorBoard()], tmp_path, {}, None)
+    for update, loss in ((1, 5.0), (2, 4.0), (3, 3.0), (0, 1), (2, 2.0), (3, 1.0)):
+        if not update:
+            callback.on_rollback(1)
+        else:
+            callback.on_update(Update(update, 3, 0.0, loss, 0.1, 1.0, 1.0))
+    callback.on_end(None)
+    events = EventAccumulator(str(tmp_path)).Reload().Scalars("train/loss")
+    assert [(event.step, event.value) for event in events] == [(1, 5.0), (2, 2.0), (3, 1.0)]

@@ -583,6 +583,22 @@ def test_dropout_drops_as_often_as_asked_and_keeps_the_mean():
         )
 
 
+@pytest.mark.parametrize("changed", ["momentum=0.9", "centered=true"])
+def test_settings_of_rmsprop_may_change_on_resume(changed):
+    """The buffers that the new setting needs begin at 0, as in a new training."""
+    model = network("luong", "dot")
+
+    def optimizer(*more):
+        config = compose("optimizer=rmsprop", *more)
+        return components.make(config, "optimizer", parameters=list(model.parameters()))
+
+    _, store, _ = fit(Trainer(max_epochs=1), model, [batch()], optimizer=optimizer())
+    progress, _, _ = fit(
+        Trainer(max_epochs=2), model, [batch()], optimizer=optimizer(f"optimizer.{changed}"), resume=store.last
+    )  # fmt: skip
+    assert progress.update == 2
+
+
 @pytest.mark.parametrize(
     "name",
     [

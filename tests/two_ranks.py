@@ -175,7 +175,13 @@ def measure(result):
         pictures = [with_pictures(one, 4) for one in words()]
         seen = lambda: network("luong", "general", "encoder=grid", "encoder.channels=4").float()  # noqa: E731
         result |= compared("pictures", ranks, seen, pictures, CrossEntropy())
-        result |= compared("texts", ranks, classifier, documents(), label_loss)
+        result |= compared(
+            "texts",
+            ranks,
+            classifier,
+            documents(),
+            lambda network, batch, *_: label_loss(network, batch),
+        )
         try:
             ranks.agree("configuration", ranks.number, "start all ranks with the same command")
         except UserError as error:

@@ -121,10 +121,8 @@ def learning_curves(ranking: Ranking, width: float | None = None) -> Figure:
     names = _curve_names(ranking)
     width = width or 12.0
     is_narrow = width < NARROW
-    figure, row = row_of_axes(len(names), 12.0, 3.8)
-    if is_narrow:
-        figure = Figure(figsize=(width, 0.85 * width * len(names)), layout="constrained")
-        row = list(figure.subplots(len(names), squeeze=False)[:, 0])
+    height = 0.85 * width * len(names) if is_narrow else 3.8
+    figure, row = row_of_axes(len(names), width, height, stacked=is_narrow)
     for axes, name in zip(row, names, strict=True):
         _curve(axes, ranking, name)
         if not is_narrow:

@@ -75,10 +75,11 @@ def print_papers(*, model: str | None = None) -> None:
     """
     text = PAPERS.read_text(encoding="utf-8")
     entries = {match[1]: match[0] for match in ENTRY.finditer(text)}
-    cited = entries.keys() if model is None else papers_of(model)
     config = {} if model is None else read_model(model).meta.get("config") or {}
+    settings = flat(config)
+    cited = entries.keys() if model is None else papers_of(settings)
     _warn_of_plugins(config)
-    for target, keys in _cited(flat(config)).items():
+    for target, keys in _cited(settings).items():
         # A short reference of a plugin may be another paper than in nmt. BibTeX ignores this line.
         if keys and plugins.home_of(target):
             print(f"% {target} cites {', '.join(sorted(keys))}: add the entries of these papers")
@@ -128,10 +129,12 @@ def _cited(settings: Mapping[str, Any]) -> dict[str, set[str]]:
     return cited
 
 
-def papers_of(model: str) -> set[str]:
-    """Returns the BibTeX keys of the papers behind a checkpoint's components and settings, without
-    the papers of plugins."""
-    settings = flat(read_model(model).meta.get("config") or {})
+def papers_of(settings: Mapping[str, Any]) -> set[str]:
+    """Returns the BibTeX keys of the papers behind a model's components and settings, without the
+    papers of plugins.
+
+    settings: values by full key
+    """
     cited = _cited(settings).items()
     named = {key for target, keys in cited if not plugins.home_of(target) for key in keys}
     return ALWAYS | (named - SETTINGS.keys()) | {key for key in SETTINGS if uses(key, settings)}

@@ -17,6 +17,8 @@ by the number of words of both sentences.
 """
 LONGEST_PHRASE = 4
 """Maximum number of words in a repeated phrase."""
+TIMES = 3
+"""Number of successive occurrences from which a phrase counts as repeated."""
 
 
 def suspicious_outputs(comparison: Comparison) -> ReportTable:
@@ -61,12 +63,12 @@ def copied(source: Sequence[str], output: Sequence[str]) -> bool:
     return len(output) >= 3 and matcher.ratio() >= COPY_SHARE
 
 
-def repeats(output: Sequence[str], times: int = 3) -> bool:
-    """Returns whether a phrase of up to four words is repeated `times` times in succession."""
+def repeats(output: Sequence[str]) -> bool:
+    """Returns whether a phrase of up to four words occurs three times in succession."""
     return any(
-        list(output[start : start + size]) * times == list(output[start : start + size * times])
+        list(output[start : start + size]) * TIMES == list(output[start : start + size * TIMES])
         for size in range(1, LONGEST_PHRASE + 1)
-        for start in range(len(output) - size * times + 1)
+        for start in range(len(output) - size * TIMES + 1)
     )
 
 

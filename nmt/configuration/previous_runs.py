@@ -26,7 +26,7 @@ CHANGEABLE = (
     "max_validation", "threads", "final_test", "time_budget",
 )  # fmt: skip
 """Keys and groups that may change on resume; all other keys determine the weights or the data."""
-OF_MODEL = (*NETWORK, "cell", "sizes", "tokenizer")
+OF_MODEL = (*NETWORK, "sizes", "tokenizer")
 """Keys and groups that a run with init= takes from the initial model."""
 REFERRING = {
     "cell": "encoder.cell and decoder.cell",

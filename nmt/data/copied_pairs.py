@@ -10,21 +10,37 @@ from dataclasses import replace
 import numpy as np
 
 from nmt.data import Pairs, Splits, chained
+from nmt.data.filters import Filters
+from nmt.data.overlap import training_rows
 from nmt.data.swapped_sides import PUNCTUATION
 
 log = logging.getLogger(__name__)
 
 
-def with_copied_pairs(splits: Splits, share: float) -> Splits:
-    """Adds copied pairs of evenly spaced target sentences to the training pairs, or to each corpus
-    of a mixture. The result is encoded in memory, even if the training pairs are stored on disk.
+def with_copied_pairs(splits: Splits, share: float, filters: Filters) -> Splits:
+    """Filters the training pairs, or each corpus of a mixture, and adds copied pairs of evenly
+    spaced target sentences. The result is encoded in memory, even if the training pairs are stored
+    on disk.
 
     splits: sentence pairs with one source text, without alignments
     share: number of copied pairs per training pair, 0 to 1
+    filters: filters of the training pairs; the length filters are applied later
+
+    Raises UserError if the filters drop all pairs.
     """
+
+    def filtered(pairs: Pairs) -> Pairs:
+        # Stored pairs have already passed the filters.
+        passing = filters.text(pairs) if pairs.store is None else pairs
+        if filters.drop_held_out:
+            passing = passing.select(training_rows(replace(splits, train=passing), filters))
+        return passing
+
     if splits.mixture is None:
-        return replace(splits, train=_with_copies(splits.train, share))
-    corpora = {name: _with_copies(pairs, share) for name, pairs in splits.mixture.corpora.items()}
+        return replace(splits, train=_with_copies(filtered(splits.train), share))
+    corpora = {
+        name: _with_copies(filtered(pairs), share) for name, pairs in splits.mixture.corpora.items()
+    }
     return replace(splits, mixture=replace(splits.mixture, corpora=corpora))
 
 

@@ -5,6 +5,7 @@ probabilities, in descending order. `</s>` is translated as `</s>`. `<unk>` is n
 """
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from nmt.data.word_aligner import WordAligner
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, PAD, UNK
 from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.columns import Columns
 
 ENTRIES = 32
 """Maximum number of target tokens per source token in a lexicon."""
@@ -81,7 +83,8 @@ def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
                 "optionally a tab and the probability of the translation"
             )
         lines.append(match)
-    source_ids = tokenizer.encode_source([match[1] for match in lines])
+    of_words = replace(tokenizer, columns=Columns())  # words of the lexicon have no factors
+    source_ids = of_words.encode_source([match[1] for match in lines])
     target_ids = tokenizer.encode_target([match[2] for match in lines])
     entries = [
         (source, target, float(match[3] or 1) / len(targets))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from nmt.data import Pairs, Splits, Text, tag_of
+from nmt.data.filters import Filters
 from nmt.data.lines import CHUNK
 from nmt.data.store import StoredText
 
@@ -78,11 +79,17 @@ def warn_of_held_out_lines(splits: Splits, lines: Iterable[str], side: int, name
         )
 
 
-def not_held_out(splits: Splits) -> np.ndarray:
-    """Returns the indices of the training pairs outside the validation and test sets."""
+def training_rows(splits: Splits, filters: Filters) -> np.ndarray:
+    """Returns the indices of the training pairs, without validation and test pairs if
+    `filters.drop_held_out` is true."""
+    count = len(splits.train)
+    if not filters.drop_held_out:
+        return np.arange(count, dtype=np.uint32)
     held_out = {pair for pairs in _held_out(splits).values() for pair in pairs}
     train = _stripped(splits.train.source, splits.train.target, _tags(splits))
-    return np.flatnonzero([pair not in held_out for pair in train]).astype(np.uint32)
+    rows = np.flatnonzero([pair not in held_out for pair in train]).astype(np.uint32)
+    filters.report(splits.train.name, count, len(rows), {"held out": count - len(rows)})
+    return rows
 
 
 def _held_out(splits: Splits) -> dict[str, list[tuple[str, str]]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from nmt.data import Splits, Text, chained
 from nmt.data.filters import Filters
-from nmt.data.overlap import not_held_out
+from nmt.data.overlap import training_rows
 from nmt.data.ragged import Corpus, RaggedChain, encode
 from nmt.data.store import encoded
 from nmt.foundation.errors import UserError
@@ -111,7 +111,7 @@ def prepare(
         mixture=None if mixture is None else replace(mixture, corpora=corpora),
         train=parts[0] if mixture is None else chained(parts, splits.train.name),
     )
-    rows = _training_rows(splits, filters)
+    rows = training_rows(splits, filters)
     if not isinstance(tokenizer, Tokenizer):
         is_part = len(rows) < len(splits.train)
         text = replace(splits, train=splits.train.select(rows)) if is_part else splits
@@ -137,18 +137,6 @@ def prepare(
             name: encode(part, tokenizer) for name, part in splits.more_validation.items()
         },
     )
-
-
-def _training_rows(splits: Splits, filters: Filters) -> np.ndarray:
-    """Returns the indices of the training pairs, without validation and test pairs if
-    `filters.drop_held_out` is true.
-    """
-    count = len(splits.train)
-    if not filters.drop_held_out:
-        return np.arange(count, dtype=np.uint32)
-    rows = not_held_out(splits)
-    filters.report(splits.train.name, count, len(rows), {"held out": count - len(rows)})
-    return rows
 
 
 def _source_columns(splits: Splits, lines: Text) -> Columns:

@@ -95,10 +95,16 @@ def learning_curve(
     figure.savefig(path, dpi=150)
 
 
-def row_of_axes(count: int, width: float, height: float) -> tuple[Figure, Sequence[Any]]:
-    """Returns a figure with axes side by side."""
+def row_of_axes(
+    count: int, width: float, height: float, stacked: bool = False
+) -> tuple[Figure, Sequence[Any]]:
+    """Returns a figure with axes side by side, or one below the other if `stacked` is true.
+
+    width, height: size of the figure in inches
+    """
     figure = Figure(figsize=(width, height), layout="constrained")
-    row = figure.subplots(1, count, squeeze=False)[0]
+    rows, columns = (count, 1) if stacked else (1, count)
+    row = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in row:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.2)

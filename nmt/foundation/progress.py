@@ -17,7 +17,7 @@ from nmt.foundation.extras import installed
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
-PATIENCE = 2.0
+DISPLAY_DELAY = 2.0
 """Seconds before the first progress display; shorter tasks show none."""
 QUIET_SECONDS = 15.0
 """Seconds between two log lines about the progress of the same task."""
@@ -174,7 +174,7 @@ class Progress:
         self.work_done += work
         seconds = time.monotonic() - self._began
         # Only the outermost task is shown.
-        if seconds < PATIENCE or _working[0] is not self:
+        if seconds < DISPLAY_DELAY or _working[0] is not self:
             return
         if self._lines is None:
             if self.total is not None and self.done >= self.total:

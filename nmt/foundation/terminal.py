@@ -43,7 +43,7 @@ def hush() -> None:
     logging.getLogger("nmt").setLevel(logging.CRITICAL + 1)
 
 
-def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
+def set_up_logging(file: Path | None = None) -> None:
     """Sends log messages to stderr and, if a file is given, also to the file."""
     plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
     if console.is_terminal:
@@ -64,7 +64,7 @@ def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
     root.handlers[:] = handlers
     for handler in previous:
         handler.close()
-    root.setLevel(level)
+    root.setLevel(logging.INFO)
     root.propagate = False  # a handler of the caller's root logger would repeat each message
     if file is not None:
         for message in early_messages:

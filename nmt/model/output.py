@@ -20,15 +20,11 @@ from torch import Tensor
 
 from nmt.foundation.interfaces import PAD, DecoderOutput, Layout, Prepared
 from nmt.model.copying import Copying
-from nmt.model.layers.fused_cross_entropy import linear_cross_entropy
+from nmt.model.layers.fused_cross_entropy import SLICE, linear_cross_entropy
 from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import PackableLinear
 from nmt.model.lexical import Lexical
 from nmt.model.lexicon import Lexicon
-
-LOGITS = 2**23
-"""Number of logits computed at a time by `OutputLayer.log_probs_of`, to limit memory; 32 MB in
-float32."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +112,7 @@ class OutputLayer:
         memory: prepared encoder memory of the sentences
         tokens: id of the target token at each position
         """
-        steps = max(1, LOGITS // (self.linear.out_features * len(tokens)))
+        steps = max(1, SLICE // (self.linear.out_features * len(tokens)))
         slices = []
         for start in range(0, tokens.size(1), steps):
             positions = slice(start, start + steps)

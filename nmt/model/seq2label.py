@@ -102,7 +102,7 @@ class Seq2Label(Network):
         return to_float(self.output(features)), pooled  # [B, L]
 
 
-def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int = 0) -> Loss:
+def label_loss(network: Seq2Label, batch: TextBatch) -> Loss:
     """Returns the classification loss of a batch, in nats, summed over the texts.
 
     In the result, `nll` is the negative log-likelihood of the gold labels, and `total` is `nll`
@@ -110,8 +110,6 @@ def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int
 
     network: classification network
     batch: texts with labels
-    update: number of updates done so far; ignored
-    total: total number of updates of the training run; ignored
     """
     assert batch.labels is not None
     logits, pooled = network.read(batch)

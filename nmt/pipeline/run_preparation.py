@@ -2,6 +2,7 @@
 update."""
 
 import logging
+import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -103,13 +104,18 @@ def warn_of_few_updates(settings: TrainingSettings, task: Task, ranks: Ranks) ->
     is_excepted = is_generated or trainer["max_updates"] or getattr(settings, "init", None)
     if is_excepted or not isinstance(task, TranslationTask):
         return
-    batches = trainer["max_epochs"] * len(task.batches(0))
-    updates = batches // (trainer["accumulate"] * ranks.count)
+    batches = min(trainer["max_epochs"], task.epochs) * len(task.batches(0))
+    updates = math.floor(batches / (trainer["accumulate"] * ranks.count))
+    limit, remedy = "trainer.max_epochs", "raise trainer.max_epochs"
+    if task.epochs < trainer["max_epochs"]:
+        limit, remedy = "data.config", "lengthen the stages of the mixture"
     if updates < FEW_UPDATES:
         log.warning(
-            "trainer.max_epochs: the training stops after only %s updates, but a translation "
-            "model needs thousands; raise trainer.max_epochs, or add sentence pairs",
+            "%s: the training stops after only %s updates, but a translation model needs "
+            "thousands; %s, or add sentence pairs",
+            limit,
             f"{updates:,}",
+            remedy,
         )
 
 

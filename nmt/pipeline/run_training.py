@@ -41,13 +41,12 @@ from nmt.pipeline.run_preparation import (
     warn_of_few_updates,
 )
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.files import read_json_object, remove_unfinished
+from nmt.storage.files import LOCK, read_json_object, remove_unfinished
 from nmt.storage.lock import Lock
 from nmt.training.busy_cores import FewerThreads
 from nmt.training.callback import Callback
 from nmt.training.memory import Trimming, keep_few_products
 from nmt.training.run_directory import (
-    LOCK,
     claim,
     claim_fresh,
     clear,

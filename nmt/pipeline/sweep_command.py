@@ -296,7 +296,9 @@ class TrainingJob:
         return digest([self.command, settings, data]), values
 
     def _fingerprints(self, config: Mapping[str, Any]) -> Any:
-        key = json.dumps(config["data"], sort_keys=True, default=str)
+        config = {**config, "copied_pairs": 0.0}  # like filters, part of the settings of a run
+        read = {name: config.get(name) for name in ("data", "filters", "store")}
+        key = json.dumps(read, sort_keys=True, default=str)
         if key not in self._prints:
             with waiting("reading the training data"):
                 self._prints[key] = fingerprints(self.command, config)

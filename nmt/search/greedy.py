@@ -30,8 +30,6 @@ class Greedy:
     """Greedy search, which appends the most probable token until EOS. The score of a hypothesis is
     its log-probability."""
 
-    n_best = 1
-
     @torch.inference_mode()
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]

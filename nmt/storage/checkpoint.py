@@ -243,12 +243,11 @@ def _crc(parts: Iterable[bytes | memoryview]) -> int:
     return functools.reduce(lambda checksum, part: zlib.crc32(part, checksum), parts, 0)
 
 
-def check_kind(checkpoint: Checkpoint, command: str, key: str = "") -> None:
+def check_kind(checkpoint: Checkpoint, command: str) -> None:
     """Raises UserError unless the model of a checkpoint was trained by the given command.
 
     checkpoint: checkpoint to check
     command: `train` (translation) or `classify` (classification)
-    key: key of the setting that contains the path of the checkpoint, for messages
     """
     kind = str(checkpoint.meta.get("command", "train"))
     if kind != command:
@@ -257,7 +256,7 @@ def check_kind(checkpoint: Checkpoint, command: str, key: str = "") -> None:
             "classify": "the model is a classifier; use nmt.classify",
         }
         purpose = purposes.get(kind, f"the model was trained by an unknown command ({kind})")
-        raise UserError(f"{_place(checkpoint.path, key)}: {purpose}")
+        raise UserError(f"{checkpoint.path}: {purpose}")
 
 
 def check_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> None:

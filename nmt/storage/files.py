@@ -1,4 +1,4 @@
-"""Names of checkpoint files, and atomic replacement of files: a file has either the old or the new
+"""Names of files in run folders, and atomic replacement of files: a file has either the old or the new
 content."""
 
 import contextlib
@@ -12,6 +12,8 @@ from nmt.foundation.errors import UserError
 
 BEST = "best.safetensors"
 LAST = "last.safetensors"
+LOCK = ".lock"
+"""Name of the lock file in a run folder. The training process holds the lock."""
 WRITING = ".writing"
 """File name suffix of incomplete files, which are renamed when their content is complete."""
 _numbers = itertools.count()

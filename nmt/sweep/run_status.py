@@ -10,7 +10,7 @@ from typing import Any
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.processes import is_running
-from nmt.storage.files import LAST, read_json_object, write_atomically
+from nmt.storage.files import LAST, LOCK, read_json_object, write_atomically
 from nmt.storage.lock import Holder
 from nmt.storage.metrics_file import latest_metrics, read_metrics
 
@@ -20,8 +20,6 @@ LOG = "train.log"
 """Name of the log file in a run folder."""
 WARNING = re.compile(r"^\S+ \S+ WARNING (.*)", re.MULTILINE)
 """Regular expression for the first line of a warning in a log file."""
-LOCK = ".lock"
-"""Name of the lock file in a run folder, which the training process locks."""
 
 
 class RunState(Enum):

@@ -48,6 +48,11 @@ class EpochPlan:
         return self.accumulate * self.ranks.count
 
     @property
+    def length(self) -> float:
+        """Length of the epoch: 1, or less if the training data ends within the epoch."""
+        return min(1, self.epochs_of_data - self.epoch)
+
+    @property
     def updates(self) -> int:
         """Number of updates in the epoch."""
         return math.ceil(self.batches / self.batches_per_update)
@@ -56,7 +61,7 @@ class EpochPlan:
     def total_updates(self) -> int:
         """Total number of updates of the training run if all epochs have as many updates as this
         epoch."""
-        updates_of_full_epoch = self.updates / min(1, self.epochs_of_data - self.epoch)
+        updates_of_full_epoch = self.updates / self.length
         # The tolerance absorbs rounding errors of fractional epochs.
         following = math.ceil((self.epochs - self.epoch) * updates_of_full_epoch - 1e-9)
         total = self.updates_before + following
@@ -93,7 +98,7 @@ class EpochPlan:
 
         batch: number of finished batches of the epoch
         """
-        return self.epoch + batch / self.batches
+        return self.epoch + batch / self.batches * self.length
 
     def is_validation_due(self, update: int, batch: int, every: float, every_updates: int) -> bool:
         """Returns whether a validation follows an update.
@@ -109,8 +114,8 @@ class EpochPlan:
         if every_updates:
             return update % every_updates == 0
         # Fractions of the epoch that one update, and all updates so far, amount to.
-        step = 1 / self.updates
-        done = (update - self.updates_before) / self.updates
+        step = self.length / self.updates
+        done = (update - self.updates_before) * step
         interval = max(every, step)
         # A validation is due when this update crosses the end of an interval.
         validations = math.floor((self.epoch + done) / interval + 1e-9)

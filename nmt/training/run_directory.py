@@ -36,7 +36,7 @@ import nmt
 from nmt.foundation.devices import find_device, processor_name
 from nmt.foundation.errors import UsageError, UserError, typed
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.files import read_json_object, remove_unfinished, write_atomically
+from nmt.storage.files import LOCK, read_json_object, remove_unfinished, write_atomically
 from nmt.storage.lock import Lock, LockHeld
 from nmt.storage.metrics_file import read_metrics
 from nmt.training.callback import Callback, Update
@@ -56,8 +56,6 @@ PACKAGES = (
     "num2words",
 )
 """Names of the packages whose version can affect the results of a run; recorded in run.json."""
-LOCK = ".lock"
-"""Name of the lock file in a run folder. The training process holds the lock."""
 RECORD = "run.json"
 """Name of the first file that a run writes, which contains versions and commands."""
 BEGINNING = (RECORD, "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
@@ -298,11 +296,8 @@ class RunDirectory(Callback):
                 f"{self.path}/metrics.jsonl: cannot be written ({error.strerror})"
             ) from error
 
-    def records(self) -> list[dict[str, Any]]:
-        return read_metrics(self.path)
-
     def drop_records_after(self, update: int) -> None:
         """Removes the records of all updates after `update` from metrics.jsonl, because a run
         repeats these updates when it is resumed, and after a rollback."""
-        entries = [entry for entry in self.records() if entry["update"] <= update]
+        entries = [entry for entry in read_metrics(self.path) if entry["update"] <= update]
         self.write_lines("metrics.jsonl", [json.dumps(entry) for entry in entries])

@@ -268,7 +268,8 @@ class TrainingState:
         try:
             self.progress = TrainingProgress.of(state["progress"])
             self.schedule.load({**state["schedule"]})  # raises TypeError for a list
-            self.scaler.load_state_dict(state["scaler"])
+            if state["scaler"]:  # empty if the saved run had another precision
+                self.scaler.load_state_dict(state["scaler"])
             self._load_weights(tensors)
             self._load_optimizer(state["optimizer"], tensors)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
@@ -301,6 +302,12 @@ class TrainingState:
         self.optimizer.load_state_dict({"state": values, "param_groups": state["groups"]})
         for group, settings in zip(self.optimizer.param_groups, configured, strict=True):
             group.update(settings)  # the configuration may have changed since the save
+            # RMSprop needs the buffers of settings that were not used before the save.
+            for setting, buffer in (("momentum", "momentum_buffer"), ("centered", "grad_avg")):
+                if group.get(setting):
+                    for parameter in group["params"]:
+                        state = self.optimizer.state[parameter]
+                        state.setdefault(buffer, torch.zeros_like(parameter))
 
 
 def _optimizer_tensor(key: str, parameter: Tensor) -> Tensor:

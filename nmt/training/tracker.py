@@ -55,6 +55,12 @@ class Tracker(ABC):
         update: update number
         """
 
+    def roll_back(self, update: int) -> None:  # noqa: B027 (not all can)
+        """Removes the records after an update, because training continues from this update.
+
+        update: number of updates of the restored state
+        """
+
     def text(self, name: str, text: str, update: int) -> None:  # noqa: B027 (not all have it)
         """Records a text, such as sample translations, in the tracker.
 
@@ -95,11 +101,16 @@ class TensorBoard(Tracker):
 
         # Events from purge_step on are hidden; those of the update before the resumption are kept.
         purge_step = None if resumed_at is None else resumed_at + 1
-        self._writer = SummaryWriter(str(folder), purge_step=purge_step)
+        self._folder = str(folder)
+        self._writer = SummaryWriter(self._folder, purge_step=purge_step)
         self._config = {
             key: value if isinstance(value, bool | int | float | str) else str(value)
             for key, value in config.items()
         }
+
+    def roll_back(self, update: int) -> None:
+        self._writer.close()
+        self._writer = type(self._writer)(self._folder, purge_step=update + 1)
 
     def figures(self, figures: Mapping[str, float], update: int) -> None:
         for name, value in figures.items():
@@ -304,6 +315,10 @@ class Tracking(Callback):
                 # Matplotlib warns of each character that no installed font has.
                 with warnings.catch_warnings(action="ignore", category=UserWarning):
                     tracker.picture("validation/attention", plot, update)
+
+    def on_rollback(self, update: int) -> None:
+        for tracker in self.trackers:
+            tracker.roll_back(update)
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
         """Ends the recording in all trackers.

@@ -39,7 +39,7 @@ to the last saved state.
 """
 REMEDY = "lower optimizer.lr or trainer.clip_norm, or use trainer.precision=float32"
 """Advice on a NaN or infinite loss, included in error messages."""
-PATIENCE = 10
+MAX_FAILURES = 10
 """Number of consecutive skipped updates, or of rollbacks to the same saved state, after which
 training stops."""
 PLAN_EVERY = 20
@@ -336,7 +336,8 @@ class TrainingLoop:
         """Returns the number of epochs so far, including the finished part of the current epoch."""
         progress = self.progress
         batches = len(self.task.batches(progress.epoch)) if progress.batch else 1
-        return progress.epoch + progress.batch / batches
+        length = min(1, self.task.epochs - progress.epoch)  # of the current epoch
+        return min(progress.epoch + progress.batch / batches * length, self.task.epochs)
 
     def epoch(self, batches: Batches) -> None:
         """Runs the remaining updates of an epoch.
@@ -561,7 +562,7 @@ class TrainingLoop:
         progress = self.progress
         policy = self.trainer.on_nan
         problem = f"loss or gradient is NaN or infinite at update {update:,}"
-        if policy == "stop" or self._failures >= PATIENCE:
+        if policy == "stop" or self._failures >= MAX_FAILURES:
             raise UserError(f"{problem}: {self._remedy}")
         self.state.discard_gradient()
         if policy == "skip":

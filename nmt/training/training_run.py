@@ -17,6 +17,7 @@ from nmt.foundation.extras import installed
 from nmt.foundation.terminal import console
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
+from nmt.storage.metrics_file import read_metrics
 from nmt.training.callback import Callback
 from nmt.training.interruption import interruptible
 from nmt.training.memory import peak_memory
@@ -222,7 +223,7 @@ def _conclude(
 
 
 def _draw_curve(task: Task, files: RunDirectory) -> None:
-    records = files.records()
+    records = read_metrics(files.path)
     if any(record["kind"] == "validation" for record in records) and installed("matplotlib"):
         from nmt.drawing import plots
 

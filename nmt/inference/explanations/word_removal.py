@@ -50,6 +50,8 @@ LONGEST = 60
 """Maximum number of words of a text for which the effect of removing each word is computed."""
 TEXTS = 100
 """Maximum number of texts of an HTML page for which the effects of word removal are computed."""
+DRAWS = 5
+"""Number of random choices of words per text, over which the decrease is averaged."""
 
 
 @dataclass(frozen=True)
@@ -115,17 +117,13 @@ def word_effects(classifier: TextClassifier, answer: Classified) -> list[float]:
     return (after - answer.probabilities[answer.likeliest]).tolist()
 
 
-def removal(
-    classifier: TextClassifier, lines: Sequence[str], count: int = 3, draws: int = 5, seed: int = 0
-) -> Removal:
+def removal(classifier: TextClassifier, lines: Sequence[str], count: int = 3) -> Removal:
     """Compares the effect of removing the most important words of each text with the effect of
     removing random words.
 
     classifier: classifier with attention
     lines: texts; texts with fewer than 2 · `count` words are left out
     count: number of words to remove from each text
-    draws: number of random choices of words per text, over which the decrease is averaged
-    seed: seed of the random choices
     """
     answers = [
         answer
@@ -138,9 +136,9 @@ def removal(
         np.argsort(-answer.importances, kind="stable")[:count]  # type: ignore[operator]
         for answer in answers
     ]
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     random_decreases = []
-    for _ in range(draws):
+    for _ in range(DRAWS):
         drawn = [generator.choice(len(a.words), count, replace=False) for a in answers]
         random_decreases.append(_decrease(classifier, answers, drawn))
     return Removal(

@@ -10,7 +10,7 @@ import numpy as np
 from nmt.data.lexicon_estimation import PAIRS, sequences
 from nmt.data.links import Links
 from nmt.data.preparation import PreparedData
-from nmt.data.ragged import Ragged, RaggedChain
+from nmt.data.ragged import Ragged
 from nmt.data.word_aligner import WordAligner
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import Ranks
@@ -28,7 +28,7 @@ def with_links(data: PreparedData, ranks: Ranks) -> PreparedData:
 
     Raises UserError for a mixture of corpora.
     """
-    if isinstance(data.train.source, RaggedChain):
+    if data.splits.mixture is not None:
         raise UserError(
             "objective.guided_alignment: a mixture of corpora (data=mix) cannot be aligned; set "
             "objective.guided_alignment=0"

@@ -99,7 +99,7 @@ def loaded(config: components.Config, filters: Filters) -> Splits:
     keep = partial(stored, where=config.get("store", "auto"), filters=filters)
     splits = data.load(keep) if has_keep else data.load()
     share = config.get("copied_pairs", 0.0)  # not in configurations of older versions
-    return with_copied_pairs(splits, share) if share else splits
+    return with_copied_pairs(splits, share, filters) if share else splits
 
 
 def warn_of_equal_sides(pairs: Pairs) -> None:

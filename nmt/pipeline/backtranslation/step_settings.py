@@ -187,10 +187,10 @@ class StepSettings:
         """Returns trainer settings for the final model: as many updates and validations as for a
         model that is trained without synthetic pairs."""
         trainer = dict(self.settings.trainer)
-        # An epoch of the mixture has all synthetic pairs and the real pairs.
+        # An epoch of the mixture has as many pairs as its corpora, whatever their weights are.
         file = self.folder / f"synthetic.{self.corpus.languages[0]}"
         synthetic = sum(1 for _ in stream_lines(file, "strict"))
-        real = self.synthetic.real * self.corpus.pairs
+        real = self.corpus.pairs if self.synthetic.real else 0
         share = self.corpus.pairs / (synthetic + real)
         trainer["validate_every"] *= share
         if self.synthetic.model:

@@ -118,7 +118,7 @@ class ClassificationTask(Task):
         return data, f"{pooling} pooling, {self.network.encoder.cell_name} cells"
 
     def objective(self, network: Seq2Label, batch: TextBatch, update: int, total: int) -> Loss:
-        return label_loss(network, batch, update, total)
+        return label_loss(network, batch)
 
     def batches(self, epoch: int) -> TextBatches:
         documents = self.documents
