@@ -181,7 +181,7 @@ def _unknown_option(key: str, known: Collection[str]) -> ConfigError:
     names = [name.removeprefix("translation.") for name in SYNONYMS.get(key, ())]
     of_search = [name.partition(".")[2] for name in names if name.startswith("search.")]
     if of_search:
-        example = f"search=nmt.search.beam.Beam({of_search[0]}=…)"
+        example = f"search=Beam({of_search[0]}=…) after `from nmt.search.beam import Beam`"
         return ConfigError(
             key, f"no such key; set it as an option of the search algorithm, such as {example}"
         )

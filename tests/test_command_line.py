@@ -537,6 +537,8 @@ def test_bad_input_to_translation(trained, tmp_path):
     failed(run("translate", "model=/nowhere"), "no such file or folder")
     failed(run("translate", f"model={tmp_path}/broken.safetensors"), "not a checkpoint, or damaged")
     failed(run("translate", f"model={trained}", "input=/nowhere/x"), "/nowhere/x: no such file")
+    evaluated = ["evaluate", f"model={trained}", f"source={trained}/config.yaml"]
+    failed(run(*evaluated, "reference=[]"), "reference=[]: give a file")
     failed(
         run("translate", f"model={trained}", f"output={tmp_path}/no/x", stdin="a"),
         "cannot be written",

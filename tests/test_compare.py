@@ -267,6 +267,19 @@ def test_the_command_compares_models_and_files(small_run, texts):
     assert "### Sentences that differ most" in (texts / "out.md").read_text()
 
 
+def test_a_missing_folder_is_noticed_before_the_work(small_run, texts):
+    files = [f"reference={texts}/reference", f"source={texts}/source"]
+    for command in (
+        ["compare", *files, small_run, f"output={texts}/nowhere/out"],
+        ["report", small_run, f"output={texts}/nowhere/out"],
+        ["translate", f"model={small_run}", f"attention_map={texts}/nowhere/out.html", f"input={texts}/source"],
+    ):  # fmt: skip
+        done = run(*command)
+        assert done.returncode in (1, 2)
+        message = done.stderr.decode().splitlines()
+        assert "nowhere" in message[-1] and "not found" in message[-1], message
+
+
 def test_test_translations_of_a_run_are_not_translated_again(small_run, texts):
     """The run translates a text with another source than its test set."""
     shutil.copytree(small_run, texts / "run")

@@ -651,6 +651,7 @@ def test_every_optimizer_of_torch_is_a_choice_or_has_a_reason():
             "optimizer.step_sizes=[-1,5]: must be [a number with 0 < value",
         ),
         (["optimizer=rmsprop", "optimizer.alpha=3"], "optimizer.alpha=3: out of range"),
+        (["search.length_penalty=power", "search.alpha=300"], "search.alpha=300: out of range"),
         (["optimizer=RAdam"], "did you mean radam?"),
         (
             ["optimizer=nadam", "optimizer.momentum_decay=x"],

@@ -456,6 +456,12 @@ def test_minimum_bayes_risk_takes_what_is_most_like_the_others(utility, source):
     assert [h.score for h, _ in result] == pytest.approx([risks[text] for _, text in result])
 
 
+def test_a_short_candidate_may_be_far_more_probable_than_the_first():
+    candidates = [Hypothesis([5] * 400, -720.0, -1.8), Hypothesis([5], -4.0, -2.0)]
+    texts = ["a " * 400, "a"]
+    assert MBR(source="beam").rerank(candidates, texts)[0][1] == "a"
+
+
 @pytest.mark.parametrize("size", [500, 2560, 2600, 8000])
 @pytest.mark.parametrize("k", [1, 5, 7])
 def test_top_k_by_blocks_is_topk(size, k):

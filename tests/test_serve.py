@@ -37,6 +37,7 @@ from nmt.serving.app import language_of_code
 from nmt.serving.batcher import Batcher
 from nmt.serving.limits import KeyFile, Limits, Pace, Refused
 from nmt.serving.passages import joined, spans
+from nmt.serving.request_fields import constraint_of
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer.words import words
 
@@ -156,6 +157,35 @@ def test_more_than_libretranslate(client, pair, small_run):
         assert holds(
             client.post("/translate", json={"q": "a b c", **pair, **wish}).json()["translatedText"]
         ), wish
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence", "occurs"),
+    [
+        ("man", "The man left.", True), ("the man", "The manager left.", False), ("a cat", "a category", False),
+        ("man's", "the woman's hat", False), ("man's", "the man's hat", True), ("hot dog", "The Hot  dog!", True),
+        ("hot  dog", "one hot dog", True), ("C++", "in C++, or C", True), (".NET", "for .net", True),
+        ("猫", "猫が好きです。", True), ("แมว", "ฉันชอบแมว", True), ("犬", "猫が好きです。", False),
+    ],
+)  # fmt: skip
+def test_words_of_a_glossary_are_whole_words(word, sentence, occurs):
+    fields = {"glossary": {word: "x"}, "required": [], "forbidden": [], "prefix": ""}
+    constraint = constraint_of(fields, sentence, is_first=False)
+    assert (constraint is not None) == occurs
+
+
+def test_a_prefix_is_that_of_the_first_sentence_of_a_text(client, pair):
+    text = "<p>a b.</p><p>a b.</p>"
+    asked = {"q": [text, text], "format": "html", "prefix": "h h", **pair}
+    for answer in client.post("/translate", json=asked).json()["translatedText"]:
+        assert answer.startswith("<p>h h")
+        assert answer.count("h h") == 1
+
+
+def test_tokens_of_a_prefix_are_not_texts(client, pair, small_run):
+    [[token, *_]] = load(small_run).tokenizer.encode_target(["a"])
+    answer = client.post("/explain", json={"q": "a b", "prefix": [token] * 201, **pair})
+    assert answer.status_code == 200, answer.text
 
 
 @pytest.mark.parametrize("search", ["mbr", "sample", "greedy"])

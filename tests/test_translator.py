@@ -16,9 +16,9 @@ import nmt
 from nmt import loading
 from nmt.data.links import GoldLinks, parse_links, write_links
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import EOS, UNK, Request
+from nmt.foundation.interfaces import EOS, UNK, Hypothesis, Request
 from nmt.inference.model_step import EnsembleState, EnsembleStep, ModelStep, average_log_probs
-from nmt.inference.translation import Constraint
+from nmt.inference.translation import Constraint, PrefixSpeller, Translation
 from nmt.inference.translator import Translator
 from nmt.inference.unknown_words import filled
 from nmt.inference.word_alignment import (
@@ -281,6 +281,26 @@ def test_a_prefix_may_end_inside_a_word(subwords):
         translator.translations(["ein"], [Constraint(prefix="日")])
 
 
+def test_other_models_explain_the_subwords_that_the_search_has_chosen(subwords):
+    """A text has several segmentations; the rows of all models are those of the translation."""
+    translator = nmt.load(str(subwords), search="greedy")
+    tokenizer = translator.tokenizer
+    [usual] = tokenizer.encode_target(["mann"])
+    [spelled] = [PrefixSpeller(tokenizer).spellings("mann")]
+    chosen, position = [], 0
+    while position < len(spelled):
+        piece, position = min(spelled[position].items(), key=lambda step: step[1])
+        chosen.append(piece)
+    hypothesis = Hypothesis(chosen, 0.0, 0.0)
+    [source] = translator.encode(["mann"])
+    details = translator.force([source], [chosen])
+    translation = Translation(source, [hypothesis], ["mann"], details)
+    maps = translator.attention_maps(["mann"], [translation], "one", {"two": translator}, "piece")
+    weights = list(maps[0].weights.values())
+    assert np.allclose(*weights)
+    assert len(chosen) != len(usual) or tokenizer.joint is None
+
+
 def test_every_spelling_is_found(tokenizer):
     spellings = tokenizer.spellings("a b", 1000)
     assert spellings[0] == tokenizer.encode_target(["a b"])[0]
@@ -352,6 +372,22 @@ def test_alignment_error_rate():
         parse_links("0:1")
 
 
+def test_a_prefix_without_a_permitted_end_is_refused(tmp_path):
+    """Each word of the vocabulary that begins like the prefix is forbidden."""
+    (tmp_path / "t.en").write_text("a b\nb a\n" * 9)
+    (tmp_path / "t.de").write_text("sees saw\nsaw sees.\n" * 9)
+    run_folder = trained(
+        tmp_path / "run", "data=text", f"data.train={tmp_path}/t", f"data.validation={tmp_path}/t", "data.source=en",
+        "data.target=de", "tokenizer=word", "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=6",
+        "model.embedding_size=6", "trainer.max_epochs=1", "search=greedy",
+    )  # fmt: skip
+    impossible = Constraint(prefix="see", forbidden=("sees", "sees."))
+    for search in ("beam", "greedy", "sample"):
+        translator = nmt.load(run_folder, search=search)
+        with pytest.raises(UserError, match="begins with the prefix avoids all forbidden words"):
+            translator.translations(["a", "b a"], [Constraint(), impossible])
+
+
 # Unknown words
 
 
@@ -386,6 +422,8 @@ def test_unknown_words_are_written_as_asked(few_words, tmp_path):
         tokens = result.hypotheses[0].tokens
         assert set(tokens) == {UNK}
         [forced] = translator.force([result.source], [tokens])
+    lines = [line, "c b"]
+    assert translator.translations(iter(lines)) == translator.translations(lines)
     places = translator.tokenizer.source_words(line, result.source)
     names = [words(line)[places[int(row[:-1].argmax())].start] for row in forced.weights[:-1]]
     distinct = [name for i, name in enumerate(names) if i == 0 or names[i - 1] != name]

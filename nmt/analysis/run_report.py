@@ -33,7 +33,7 @@ from nmt.foundation.extras import installed
 from nmt.foundation.part_limits import broken, refuse
 from nmt.foundation.progress import waiting
 from nmt.foundation.ranges import Count, Positive, Size
-from nmt.storage.files import write_atomically
+from nmt.storage.files import check_folder, write_atomically
 from nmt.sweep.run_status import Run
 from nmt.sweep.watch import duration, overall
 
@@ -215,6 +215,8 @@ def report_folders(
     Raises UserError if no run is found, or a column or file does not match the runs.
     """
     refuse(broken((not folders, "folders", "give a folder of runs, as in nmt.report runs/x", [])))
+    base = Path(output) if output else Path(folders[0], "report")
+    check_folder(base)
     runs = collect(folders, different_data=different_data)
     finished = with_systems(runs.finished, systems) if systems else runs.finished
     for run in finished:
@@ -227,7 +229,6 @@ def report_folders(
     tables = report.tables(columns)
     if report.state:
         log.info("sweep: %s", report.state)
-    base = Path(output) if output else Path(folders[0], "report")
     written = write(report, tables, base, figures, FigureStyle(figure_width, font_size))
     # Print after writing the files, because a reader may close the pipe early.
     sys.stdout.write("\n".join([*report.lead, "", *map(terminal, tables)]))

@@ -28,7 +28,7 @@ from nmt.inference.file_alignment import strongest_links
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.storage.checkpoint import HUB
-from nmt.storage.files import write_atomically
+from nmt.storage.files import check_folder, write_atomically
 from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ def compare_systems(
 
     Raises UserError if files are missing, empty or not aligned, or if a model has no source.
     """
+    check_folder(Path(output))
     lines = _read_files(systems, reference, source)
     source_lines = lines[source] if source else []
     names = dict(zip(systems, unique_suffixes(systems), strict=True))

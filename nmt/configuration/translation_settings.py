@@ -156,7 +156,10 @@ class EvaluateSettings(EnsembleSettings):
         return [
             *super().conflicts(),
             *_search_errors(self.search, "must be 1, since only the best translation is evaluated"),
-            *broken((self.metric.get("name") == "loss", "metric.name", no_text, "loss")),
+            *broken(
+                (self.metric.get("name") == "loss", "metric.name", no_text, "loss"),
+                (self.reference == [], "reference", "give a file, or several as [A,B]", []),
+            ),
         ]
 
 

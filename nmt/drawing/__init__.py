@@ -6,6 +6,7 @@ order.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.part_limits import ConfigError, broken
@@ -47,6 +48,7 @@ def unwritable(key: str, name: str | None) -> Iterator[ConfigError]:
     return broken(
         (not file.endswith(ENDINGS), key, "must end in .html, .png, .pdf, .svg or .json", name),
         (missing, key, f"{advice('matplotlib')}, or write a .html file", name),
+        (not Path(file).parent.is_dir(), key, "the folder of the file was not found", name),
     )
 
 

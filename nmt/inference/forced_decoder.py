@@ -194,8 +194,16 @@ class ForcedDecoder:
                     f"units=piece: the tokenizer of {other_name} differs from that of the "
                     "translation model; use units=word"
                 )
-            texts = [translation.text for _, translation in pairs]
-            added = other.forced_maps([line for line, _ in pairs], texts, units, name=other_name)
+            added = other.forced_maps(
+                [line for line, _ in pairs],
+                [translation.text for _, translation in pairs],
+                units,
+                name=other_name,
+                # The subwords of a search may differ from those of the encoded text.
+                targets=[translation.hypotheses[0].tokens for _, translation in pairs]
+                if units == "piece"
+                else None,
+            )
             for own_map, other_map in zip(maps, added, strict=True):
                 own_map.weights.update(other_map.weights)
                 own_map.places.update(other_map.places)
@@ -209,6 +217,7 @@ class ForcedDecoder:
         units: Units = "word",
         progress: ProgressCallback = no_progress,
         name: str = "",
+        targets: Sequence[Sequence[int]] | None = None,
     ) -> list[AttentionMap]:
         """Returns the attention maps of the model when it is forced to produce the given
         translations.
@@ -218,15 +227,16 @@ class ForcedDecoder:
         units: units of the maps: words or subwords
         progress: callback after each batch, which receives the number of lines in the batch
         name: name of the model, shown in the maps
+        targets: tokens of each translation; None encodes the texts
         """
         sources = self.encode(lines)
-        targets = self.tokenizer.encode_target(list(texts))
+        targets = targets or self.tokenizer.encode_target(list(texts))
         decodings = self.force(sources, targets, progress=progress)
         maps = []
         for line, text, source, target, decoding in zip(
             lines, texts, sources, targets, decodings, strict=True
         ):
-            hypothesis = Hypothesis(target, decoding.log_prob, decoding.log_prob)
+            hypothesis = Hypothesis(list(target), decoding.log_prob, decoding.log_prob)
             translation = Translation(source, [hypothesis], [text], [decoding])
             forced = attention_map(self.tokenizer, line, translation, units, name, self.languages)
             maps.append(forced)

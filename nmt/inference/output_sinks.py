@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from nmt.foundation.errors import UserError
-from nmt.storage.files import read_json_object, remove_unfinished, sync_folder, write_atomically
+from nmt.storage.files import (
+    check_folder,
+    read_json_object,
+    remove_unfinished,
+    sync_folder,
+    write_atomically,
+)
 from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
@@ -129,8 +135,7 @@ class FileSink(StreamSink):
         self.on_failure = on_failure
         self._partial = path.with_name(f"{path.name}.partial")
         self._record = path.with_name(f"{path.name}.partial.json")
-        if not path.parent.is_dir():
-            raise UserError(f"{self.name}: cannot be written (folder {path.parent} not found)")
+        check_folder(path, self.name)
         self._lock = Lock(path.with_name(f".{path.name}.lock"), self.name)
         try:
             remove_unfinished(path.parent, glob.escape(self._record.name))

@@ -4,6 +4,7 @@ nmt.translate, nmt.evaluate and nmt.serve use this module.
 """
 
 import copy
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, overload
@@ -241,6 +242,7 @@ class Translator(ForcedDecoder):
                     "give a list of sentences, such as nmt.data.documents.sentences(text)"
                 )
             return self.translations([lines], constraints, details_of)[0]
+        lines = check_lines(lines)
         sources = self.encode(lines)
         requests = self._requests(sources, constraints)
         translations = [Translation(source, [], [], []) for source in sources]
@@ -357,12 +359,21 @@ class Translator(ForcedDecoder):
     def _check_required(
         self, translations: Sequence[Translation], requests: Sequence[Request]
     ) -> None:
+        """Raises UserError if the search has found no translation that satisfies the constraints."""
         for translation, request in zip(translations, requests, strict=True):
-            if translation.source and not translation.hypotheses and request.required:
-                required = self.tokenizer.decode([list(ids) for ids in request.required])
+            possible = [h for h in translation.hypotheses if h.log_prob > -math.inf]
+            if possible or not translation.source:
+                continue
+            required = self.tokenizer.decode([list(ids) for ids in request.required])
+            if required:
                 raise UserError(
                     f"constraints: no translation can contain all of {', '.join(required)}; "
                     "remove forbidden words that conflict with required words"
+                )
+            if request.spellings:
+                raise UserError(
+                    "constraints: no translation that begins with the prefix avoids all forbidden "
+                    "words; remove forbidden words that begin like the prefix"
                 )
 
     def attention(

@@ -14,7 +14,7 @@ from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import NonNegative, Width
 from nmt.search.breadth_first import Extend, breadth_first_search, most_probable
 from nmt.search.constrained import allocate
-from nmt.search.penalty import ALPHA, Penalty, PenaltyName
+from nmt.search.penalty import ALPHA, Alpha, Penalty, PenaltyName
 from nmt.search.shortcuts import whole_search
 
 
@@ -36,7 +36,7 @@ class Beam:
         width: Width = 5,
         n_best: Width = 1,
         length_penalty: PenaltyName = "average",
-        alpha: NonNegative = ALPHA,
+        alpha: Alpha = ALPHA,
         coverage: NonNegative = 0.0,
     ) -> None:
         if n_best > width:

@@ -24,7 +24,7 @@ from nmt.search.breadth_first import (
     most_probable,
 )
 from nmt.search.constrained import refuse_required
-from nmt.search.penalty import ALPHA, PenaltyName
+from nmt.search.penalty import ALPHA, Alpha, PenaltyName
 
 
 class Diverse(Beam):
@@ -50,7 +50,7 @@ class Diverse(Beam):
         diversity: NonNegative = 0.5,
         n_best: Width = 1,
         length_penalty: PenaltyName = "average",
-        alpha: NonNegative = ALPHA,
+        alpha: Alpha = ALPHA,
         coverage: NonNegative = 0.0,
     ) -> None:
         if width % groups:

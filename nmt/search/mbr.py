@@ -81,10 +81,9 @@ class MBR:
         texts: detokenised string of each candidate
         """
         weights: defaultdict[str, float] = defaultdict(float)
+        highest = max(hypothesis.log_prob for hypothesis in hypotheses)
         for hypothesis, text in zip(hypotheses, texts, strict=True):
-            weights[text] += (
-                math.exp(hypothesis.log_prob - hypotheses[0].log_prob) if self.weighted else 1.0
-            )
+            weights[text] += math.exp(hypothesis.log_prob - highest) if self.weighted else 1.0
         utility = similarity(self.utility)  # 0 to 100
         first = {
             text: hypothesis

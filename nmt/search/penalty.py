@@ -15,16 +15,20 @@ favours hypotheses that attend to every source position.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from nmt.foundation.ranges import Range
+
 PenaltyName = Literal["none", "average", "power", "wu", "reward"]
 """Name of a length penalty, which selects the formula of the score."""
+Alpha = Annotated[float, Range(0, 10)]
+"""Type of α, the exponent or reward of the length penalty."""
 ALPHA = 0.6
-"""Default value of α, the exponent or reward of the length penalty."""
+"""Default value of α."""
 UNSEEN = 1e-6
 """Lower bound of the total attention to a source position, so that the logarithm in the coverage
 penalty is finite."""
@@ -62,12 +66,14 @@ class Penalty:
         """
         if self.name == "reward":
             return log_prob + self.alpha * length + uncovered
-        divisors = {
-            "average": float(length),
-            "power": length**self.alpha,
-            "wu": ((5 + length) / 6) ** self.alpha,
-        }
-        return log_prob / divisors.get(self.name, 1.0) + uncovered
+        divisor = 1.0
+        if self.name == "average":
+            divisor = length
+        elif self.name == "power":
+            divisor = length**self.alpha
+        elif self.name == "wu":
+            divisor = ((5 + length) / 6) ** self.alpha
+        return log_prob / divisor + uncovered
 
     def bound(self, log_prob: float, shortest: int, longest: int) -> float:
         """Returns an upper bound of the scores of all continuations of an unfinished hypothesis.

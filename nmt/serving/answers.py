@@ -127,11 +127,7 @@ async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Do
     texts = [blocks(text) if is_html else [Part(text)] for text in as_list(fields["q"])]
     parts = [block for text in texts for block in text if isinstance(block, Part)]
     places = [spans(part.text) for part in parts]
-    requests = [
-        _request(part, place, fields)
-        for part, of in zip(parts, places, strict=True)
-        for place in of
-    ]
+    requests = [request for text in texts for request in _requests(text, fields)]
     # One translation per request, in the order of the requests.
     translations = iter(await served.batcher.do(requests))
     passages = iter(
@@ -145,17 +141,24 @@ async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Do
     ]
 
 
-def _request(part: Part, place: range, fields: Fields) -> SentenceRequest:
-    """Returns the translation request for one sentence, with options from the request fields."""
-    sentence = part.text[place.start : place.stop]
+def _requests(text: Sequence[str | Part], fields: Fields) -> list[SentenceRequest]:
+    """Returns a translation request for each sentence of a text, with options from the request
+    fields."""
     # HTML tags are placed by the word alignment, which needs the details.
     needs_details = fields["format"] == "html" or any(fields[name] for name in DETAILS)
-    return SentenceRequest(
-        sentence,
-        constraint_of(fields, sentence, is_first=not part.text[: place.start].strip()),
-        details_of=1 + fields["alternatives"] if needs_details else 0,
-        whole_beam=fields["alternatives"] > 0,
-    )
+    parts = [block for block in text if isinstance(block, Part)]
+    sentences = [
+        part.text[place.start : place.stop] for part in parts for place in spans(part.text)
+    ]
+    return [
+        SentenceRequest(
+            sentence,
+            constraint_of(fields, sentence, is_first=number == 0),
+            details_of=1 + fields["alternatives"] if needs_details else 0,
+            whole_beam=fields["alternatives"] > 0,
+        )
+        for number, sentence in enumerate(sentences)
+    ]
 
 
 def _written(document: Document, rank: int) -> str:

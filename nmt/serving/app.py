@@ -227,8 +227,9 @@ class Server:
         self.limits.check_texts(texts, "q")
         others: list[Any] = [*fields.get("glossary", {}).values()]
         for name in OTHER_TEXTS:
+            value = fields.get(name, "")
             # Iteration over a glossary yields its source words.
-            others += as_list(fields.get(name, ""))
+            others += [value] if isinstance(value, str) else value
         others = [text for text in others if isinstance(text, str) and text]
         self.limits.check_texts(others, ", ".join(OTHER_TEXTS))
 

@@ -14,6 +14,7 @@ from typing import Any
 import nmt
 from nmt.inference.translation import Constraint
 from nmt.serving.limits import Limits, Refused
+from nmt.tokenizer.words import spaceless
 
 Fields = Mapping[str, Any]
 """Values of a request's fields, by field name."""
@@ -209,17 +210,24 @@ def constraint_of(fields: Fields, sentence: str, *, is_first: bool) -> Constrain
     `glossary` whose source word occurs in the sentence, it must also contain the translation of
     the entry. The field `prefix` applies only to the first sentence of a text.
     """
-    text = sentence.casefold()
-    # Replace punctuation by spaces, so that glossary entries match whole words only.
-    separated = f" {''.join(c if c.isalnum() else ' ' for c in text)} "
     required = list(fields["required"])
     for source_word, translation in fields["glossary"].items():
-        word = source_word.casefold()
-        if f" {word} " in separated or (not word.isalnum() and word in text):
+        if _has_word(sentence, source_word):
             required.append(translation)
     prefix = fields["prefix"] if is_first else ""
     constraint = Constraint(prefix, tuple(required), tuple(fields["forbidden"]))
     return None if constraint == Constraint() else constraint
+
+
+def _has_word(sentence: str, word: str) -> bool:
+    """Returns whether a word or phrase occurs in a sentence, regardless of case and not as a part
+    of other words."""
+    text, phrase = (" ".join(part.casefold().split()) for part in (sentence, word))
+    # In scripts without spaces, such as that of Japanese, words have no visible boundaries.
+    first, last = (c.isalnum() and not spaceless(c) for c in (phrase[:1], phrase[-1:]))
+    begin = r"(?<!\w)" if first else ""
+    end = r"(?!\w)" if last else ""
+    return re.search(begin + re.escape(phrase) + end, text) is not None
 
 
 GETS = {

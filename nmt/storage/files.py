@@ -19,6 +19,16 @@ WRITING = ".writing"
 _numbers = itertools.count()
 
 
+def check_folder(path: Path, name: str = "") -> None:
+    """Raises UserError if the folder of a file that will be written does not exist.
+
+    path: path of the file
+    name: name of the file in the message; by default the path
+    """
+    if not path.parent.is_dir():
+        raise UserError(f"{name or path}: cannot be written (folder {path.parent} not found)")
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Replaces the content of a file atomically; returns after the content is on the disk.
 
