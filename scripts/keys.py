@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 CONF = Path(__file__).parent.parent / "conf"
-KEY = re.compile(r"(?P<indent> *)(?P<key>\w+):\s*(?P<value>.*?)\s*(?:\s# (?P<comment>.*))?")
+KEY = re.compile(r"(?P<indent> *)(?P<key>\w+):(?P<value>.*?)\s*(?:\s# (?P<comment>.*))?")
 SKIPPED = ("hydra", "experiment")
 """Folders of conf/ whose files are settings of Hydra or lists of values for other keys."""
 
@@ -55,10 +55,11 @@ def _rows(lines: list[str]) -> list[str]:
         if match is None:
             continue
         parents[len(match["indent"]) // 2 :] = [match["key"]]
-        if match["key"] == "_target_" or parents[0] in ("hydra", "defaults") or not match["value"]:
-            continue
-        key = ".".join(parents)
-        rows.append(f"| `{key}` | `{match['value']}` | {_cell(match['comment'] or '')} |")
+        value, comment = match["value"].strip(), match["comment"] or ""
+        is_setting = match["key"] != "_target_" and parents[0] not in ("hydra", "defaults")
+        if is_setting and (value or comment):
+            default = f"`{value}`" if value else ""
+            rows.append(f"| `{'.'.join(parents)}` | {default} | {_cell(comment)} |")
     return rows
 
 
