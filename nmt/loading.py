@@ -183,7 +183,7 @@ def _unknown_option(key: str, known: Collection[str]) -> ConfigError:
     if of_search:
         example = f"search=Beam({of_search[0]}=…) after `from nmt.search.beam import Beam`"
         return ConfigError(
-            key, f"no such key; set it as an option of the search algorithm, such as {example}"
+            key, f"key not found; set it as an option of the search algorithm, such as {example}"
         )
     error = unknown(key, known)
     return replace(error, nearest=tuple(name for name in names if name in known) or error.nearest)

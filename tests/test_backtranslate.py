@@ -359,7 +359,7 @@ def test_the_most_probable_are_kept(whole, text, tmp_path):
 
 @pytest.mark.parametrize(("wishes", "message"), [
     ([], "synthetic.text: required for back-translation"),
-    (["synthetic.text=nowhere.de"], "nowhere.de: no such file"),
+    (["synthetic.text=nowhere.de"], "nowhere.de: file not found"),
     (["synthetic.direction=forward"], "synthetic.model: required for synthetic.direction=forward"),
     (["synthetic.text=a", "synthetic.width=9"], "synthetic.width=9: has no effect in this configuration"),
     (["synthetic.text=a", "synthetic.keep=0"], "synthetic.keep=0: must be above 0"),
@@ -419,7 +419,7 @@ def test_the_model_that_translates_fits(whole, text, tmp_path):
     )
     failed(
         run("backtranslate", *typed, "synthetic.model=nowhere"),
-        "synthetic.model=nowhere: no such file or folder",
+        "synthetic.model=nowhere: file or folder not found",
     )
     failed(
         run("backtranslate", *typed, "synthetic.model=[]"),

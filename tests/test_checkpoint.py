@@ -147,7 +147,7 @@ def test_the_checksum_depends_on_names_but_not_on_their_order(tmp_path):
 
 
 def test_missing_models_are_named(tmp_path):
-    with pytest.raises(UserError, match="no such file or folder"):
+    with pytest.raises(UserError, match="file or folder not found"):
         nmt.load(tmp_path / "nothing")
     with pytest.raises(UserError, match="has neither best.safetensors nor last.safetensors"):
         nmt.load(tmp_path)

@@ -718,11 +718,11 @@ def test_faults_are_reported(trained):
     folder, arguments = trained
     model = f"model={folder}/run"
     for wrong, message in [
-        ([model, "optimizer.lr=1"], "optimizer: no such key (available: device, errors, explain"),
+        ([model, "optimizer.lr=1"], "optimizer: key not found (available: device, errors, explain"),
         ([model, "explain=page.gif"], "must end in .html, .png, .pdf, .svg or .json"),
-        ([model, "input=nowhere.txt"], "no such file"),
+        ([model, "input=nowhere.txt"], "file not found"),
         ([f"model={folder}"], "has neither best.safetensors nor last.safetensors"),
-        ([*arguments, "explain=page.html"], "explain: no such key"),
+        ([*arguments, "explain=page.html"], "explain: key not found"),
         ([*arguments, "pooling=wordcontext"], "pooling=wordcontext: unknown choice"),
         ([*arguments, "pooling=structured", "pooling.hops=0"], "pooling.hops=0: out of range"),
         ([*arguments, "freeze=true"], "needs vectors=FILE"),

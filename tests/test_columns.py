@@ -509,7 +509,7 @@ def test_tables_have_columns_too(corpus, tmp_path):
         (["data.source=[en,en]"], "and no column name twice"),
         (["data.source=[en,fr]", "window=local_p"], "restricts the positions of a single source"),
         (["model.factor_size=8"], "the source has no factors"),
-        (["data.factors=[fr,missing]"], "train.missing: no such file"),
+        (["data.factors=[fr,missing]"], "train.missing: file not found"),
         (["data.alignment=tag", "objective.guided_alignment=1.0"], 'train.tag, line 1: "'),
     ],
 )  # fmt: skip

@@ -494,7 +494,7 @@ def test_bad_input_to_training(corpus, tmp_path):
             path.unlink() if content is None else path.write_bytes(content)
         return run("train", *data_arguments(folder), *SMALL, f"run_dir={tmp_path}/never")
 
-    failed(bad(train_de=None), "train.de: no such file", "train.en")
+    failed(bad(train_de=None), "train.de: file not found", "train.en")
     failed(bad(train_de=b"one\ntwo\n"), "train.de: not aligned (128 and 2 lines)")
     failed(bad(val_en=b"", val_de=b""), "val.en", "no sentence pairs")
     failed(bad(train_en=b"fine\n\xff\xfe\n"), "train.en, line 2: invalid UTF-8")
@@ -534,9 +534,9 @@ def test_a_run_folder_is_not_overwritten(trained, corpus):
 def test_bad_input_to_translation(trained, tmp_path):
     (tmp_path / "broken.safetensors").write_bytes(b"nonsense")
     failed(run("translate"), "model: missing")
-    failed(run("translate", "model=/nowhere"), "no such file or folder")
+    failed(run("translate", "model=/nowhere"), "file or folder not found")
     failed(run("translate", f"model={tmp_path}/broken.safetensors"), "not a checkpoint, or damaged")
-    failed(run("translate", f"model={trained}", "input=/nowhere/x"), "/nowhere/x: no such file")
+    failed(run("translate", f"model={trained}", "input=/nowhere/x"), "/nowhere/x: file not found")
     evaluated = ["evaluate", f"model={trained}", f"source={trained}/config.yaml"]
     failed(run(*evaluated, "reference=[]"), "reference=[]: give a file")
     failed(
@@ -609,7 +609,7 @@ def test_scripts_name_their_requirements():
 )
 def test_flags_that_there_are_not(typed, meant):
     result = run("train", *typed)
-    failed(result, f"no such flag. Write keys without dashes, as {meant}")
+    failed(result, f"flag not found. Write keys without dashes, as {meant}")
     assert result.returncode == 2
 
 
@@ -626,15 +626,15 @@ def test_spaces_around_an_equals_sign_are_named(typed):
     ("command", "typed", "message"),
     [
         ("train", ["--plugins", "nowhere"], "package not found"),
-        ("train", ["--hlep"], "no such flag"),
+        ("train", ["--hlep"], "flag not found"),
         ("train", ["--dry-run"], "add -m"),
-        ("train", ["--config-dir", "nowhere"], "no such folder"),
+        ("train", ["--config-dir", "nowhere"], "folder not found"),
         ("train", ["--help", "nowhere"], "not found in the groups and keys"),
         ("train", ["device=cuda:99"], "not available on this machine"),
-        ("translate", ["model=nowhere"], "no such file or folder"),
+        ("translate", ["model=nowhere"], "file or folder not found"),
         ("train", ["resume=nowhere"], "was not found"),
         ("train", ["data=text", "data.train=a", "data.validation=a", "data.source=b",
-                   "data.target=c"], "no such file"),
+                   "data.target=c"], "file not found"),
         ("train", ["run_dir=FULL"], "contains another run"),
     ],
 )  # fmt: skip
@@ -832,19 +832,19 @@ def test_an_installed_command_ends_with_status_0(small_run, tmp_path, monkeypatc
         (["train", "init=true", "data=reverse"], "init=true: must be text or null"),
         (["train", "resume=nowhere"], "resume=nowhere: the run folder was not found"),
         (["train", "run_dir=[a,b]"], "run_dir=[a,b]: must be text or null"),
-        (["train", "--resolve"], "--resolve: no such flag"),
+        (["train", "--resolve"], "--resolve: flag not found"),
         (["train", "--hlep"], "did you mean --help?"),
         (["train", "--cfg", "jobs"], "--cfg/-c: invalid choice: 'jobs' (choose from"),
         (["train", "--cfg"], "--cfg/-c: expected one argument"),
         (["train", "-sc"], "-sc: must be one of install=bash"),
         (["train", "-sc", "query=bash"], "-sc: must be one of install=bash"),
-        (["train", "--config-dir", "nowhere"], "--config-dir nowhere: no such folder"),
+        (["train", "--config-dir", "nowhere"], "--config-dir nowhere: folder not found"),
         (["train", "data.train=c", "data.source=en"], "for your own files, add data=text"),
         (
             ["translate", "model=x", "input=x", "output=o.txt.gz"],
             "output=o.txt.gz: compressed output is not supported",
         ),
-        (["translate", "model=x", "device=gpu"], "model=x: no such file or folder"),
+        (["translate", "model=x", "device=gpu"], "model=x: file or folder not found"),
     ],
 )
 def test_first_mistakes_get_one_message_each(arguments, said, tmp_path):

@@ -319,7 +319,7 @@ def test_bad_input_is_reported(small_run, texts):
     assert "translating" not in failed(
         run("compare", *both, small_run, texts / "short"), "short: not aligned (20 and 1 lines)"
     )
-    failed(run("compare", *both, texts / "nothing"), "nothing", "no such file")
+    failed(run("compare", *both, texts / "nothing"), "nothing", "file not found")
     failed(run("compare", *both), "systems: missing")
     failed(run("compare", both[0], small_run), "add source=FILE")
     failed(run("compare", *both, small_run, small_run), "given more than once")

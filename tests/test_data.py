@@ -153,7 +153,7 @@ def test_invalid_utf8_is_located(tmp_path):
 
 
 def test_missing_and_empty_files_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"nowhere\.en: no such file"):
+    with pytest.raises(UserError, match=r"nowhere\.en: file not found"):
         TextFiles(train=str(tmp_path / "nowhere"), validation="x", source="en", target="de").load()
     with pytest.raises(UserError, match=r"train\.en.*no sentence pairs"):
         text_files(tmp_path, source="", target="").load()
@@ -598,7 +598,7 @@ def test_missing_files_and_columns_get_suggestions(tmp_path):
 
     files = ["data=text", "data.source=en", "data.target=de"]
     assert re.search(
-        r"no such file. Files in the folder: train.en, .* …$",
+        r"file not found. Files in the folder: train.en, .* …$",
         told(*files, f"data.train={tmp_path}/trein"),
     )
     wrong = told(*files, f"data.train={tmp_path}/train.en")
@@ -650,7 +650,7 @@ def test_files_with_any_names_are_a_part(tmp_path):
     for wrong in (files[:1], [*files, files[0]]):
         with pytest.raises(UserError, match=r"expected 2 .en, de"):
             TextFiles(train=wrong, validation=[files], source="en", target="de").load()
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="file not found"):
         TextFiles(train=[files[0], "nowhere"], validation=[files], source="en", target="de").load()
 
 

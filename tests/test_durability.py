@@ -933,7 +933,7 @@ def test_files_that_a_run_did_not_write_are_never_removed(tmp_path):
         "data.source=a",
         "data.target=b",
     ]
-    failed(run("train", *missing, f"run_dir={tmp_path}"), "no such file")
+    failed(run("train", *missing, f"run_dir={tmp_path}"), "file not found")
     assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["notes", "train.log"]
     assert (tmp_path / "train.log").read_text().startswith("train.log")
 

@@ -116,7 +116,7 @@ def test_the_example_translates_as_the_model_does(exported, small_run, no_repeat
 def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exported):
     for overrides, message in (
         ([f"model={small_run}", "format=onnx", f"output={exported}"], "already exists"),
-        (["model=nowhere", "format=card", f"output={tmp_path}/x"], "no such file or folder"),
+        (["model=nowhere", "format=card", f"output={tmp_path}/x"], "file or folder not found"),
     ):  # fmt: skip
         result = run("export", *overrides)
         assert result.returncode in (1, 2)

@@ -206,7 +206,7 @@ def test_training_with_a_tokenizer_of_ones_own(texts, tmp_path):
     failed(
         run("train", *command, f"run_dir={tmp_path}/no", f"tokenizer.model={file}"),
         "tokenizer.model=",
-        "no such file",
+        "file not found",
     )
     (tmp_path / "bad").write_bytes(b"x" * 100)
     failed(

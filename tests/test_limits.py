@@ -234,9 +234,9 @@ def test_an_old_class_path_in_a_yaml_of_ones_own_still_works():
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("lr=1", "lr: no such key; did you mean optimizer.lr?"),
+        ("lr=1", "lr: key not found; did you mean optimizer.lr?"),
         ("hidden_size=3", "did you mean encoder.hidden_size or decoder.hidden_size?"),
-        ("trainer.lr=1", "trainer.lr: no such key; did you mean optimizer.lr?"),
+        ("trainer.lr=1", "trainer.lr: key not found; did you mean optimizer.lr?"),
         ("max_epoch=1", "did you mean trainer.max_epochs?"),
         ("trainer.max_epoch=1", "did you mean max_epochs?"),
         ("sed=1", "did you mean seed?"),
@@ -333,6 +333,6 @@ def test_a_misspelt_key_that_a_yaml_leaves_out_is_found(tmp_path, monkeypatch):
     target = "_target_: nmt.model.attention.multi_head.MultiHead\n"
     (tmp_path / "attention/short.yaml").write_text(target)
     typed = ["attention=short", "attention.heds=2", f"--config-dir={tmp_path}"]
-    failed(run("train", *typed), "attention.heds: no such key; did you mean heads?")
+    failed(run("train", *typed), "attention.heds: key not found; did you mean heads?")
     monkeypatch.undo()
     forget_configurations()

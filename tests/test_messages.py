@@ -87,7 +87,7 @@ def wrong(key: str, value: str, hints: dict) -> str | None:
     if key in NOT_SETTINGS:
         return None
     if key not in hints:
-        return "no such key"
+        return "key not found"
     if is_open:
         return None
     overrides, faults = parse([f"{key}={value}"])

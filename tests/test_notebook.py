@@ -278,12 +278,12 @@ def test_every_answer_has_a_short_repr(small_run):
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ({"serach": "greedy"}, "serach: no such key; did you mean search?"),
+        ({"serach": "greedy"}, "serach: key not found; did you mean search?"),
         (
             {"beam_size": 5},
-            "beam_size: no such key; set it as an option of the search algorithm, such as ",
+            "beam_size: key not found; set it as an option of the search algorithm, such as ",
         ),
-        ({"replace_unk": True}, "replace_unk: no such key; did you mean unknown?"),
+        ({"replace_unk": True}, "replace_unk: key not found; did you mean unknown?"),
         ({"precision": "int4"}, "precision=int4: must be one of float32"),
         ({"batch_tokens": 0}, "batch_tokens=0: out of range"),
         ({"search": 3}, "search=3: must be a name"),

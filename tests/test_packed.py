@@ -52,7 +52,7 @@ def test_everything_that_translating_multiplies_by_is_packed(small_run, monkeypa
     translator = nmt.load(small_run)
     translator.translate(["a b c"])
     [model] = translator.models
-    owners = {owner for owner, _ in translator.networks.packed_weights.made_weights}
+    owners = {owner for owner, _ in translator.networks.packed_weights.cached}
     linear = {module for module in model.modules() if isinstance(module, PackableLinear)}
     assert linear <= owners
     assert {model.decoder, model.decoder.bottom} & owners

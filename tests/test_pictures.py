@@ -168,8 +168,8 @@ def test_encoders_are_nested_in_any_combination():
     assert type(model.encoder.words).__name__ == "Unidirectional"
     typed = ["data=captions", "data.train=a.csv", "data.split=0.1", "data.source=x", "encoder=bidirectional+grid"]  # fmt: skip
     for wrong, message in {
-        "encoder.places.chanels=3": "encoder.places.chanels: no such key; did you mean channels?",
-        "encoder.channels=3": "encoder.channels: no such key; did you mean encoder.places.channels?",
+        "encoder.places.chanels=3": "encoder.places.chanels: key not found; did you mean channels?",
+        "encoder.channels=3": "encoder.channels: key not found; did you mean encoder.places.channels?",
         "encoder.places.channels=-1": "encoder.places.channels=-1: out of range",
         "encoder.words=3": "encoder.words=3: must have a _target_",
         "encoder.words._target_=nmt.model.encoder.grid.Grid": "must be a subclass of nmt.model.encoder.rnn_encoder.RNNEncoder",
@@ -472,7 +472,7 @@ def test_pickles_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "said"), [
-    ("none.png", "no such file"), ("text.png", "not an image"), ("half.png", "cannot be read as an image"),
+    ("none.png", "file not found"), ("text.png", "not an image"), ("half.png", "cannot be read as an image"),
     ("digits:8x8/5000@0,0", "below 1,797"), ("digits:8x8/1@3,3", "must be inside the image of 8 x 8 pixels"), ("digits:nonsense", "invalid description of an image"),
 ])  # fmt: skip
 def test_bad_images_are_reported_by_name(tmp_path, name, said):
@@ -488,7 +488,7 @@ def test_bad_images_are_reported_by_name(tmp_path, name, said):
 
 
 @pytest.mark.parametrize(("name", "said"), [
-    ("none.npz#a", "no such file"), ("few.npz#b", "array b not found"), ("few.npz#flat", "expected \\[positions, channels\\]"),
+    ("none.npz#a", "file not found"), ("few.npz#b", "array b not found"), ("few.npz#flat", "expected \\[positions, channels\\]"),
     ("few.npz#inf", "contain NaN"), ("few.npz", "name an array as"), ("few.npz#none", r"shape \[0, 6\]"), ("damaged.npz#a", "cannot be read"), ("a.png", "not image features"),
 ])  # fmt: skip
 def test_bad_features_are_reported_by_name(tmp_path, name, said):
@@ -614,7 +614,7 @@ def test_bad_pictures_are_counted_or_refused(tmp_path, bad, caplog):
     if bad == "skip":
         assert len(data.load().train) == 1
         assert "skipped 2 of 3 rows as invalid" in caplog.text
-        assert "missing.png: no such file" in caplog.text
+        assert "missing.png: file not found" in caplog.text
         return
     with pytest.raises(
         UserError, match="2 of 3 rows are invalid.*bad.png: not an image.*data.bad=skip"
@@ -813,7 +813,7 @@ def test_captions_of_files(tmp_path, reader_of_digits):
         "which have no words",
     )
     (tmp_path / "wrong.txt").write_text("nothing.png\n")
-    failed(run("translate", model, f"input={tmp_path}/wrong.txt"), "nothing.png: no such file")
+    failed(run("translate", model, f"input={tmp_path}/wrong.txt"), "nothing.png: file not found")
     score = run("score", model, f"source={tmp_path}/images.txt", f"target={tmp_path}/images.txt")
     assert score.stdout.count(b"\n") == 5
 

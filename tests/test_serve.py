@@ -421,7 +421,7 @@ def test_limits(small_run, pair):
         for fields, status, message in (
             ({"q": "a" * 21, **pair}, 413, "q: 21 characters, at most 20"), ({"q": ["a"] * 4, **pair}, 413, "4 texts"),
             ({"q": "a" * 500, **pair}, 413, "larger than 400 bytes"), ({**pair}, 400, "missing q"), ({"q": "a"}, 400, "missing source"),
-            ({"q": "a", "source": "xx", "target": "yy"}, 400, "xx → yy: no such model; available:"), ({"q": 3, **pair}, 400, "text or a list"),
+            ({"q": "a", "source": "xx", "target": "yy"}, 400, "xx → yy: model not found; available:"), ({"q": 3, **pair}, 400, "text or a list"),
             ({"q": "a", **pair, "format": "pdf"}, 400, "text or html"), ({"q": "\ud800", **pair}, 400, "lone surrogate"),
             ({"q": "a", **pair, "alternatives": -1}, 400, "from 0 to 20"), ({"q": "a", **pair, "required": ["ß"]}, 400, "vocabulary"),
         ):  # fmt: skip
@@ -616,7 +616,7 @@ def test_what_is_typed_wrong_is_reported(small_run, classifier, tmp_path):
     for overrides, message in (
         ([f"model=[{small_run},{small_run}]"], "must be unique"), (["model=nowhere"], "nowhere"),
         ([f"model={small_run}", "names=[a,b]"], "one name for each of the 1 models"), ([f"model={small_run}", "host=256.0.0.1"], "host=256.0.0.1"),
-        ([f"model={small_run}", "search.n_best=3"], "the number of alternatives"), ([f"model={small_run}", f"keys={tmp_path}/no"], "no such file"),
+        ([f"model={small_run}", "search.n_best=3"], "the number of alternatives"), ([f"model={small_run}", f"keys={tmp_path}/no"], "file not found"),
     ):  # fmt: skip
         result = run("serve", *overrides)
         assert result.returncode in (1, 2)

@@ -179,13 +179,16 @@ def test_long_names_stay_different():
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        (["hydra/launcher=workres"], "no such launcher (available: "),
-        (["hydra/launcher=workers", "hydra.launcher.n_job=2"], "no such key; did you mean n_jobs?"),
+        (["hydra/launcher=workres"], "launcher not found (available: "),
+        (
+            ["hydra/launcher=workers", "hydra.launcher.n_job=2"],
+            "key not found; did you mean n_jobs?",
+        ),
         (
             ["hydra/launcher=workers", "hydra.launcher.n_jobs=two"],
             "hydra.launcher.n_jobs=two: Value 'two' of type 'str'",
         ),
-        (["hydra.launcher.n_jobs=2"], "hydra.launcher.n_jobs: no such key"),
+        (["hydra.launcher.n_jobs=2"], "hydra.launcher.n_jobs: key not found"),
         (["hydra/launcher=slurm"], "Slurm not found on this machine"),
         (["hydra.launcher=workers"], "a sweep accepts hydra/launcher=NAME"),
         (["hydra.sweep.dir=runs/mine"], "Set the folder by run_dir=DIR"),
@@ -493,7 +496,7 @@ def test_why_a_run_failed():
         job.reason(1, "2026-11-22 15:48:00 INFO a\n2026-11-22 15:48:00 ERROR it is\n  - this")
         == "it is\n  - this"
     )
-    assert job.reason(1, "error: no such file") == "no such file"
+    assert job.reason(1, "error: file not found") == "file not found"
     assert "SIGKILL; probably out of memory" in job.reason(-9, "")
     assert job.reason(1, "Traceback\nKeyError: 1") == "exit status 1: KeyError: 1"
 

@@ -62,7 +62,7 @@ def test_object_stores(store, tmp_path, protocol):
     assert find_input(f"{folder}/").digest() != before
     with pytest.raises(UserError, match=r"a\.txt, line 1: invalid UTF-8"):
         list(find_input(f"{folder}/a.txt").lines())
-    with pytest.raises(UserError, match=r"none\.txt: no such file"):
+    with pytest.raises(UserError, match=r"none\.txt: file not found"):
         find_input(f"{folder}/none.txt")
 
 

@@ -61,8 +61,7 @@ def compare_systems(
     source: file with the source sentences, required if `systems` has models; None if unknown
     train: file in which word frequencies are counted; None for the reference file
     output: path of the output files without suffix
-    examples: number of example sentences
-    samples, trials: numbers of bootstrap samples and randomisation trials of significance tests
+    examples, samples, trials: numbers of example sentences, bootstrap samples and random trials
 
     Raises UserError if files are missing, empty or not aligned, or if a model has no source.
     """

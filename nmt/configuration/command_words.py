@@ -60,16 +60,16 @@ def no_such_flag(flag: str) -> ConfigError:
     """Returns the error for an unknown command-line flag, with a suggested flag or key."""
     name, value = flag.partition("=")[::2]
     if name in ("--config", "-config"):
-        problem = "no such flag; to train from the config.yaml of a run, write --from FILE"
+        problem = "flag not found; to train from the config.yaml of a run, write --from FILE"
         return ConfigError(name, problem)
     key = name.lstrip("-").replace("-", "_")
     translated = SYNONYMS.get(key)
     near = tuple(difflib.get_close_matches(name, itertools.chain(*FLAGS), 1, 0.7))
     if near and not translated:
-        return ConfigError(name, "no such flag", nearest=near)
+        return ConfigError(name, "flag not found", nearest=near)
     keys = " or ".join(f"{word}={value or 'VALUE'}" for word in translated or (key,))
     advice = f". Write keys without dashes, as {keys}; --help lists all keys"
-    return ConfigError(name, f"no such flag{advice}")
+    return ConfigError(name, f"flag not found{advice}")
 
 
 def space_errors(words: Sequence[str]) -> Iterator[ConfigError]:

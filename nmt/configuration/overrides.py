@@ -83,7 +83,7 @@ def apply(config: MutableMapping[str, Any], overrides: Sequence[Any]) -> list[Co
         for group in groups:
             node = node.setdefault(group, {}) if isinstance(node, MutableMapping) else None
         if not isinstance(node, MutableMapping):
-            errors.append(ConfigError(key, f"no such key; {'.'.join(groups)} has no keys"))
+            errors.append(ConfigError(key, f"key not found; {'.'.join(groups)} has no keys"))
         elif override.type is OverrideType.DEL:
             node.pop(name, None)
         else:

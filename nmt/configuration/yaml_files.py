@@ -30,7 +30,7 @@ added_folders: list[str] = []
 def search_beside(folder: str) -> None:
     """Adds a folder of YAML choices (--config-dir); raises UserError if the folder is not found."""
     if not Path(folder).is_dir():
-        raise UsageError(f"--config-dir {folder}: no such folder")
+        raise UsageError(f"--config-dir {folder}: folder not found")
     added_folders.append(str(Path(folder).resolve()))
 
 

@@ -75,7 +75,7 @@ def find_file(path: str) -> Path:
     if Path(path).is_fifo() or Path(path).is_char_device():
         return _pipe_contents(path)
     is_folder = Path(path).is_dir()
-    problem = "is a folder, not a file" if is_folder else "no such file"
+    problem = "is a folder, not a file" if is_folder else "file not found"
     if re.search(r"@|\[[^]]*:", path):
         problem += ". To read only some rows, give NAME@START:STOP"
     folder = Path(path) if is_folder else Path(path).parent
@@ -144,7 +144,7 @@ def reading(place: object, kind: str = "") -> Iterator[None]:
     except UserError:
         raise
     except FileNotFoundError:
-        raise UserError(f"{place}: no such file") from None
+        raise UserError(f"{place}: file not found") from None
     except Exception as error:  # parsers and decompressors raise many exception types
         # the error message on a single line
         reason = " ".join(str(error).split()) or type(error).__name__

@@ -22,13 +22,13 @@ def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) 
     """
     if not known and not everywhere:
         problem = (
-            "no such key, because this choice has no settings. Leave the key out, or set _target_ "
+            "key not found, because this choice has no settings. Leave it out, or set _target_ "
             "in your YAML file to a class that has this parameter"
         )
         return ConfigError(key, problem)
     others = [name for name in everywhere if name != key]
     nearest = near_matches(key.rpartition(".")[2], known, others)
-    return ConfigError(key, "no such key", choices=tuple(sorted(known)), nearest=nearest)
+    return ConfigError(key, "key not found", choices=tuple(sorted(known)), nearest=nearest)
 
 
 def unknown_keys(

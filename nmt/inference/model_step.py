@@ -148,9 +148,8 @@ class ModelStep:
         return Layout(layout.width, slots)  # slots [N]
 
     def keep(self, sentences: Int[Tensor, " b"]) -> ModelStep:
-        if (
-            self.reads_rows
-        ):  # copying the memory of unfinished sentences costs more than keeping the whole memory
+        # Copying the memory of unfinished sentences would cost more than keeping the whole memory.
+        if self.reads_rows:
             unfinished = sentences if self.unfinished is None else self.unfinished[sentences]
             return ModelStep(self.model, self.memory, unfinished)
         return ModelStep(self.model, self.memory.select(sentences))

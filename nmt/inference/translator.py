@@ -263,10 +263,9 @@ class Translator(ForcedDecoder):
         if self.unknown == "mark":
             return translations
         force = self.force if self.unknown == "copy" else None
-        lexicons = [model.lexicon for model in self.models if model.lexicon is not None]
-        replace_unknown_words(
-            lines, translations, self.tokenizer, force, self.lexicon, next(iter(lexicons), None)
-        )
+        lexicons = (model.lexicon for model in self.models if model.lexicon is not None)
+        lexicon = next(lexicons, None)
+        replace_unknown_words(lines, translations, self.tokenizer, force, self.lexicon, lexicon)
         return self._without_repetition(translations)
 
     def request(self, source: Sequence[int]) -> Request:
@@ -359,7 +358,7 @@ class Translator(ForcedDecoder):
     def _check_required(
         self, translations: Sequence[Translation], requests: Sequence[Request]
     ) -> None:
-        """Raises UserError if the search has found no translation that satisfies the constraints."""
+        """Raises UserError if the search has found no translation that meets the constraints."""
         for translation, request in zip(translations, requests, strict=True):
             possible = [h for h in translation.hypotheses if h.log_prob > -math.inf]
             if possible or not translation.source:

@@ -1,5 +1,5 @@
-"""Complete beam search in C++ (nmt/model/native/beam_search.cpp) for decoders with one layer of gated
-recurrent units: Bahdanau, Conditional, Luong and LuongFeed.
+"""Complete beam search in C++ (nmt/model/native/beam_search.cpp) for decoders with one layer of
+gated recurrent units: Bahdanau, Conditional, Luong and LuongFeed.
 
 The result is equal to that of the beam search in Python. No Python code runs between two decoder
 steps; for single sentences, Python code would take most of the time and delay other threads.
@@ -76,8 +76,8 @@ def whole_search(
 ) -> list[list[Hypothesis]]:
     """Runs a beam search in C++ and returns the `n_best` hypotheses of each sentence, best first.
 
-    width: number of hypotheses per beam
-    n_best: number of hypotheses to return for each sentence
+    model, memory: network and encoder memory that `computes` accepts
+    state, requests, width, n_best, penalty: arguments of `ModelStep.search`
     """
     decoder: Any = model.decoder
     limits = torch.tensor([request.max_length for request in requests])  # [B]
@@ -87,7 +87,7 @@ def whole_search(
     words = torch.empty(len(requests), n_best, longest, dtype=torch.int64)
     log_probs = torch.empty(len(requests), n_best, dtype=torch.float64)
     scores = torch.empty_like(log_probs)
-    counts = torch.empty_like(limits)  # [B], number of hypotheses
+    counts = torch.empty_like(limits)  # [B]
     values = memory.values.contiguous()
     direction = decoder.attention.score.direction
     keys = memory.keys.contiguous() if direction is None else memory.keys.exp()

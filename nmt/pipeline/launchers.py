@@ -73,7 +73,7 @@ def _check_launcher(name: str, choices: Sequence[str]) -> None:
             f"'.[{EXTRAS[package]}]' in a checkout of nmt"
         )
     if name not in choices:
-        raise UserError(f"{CHOICE}{name}: no such launcher (available: {', '.join(choices)})")
+        raise UserError(f"{CHOICE}{name}: launcher not found (available: {', '.join(choices)})")
     if name.endswith("slurm") and not shutil.which("srun"):
         raise UserError(
             f"{CHOICE}{name}: Slurm not found on this machine (command srun); use "

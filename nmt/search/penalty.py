@@ -66,14 +66,9 @@ class Penalty:
         """
         if self.name == "reward":
             return log_prob + self.alpha * length + uncovered
-        divisor = 1.0
-        if self.name == "average":
-            divisor = length
-        elif self.name == "power":
-            divisor = length**self.alpha
-        elif self.name == "wu":
-            divisor = ((5 + length) / 6) ** self.alpha
-        return log_prob / divisor + uncovered
+        base = (5 + length) / 6 if self.name == "wu" else float(length)
+        exponent = {"none": 0.0, "average": 1.0}.get(self.name, self.alpha)
+        return log_prob / base**exponent + uncovered
 
     def bound(self, log_prob: float, shortest: int, longest: int) -> float:
         """Returns an upper bound of the scores of all continuations of an unfinished hypothesis.

@@ -258,9 +258,8 @@ def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment
     is placed at the end of the sentence.
     """
     source = _word_sides(part.text, sentence.place)
-    marks: dict[
-        tuple[int, int], list[_Segment]
-    ] = {}  # marks by (source word, side of the word after the mark)
+    # marks by (source word, side of the word after the mark)
+    marks: dict[tuple[int, int], list[_Segment]] = {}
     for mark in part.marks(sentence.place.start + 1, sentence.place.stop - 1):
         place_of_mark = next(
             (number, k)

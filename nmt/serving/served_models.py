@@ -197,7 +197,7 @@ class Models:
                 f"{' → '.join(served.model.languages)} ({served.name})"
                 for served in self.translators
             )
-            raise Refused(400, f"{request}: no such model; available: {pairs}")
+            raise Refused(400, f"{request}: model not found; available: {pairs}")
         sources = sorted({served.model.languages[0] for served in candidates})
         if len(sources) > 1:
             raise Refused(

@@ -135,7 +135,7 @@ def find_checkpoint(model: str, key: str = "model") -> Path:
     for file in (path / BEST, path / LAST, path):
         if file.is_file():
             return file
-    problem = "no such file or folder. Give a run folder or a .safetensors file"
+    problem = "file or folder not found. Give a run folder or a .safetensors file"
     if path.is_dir():
         problem = (
             f"the folder has neither {BEST} nor {LAST}. Give the run folder of a trained model"

@@ -1,5 +1,5 @@
-"""Names of files in run folders, and atomic replacement of files: a file has either the old or the new
-content."""
+"""Names of files in run folders, and atomic replacement of files: a file has either the old or the
+new content."""
 
 import contextlib
 import itertools

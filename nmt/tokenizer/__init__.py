@@ -299,7 +299,7 @@ def _read_model(place: str, file: Path) -> bytes:
         model = with_our_ids(file.read_bytes())
         sentencepiece.SentencePieceProcessor(model_proto=model)
     except OSError as error:
-        why = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        why = "file not found" if isinstance(error, FileNotFoundError) else error.strerror
         raise UserError(f"{place}: cannot be read ({why})") from error
     except Exception as error:  # SentencePiece and protobuf raise many exception types
         raise UserError(f"{place}: not a SentencePiece model") from error

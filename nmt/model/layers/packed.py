@@ -45,7 +45,7 @@ class PackedWeights:
 
     def __init__(self, precision: GenerationPrecision) -> None:
         self.precision = precision
-        self.made_weights: dict[tuple[nn.Module, str], Any] = {}
+        self.cached: dict[tuple[nn.Module, str], Any] = {}
 
     def get(self, owner: nn.Module, name: str, blocks: tuple[WeightBlock, ...]) -> Packed:
         """Returns the packed form of weight blocks that multiply the same input, and packs them on
@@ -56,20 +56,20 @@ class PackedWeights:
     def keep(self, owner: nn.Module, name: str, make: Callable[[], Kept]) -> Kept:
         """Returns a cached object computed from the weights of the module `owner`. `make` creates
         the object on the first call. `name` is the object's key, unique within the module."""
-        if (owner, name) not in self.made_weights:
-            self.made_weights[owner, name] = make()
-        return cast(Kept, self.made_weights[owner, name])
+        if (owner, name) not in self.cached:
+            self.cached[owner, name] = make()
+        return cast(Kept, self.cached[owner, name])
 
 
 _current: contextvars.ContextVar[PackedWeights | None] = contextvars.ContextVar(
-    "packs", default=None
+    "weights", default=None
 )
 
 
 @contextlib.contextmanager
-def generating(packs: PackedWeights) -> Iterator[None]:
+def generating(weights: PackedWeights) -> Iterator[None]:
     """Context manager inside which linear layers use packed weights if gradients are disabled."""
-    token = _current.set(packs)
+    token = _current.set(weights)
     try:
         yield
     finally:
@@ -84,8 +84,8 @@ def current_weights() -> PackedWeights | None:
 def native(x: Tensor) -> bool:
     """Returns whether the C++ extension is used for a tensor: inside the context manager
     `generating`, with gradients disabled, for float32 tensors on a CPU."""
-    packs = _current.get()
-    if packs is None or torch.is_grad_enabled() or x.dtype != torch.float32 or not x.is_cpu:
+    weights = _current.get()
+    if weights is None or torch.is_grad_enabled() or x.dtype != torch.float32 or not x.is_cpu:
         return False
     return library() is not None
 
@@ -93,8 +93,8 @@ def native(x: Tensor) -> bool:
 def packed(owner: nn.Module, name: str, *blocks: WeightBlock) -> Packed | None:
     """Returns the packed form of a module's weight blocks; None outside the context manager
     `generating`, or if gradients are enabled."""
-    packs = _current.get()
-    return None if packs is None or torch.is_grad_enabled() else packs.get(owner, name, blocks)
+    weights = _current.get()
+    return None if weights is None or torch.is_grad_enabled() else weights.get(owner, name, blocks)
 
 
 class Packed:

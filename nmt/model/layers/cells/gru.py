@@ -33,11 +33,11 @@ class GRU(Recurrent):
     def _forward_both(
         self, x: Tensor, lengths: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, CellState]:
-        packs = current_weights()
-        if packs is not None and mask is None and native(x) and self.is_torch_layer:
-            product = native_decoding.matrix_product(packs.precision)
+        cache = current_weights()
+        if cache is not None and mask is None and native(x) and self.is_torch_layer:
+            product = native_decoding.matrix_product(cache.precision)
             if product is not None:
-                weights = packs.keep(self, "both directions", lambda: self._laid_out(product))
+                weights = cache.keep(self, "both directions", lambda: self._laid_out(product))
                 outputs, last = native_decoding.read_both_directions(product, x, lengths, weights)
                 return outputs, (last,)
         if not self._is_native(x, mask):
