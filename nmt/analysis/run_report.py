@@ -215,8 +215,9 @@ def report_folders(
     Raises UserError if no run is found, or a column or file does not match the runs.
     """
     refuse(broken((not folders, "folders", "give a folder of runs, as in nmt.report runs/x", [])))
-    base = Path(output) if output else Path(folders[0], "report")
-    check_folder(base)
+    base = Path(output or Path(folders[0], "report"))
+    if output:
+        check_folder(base)
     runs = collect(folders, different_data=different_data)
     finished = with_systems(runs.finished, systems) if systems else runs.finished
     for run in finished:

@@ -360,8 +360,8 @@ class Translator(ForcedDecoder):
     ) -> None:
         """Raises UserError if the search has found no translation that meets the constraints."""
         for translation, request in zip(translations, requests, strict=True):
-            possible = [h for h in translation.hypotheses if h.log_prob > -math.inf]
-            if possible or not translation.source:
+            is_possible = any(h.log_prob > -math.inf for h in translation.hypotheses)
+            if is_possible or not translation.source:
                 continue
             required = self.tokenizer.decode([list(ids) for ids in request.required])
             if required:
