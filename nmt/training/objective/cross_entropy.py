@@ -82,7 +82,7 @@ class CrossEntropy:
                 "and neither window=hard nor window=monotonic",
             )
 
-    def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
+    def __call__(self, model: Seq2Seq, batch: Batch, update: int, total: int = 0) -> Loss:
         output, memory = model.teacher_forcing(batch)
         loss, nll = likelihood_loss(model, output, memory, batch.targets, self.label_smoothing)
         if self.doubly_stochastic and model.training:

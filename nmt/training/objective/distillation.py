@@ -83,7 +83,7 @@ class Distillation:
         keys = ["tokenizer", *(f"tokenizer.{key}" for key in tokenizer), "sizes.vocabulary"]
         return dict.fromkeys(keys, "distillation uses the vocabulary of the teacher")
 
-    def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
+    def __call__(self, model: Seq2Seq, batch: Batch, update: int, total: int = 0) -> Loss:
         output, memory = model.teacher_forcing(batch)
         loss, nll = likelihood_loss(model, output, memory, batch.targets, self.label_smoothing)
         if model.training:

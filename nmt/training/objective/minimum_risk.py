@@ -87,9 +87,9 @@ class MinimumRisk:
                 "window.estimator=straight_through, or another objective",
             )
 
-    def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
+    def __call__(self, model: Seq2Seq, batch: Batch, update: int, total: int = 0) -> Loss:
         if not model.training:
-            return CrossEntropy()(model, batch, step)
+            return CrossEntropy()(model, batch, update)
         assert self.candidate_generator is not None
         proposed = self.candidate_generator(model, batch, self.candidates, self.source, self.cost)
         memory = model.encode(batch.source, batch.source_lengths, batch.pictures)

@@ -75,9 +75,9 @@ class RDrop:
                 return True
         return False
 
-    def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
+    def __call__(self, model: Seq2Seq, batch: Batch, update: int, total: int = 0) -> Loss:
         if not model.training:
-            return CrossEntropy()(model, batch, step)
+            return CrossEntropy()(model, batch, update)
         twice = batch.repeated(2)  # rows 2i and 2i + 1 are the same sentence pair
         output, memory = model.teacher_forcing(twice)
         loss, nll = likelihood_loss(

@@ -74,26 +74,26 @@ class ScheduledSampling:
             (updates, f"objective.updates={updates} takes precedence", "objective.pace"),
         )
 
-    def ratio(self, step: int, total: int = 0) -> float:
+    def ratio(self, update: int, total: int = 0) -> float:
         """Returns the teacher-forcing ratio: the probability that a decoder input is the reference
         token.
 
-        step: number of updates done so far
+        update: number of updates done so far
         total: maximum number of updates in the training
         """
         k = self.updates or max(1, round(self.pace * total))
         if self.decay == "constant":
             return self.start
         if self.decay == "linear":
-            return max(self.end, self.start - (self.start - self.end) * step / k)
+            return max(self.end, self.start - (self.start - self.end) * update / k)
         if self.decay == "exponential":
-            return max(self.end, self.start * math.exp(-step / k))
+            return max(self.end, self.start * math.exp(-update / k))
         s = _solve_half(k)
-        falling = (s + 1) / (s + math.exp(min(step / s, 700.0)))  # exp(700) is finite in float64
+        falling = (s + 1) / (s + math.exp(min(update / s, 700.0)))  # exp(700) is finite in float64
         return max(self.end, self.start * falling)
 
-    def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
-        ratio = self.ratio(step, total) if model.training else 1.0
+    def __call__(self, model: Seq2Seq, batch: Batch, update: int, total: int = 0) -> Loss:
+        ratio = self.ratio(update, total) if model.training else 1.0
         if ratio >= 1:
             output, memory = model.teacher_forcing(batch)
         else:

@@ -19,7 +19,7 @@ class Entropy:
         if run.value("model.copy"):
             yield run.error("model.copy", "is not for objective=entropy")
 
-    def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
+    def __call__(self, model: Seq2Seq, batch: Batch, update: int, total: int = 0) -> Loss:
         output, memory = model.teacher_forcing(batch)
         loss, nll = model.output_layer.loss(output, memory, batch.targets, 0.0)
         if self.penalty and model.training:
