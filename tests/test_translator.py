@@ -276,7 +276,7 @@ def test_a_prefix_may_end_inside_a_word(subwords):
             assert f"{text} ".startswith(prefix)
         assert texts.count(best) >= 0.9 * len(texts)
     forbidden = Constraint(prefix="hausbo", forbidden=("hausboot",))
-    if any(len(pieces) > 1 for pieces in translator.tokenizer.encode_target(STEMS)):
+    if "model: word" not in (subwords / "config.yaml").read_text():
         assert "hausboot" not in translator.translations("hausboot ein", [forbidden]).text.split()
     else:
         with pytest.raises(UserError, match="begins with the prefix avoids all forbidden words"):
