@@ -215,9 +215,7 @@ def report_folders(
     Raises UserError if no run is found, or a column or file does not match the runs.
     """
     refuse(broken((not folders, "folders", "give a folder of runs, as in nmt.report runs/x", [])))
-    base = Path(output or Path(folders[0], "report"))
-    if output:
-        check_folder(base)
+    check_folder(Path(output or "report"))
     runs = collect(folders, different_data=different_data)
     finished = with_systems(runs.finished, systems) if systems else runs.finished
     for run in finished:
@@ -230,6 +228,7 @@ def report_folders(
     tables = report.tables(columns)
     if report.state:
         log.info("sweep: %s", report.state)
+    base = Path(output or Path(folders[0], "report"))
     written = write(report, tables, base, figures, FigureStyle(figure_width, font_size))
     # Print after writing the files, because a reader may close the pipe early.
     sys.stdout.write("\n".join([*report.lead, "", *map(terminal, tables)]))
