@@ -48,7 +48,7 @@ def unwritable(key: str, name: str | None) -> Iterator[ConfigError]:
     return broken(
         (not file.endswith(ENDINGS), key, "must end in .html, .png, .pdf, .svg or .json", name),
         (missing, key, f"{advice('matplotlib')}, or write a .html file", name),
-        (not Path(file).parent.is_dir(), key, "the folder of the file was not found", name),
+        (not Path(file).parent.is_dir(), key, "the folder was not found; create it first", name),
     )
 
 
