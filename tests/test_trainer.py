@@ -592,11 +592,13 @@ def test_settings_of_rmsprop_may_change_on_resume(changed):
         config = compose("optimizer=rmsprop", *more)
         return components.make(config, "optimizer", parameters=list(model.parameters()))
 
+    _, begun, _ = fit(Trainer(max_epochs=0), model, [batch()], optimizer=optimizer())
     _, store, _ = fit(Trainer(max_epochs=1), model, [batch()], optimizer=optimizer())
-    progress, _, _ = fit(
-        Trainer(max_epochs=2), model, [batch()], optimizer=optimizer(f"optimizer.{changed}"), resume=store.last
-    )  # fmt: skip
-    assert progress.update == 2
+    for state, updates in ((store.last, 2), (begun.last, 1)):
+        progress, _, _ = fit(
+            Trainer(max_epochs=updates), model, [batch()], optimizer=optimizer(f"optimizer.{changed}"), resume=state
+        )  # fmt: skip
+        assert progress.update == updates
 
 
 @pytest.mark.parametrize(

@@ -188,22 +188,18 @@ class ForcedDecoder:
         """
         pairs = [pair for pair in zip(lines, translations, strict=True) if pair[1].hypotheses]
         maps = [attention_map(self.tokenizer, *pair, units, name, self.languages) for pair in pairs]
+        sources = [line for line, _ in pairs]
+        texts = [translation.text for _, translation in pairs]
+        # The subwords that the search has chosen may differ from those of the encoded text.
+        tokens = [translation.hypotheses[0].tokens for _, translation in pairs]
+        targets = tokens if units == "piece" else None
         for other_name, other in (others or {}).items():
             if units == "piece" and other.tokenizer.models != self.tokenizer.models:
                 raise UserError(
                     f"units=piece: the tokenizer of {other_name} differs from that of the "
                     "translation model; use units=word"
                 )
-            added = other.forced_maps(
-                [line for line, _ in pairs],
-                [translation.text for _, translation in pairs],
-                units,
-                name=other_name,
-                # The subwords of a search may differ from those of the encoded text.
-                targets=[translation.hypotheses[0].tokens for _, translation in pairs]
-                if units == "piece"
-                else None,
-            )
+            added = other.forced_maps(sources, texts, units, name=other_name, targets=targets)
             for own_map, other_map in zip(maps, added, strict=True):
                 own_map.weights.update(other_map.weights)
                 own_map.places.update(other_map.places)

@@ -259,7 +259,7 @@ class Translator(ForcedDecoder):
         )
         for i, translation in results:
             translations[i] = translation
-        self._check_required(translations, requests)
+        self._check_constraints(translations, requests)
         if self.unknown == "mark":
             return translations
         force = self.force if self.unknown == "copy" else None
@@ -355,7 +355,7 @@ class Translator(ForcedDecoder):
             for (i, _), decoding in zip(batch, decodings, strict=True):
                 translations[i].details.append(decoding)
 
-    def _check_required(
+    def _check_constraints(
         self, translations: Sequence[Translation], requests: Sequence[Request]
     ) -> None:
         """Raises UserError if the search has found no translation that meets the constraints."""

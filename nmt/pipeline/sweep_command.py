@@ -296,7 +296,8 @@ class TrainingJob:
         return digest([self.command, settings, data]), values
 
     def _fingerprints(self, config: Mapping[str, Any]) -> Any:
-        config = {**config, "copied_pairs": 0.0}  # like filters, part of the settings of a run
+        # The settings of a run contain copied pairs already, so its fingerprint has none.
+        config = {**config, "copied_pairs": 0.0}
         read = {name: config.get(name) for name in ("data", "filters", "store")}
         key = json.dumps(read, sort_keys=True, default=str)
         if key not in self._prints:

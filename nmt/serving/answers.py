@@ -124,31 +124,44 @@ def per_text(answers: list[Any], fields: Fields) -> Any:
 async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Document]:
     """Returns the translation of each text in the request field `q`, divided into its parts."""
     is_html = fields["format"] == "html"
-    texts = [blocks(text) if is_html else [Part(text)] for text in as_list(fields["q"])]
-    parts = [block for text in texts for block in text if isinstance(block, Part)]
-    places = [spans(part.text) for part in parts]
+    texts = [_divided(text, is_html) for text in as_list(fields["q"])]
     requests = [request for text in texts for request in _requests(text, fields)]
     # One translation per request, in the order of the requests.
     translations = iter(await served.batcher.do(requests))
-    passages = iter(
-        [
-            Passage(part, of, [next(translations) for _ in of], served.model.tokenizer, is_html)
-            for part, of in zip(parts, places, strict=True)
-        ]
-    )
+    tokenizer = served.model.tokenizer
     return [
-        [block if isinstance(block, str) else next(passages) for block in text] for text in texts
+        [
+            Passage(block, places, [next(translations) for _ in places], tokenizer, is_html)
+            if isinstance(block, Part)
+            else block
+            for block, places in text
+        ]
+        for text in texts
     ]
 
 
-def _requests(text: Sequence[str | Part], fields: Fields) -> list[SentenceRequest]:
-    """Returns a translation request for each sentence of a text, with options from the request
-    fields."""
+def _divided(text: str, is_html: bool) -> list[tuple[str | Part, list[range]]]:
+    """Returns the blocks of a text, each with the positions of its sentences; block tags have
+    none."""
+    parts = blocks(text) if is_html else [Part(text)]
+    return [(block, spans(block.text) if isinstance(block, Part) else []) for block in parts]
+
+
+def _requests(
+    text: Sequence[tuple[str | Part, list[range]]], fields: Fields
+) -> list[SentenceRequest]:
+    """Returns a translation request for each sentence of a text.
+
+    text: blocks of the text, each with the positions of its sentences
+    fields: fields of the request, which contain the options
+    """
     # HTML tags are placed by the word alignment, which needs the details.
     needs_details = fields["format"] == "html" or any(fields[name] for name in DETAILS)
-    parts = [block for block in text if isinstance(block, Part)]
     sentences = [
-        part.text[place.start : place.stop] for part in parts for place in spans(part.text)
+        block.text[place.start : place.stop]
+        for block, places in text
+        if isinstance(block, Part)
+        for place in places
     ]
     return [
         SentenceRequest(

@@ -6,6 +6,7 @@ JSON schema, which is used to check requests and is part of /openapi.json.
 
 import json
 import re
+import unicodedata
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -223,11 +224,23 @@ def _has_word(sentence: str, word: str) -> bool:
     """Returns whether a word or phrase occurs in a sentence, regardless of case and not as a part
     of other words."""
     text, phrase = (" ".join(part.casefold().split()) for part in (sentence, word))
-    # In scripts without spaces, such as that of Japanese, words have no visible boundaries.
-    first, last = (c.isalnum() and not spaceless(c) for c in (phrase[:1], phrase[-1:]))
-    begin = r"(?<!\w)" if first else ""
-    end = r"(?!\w)" if last else ""
-    return re.search(begin + re.escape(phrase) + end, text) is not None
+    # The lookahead also finds occurrences that overlap.
+    starts = [match.start() for match in re.finditer(f"(?={re.escape(phrase)})", text)]
+    ends = [start + len(phrase) for start in starts]
+    return any(
+        not _inside_word(text, start) and not _inside_word(text, end)
+        for start, end in zip(starts, ends, strict=True)
+    )
+
+
+def _inside_word(text: str, position: int) -> bool:
+    """Returns whether a word continues across a position between two characters. Words of scripts
+    without spaces, such as that of Japanese, have no visible boundaries, so they never do."""
+    neighbours = text[max(0, position - 1) : position + 1]
+    return 0 < position < len(text) and all(
+        unicodedata.category(character)[0] in "LMN" and not spaceless(character)
+        for character in neighbours
+    )
 
 
 GETS = {

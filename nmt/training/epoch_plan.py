@@ -6,6 +6,17 @@ from dataclasses import dataclass
 from nmt.foundation.ranks import Ranks
 
 
+def epochs_done(epoch: int, share: float, epochs_of_data: float) -> float:
+    """Returns the number of epochs so far, including the finished part of the current epoch.
+
+    epoch: number of finished epochs
+    share: finished fraction of the current epoch's batches
+    epochs_of_data: number of epochs that the training data covers, possibly fractional; the last
+        epoch may therefore be shorter than the others
+    """
+    return min(epoch + share * min(1, epochs_of_data - epoch), epochs_of_data)
+
+
 @dataclass(frozen=True)
 class PlannedBatch:
     """Batch that one rank processes in an update.
@@ -98,7 +109,7 @@ class EpochPlan:
 
         batch: number of finished batches of the epoch
         """
-        return self.epoch + batch / self.batches * self.length
+        return epochs_done(self.epoch, batch / self.batches, self.epochs_of_data)
 
     def is_validation_due(self, update: int, batch: int, every: float, every_updates: int) -> bool:
         """Returns whether a validation follows an update.

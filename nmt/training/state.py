@@ -81,6 +81,8 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "snapshots": (list, tuple),
 }
 """Types of the fields of a saved `TrainingProgress`. Fields that are not listed are integers."""
+RMSPROP_BUFFERS = {"momentum": "momentum_buffer", "centered": "grad_avg"}
+"""Maps settings of torch.optim.RMSprop to the state entries that they need."""
 
 
 class TrainingState:
@@ -302,12 +304,19 @@ class TrainingState:
         self.optimizer.load_state_dict({"state": values, "param_groups": state["groups"]})
         for group, settings in zip(self.optimizer.param_groups, configured, strict=True):
             group.update(settings)  # the configuration may have changed since the save
-            # RMSprop needs the buffers of settings that were not used before the save.
-            for setting, buffer in (("momentum", "momentum_buffer"), ("centered", "grad_avg")):
-                if group.get(setting):
-                    for parameter in group["params"]:
-                        state = self.optimizer.state[parameter]
-                        state.setdefault(buffer, torch.zeros_like(parameter))
+        _add_buffers_of_rmsprop(self.optimizer)
+
+
+def _add_buffers_of_rmsprop(optimizer: Any) -> None:
+    """Adds the buffers for settings of RMSprop that were turned on after the state was saved. Other
+    optimizers of torch create such buffers themselves, and have no setting `centered`."""
+    for group in optimizer.param_groups:
+        is_rmsprop = "centered" in group
+        needed = [name for key, name in RMSPROP_BUFFERS.items() if is_rmsprop and group[key]]
+        for parameter in group["params"]:
+            buffers = optimizer.state.get(parameter, {})
+            for name in needed if buffers else ():  # none before the first update
+                buffers.setdefault(name, torch.zeros_like(parameter))
 
 
 def _optimizer_tensor(key: str, parameter: Tensor) -> Tensor:

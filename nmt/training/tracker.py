@@ -101,8 +101,8 @@ class TensorBoard(Tracker):
 
         # Events from purge_step on are hidden; those of the update before the resumption are kept.
         purge_step = None if resumed_at is None else resumed_at + 1
-        self._folder = str(folder)
-        self._writer = SummaryWriter(self._folder, purge_step=purge_step)
+        self._folder = folder
+        self._writer = SummaryWriter(str(folder), purge_step=purge_step)
         self._config = {
             key: value if isinstance(value, bool | int | float | str) else str(value)
             for key, value in config.items()
@@ -110,7 +110,7 @@ class TensorBoard(Tracker):
 
     def roll_back(self, update: int) -> None:
         self._writer.close()
-        self._writer = type(self._writer)(self._folder, purge_step=update + 1)
+        self.open(self._folder, self._config, update)
 
     def figures(self, figures: Mapping[str, float], update: int) -> None:
         for name, value in figures.items():

@@ -26,7 +26,7 @@ from nmt.foundation.interfaces import Batches, TrainingBatch, to_device
 from nmt.foundation.part_limits import RunView, idle_keys
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
 from nmt.training.callback import Callback, Update
-from nmt.training.epoch_plan import EpochPlan, PlannedBatch
+from nmt.training.epoch_plan import EpochPlan, PlannedBatch, epochs_done
 from nmt.training.interruption import Interruption, interruptible
 from nmt.training.schedule import Schedule
 from nmt.training.state import TrainingProgress, TrainingState
@@ -336,8 +336,7 @@ class TrainingLoop:
         """Returns the number of epochs so far, including the finished part of the current epoch."""
         progress = self.progress
         batches = len(self.task.batches(progress.epoch)) if progress.batch else 1
-        length = min(1, self.task.epochs - progress.epoch)  # of the current epoch
-        return min(progress.epoch + progress.batch / batches * length, self.task.epochs)
+        return epochs_done(progress.epoch, progress.batch / batches, self.task.epochs)
 
     def epoch(self, batches: Batches) -> None:
         """Runs the remaining updates of an epoch.
