@@ -26,7 +26,7 @@ def check_folder(path: Path, name: str = "") -> None:
     name: name of the file in the message; by default the path
     """
     if not path.parent.is_dir():
-        raise UserError(f"{name or path}: cannot be written (folder not found: {path.parent})")
+        raise UserError(f"{name or path}: cannot be written (folder {path.parent} not found)")
 
 
 def write_atomically(path: Path, data: bytes) -> None:
