@@ -66,7 +66,8 @@ def translate_file(
     on_failure: OnFailure = "keep" if source.is_stdin else "resume"
     with sink_of(ranks, output, source.count, work, resume, on_failure, job) as sink:
         translator = load(None)
-        source.require(partial(_check_line, translator.tokenizer.columns))
+        check_line = partial(_check_line, translator.tokenizer.columns)
+        source.require(check_line, translator.check_constraint)
         compared = {path: load(path) for path in compare}
         _check_models(translator, compared, format, attention_map)
         to_terminal = output is None and sys.stdout.isatty()

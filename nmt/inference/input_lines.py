@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from nmt.data.lines import batched, check_line_length
 from nmt.data.text_encoding import BOM, LONE_SURROGATE, Errors, decode_line, has_surrogate
@@ -21,6 +22,8 @@ READ_BYTES = 1 << 16
 
 LineCheck = Callable[[str], object]
 """Type of functions that raise UserError for an input line that a model cannot read."""
+ConstraintCheck = Callable[[Constraint], object]
+"""Type of functions that raise UserError for a constraint that a model cannot meet."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class InputLines:
         self.count = 0
         self.characters = 0
         self._check: LineCheck = str
+        self._check_constraint: ConstraintCheck = repr
         self._file = None if name is None else find_input(name)
         parsers = ((prefix, lambda line, _: Constraint(line)), (constraints, _parse_constraint))
         self._constraint_files = [
@@ -94,16 +98,19 @@ class InputLines:
         """Whether a user types the lines at a terminal."""
         return self.is_stdin and sys.stdin is not None and sys.stdin.isatty()
 
-    def require(self, check: LineCheck) -> None:
-        """Applies `check` to all lines of a file immediately, or to each line of stdin when it
-        arrives.
+    def require(self, check: LineCheck, check_constraint: ConstraintCheck) -> None:
+        """Checks all lines of a file and their constraints immediately, and each line of stdin and
+        its constraint when it arrives.
 
         Raises UserError with the line number for the first invalid line of a file.
         """
         self._check = check
+        self._check_constraint = check_constraint
         if self._file is not None:
             for number, line in enumerate(self._file.lines(self.errors), 1):
                 _apply(check, line, f"{self._file}, line {number:,}")
+            for _ in self._constraints():
+                pass
 
     def chunks(self, skip: int = 0) -> Iterator[InputChunk]:
         """Yields the input lines in chunks, without the first `skip` lines."""
@@ -129,13 +136,16 @@ class InputLines:
                     f"{second_file}, line {number:,}: has a prefix, but {first_file} also has "
                     "a prefix for this line; remove one of the prefixes"
                 )
-            yield Constraint(
+            combined = Constraint(
                 prefix="".join(constraint.prefix for constraint in constraints),
                 required=tuple(text for constraint in constraints for text in constraint.required),
                 forbidden=tuple(
                     text for constraint in constraints for text in constraint.forbidden
                 ),
             )
+            files = ", ".join(str(file) for file, _ in self._constraint_files)
+            _apply(self._check_constraint, combined, f"{files}, line {number:,}")
+            yield combined
 
     def _parsed(
         self, file: TextInput, parse: Callable[[str, str], Constraint]
@@ -176,9 +186,9 @@ def _parse_constraint(line: str, place: str) -> Constraint:
     return constraint
 
 
-def _apply(check: LineCheck, line: str, place: str) -> None:
+def _apply(check: Callable[[Any], object], value: object, place: str) -> None:
     try:
-        check(line)
+        check(value)
     except UserError as error:
         raise UserError(f"{place}: {error}") from error
 

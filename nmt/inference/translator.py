@@ -7,6 +7,7 @@ import copy
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any, overload
 
 import numpy as np
@@ -279,18 +280,33 @@ class Translator(ForcedDecoder):
             no_repeat_ngram_size=self.no_repeat_ngram_size,
         )
 
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Raises UserError if the vocabulary cannot spell a constraint, or the constraint contradicts
+        itself."""
+        self._constrained(Request(max_length=1), constraint)
+
     def _requests(
         self, sources: Sequence[Sequence[int]], constraints: Sequence[Constraint] | None
     ) -> list[Request]:
         requests = [self.request(source) for source in sources]
         if constraints is None:
             return requests
-        speller = PrefixSpeller(self.tokenizer)
-        continuing = self.tokenizer.continuing()
         return [
-            constraint.added_to(request, speller, continuing, self.max_length_offset)
+            self._constrained(request, constraint)
             for request, constraint in zip(requests, constraints, strict=True)
         ]
+
+    def _constrained(self, request: Request, constraint: Constraint) -> Request:
+        spare_tokens = self.max_length_offset
+        return constraint.added_to(request, self._speller, self._continuing, spare_tokens)
+
+    @cached_property
+    def _speller(self) -> PrefixSpeller:
+        return PrefixSpeller(self.tokenizer)
+
+    @cached_property
+    def _continuing(self) -> frozenset[int]:
+        return self.tokenizer.continuing()
 
     @torch.inference_mode()
     def _translate_batch(
