@@ -202,9 +202,9 @@ class Metric:
         }
         for order in (1, 2, 3) if orders else ():
             metrics[f"bleu{order}"] = bleu(max_ngram_order=order)
-        sets = [[line for line in lines if line] for lines in zip(references, *others, strict=True)]
+        sets = reference_sets([references, *others])
         self._warn_of_references(hypotheses, references, sets)
-        streams = reference_streams([references, *others])
+        streams = reference_streams(sets)
         results = {}
         for name, metric in metrics.items():
             score = metric.corpus_score(list(hypotheses), streams).score
@@ -250,17 +250,23 @@ class Metric:
             log.warning("%s", message)
 
 
-def reference_streams(references: Sequence[Sequence[str]]) -> list[Any]:
-    """Returns sets of references in the form that sacreBLEU expects: the first set has a string for
-    each sentence, and further sets have None for a missing reference.
+def reference_sets(references: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Returns the references of each sentence, without missing ones.
 
-    references: sets of references, each with one reference per sentence; a missing reference is
-        empty
+    references: one or more references for all sentences; a missing reference is empty
     """
-    rows = [[line for line in lines if line] for lines in zip(*references, strict=True)]
-    first = [lines[0] if lines else "" for lines in rows]
-    numbers = range(1, len(references))
-    further = [[lines[n] if n < len(lines) else None for lines in rows] for n in numbers]
+    return [[line for line in lines if line] for lines in zip(*references, strict=True)]
+
+
+def reference_streams(sets: Sequence[Sequence[str]]) -> list[Any]:
+    """Returns references in the form that sacreBLEU expects: a first list with a string for each
+    sentence, and further lists with None for a missing reference.
+
+    sets: references of each sentence, without missing ones
+    """
+    first = [lines[0] if lines else "" for lines in sets]
+    numbers = range(1, max(map(len, sets), default=1))
+    further = [[lines[n] if n < len(lines) else None for lines in sets] for n in numbers]
     return [first, *further]
 
 

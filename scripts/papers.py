@@ -35,7 +35,7 @@ from nmt.data.word_aligner import WordAligner
 from nmt.drawing.attention_map import write_map
 from nmt.drawing.plots import row_of_axes, save
 from nmt.foundation.interfaces import UNK
-from nmt.inference.file_alignment import strongest_links
+from nmt.inference.file_alignment import word_links
 from nmt.inference.word_alignment import count_links
 
 SAMPLES = 2000
@@ -612,7 +612,7 @@ def error_counts(results: Results, run: RunResult, gold: Sequence[GoldLinks]) ->
     if not file.is_file():
         translator: Any = nmt.load(run.folder, "cpu")
         maps = translator.forced_maps(results.source, results.references, "space")
-        file.write_text(json.dumps([sorted(strongest_links(weights)) for weights in maps]))
+        file.write_text(json.dumps([sorted(word_links(weights)) for weights in maps]))
     links = map(links_of, json.loads(file.read_text()))
     return np.array([count_links([a], [g]) for a, g in zip(links, gold, strict=True)], float)
 

@@ -297,7 +297,7 @@ def test_the_page_around_it_is_that_of_the_server(shown, small_run):
         for one in ask(page, "/explain", q="a b c d", prefix=[4, 5])["target"][:2]
     ]
     assert [one["token"] for one in forced] == [4, 5]
-    looked = ask(page, "/explain", q="a b c d", looks=[[0, 2]])
+    looked = ask(page, "/explain", q="a b c d", attend_to=[[0, 2]])
     truth = explain(exact.with_search(Beam(width=5, n_best=5)), "a b c d", attend_to={0: 2})
     assert looked["attention"][0] == pytest.approx([0, 0, 1, 0, 0])
     assert [one["token"] for one in looked["target"]] == [

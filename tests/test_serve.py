@@ -637,7 +637,7 @@ values = st.recursive(
     max_leaves=5,
 )
 names = ("q", "source", "target", "format", "alternatives", "alignment", "attention", "scores", "units", "glossary", "prefix", "required",
-         "forbidden", "model", "api_key", "translation", "translations", "looks", "whole")  # fmt: skip
+         "forbidden", "model", "api_key", "translation", "translations", "attend_to", "whole")  # fmt: skip
 
 
 @given(
@@ -730,9 +730,9 @@ def test_what_if(small_run):
     assert looked.attention[1].argmax() == 0
     whole = explain(translator, "a b", usual.others[0].tokens, whole=True)
     assert whole.others[0].tokens == usual.others[0].tokens
-    for prefix, looks in (([10**6], None), ([2], None), ([], {0: 99})):
+    for prefix, attend_to in (([10**6], None), ([2], None), ([], {0: 99})):
         with pytest.raises(UserError):
-            explain(translator, "a b", prefix, attend_to=looks)
+            explain(translator, "a b", prefix, attend_to=attend_to)
     with pytest.raises(UserError, match="search: reranks its translations"):
         explain(translator.with_search(MBR(source="beam")), "a b")
 

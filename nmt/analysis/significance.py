@@ -14,7 +14,7 @@ from typing import Any
 
 from nmt.foundation.extras import installed
 from nmt.foundation.progress import waiting
-from nmt.metric import Metric, reference_streams
+from nmt.metric import Metric, reference_sets, reference_streams
 
 LEVEL = 0.05
 """Significance level; a difference with a smaller p-value is significant."""
@@ -63,7 +63,7 @@ def over_sentences(
     scorer: Any = CHRF(char_order=metric.char_order, lowercase=metric.lowercase)
     if name == "bleu":
         scorer = BLEU(tokenize=metric.tokenize, lowercase=metric.lowercase, force=True)
-    streams = reference_streams(references)
+    streams = reference_streams(reference_sets(references))
     tested = list(systems.items())  # the first system is the baseline
     if len(tested) == 1:
         # A single system is compared with itself, for the confidence interval of its score.

@@ -24,7 +24,7 @@ from nmt.data import unique_suffixes
 from nmt.data.lines import find_file, read_aligned, read_lines
 from nmt.drawing.pages import origin, page, render
 from nmt.foundation.errors import UserError
-from nmt.inference.file_alignment import strongest_links
+from nmt.inference.file_alignment import word_links
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.storage.checkpoint import HUB
@@ -141,7 +141,7 @@ def _links(
         numbers = [i for i in range(len(source)) if words(source[i]) and words(reference[i])]
         maps = models[0].forced_maps([source[i] for i in numbers], [reference[i] for i in numbers])
         for i, weights in zip(numbers, maps, strict=True):
-            links[i] = [(weights.target[t], weights.source[s]) for s, t in strongest_links(weights)]
+            links[i] = [(weights.target[t], weights.source[s]) for s, t in word_links(weights)]
     return links
 
 

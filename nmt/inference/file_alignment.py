@@ -28,6 +28,7 @@ from nmt.inference.word_alignment import (
     Symmetrization,
     alignment_scores,
     count_links,
+    strongest_links,
     symmetrize,
 )
 from nmt.tokenizer.words import SPLITS, Units
@@ -87,10 +88,10 @@ class Aligner:
         sources = [pair.source for pair in pairs]
         targets = [pair.target for pair in pairs]
         maps = list(self.forward(sources, targets, progress))
-        links = list(map(strongest_links, maps))
+        links = list(map(word_links, maps))
         if self.backward is not None:
             for i, reverse_map in enumerate(self.backward(targets, sources, no_progress)):
-                backward = frozenset((s, t) for t, s in strongest_links(reverse_map))
+                backward = frozenset((s, t) for t, s in word_links(reverse_map))
                 links[i] = symmetrize(links[i], backward, self.symmetrization)
         return links, maps
 
@@ -200,12 +201,11 @@ def compare_files(links: str, gold: str, *, source: str, target: str) -> float:
     return _error_rate([0, *counts], len(lengths), gold)
 
 
-def strongest_links(weights: AttentionMap) -> Links:
+def word_links(weights: AttentionMap) -> Links:
     """Returns one link per target word, to the source word with the greatest weight; `</s>` is
     excluded."""
     end = -1 if weights.ends else None
-    rows = weights.total[:end, :end]  # [T, S]
-    return frozenset((int(row.argmax()), t) for t, row in enumerate(rows) if row.any())
+    return strongest_links(weights.total[:end, :end])
 
 
 def _gold_counts(

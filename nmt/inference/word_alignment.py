@@ -42,7 +42,16 @@ class WordAlignment:
 
         The source word of a pair is the word with the greatest weight.
         """
-        return sorted((int(row.argmax()), t) for t, row in enumerate(self.weights) if row.any())
+        return sorted(strongest_links(self.weights))
+
+
+def strongest_links(weights: np.ndarray) -> Links:
+    """Returns one link (source position, target position) per target position, to the source
+    position with the greatest weight; rows of zeros have no link.
+
+    weights: [T, S] weights of the source positions for each target position
+    """
+    return frozenset((int(row.argmax()), t) for t, row in enumerate(weights) if row.any())
 
 
 def by_word(

@@ -274,7 +274,7 @@ def explained(served: ServedModel[Translator], fields: Fields) -> dict[str, Any]
     `prefix`: ids of the first tokens of the translation
     `whole`: whether `prefix` is the complete translation
     `translation`: complete translation as text, instead of `prefix`
-    `looks`: pairs (decoder step, source position); at the step, the position gets all attention
+    `attend_to`: pairs (decoder step, source position); at the step, the position gets all attention
     """
     sentences = _sentences(fields)
     sentence = sentences[fields["sentence"]]
@@ -288,7 +288,7 @@ def explained(served: ServedModel[Translator], fields: Fields) -> dict[str, Any]
         sentence,
         prefix,
         whole=fields["whole"] or has_translation,
-        attend_to=dict(fields["looks"]),
+        attend_to=dict(fields["attend_to"]),
     )
     return {
         "model": served.name,

@@ -167,7 +167,13 @@ POSTS = {
     "/explain": Post(
         "Return the attention weights, alternative words and search tree of a translation",
         {"q": TEXT, **LANGUAGES},
-        {**OF_A_SENTENCE, "prefix": NUMBERS, "whole": FLAG, "translation": TEXT, "looks": PAIRS},
+        {
+            **OF_A_SENTENCE,
+            "prefix": NUMBERS,
+            "whole": FLAG,
+            "translation": TEXT,
+            "attend_to": PAIRS,
+        },
     ),
     "/neighbors": Post(
         "Return the training sentences with the most similar encoder states",

@@ -62,12 +62,12 @@ function shortened(line) {
   return [line.slice(0, end), ...shortened(line.slice(end).trimStart())]
 }
 
-function explained({ q, sentence = 0, prefix = [], looks = [], translation }) {
+function explained({ q, sentence = 0, prefix = [], attend_to: attendTo = [], translation }) {
   const sentences = sentencesOf(q)
   const line = sentences[Math.min(sentence, sentences.length - 1)]
   if (!line) throw new Error("text: contains no words; enter a sentence")
   const { ids, memory, limit } = memoryOf(line)
-  if (looks.some(([step, position]) => !(step >= 0 && position >= 0 && position <= ids.length)))
+  if (attendTo.some(([step, position]) => !(step >= 0 && position >= 0 && position <= ids.length)))
     throw new Error(
       `attend_to: source positions must be from 0 to ${ids.length} (the end-of-sentence token), and decoder steps must be at least 0`,
     )
@@ -77,7 +77,7 @@ function explained({ q, sentence = 0, prefix = [], looks = [], translation }) {
     limit: forcedTokens ? forcedTokens.length : Math.max(limit, prefixTokens.length + 10),
     best: model.search.width,
     prefix: prefixTokens,
-    looks: new Map(looks),
+    attendTo: new Map(attendTo),
   })
   if (!hypotheses.length) throw new Error("prefix: the search found no translation; shorten the prefix")
   const children = new Map(nodes.map((node, i) => [`${node.parent} ${node.token}`, i]))

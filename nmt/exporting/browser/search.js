@@ -19,10 +19,10 @@ class Beam {
   }
 
   // Returns the `best` translations with at most `limit` tokens that begin with the tokens
-  // `prefix`. `looks` (Map: decoder step → source position) directs all attention of a step to one
+  // `prefix`. `attendTo` (Map: decoder step → source position) directs all attention of a step to one
   // position.
 
-  search(memory, { limit, best = 1, prefix = [], looks = new Map() }) {
+  search(memory, { limit, best = 1, prefix = [], attendTo = new Map() }) {
     const finished = []
     const nodes = []
     let live = [
@@ -33,7 +33,7 @@ class Beam {
         live.map((hypothesis) => hypothesis.word),
         live.map((hypothesis) => hypothesis.state),
         memory,
-        looks.get(length),
+        attendTo.get(length),
       )
       const candidates = []
       live.forEach((hypothesis, n) => {

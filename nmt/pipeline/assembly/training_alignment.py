@@ -14,7 +14,7 @@ from nmt.data.ragged import Ragged
 from nmt.data.word_aligner import WordAligner
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import Ranks
-from nmt.inference.word_alignment import symmetrize
+from nmt.inference.word_alignment import strongest_links, symmetrize
 
 log = logging.getLogger(__name__)
 
@@ -62,18 +62,9 @@ def token_links(source: Sequence[np.ndarray], target: Sequence[np.ndarray]) -> l
     backward = WordAligner(target, source, method="hmm").weights()  # [S, T] each
     return [
         symmetrize(
-            frozenset((s, t) for t, s in _strongest(by_target)),
-            frozenset(_strongest(by_source)),
+            strongest_links(by_target),
+            frozenset((s, t) for t, s in strongest_links(by_source)),
             "grow_diag",
         )
         for by_target, by_source in zip(forward, backward, strict=True)
     ]
-
-
-def _strongest(weights: np.ndarray) -> list[tuple[int, int]]:
-    """Returns pairs (row index, column index of the greatest weight) for the rows of a weight
-    matrix; rows of zeros are skipped."""
-    if not weights.size:
-        return []
-    rows = np.flatnonzero(weights.any(1))
-    return list(zip(rows.tolist(), weights[rows].argmax(1).tolist(), strict=True))

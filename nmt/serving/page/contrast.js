@@ -31,7 +31,7 @@ export async function compare(step = false) {
   remember(step)
   try {
     const answer = await ask("/contrast", { ...sentenceFields(), translations: pair })
-    say(state.looks.length ? "These probabilities ignore the attention that you set by hand." : "")
+    say(state.attendTo.length ? "These probabilities ignore the attention that you set by hand." : "")
     const columns = answer.translations.map((translation, k) => probabilities(translation, "AB"[k]))
     $("contrasted").replaceChildren(
       element("div", { className: "both" }, ...columns),

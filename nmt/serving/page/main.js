@@ -57,9 +57,9 @@ const setBusy = (isBusy) => {
 }
 
 async function translate() {
-  const { prefix, looks, beside, sentence } = state
+  const { prefix, attendTo, beside, sentence } = state
   const fields = sentenceFields()
-  const answer = await ask("/explain", { ...fields, prefix, looks })
+  const answer = await ask("/explain", { ...fields, prefix, attend_to: attendTo })
   const names = comparable()
     .map((model) => model.name)
     .filter((name) => beside.includes(name))
@@ -69,7 +69,7 @@ async function translate() {
       return { ...forced, model: name }
     }),
   )
-  const isFree = !prefix.length && !looks.length
+  const isFree = !prefix.length && !attendTo.length
   const needsText = answer.sentences.length > 1 && isFree
   const text = needsText
     ? (await ask("/translate", { ...fields, sentence: undefined })).translatedText

@@ -7,7 +7,7 @@ export const state = {
   sentence: 0,
   byWord: true,
   prefix: [],
-  looks: [],
+  attendTo: [],
   beside: [],
   contrast: null,
 }
@@ -32,7 +32,7 @@ export function change(values, step = false) {
   return listener(step)
 }
 
-export const unchosen = { prefix: [], looks: [], contrast: null }
+export const unchosen = { prefix: [], attendTo: [], contrast: null }
 
 // Writes the state to the URL
 export function remember(step) {
@@ -40,8 +40,8 @@ export function remember(step) {
   if (state.sentence) parameters.set("sentence", state.sentence)
   if (!state.byWord) parameters.set("units", "subwords")
   if (state.prefix.length) parameters.set("prefix", state.prefix.join(","))
-  if (state.looks.length)
-    parameters.set("looks", state.looks.map((pair) => pair.join(":")).join(","))
+  if (state.attendTo.length)
+    parameters.set("attend_to", state.attendTo.map((pair) => pair.join(":")).join(","))
   if (state.beside.length) parameters.set("beside", state.beside.join(","))
   if (state.contrast) {
     parameters.set("this", state.contrast[0])
@@ -62,7 +62,7 @@ export function recall() {
   state.sentence = Math.max(0, Math.floor(Number(parameters.get("sentence"))) || 0)
   state.byWord = parameters.get("units") !== "subwords"
   state.prefix = numbers(parameters.get("prefix"), ",")
-  state.looks = (parameters.get("looks") ?? "")
+  state.attendTo = (parameters.get("attend_to") ?? "")
     .split(",")
     .filter(Boolean)
     .map((pair) => numbers(pair, ":"))

@@ -22,7 +22,7 @@ export function showWords(answer, shownView, point) {
   const target = view.target.map((unit, t) => targetButton(unit, t, point))
   fill($("source"), source, model.source, answer.sentence, "Source")
   fill($("target"), target, model.target, answer.text, "Translation")
-  $("reset").hidden = !state.prefix.length && !state.looks.length
+  $("reset").hidden = !state.prefix.length && !state.attendTo.length
   $("notes").replaceChildren(...notes().map((text) => element("li", { textContent: text })))
   showConfidence()
 }
@@ -64,7 +64,7 @@ function sourceButton(unit, s) {
 
 function targetButton(unit, t, point) {
   const probability = Math.exp(unit.logProb)
-  const directed = state.looks.find(([at]) => at >= unit.start && at < unit.end)
+  const directed = state.attendTo.find(([at]) => at >= unit.start && at < unit.end)
   const isUnsure = probability < UNSURE
   const onlyTo = directed
     ? `, attention only to “${view.source.find((other) => directed[1] < other.end)?.text}”`
@@ -209,14 +209,14 @@ const tokensBefore = (step) => explanation.target.slice(0, step).map((entry) => 
 function choose(step, token) {
   if (token === EOS) return say("You cannot choose the end of the sentence; choose another word.")
   const prefix = [...tokensBefore(step), token]
-  const looks = state.looks.filter(([at]) => at <= step)
-  changeAt(chosen, { prefix, looks, contrast: null })
+  const attendTo = state.attendTo.filter(([at]) => at <= step)
+  changeAt(chosen, { prefix, attendTo, contrast: null })
 }
 
 function directAttention(s) {
   const step = chosenStep
-  const looks = [...state.looks.filter(([at]) => at < step), [step, view.source[s].start]]
-  changeAt(chosen, { prefix: tokensBefore(step), looks, contrast: null })
+  const attendTo = [...state.attendTo.filter(([at]) => at < step), [step, view.source[s].start]]
+  changeAt(chosen, { prefix: tokensBefore(step), attendTo, contrast: null })
 }
 
 // Changes the state, and returns the focus to the changed word
