@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import inspect
+from collections import Counter
 from functools import wraps
 
 import jaxtyping
@@ -13,14 +14,14 @@ CALLS = 5
 """Number of calls of a function that are checked in each test. Checking all calls would take half of the time of many tests."""
 
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
-_test = 0
-"""Number of the present test."""
+_calls = Counter()
+"""Number of checked calls of each function in the present test. A function inside another function counts as one, though each call
+of the outer function makes it anew."""
 
 
 def begin_test():
     """Lets every function be checked again."""
-    global _test
-    _test += 1
+    _calls.clear()
 
 
 def checked_at_first(function=None, *, typechecker):
@@ -34,16 +35,14 @@ def checked_at_first(function=None, *, typechecker):
         if dataclasses.is_dataclass(function) and inspect.isfunction(function.__init__):
             function.__init__ = checked_at_first(function.__init__, typechecker=typechecker)
         return function
-    checked, test, calls = None, None, 0
+    checked = None
 
     @wraps(function)
     def limited(*arguments, **keywords):
-        nonlocal checked, test, calls
-        if test != _test:
-            test, calls = _test, 0
-        if calls == CALLS or config.jaxtyping_disable:
+        nonlocal checked
+        if config.jaxtyping_disable or _calls[function.__code__] == CALLS:
             return function(*arguments, **keywords)
-        calls += 1
+        _calls[function.__code__] += 1
         checked = checked or jaxtyped(function, typechecker=typechecker)
         return checked(*arguments, **keywords)
 
