@@ -297,9 +297,12 @@ def test_the_page_around_it_is_that_of_the_server(shown, small_run):
         for one in ask(page, "/explain", q="a b c d", prefix=[4, 5])["target"][:2]
     ]
     assert [one["token"] for one in forced] == [4, 5]
-    looked = ask(page, "/explain", q="a b c d", attend_to=[[0, 2]])
-    truth = explain(exact.with_search(Beam(width=5, n_best=5)), "a b c d", attend_to={0: 2})
+    looked = ask(page, "/explain", q="a b c d", attend_to=[[0, 2], [1, 0], [1, 1]])
+    truth = explain(
+        exact.with_search(Beam(width=5, n_best=5)), "a b c d", attend_to=[(0, 2), (1, 0), (1, 1)]
+    )
     assert looked["attention"][0] == pytest.approx([0, 0, 1, 0, 0])
+    assert looked["attention"][1] == pytest.approx(truth.attention[1].tolist(), abs=1e-3)
     assert [one["token"] for one in looked["target"]] == [
         truth.tree[i].token for i in truth.path[1:]
     ]
@@ -363,6 +366,7 @@ def test_facts_of_a_run(small_run, tmp_path):
     assert facts["network"] == "bidirectional encoder, bahdanau decoder, concat attention"
     assert facts["parameters"] == results["parameters"]
     assert facts["training"] == "200 generated sentence pairs"
+    assert facts["part"] == "test"
     assert facts["scores"][0] == {"name": "BLEU", "score": results["scores"]["bleu"]["score"]}
     lines = (small_run / "test.source.txt").read_text().splitlines()
     assert {example["text"] for example in facts["examples"]} <= {*lines}

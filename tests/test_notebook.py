@@ -347,3 +347,21 @@ def test_sentences_of_a_comparison_are_sorted_and_filtered(browser, tmp_path):
     shown.get_by_label("Show sentences with").fill("a b c d")
     assert shown.locator(".filter section:visible").count() == 2
     shown.close()
+
+
+def test_the_last_word_of_a_shortened_map_stands_for_the_rest():
+    weights = np.random.default_rng(0).dirichlet(np.ones(70), size=80)  # [T, S]
+    probabilities = np.linspace(0, 1, 80)
+    words = [f"w{i}" for i in range(79)]
+    long = AttentionMap(
+        [*words[:69], "</s>"], [*words, "</s>"], {"": weights}, probabilities={"": probabilities}
+    )
+    short = long.shortened
+    assert len(short.source) == len(short.target) == 60
+    assert short.source[-2:] == ["w58", "…"]
+    assert short.weights[""].sum(1) == pytest.approx(np.ones(60))
+    assert short.weights[""][:59, 59] == pytest.approx(weights[:59, 59:].sum(1))
+    assert short.weights[""][59, :59] == pytest.approx(weights[59:, :59].mean(0))
+    assert short.probabilities[""][59] == pytest.approx(probabilities[59:].mean())
+    assert " ".join(words[:69]) in long._repr_html_()
+    assert long.shortened.shortened.weights[""].shape == (60, 60)

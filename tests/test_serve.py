@@ -27,6 +27,7 @@ from starlette.testclient import TestClient
 
 from nmt.configuration.configure import configure
 from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import BOS, EOS
 from nmt.inference.explanations.explanation import explain
 from nmt.inference.explanations.word_removal import influence
 from nmt.loading import load
@@ -725,13 +726,16 @@ def test_what_if(small_run):
     )
     forced = explain(translator, "a b c d", [usual.others[0].tokens[0], other])
     assert forced.others[0].tokens[:2] == [usual.others[0].tokens[0], other]
-    looked = explain(translator, "a b c d", attend_to={0: 2, 1: 0})
+    looked = explain(translator, "a b c d", attend_to=[(0, 2), (1, 0), (1, 1)])
     assert looked.attention[0].tolist() == [0, 0, 1] + [0] * (looked.attention.shape[1] - 3)
-    assert looked.attention[1].argmax() == 0
+    assert (looked.attention[1] > 0).tolist() == [True, True] + [False] * (
+        looked.attention.shape[1] - 2
+    )
+    assert looked.attention[1].sum() == pytest.approx(1)
     whole = explain(translator, "a b", usual.others[0].tokens, whole=True)
     assert whole.others[0].tokens == usual.others[0].tokens
-    for prefix, attend_to in (([10**6], None), ([2], None), ([], {0: 99})):
-        with pytest.raises(UserError):
+    for prefix, attend_to in (([10**6], ()), ([BOS], ()), ([EOS], ()), ([], [(0, 99)])):
+        with pytest.raises(UserError, match="must be"):
             explain(translator, "a b", prefix, attend_to=attend_to)
     with pytest.raises(UserError, match="search: reranks its translations"):
         explain(translator.with_search(MBR(source="beam")), "a b")

@@ -100,14 +100,18 @@ class AttentionMap:
 
     @property
     def shortened(self) -> AttentionMap:
-        """Attention map cut to at most LONGEST source words and LONGEST target words."""
+        """Attention map with at most LONGEST source words and LONGEST target words.
+
+        The last word "…" of a longer sentence stands for the remaining words: it has the sum of the
+        weights of the source words, and the mean of the values of the target words.
+        """
         return replace(
             self,
             source=_first_words(self.source),
             target=_first_words(self.target),
-            weights={name: w[:LONGEST, :LONGEST] for name, w in self.weights.items()},
-            places={name: w[:LONGEST] for name, w in self.places.items()},
-            probabilities={name: p[:LONGEST] for name, p in self.probabilities.items()},
+            weights={name: _first_rows(_first_columns(w)) for name, w in self.weights.items()},
+            places={name: _first_rows(w) for name, w in self.places.items()},
+            probabilities={name: _first_rows(p) for name, p in self.probabilities.items()},
         )
 
     def plot(self) -> Figure:
@@ -118,7 +122,7 @@ class AttentionMap:
         return _figure([self.shortened])
 
     def _repr_html_(self) -> str:
-        return render("fragment", section=_section(self.shortened))
+        return render("fragment", section=_section(self))
 
     def __repr__(self) -> str:
         source = " ".join(self.source)
@@ -129,6 +133,20 @@ class AttentionMap:
 
 def _first_words(words: list[str]) -> list[str]:
     return words if len(words) <= LONGEST else [*words[: LONGEST - 1], "…"]
+
+
+def _first_rows(values: np.ndarray) -> np.ndarray:
+    if len(values) <= LONGEST:
+        return values
+    rest = values[LONGEST - 1 :].mean(0, keepdims=True)
+    return np.concatenate([values[: LONGEST - 1], rest])
+
+
+def _first_columns(weights: np.ndarray) -> np.ndarray:
+    if weights.shape[1] <= LONGEST:
+        return weights
+    rest = weights[:, LONGEST - 1 :].sum(1, keepdims=True)
+    return np.concatenate([weights[:, : LONGEST - 1], rest], axis=1)
 
 
 def write_map(maps: Sequence[AttentionMap], path: Path, style: FigureStyle = USUAL) -> None:
@@ -163,7 +181,7 @@ def write_map(maps: Sequence[AttentionMap], path: Path, style: FigureStyle = USU
             save(_figure([m.shortened for m in maps[:PICTURES]], style.width), path, style)
     else:
         drawn = tracked(maps, f"drawing {path.name}", "sentences")
-        sections = [_section(attention_map.shortened) for attention_map in drawn]
+        sections = [_section(attention_map) for attention_map in drawn]
         note = render("attention_note", places=maps[0].places)
         write_atomically(path, page("Attention weights", note, sections))
 
@@ -206,11 +224,12 @@ def _section(attention_map: AttentionMap) -> Markup:
     """Returns the HTML section for a sentence pair: both texts, and a table or images per model."""
     end = -1 if attention_map.ends else None
     sides = (attention_map.source[:end], attention_map.target[:end])
+    drawn = attention_map.shortened
     return render(
         "attention_map",
-        map=attention_map,
+        map=drawn,
         texts=[" ".join(side) for side in sides],
-        pictures=attention_map.pictures,
+        pictures=drawn.pictures,
         data_url=data_url,
         overlay=attention_overlay,
         label=picture_label,

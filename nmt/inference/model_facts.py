@@ -35,8 +35,8 @@ def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
     tokenizer: tokenizer of the model
 
     The facts are `network` (names of its parts), `parameters` (their number), `training` (name of
-    the training text), `scores` (name and score of each test metric) and `examples` (kind and text
-    of each example sentence).
+    the training text), `scores` (name and score of each metric), `part` (scored part of the data:
+    test or validation) and `examples` (kind and text of each example sentence).
     """
     try:
         saved = read_model(path)
@@ -54,6 +54,7 @@ def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
             for name, entry in results.get("scores", {}).items()
             if name in SCORES
         ],
+        "part": results.get("part"),
         "examples": examples(tokenizer, test_sentences(folder)),
     }
     return {name: fact for name, fact in facts.items() if fact}

@@ -274,7 +274,8 @@ def explained(served: ServedModel[Translator], fields: Fields) -> dict[str, Any]
     `prefix`: ids of the first tokens of the translation
     `whole`: whether `prefix` is the complete translation
     `translation`: complete translation as text, instead of `prefix`
-    `attend_to`: pairs (decoder step, source position); at the step, the position gets all attention
+    `attend_to`: pairs (decoder step, source position); at a step with pairs, only their positions
+        get attention
     """
     sentences = _sentences(fields)
     sentence = sentences[fields["sentence"]]
@@ -288,7 +289,7 @@ def explained(served: ServedModel[Translator], fields: Fields) -> dict[str, Any]
         sentence,
         prefix,
         whole=fields["whole"] or has_translation,
-        attend_to=dict(fields["attend_to"]),
+        attend_to=fields["attend_to"],
     )
     return {
         "model": served.name,

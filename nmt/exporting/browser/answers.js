@@ -37,7 +37,7 @@ const ends = () => new RegExp(model.sentenceEnd, "g")
 const abbreviation = new RegExp(`^(?:${model.abbreviation})$`, "iu")
 
 function sentencesOf(text) {
-  return text.split("\n").flatMap((line) => {
+  return text.split(/\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]/).flatMap((line) => {
     const parts = []
     let begin = 0
     for (const match of line.matchAll(ends())) {
@@ -54,12 +54,14 @@ function sentencesOf(text) {
   })
 }
 
-// Divides a line at spaces into parts of at most `model.characters` characters
+// Divides a line at spaces into parts of at most `model.characters` characters (code points)
 function shortened(line) {
-  if (line.length <= model.characters) return [line]
-  const space = line.lastIndexOf(" ", model.characters)
+  const characters = [...line]
+  if (characters.length <= model.characters) return [line]
+  const space = characters.lastIndexOf(" ", model.characters)
   const end = space > 0 ? space : model.characters
-  return [line.slice(0, end), ...shortened(line.slice(end).trimStart())]
+  const rest = characters.slice(end).join("").trimStart()
+  return [characters.slice(0, end).join(""), ...shortened(rest)]
 }
 
 function explained({ q, sentence = 0, prefix = [], attend_to: attendTo = [], translation }) {
@@ -77,7 +79,7 @@ function explained({ q, sentence = 0, prefix = [], attend_to: attendTo = [], tra
     limit: forcedTokens ? forcedTokens.length : Math.max(limit, prefixTokens.length + 10),
     best: model.search.width,
     prefix: prefixTokens,
-    attendTo: new Map(attendTo),
+    attendTo,
   })
   if (!hypotheses.length) throw new Error("prefix: the search found no translation; shorten the prefix")
   const children = new Map(nodes.map((node, i) => [`${node.parent} ${node.token}`, i]))

@@ -166,9 +166,10 @@ class Network {
     return { ...memory, keys, heads: valuesByHead, fertility }
   }
 
-  // Attention of each row: weights [heads][positions] and the weighted sum of the values
+  // Attention of each row: weights [heads][positions] and the weighted sum of the values. If `only`
+  // is given, only these source positions get attention.
 
-  attend(hidden, memory, attended, look) {
+  attend(hidden, memory, attended, only) {
     const { score, heads } = this.settings
     const positions = memory.keys.length
     const layer = this.get("decoder.attention.score.query_layer.weight")
@@ -180,8 +181,7 @@ class Network {
     return queries.map((query, n) => {
       const scores = this.scores(score, query, memory, attended[n])
       const weights = scores.map((row) => {
-        const visible =
-          look === undefined ? row : row.map((value, s) => (s === look ? value : -Infinity))
+        const visible = only ? row.map((value, s) => (only.includes(s) ? value : -Infinity)) : row
         return normalizers[this.settings.normalizer](visible).map((value) => value / heads)
       })
       const context = new Float32Array(memory.heads[0][0].length)
@@ -279,7 +279,7 @@ class Network {
     return x
   }
 
-  step(words, states, memory, look) {
+  step(words, states, memory, only) {
     const { kind } = this.settings.decoder
     const table = this.get("target_embedding.weight")
     const embedded = words.map((word) => rowOf(table, word))
@@ -288,7 +288,7 @@ class Network {
         hidden,
         memory,
         states.map((state) => state.attended),
-        look,
+        only,
       )
     const bottom = states.map((state) => state.cells[0])
     const cells = [] // state of each layer and row

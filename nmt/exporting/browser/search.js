@@ -19,21 +19,22 @@ class Beam {
   }
 
   // Returns the `best` translations with at most `limit` tokens that begin with the tokens
-  // `prefix`. `attendTo` (Map: decoder step → source position) directs all attention of a step to one
-  // position.
+  // `prefix`. `attendTo` (pairs [decoder step, source position]): at a step with pairs, only their
+  // positions get attention.
 
-  search(memory, { limit, best = 1, prefix = [], attendTo = new Map() }) {
+  search(memory, { limit, best = 1, prefix = [], attendTo = [] }) {
     const finished = []
     const nodes = []
     let live = [
       { total: 0, words: [], word: BOS, state: this.network.start(memory), parent: -1, own: 0 },
     ]
     for (let length = 0; length <= limit && live.length; length++) {
+      const pairs = attendTo.filter(([step]) => step === length)
       const { logProbs, seen, states } = this.network.step(
         live.map((hypothesis) => hypothesis.word),
         live.map((hypothesis) => hypothesis.state),
         memory,
-        attendTo.get(length),
+        pairs.length ? pairs.map(([, position]) => position) : null,
       )
       const candidates = []
       live.forEach((hypothesis, n) => {

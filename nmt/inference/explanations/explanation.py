@@ -7,7 +7,7 @@ the result of the search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Literal
@@ -32,6 +32,9 @@ from nmt.foundation.interfaces import (
 from nmt.inference.model_step import ModelStep
 from nmt.inference.translator import Translator
 from nmt.search.constrained import Constrained
+
+AttendTo = Sequence[tuple[int, int]]
+"""Type of pairs (decoder step, source position): attention that a user directs by hand."""
 
 
 @dataclass
@@ -78,11 +81,11 @@ class RecordingStep:
 
     step: wrapped search step
     alternatives: number of most probable next tokens recorded at each node
-    attend_to: mapping from the depth of a node to the source position that gets all attention;
-        supported for a single model only
+    attend_to: pairs (depth of a node, source position); at a depth with pairs, only their positions
+        get attention; supported for a single model only
     """
 
-    def __init__(self, step: Step, alternatives: int, attend_to: Mapping[int, int]) -> None:
+    def __init__(self, step: Step, alternatives: int, attend_to: AttendTo) -> None:
         self.step = step
         self.alternatives = alternatives
         self.attend_to = attend_to
@@ -97,10 +100,10 @@ class RecordingStep:
     ) -> Prediction:
         assert isinstance(state, SearchTrace)
         step = self.step
-        if state.depth in self.attend_to:
+        positions = [position for depth, position in self.attend_to if depth == state.depth]
+        if positions:
             assert isinstance(step, ModelStep)
-            memory = _only_position(step.memory, self.attend_to[state.depth])
-            step = ModelStep(step.model, memory)
+            step = ModelStep(step.model, _only_positions(step.memory, positions))
         prediction = step(tokens, state.inner, layout)
         first = len(self.nodes)
         for parent, token, log_probs in zip(
@@ -153,10 +156,10 @@ class RecordingStep:
         return paths[0]
 
 
-def _only_position(memory: Prepared, position: int) -> Prepared:
-    """Returns a copy of the encoder memory in which all source positions except one are masked."""
+def _only_positions(memory: Prepared, positions: Sequence[int]) -> Prepared:
+    """Returns a copy of the encoder memory in which all other source positions are masked."""
     mask = torch.zeros_like(memory.mask)
-    mask[:, position] = memory.mask[:, position]
+    mask[:, positions] = memory.mask[:, positions]
     return replace(memory, encoded=replace(memory.encoded, mask=mask))
 
 
@@ -195,7 +198,7 @@ def explain(
     prefix: Sequence[int] = (),
     *,
     whole: bool = False,
-    attend_to: Mapping[int, int] | None = None,
+    attend_to: AttendTo = (),
 ) -> Explanation:
     """Translates a line and records the translator's search.
 
@@ -203,7 +206,8 @@ def explain(
     line: source sentence
     prefix: token ids with which the translation must begin
     whole: whether the prefix is the complete translation
-    attend_to: mapping from decoder steps (from 0) to the source position that gets all attention
+    attend_to: pairs (decoder step, source position), each from 0; at a step with pairs, only their
+        positions get attention
 
     Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens,
     or a decoder step or source position does not exist. Also raises UserError if the search draws
@@ -211,7 +215,6 @@ def explain(
     window.
     """
     [source] = translator.encode([line])
-    attend_to = attend_to or {}
     _check(translator, source, prefix, attend_to)
     request = translator.request(source)
     limit = len(prefix) if whole else max(request.max_length, len(prefix) + SPARE_TOKENS)
@@ -245,21 +248,20 @@ def _check(
     translator: Translator,
     source: Sequence[int],
     prefix: Sequence[int],
-    attend_to: Mapping[int, int],
+    attend_to: AttendTo,
 ) -> None:
     if not source:
         raise UserError("text: contains no words; enter a sentence")
-    if not all(UNK <= token < translator.tokenizer.target_size for token in prefix):
-        raise UserError(
-            f"prefix: token ids must be from {UNK} to {translator.tokenizer.target_size - 1}"
-        )
+    last = translator.tokenizer.target_size - 1
+    if not all(token == UNK or EOS < token <= last for token in prefix):
+        raise UserError(f"prefix: token ids must be {UNK} or from {EOS + 1} to {last}")
     if attend_to and (len(translator.models) > 1 or not translator.attends):
         raise UserError("attend_to: supported only for one model with attention, not for ensembles")
     if isinstance(translator.search, Reranker):
         raise UserError("search: reranks its translations by their texts; choose search=beam")
     if attend_to and translator.models[0].decoder.attention.window.positional:
         raise UserError("attend_to: not supported for a model with an attention window")
-    if any(step < 0 or not 0 <= position <= len(source) for step, position in attend_to.items()):
+    if any(step < 0 or not 0 <= position <= len(source) for step, position in attend_to):
         raise UserError(
             f"attend_to: source positions must be from 0 to {len(source)} (the end-of-sentence "
             "token), and decoder steps must be at least 0"

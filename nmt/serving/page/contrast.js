@@ -29,8 +29,11 @@ export async function compare(step = false) {
   if (!pair.every((text) => text.trim())) return say("Enter two translations to compare.")
   state.contrast = pair
   remember(step)
+  const question = { ...sentenceFields(), translations: pair }
   try {
-    const answer = await ask("/contrast", { ...sentenceFields(), translations: pair })
+    const answer = await ask("/contrast", question)
+    const current = { ...sentenceFields(), translations: state.contrast }
+    if (JSON.stringify(current) !== JSON.stringify(question)) return // the answer is outdated
     say(state.attendTo.length ? "These probabilities ignore the attention that you set by hand." : "")
     const columns = answer.translations.map((translation, k) => probabilities(translation, "AB"[k]))
     $("contrasted").replaceChildren(

@@ -49,7 +49,8 @@ export function showIntroduction() {
   )
 }
 
-function sentences({ name, source, target, labels, network, parameters, training, scores }) {
+function sentences(model) {
+  const { name, source, target, labels, network, parameters, training, scores, part } = model
   const task = labels
     ? "labels texts"
     : `translates ${languageName(source)} to ${languageName(target)}`
@@ -60,7 +61,7 @@ function sentences({ name, source, target, labels, network, parameters, training
   return [
     described,
     training ? `Training text: ${training}.` : "",
-    figures ? `Test score: ${figures}.` : "",
+    figures ? `${part === "validation" ? "Validation" : "Test"} score: ${figures}.` : "",
     labels
       ? "Enter a text to see its label, and what hiding each word changes."
       : "Enter a sentence to see how the model translates it, how sure it is, and why.",

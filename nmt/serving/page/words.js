@@ -215,7 +215,9 @@ function choose(step, token) {
 
 function directAttention(s) {
   const step = chosenStep
-  const attendTo = [...state.attendTo.filter(([at]) => at < step), [step, view.source[s].start]]
+  const { start, end } = view.source[s]
+  const pairs = Array.from({ length: end - start }, (_, i) => [step, start + i])
+  const attendTo = [...state.attendTo.filter(([at]) => at < step), ...pairs]
   changeAt(chosen, { prefix: tokensBefore(step), attendTo, contrast: null })
 }
 
