@@ -4,7 +4,7 @@
 
 FILE has one sentence per line. Measures the size of the page, and the time for a sentence of 12 words. Counts the
 translations, greedy and by a beam of 5, that equal Python's in float32 with the page's weights and with the model's
-weights. Figures are in README.md beside this file.
+weights. Figures are in results/serving.md beside this file.
 """
 
 from __future__ import annotations

@@ -330,6 +330,8 @@ def add(file: Path, topic: str) -> list[str]:
     target = REGISTER / f"{topic}.json"
     before = target.read_text("utf-8") if target.exists() else "[]\n"
     new = json.loads(file.read_text("utf-8"))
+    if faults := [f"entry {n}: has no id" for n, facts in enumerate(new, 1) if "id" not in facts]:
+        sys.exit("\n".join([f"{file}: nothing was added, because:", *faults]))
     target.write_text(dumps(json.loads(before) + new), "utf-8")
     if faults := list(problems(register())):
         target.write_text(before, "utf-8")

@@ -304,6 +304,8 @@ def test_guided_alignment_is_its_equation():
     added = (guided(model, data, 0).total - plain(model, data, 0).total).detach()
     torch.testing.assert_close(float(added), 0.7 * expected)
     torch.testing.assert_close(guided(model, data, 0).nll, plain(model, data, 0).nll)
+    weights = torch.cat([alpha, torch.rand(3, 6, 4)], -1)  # an image follows the words
+    torch.testing.assert_close(float(guided._misalignment(weights, data)), expected)
     model.eval()
     assert torch.equal(guided(model, data, 0).total, plain(model, data, 0).total)
 

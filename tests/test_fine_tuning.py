@@ -3,7 +3,7 @@
 import pytest
 import sentencepiece
 import torch
-from builders import network, trained
+from builders import batch, network, trained
 from commands import failed, run
 
 import nmt
@@ -11,6 +11,7 @@ from nmt.model.freezing import freeze
 from nmt.search.greedy import Greedy
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import SentencePiece, SentencePieceFile
+from nmt.training.objective.cross_entropy import CrossEntropy
 
 SIZES = [
     "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=6", "sizes.vocabulary=30", "model.embedding_size=6", "search=greedy",
@@ -145,6 +146,28 @@ def test_tied_embeddings_are_frozen_by_any_of_their_names():
         assert model.output.bias.requires_grad == (name != "output")
 
 
+@pytest.mark.parametrize(
+    ("decoder", "name"),
+    [
+        ("luong", "decoder.layers.layers.0.rnn.weight_hh_l0"),
+        ("luong_feed", "decoder.combine.weight"),
+    ],
+)
+def test_the_bias_of_a_frozen_matrix_is_trained(decoder, name):
+    """Its gradient is that without frozen parameters."""
+    gradients = []
+    for frozen in ([], [name]):
+        torch.manual_seed(0)
+        model = network(decoder, "general", "cell=lstm").train()
+        freeze(model, frozen)
+        CrossEntropy()(model, batch(), 0).total.backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    free, partly = gradients
+    assert partly.pop(name) is None
+    for other, gradient in partly.items():
+        torch.testing.assert_close(gradient, free[other], msg=other)
+
+
 # A user-supplied tokenizer
 
 
@@ -257,8 +280,18 @@ def test_faults_of_fine_tuning_are_reported(base, texts, tmp_path):
         run("train", *command, f"init={base}", "freeze=[readout,encodr]"), "freeze=readout,encodr"
     )
     failed(
-        run("train", *command, f"init={base}", "encoder.hidden_size=8", "decoder.hidden_size=16"),
-        "do not match",
+        run(
+            "train", *command, f"init={base}", "encoder.hidden_size=8", "decoder.context_gate=true"
+        ),
+        "encoder.hidden_size=8: this key changes the network parameters",
+        "decoder.context_gate=true",
+    )
+    failed(run("train", *command, f"init={base}", "attention.size=5"), "do not match")
+    failed(
+        run(
+            "train", *command, f"init={base}", "tokenizer.lowercase=true", "tokenizer.sampling=0.1"
+        ),
+        "tokenizer.lowercase=true: has no effect, because the tokenizer is that of init=",
     )
     failed(run("train", *command, f"init={base}", "decoder.hiden=16"), "did you mean hidden_size")
     failed(

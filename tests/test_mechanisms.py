@@ -223,6 +223,9 @@ def test_the_first_reward_is_compared_with_the_mean_of_its_batch():
         expected = -2.0 * float(((likelihood - baseline) * (log_probs * real).sum(1)).sum())
         assert float(window.reinforce_loss(state, likelihood, real)) == pytest.approx(expected)
         usual = mean if usual is None else 0.5 * usual + 0.5 * mean
+    before = window.usual.clone()
+    window.reinforce_loss(state, torch.full((3,), torch.nan, dtype=DOUBLE), real)  # to be skipped
+    assert torch.equal(window.usual, before)
 
 
 @pytest.mark.parametrize("saturated", [False, True])

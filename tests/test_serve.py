@@ -327,7 +327,7 @@ def test_tags_stay_where_they_were(text):
 @pytest.mark.parametrize(("text", "written"), [
     ("das <code>x</code> läuft", "<code>x</code> läuft das"), ("a <img src=x> b <!--c-->", "<img src=x> b a <!--c-->"),
     ("<i>a</i> <b>b</b>", "<b>b</b> <i>a</i>"), ("<b>a <i>b</b> c</i> d", "d <i>c</i> <b><i>b</i> a</b>"),
-    ("<b>a <img src=x>b</b>", "<b><img src=x>b a</b>"),
+    ("<b>a <img src=x>b</b>", "<b><img src=x>b a</b>"), ("<b>हिन्दी</b> <i>a</i>", "<i>a</i> <b>हिन्दी</b>"),
 ])  # fmt: skip
 def test_tags_follow_their_words(text, written):
     """Words in reverse order."""

@@ -238,6 +238,7 @@ def test_constraints_from_files(small_run, tmp_path):
         ('{"must": []}\n\n\n', "line 1"), ('{"required": "h"}\n\n\n', "line 1"),
         ('\n\n{"required": ["h"], "forbidden": ["h"]}\n', r'c\.jsonl, line 3: .* "h" is required'),
         ('\n{"required": ["ж"]}\n\n', r"c\.jsonl, line 2: .* not in the vocabulary"),
+        ('{"prefix": "h a", "forbidden": ["h"]}\n\n\n', "line 1: .* no translation that begins with the prefix avoids"),
     ):  # fmt: skip
         constraints.write_text(bad)
         with pytest.raises(UserError, match=message):

@@ -206,6 +206,10 @@ def test_long_names_stay_different():
         ),
         (["sweep=optuna"], "the search space is empty"),
         (["sweep=gird"], "did you mean grid?"),
+        (["seed=1,2", "trainer.stop_after=1"], "leave this key out, or use sweep=halving"),
+        (["seed=1,2", "resume=auto"], "a sweep resumes its own runs"),
+        (["seed=1,2", "sweep=grid,halving"], "a sweep has a single value of this key"),
+        (["sweep=optuna", "optimizer.lr=interval(0.1,0.001)"], "optimizer.lr: not a search space"),
         (["sweep.grids=['attention=nothing']"], "attention=nothing: unknown choice"),
     ],
 )
@@ -215,6 +219,24 @@ def test_what_is_wrong_with_a_sweep_is_reported_before_anything_runs(tmp_path, t
     assert said in result.stderr.decode(), result.stderr.decode()
     assert "Traceback" not in result.stderr.decode()
     assert not [*tmp_path.glob("sweep/*/run.json")]
+
+
+def test_a_wrong_value_of_the_data_fails_alone(tmp_path):
+    listed = run("train", "-m", "--dry-run", *TINY, "data.train=60,6O", f"run_dir={tmp_path}/s")
+    assert listed.returncode == 0, listed.stderr
+    assert b"2 runs" in listed.stdout
+
+
+def test_the_command_line_replaces_a_key_of_the_grids_with_a_warning(tmp_path, caplog):
+    typed = [*TINY, "sweep=grid", f"run_dir={tmp_path}/s", "seed=5"]
+    job = sweep_command.TrainingJob("train", typed, [])
+    grid = "seed=1,2 data.symbols=5,6 +note='a b'"
+    combinations = job.grid([grid])
+    assert [text[:2] for text in combinations] == [
+        [f"data.symbols={n}", "+note='a b'"] for n in (5, 6)
+    ]
+    assert all("seed=5" in combination for combination in combinations)
+    assert "the command line replaces seed=1,2" in caplog.text
 
 
 def test_what_belongs_to_sweeps_is_refused_elsewhere():
@@ -402,7 +424,7 @@ def test_a_search_by_optuna_is_kept_and_continues(tmp_path):
         )
         assert done.returncode == 0, done.stderr.decode()
     study = optuna.load_study(
-        study_name="study",
+        study_name=None,  # the only one
         storage=JournalStorage(JournalFileBackend(f"{tmp_path}/study/optuna.journal")),
     )
     assert len(study.trials) == 3
@@ -416,6 +438,16 @@ def test_a_search_by_optuna_is_kept_and_continues(tmp_path):
     )  # the same settings are one run
     assert all(0.0001 <= trial.params["optimizer.lr"] <= 0.01 for trial in study.trials)
     assert b"best of 3 trials" in done.stderr
+    # Other values begin another study, without a fault; a moved sweep is continued.
+    (tmp_path / "study").rename(tmp_path / "moved")
+    space[-1] = "attention=choice(dot,general,concat)"
+    tiny = [*space, "metric=loss", "decoder=luong", "decoder.bridge=tanh", "trainer.max_epochs=1"]
+    again = run("train", "-m", *others, *tiny, "sweep.trials=1", f"run_dir={tmp_path}/moved")
+    assert again.returncode == 0, again.stderr.decode()
+    storage = JournalStorage(JournalFileBackend(f"{tmp_path}/moved/optuna.journal"))
+    names = [study.study_name for study in optuna.get_all_study_summaries(storage)]
+    studies = [optuna.load_study(study_name=name, storage=storage) for name in names]
+    assert sorted(len(study.trials) for study in studies) == [1, 3]
 
 
 @pytest.mark.exhaustive
@@ -498,6 +530,8 @@ def test_why_a_run_failed():
     )
     assert job.reason(1, "error: file not found") == "file not found"
     assert "SIGKILL; probably out of memory" in job.reason(-9, "")
+    as_json = '{"time": "now", "level": "INFO", "message": "a"}\n{"time": "now", "level": "ERROR", "message": "it is\\n- this"}'
+    assert job.reason(1, f"{as_json}\n") == "it is\n- this"
     assert job.reason(1, "Traceback\nKeyError: 1") == "exit status 1: KeyError: 1"
 
 

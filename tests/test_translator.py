@@ -281,6 +281,10 @@ def test_a_prefix_may_end_inside_a_word(subwords):
     else:
         with pytest.raises(UserError, match="begins with the prefix avoids all forbidden words"):
             translator.translations("hausboot ein", [forbidden])
+    begun = Constraint(prefix="h", forbidden=("h",))  # a longer word may begin with it
+    text = translator.translations("hausboot ein", [begun]).text
+    assert text.startswith("h")
+    assert "h" not in text.split()
     with pytest.raises(UserError, match='"日" contains characters'):
         translator.translations(["ein"], [Constraint(prefix="日")])
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from nmt.analysis.comparison import Comparison
+from nmt.analysis.tables import escaped
 from nmt.analysis.word_statistics import bare
 from nmt.drawing.attention_map import AttentionMap
 from nmt.drawing.pages import render
@@ -126,10 +127,10 @@ def examples_markdown(examples: Sequence[Example]) -> str:
     for example in examples:
         lines.append(f"{example.number + 1}.")
         if example.source is not None:
-            lines.append(f"   - source: {example.source}")
-        lines.append(f"   - reference: {example.reference}")
+            lines.append(f"   - source: {escaped(example.source)}")
+        lines.append(f"   - reference: {escaped(example.reference)}")
         lines += [
-            f"   - {name} (chrF {example.scores[name]:.0f}): {text}"
+            f"   - {escaped(name)} (chrF {example.scores[name]:.0f}): {escaped(text)}"
             for name, text in example.outputs.items()
         ]
     return "\n".join([*lines, ""])

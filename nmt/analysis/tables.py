@@ -123,14 +123,15 @@ def _rows(table: ReportTable, escape: Callable[[str], str], bold: str) -> Iterat
 
 def markdown(table: ReportTable) -> str:
     """Returns a table in Markdown: a heading, the table with pipes, and the note."""
-    head = [_escaped(name) for name in table.head]
+    head = [escaped(name) for name in table.head]
     alignment = ["---" if i < table.keys else "---:" for i in range(len(head))]
-    rows = [head, alignment, *_rows(table, _escaped, "**{}**")]
+    rows = [head, alignment, *_rows(table, escaped, "**{}**")]
     lines = [f"### {table.title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
     return "\n".join([*lines, table.note, ""] if table.note else lines)
 
 
-def _escaped(cell: str) -> str:
+def escaped(cell: str) -> str:
+    """Returns text as Markdown that shows all its characters."""
     return re.sub(r"([|\\*_<>`\[\]])", r"\\\1", cell).replace("\n", " ")
 
 

@@ -2,16 +2,12 @@
 
 import bisect
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nmt.tokenizer.words import words
+from nmt.tokenizer.words import MARKS, words
 
-MARKS = "".join(c for c in map(chr, range(0x1F000)) if unicodedata.category(c)[0] == "M")
-"""Combining marks, such as the vowel signs of Devanagari. They are part of words, but `\\w` does not
-match them."""
 TOKEN = re.compile(rf"[\w{MARKS}]+(?:['’.-][\w{MARKS}]+)*|[^\w\s]")
 """Pattern of a word or a punctuation mark."""
 EDGES = re.compile(rf"^[^\w{MARKS}]+|[^\w{MARKS}]+$")

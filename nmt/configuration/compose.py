@@ -212,7 +212,12 @@ def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[st
     if can_copy and position.nearer != RUNGS[max(RUNGS)]:
         values = add_copied_pairs(values, typed_values.get("copied_pairs", COPIED_PAIRS))
     apply(config, parse([f"{key}={value}" for key, value in values.items()])[0])
-    log_recipe(pairs, [position.nearer, *(f"{key}={value:g}" for key, value in values.items())])
+    used = [
+        f"{key}={value:g}"
+        for key, value in values.items()
+        if key not in typed_values and key.partition(".")[0] not in typed.choices
+    ]
+    log_recipe(pairs, [position.nearer, *used])
     return config, {**choices, RECIPE: AUTO}
 
 

@@ -23,7 +23,7 @@ CHOSEN_ANEW = ("search", "metric")
 """Groups whose choice may change on resume, because training does not depend on these groups."""
 CHANGEABLE = (
     "trainer", "optimizer", "objective", "search", "metric", "choose_by", "translation", "device",
-    "max_validation", "threads", "final_test", "time_budget",
+    "max_validation", "keep_validations", "threads", "log", "final_test", "time_budget",
 )  # fmt: skip
 """Keys and groups that may change on resume; all other keys determine the weights or the data."""
 OF_MODEL = (*NETWORK, "sizes", "tokenizer")
@@ -40,8 +40,13 @@ REFERRING = {
 
 In the config.yaml of a run, the references are replaced by values.
 """
-SHAPING = ("cell", "model.copy", "model.lexical", "model.lexicon", "model.lexicon_use")
+SHAPING = ("model.copy", "model.lexical", "model.lexicon", "model.lexicon_use", "model.tying")
 """Keys that add, change or remove network parameters, and cannot change with init=."""
+SHAPING_NAMES = (
+    "cell", "hidden_size", "readout_size", "embedding_size", "num_layers", "transition_depth",
+    "context_gate",
+)  # fmt: skip
+"""Last words of further keys of this kind, such as encoder.cell."""
 
 
 def saved_run(path: str, command: str) -> ckpt.Checkpoint:
@@ -150,7 +155,8 @@ def changed(saved: ckpt.Checkpoint, command: str, changes: Sequence[str]) -> dic
         f"allowed are {choices}, and single keys of {', '.join(CHANGEABLE)}"
     )
     errors = set_keys(config, single, why)
-    if config.get("time_budget") != saved.config.get("time_budget"):
+    is_typed = any(text.startswith("trainer.time_budget=") for text in changes)
+    if config.get("time_budget") != saved.config.get("time_budget") and not is_typed:
         # In conf/, the value of trainer.time_budget is the reference ${time_budget}.
         config["trainer"]["time_budget"] = config["time_budget"]
     folder = config.get("run_dir")
@@ -187,9 +193,19 @@ def with_network_of(
     problem = (
         f"this key changes the network parameters, which must match init={path}; leave the key out"
     )
-    errors += [
-        ConfigError(key, problem, shown(now.get(key)))
-        for key in changed_keys(before, now)
-        if key in SHAPING or key.startswith("sizes.")
-    ]
+    for key in changed_keys(before, now):
+        name = key.rpartition(".")[2]
+        if key in SHAPING or name in SHAPING_NAMES or key.startswith("sizes."):
+            errors.append(ConfigError(key, problem, shown(now.get(key))))
+        elif _is_of_tokenizer(key, config.get("init_vocabulary")):
+            why = f"has no effect, because the tokenizer is that of init={path}; leave the key out"
+            errors.append(ConfigError(key, why, shown(now.get(key))))
     return taken, errors
+
+
+def _is_of_tokenizer(key: str, init_vocabulary: Any) -> bool:
+    """Returns whether a key has no effect because the tokenizer of the initial model is used. With
+    init_vocabulary=grow, subwords of a new tokenizer are added."""
+    if init_vocabulary == "grow":
+        return key == "tokenizer.lowercase"
+    return key.startswith("tokenizer.") and key != "tokenizer.sampling"

@@ -174,7 +174,8 @@ def log_recipe(pairs: int, values: Sequence[str] | None) -> None:
     count = f"more than {MOST_PAIRS:,}" if pairs > MOST_PAIRS else f"{pairs:,}"
     log_early(
         f"{count} training pairs: using the recipe experiment=auto (that of "
-        f"{values[0]}, with {', '.join(values[1:])}); to use no recipe, set experiment=null"
+        f"{values[0]}{', with ' if values[1:] else ''}{', '.join(values[1:])}); to use no recipe, "
+        "set experiment=null"
         if values
         else f"{count} training pairs: using no recipe, because sizes are set; add "
         "experiment=auto to use the recipe with your sizes, or experiment=null to hide this "

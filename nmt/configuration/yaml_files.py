@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from nmt.foundation import plugins
-from nmt.foundation.errors import UsageError, first_line
+from nmt.foundation.errors import UsageError, first_line, quoted
 from nmt.foundation.part_limits import ConfigError, ConfigErrors
 
 _package = Path(__file__).resolve().parent.parent
@@ -41,7 +41,8 @@ def folders() -> tuple[str, ...]:
 
 def search_path() -> list[str]:
     """Returns the Hydra override that adds the folders of additional choices."""
-    return [f"hydra.searchpath=[{','.join(folders())}]"] if folders() else []
+    paths = ",".join(map(quoted, folders()))
+    return [f"hydra.searchpath=[{paths}]"] if paths else []
 
 
 @functools.cache

@@ -43,6 +43,11 @@ class PairColumns:
 
     def __post_init__(self) -> None:
         check_names("data.source", self.sources)
+        if self.target in self.sources:
+            raise ValueError(
+                f"data.target={self.target}: is also data.source; name two different columns or "
+                "file extensions"
+            )
         if len(self.sources) > 1 and self.factors:
             raise ValueError(
                 "data.factors: cannot be combined with several sources; leave data.factors out, "

@@ -48,7 +48,7 @@ class Model:
             self.graphs["encoder"], {name: np.array(value) for name, value in source.items()}
         )
         longest = int(settings["max_length_factor"] * len(ids)) + settings["max_length_offset"]
-        return self.target.decode(self.search(memory, longest))
+        return self.target.decode(self.search(memory, longest)).strip(" ")
 
     def search(self, memory, longest):
         """Returns the token ids of the best hypothesis with at most `longest` tokens."""

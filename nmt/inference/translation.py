@@ -4,7 +4,7 @@ import html
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -80,6 +80,12 @@ MOST_REQUIRED = 100
 grows faster than this number."""
 
 
+PREFIX_IS_FORBIDDEN = (
+    "constraints: no translation that begins with the prefix avoids all forbidden words; remove "
+    "forbidden words that begin like the prefix"
+)
+
+
 @dataclass(frozen=True)
 class Constraint:
     """Lexical constraints on one translation.
@@ -125,7 +131,9 @@ class Constraint:
         # A text without subwords, such as a space, forbids nothing.
         banned_texts = [text for text in self.forbidden if tokenizer.encode_target([text])[0]]
         forbidden = tuple(tuple(ids) for text in banned_texts for ids in tokenizer.spellings(text))
-        _check_contradictions([prefix, *required], forbidden, tokenizer)
+        _check_contradictions(required, forbidden, tokenizer)
+        if spellings and not _can_avoid(spellings, forbidden):
+            raise UserError(PREFIX_IS_FORBIDDEN)
         subwords = sum(map(len, required))
         if subwords > MOST_REQUIRED:
             raise UserError(
@@ -156,6 +164,29 @@ def _check_contradictions(
                 f'constraints: "{required_text}" is required, but contains "{banned_text}", '
                 "which is forbidden; remove one of them"
             )
+
+
+def _can_avoid(
+    spellings: Sequence[Mapping[int, int]], forbidden: Collection[tuple[int, ...]]
+) -> bool:
+    """Returns whether a prefix can be spelled without a forbidden token sequence.
+
+    spellings: result of `PrefixSpeller.spellings`, not empty
+    """
+    memory = max(map(len, forbidden), default=1) - 1  # number of tokens before the last one
+    open_states: list[tuple[int, tuple[int, ...]]] = [(0, ())]  # (position, last tokens)
+    seen = set(open_states)
+    while open_states:
+        position, tokens = open_states.pop()
+        if position == len(spellings):
+            return True
+        for token, end in spellings[position].items():
+            longer = (*tokens, token)
+            state = (end, longer[len(longer) - memory :])
+            if state not in seen and not any(longer[-len(ids) :] == ids for ids in forbidden):
+                seen.add(state)
+                open_states.append(state)
+    return False
 
 
 @dataclass(frozen=True)
@@ -222,6 +253,8 @@ class Translation:
 
     def reranked(self, search: Reranker) -> "Translation":
         """Returns the translation with the hypotheses that the search selects by their texts."""
+        if not self.hypotheses:  # no translation meets the constraints
+            return self
         ranking = search.rerank(self.hypotheses, self.texts)
         hypotheses = [hypothesis for hypothesis, _ in ranking]
         return replace(self, hypotheses=hypotheses, texts=[text for _, text in ranking])

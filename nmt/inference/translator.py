@@ -29,7 +29,12 @@ from nmt.inference.parallel import (
     no_progress,
     results_in_batches,
 )
-from nmt.inference.translation import Constraint, PrefixSpeller, Translation
+from nmt.inference.translation import (
+    PREFIX_IS_FORBIDDEN,
+    Constraint,
+    PrefixSpeller,
+    Translation,
+)
 from nmt.inference.unknown_words import Unknown, replace_unknown_words
 from nmt.model.layers.packed import GenerationPrecision
 from nmt.model.seq2seq import Seq2Seq
@@ -386,10 +391,7 @@ class Translator(ForcedDecoder):
                     "remove forbidden words that conflict with required words"
                 )
             if request.spellings:
-                raise UserError(
-                    "constraints: no translation that begins with the prefix avoids all forbidden "
-                    "words; remove forbidden words that begin like the prefix"
-                )
+                raise UserError(PREFIX_IS_FORBIDDEN)
 
     def attention(
         self, text: str, translation: str | None = None, units: Units = "word"

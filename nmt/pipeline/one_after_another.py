@@ -1,6 +1,7 @@
 """Runs a non-training command once for each combination of values (-m), in sequence."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain, product
 from typing import Any
@@ -34,7 +35,7 @@ def run_all(
                 f"setting; leave {text} out"
             )
     combinations = variants(overrides)
-    first_valid(command, combinations)
+    _refuse_shared_output(combinations, first_valid(command, combinations).written)
     failed = False
     for combination in combinations:
         log.info("running nmt.%s %s", command, " ".join(combination))
@@ -45,6 +46,20 @@ def run_all(
             failed = True  # a failed combination does not stop the next ones
     if failed:
         raise SystemExit(1)
+
+
+def _refuse_shared_output(combinations: Sequence[Sequence[str]], written: Sequence[str]) -> None:
+    """Raises ConfigErrors if several combinations write the same file.
+
+    combinations: one list of overrides for each combination
+    written: keys that name output files
+    """
+    for key in written:
+        names = [text for texts in combinations for text in texts if text.startswith(f"{key}=")]
+        name, count = next(iter(Counter(names).most_common(1)), ("", 0))
+        if count > 1:
+            why = f"{count} combinations of values would write this file; run single commands"
+            refuse([ConfigError(key, why, name.partition("=")[2])])
 
 
 def first_valid(command: str, combinations: Sequence[Sequence[str]]) -> Settings:

@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from nmt.configuration.overrides import parse
 from nmt.configuration.yaml_files import added_folders, options
 from nmt.foundation import plugins
 from nmt.foundation.configurations import NOT_LEARNT, digest, learnt_settings
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UserError, first_line
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, RunView, refuse, shown
 from nmt.foundation.progress import repeating, waiting
 from nmt.metric import LOWER_IS_BETTER
@@ -41,6 +41,8 @@ FINGERPRINTED = ("train", "validation", "test", "config")
 values of these keys."""
 WITH_FILES = {"init", "model", "vectors", "objective", "tokenizer"}
 """Configuration keys and groups whose values may be paths of files or run folders."""
+GRID_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
+"""Regular expression for an override in a grid of sweep.grids; quotes may contain spaces."""
 DISPLAY_SECONDS = 1.0
 """Seconds between two updates of the progress display, each of which reads the run folders."""
 END_SECONDS = 60
@@ -89,6 +91,7 @@ class TrainingJob:
         launchers.check(of_hydra, options("hydra/launcher"))
         parsed, errors = parse(overrides)
         refuse(errors)
+        refuse(_unsuitable(parsed))
         self.command = command
         self.of_hydra = list(of_hydra)
         self._typed = dict(zip(overrides, parsed, strict=True))
@@ -146,12 +149,39 @@ class TrainingJob:
         return [
             _of_a_run(combination)
             for grid in grids or [""]
-            for combination in variants([*str(grid).split(), *self._typed])
+            for combination in variants([*self._varied(str(grid)), *self._typed])
         ]
 
+    def _varied(self, grid: str) -> list[str]:
+        """Returns the overrides of a grid that the command line does not replace."""
+        typed = {override.key_or_group for override in self._typed.values()}
+        overrides = GRID_WORD.findall(grid)
+        replaced = [text for text in overrides if text.partition("=")[0] in typed]
+        for text in replaced:
+            log.warning("sweep.grids: the command line replaces %s", text)
+        return [text for text in overrides if text not in replaced]
+
+    @property
+    def fixed_settings(self) -> str:
+        key, _ = self._described(self._fixed())
+        return digest([key, self.metric, self.greater])
+
+    def _fixed(self) -> list[str]:
+        """Returns the overrides with a single value."""
+        typed = self._typed.items()
+        return _of_a_run([text for text, override in typed if not override.is_sweep_override()])
+
     def spaces(self) -> dict[str, Any]:
-        swept = [override for override in self._typed.values() if override.is_sweep_override()]
-        return {override.key_or_group: _distribution(override) for override in swept}
+        spaces = {}
+        for override in self._typed.values():
+            if not override.is_sweep_override():
+                continue
+            key = override.key_or_group
+            try:
+                spaces[key] = _distribution(override)
+            except ValueError as error:
+                refuse([ConfigError(key, f"not a search space ({first_line(error)})")])
+        return spaces
 
     def plan(self, combinations: Sequence[Sequence[str]], keys: Sequence[str] = ()) -> list[Run]:
         """Returns a run for each list of overrides; earlier runs are reused.
@@ -189,10 +219,8 @@ class TrainingJob:
         return list(runs.values())
 
     def trial(self, values: Mapping[str, Any]) -> Run:
-        typed = self._typed.items()
-        fixed = _of_a_run([text for text, override in typed if not override.is_sweep_override()])
         overrides = [f"{key}={'null' if value is None else value}" for key, value in values.items()]
-        [run] = self.plan([[*fixed, *overrides]], tuple(values))
+        [run] = self.plan([[*self._fixed(), *overrides]], tuple(values))
         return run
 
     def _warn_of_idle_overrides(self, run: Run, overrides: Sequence[str]) -> None:
@@ -263,9 +291,11 @@ class TrainingJob:
         return best(scores, default=None)
 
     def horizon(self, run: Run) -> int:
-        return int(
-            compose(self.command, run.overrides)["trainer"].get("max_epochs", Trainer.max_epochs)
-        )
+        try:
+            trainer = compose(self.command, run.overrides)["trainer"]
+            return int(trainer.get("max_epochs", Trainer.max_epochs))
+        except (ConfigErrors, ValueError):
+            return 0
 
     def _described(self, overrides: Sequence[str]) -> tuple[str, dict[str, str]]:
         """Returns a pair: the identity of a run, and the values of the overridden keys.
@@ -278,6 +308,7 @@ class TrainingJob:
         try:
             config = compose(self.command, overrides)
             choices = choices_of(self.command, overrides)
+            refuse(faults_of("data", config["data"]))
         except ConfigErrors:  # an invalid configuration fails when the run itself is started
             return digest([self.command, *overrides]), typed
         view = RunView(config, {})
@@ -363,6 +394,19 @@ def conclude(job: TrainingJob, runs: Sequence[Run]) -> None:
         log.error("sweep: run the same command again to repeat failed runs")
     if any(state not in (RunState.FINISHED, RunState.HALTED) for state in states.values()):
         raise SystemExit(1)
+
+
+def _unsuitable(overrides: Sequence[Any]) -> Iterator[ConfigError]:
+    """Yields an error for each override that a sweep does not support."""
+    for override in overrides:
+        key = override.key_or_group
+        if key == "resume":
+            yield ConfigError(key, "a sweep resumes its own runs; leave resume out")
+        if key == "trainer.stop_after":
+            why = "a sweep trains every run to its end; leave this key out, or use sweep=halving"
+            yield ConfigError(key, why)
+        if OF_THE_SWEEP.match(f"{key}=") and override.is_sweep_override():
+            yield ConfigError(key, "a sweep has a single value of this key; give one value")
 
 
 def _of_a_run(overrides: Sequence[str]) -> list[str]:

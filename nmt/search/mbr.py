@@ -18,6 +18,7 @@ from nmt.foundation.interfaces import Hypothesis, Request, Search, SearchState, 
 from nmt.foundation.ranges import Count, Positive, Ratio, Width
 from nmt.metric import similarity
 from nmt.search.beam import Beam
+from nmt.search.constrained import refuse_required
 from nmt.search.sample import Sample
 
 EPSILON = 0.02
@@ -69,6 +70,8 @@ class MBR:
     ) -> list[list[Hypothesis]]:
         """Returns all candidate translations of each sentence, from which `rerank` chooses the
         best."""
+        if isinstance(self.search, Sample):
+            refuse_required(requests, "mbr search.source=sample")
         return self.search(step, state, requests)
 
     def rerank(

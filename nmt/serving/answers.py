@@ -344,7 +344,7 @@ def _explanation(explanation: Explanation, tokenizer: Tokenizer) -> dict[str, An
 
 
 def _rounded(values: np.ndarray | None) -> Any:
-    return None if values is None else values.round(4).tolist()
+    return None if values is None else values.astype(np.float64).round(4).tolist()
 
 
 def neighbors(

@@ -12,7 +12,7 @@ from itertools import chain, groupby, takewhile
 from typing import Literal
 
 from nmt.serving.passages import locate, separator
-from nmt.tokenizer.words import words
+from nmt.tokenizer.words import MARKS, words
 
 RAW_TEXT = frozenset({"script", "style", "textarea"})
 """Names of HTML elements whose content is plain text, in which `<` does not begin a tag."""
@@ -37,7 +37,7 @@ _TAG = re.compile(
 )
 """Regular expression for HTML comments, declarations and tags."""
 _NOT_TRANSLATED = re.compile(r"\stranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
-_SIDES = re.compile(r"(\W*)(.*?)(\W*)()", re.DOTALL)
+_SIDES = re.compile(rf"([^\w{MARKS}]*)(.*?)([^\w{MARKS}]*)()", re.DOTALL)
 """Regular expression for a word, with four groups: leading punctuation, letters, trailing
 punctuation, and the empty string at the end."""
 

@@ -30,6 +30,10 @@ class Job(Protocol):
     def greater(self) -> bool:
         """Whether a higher validation score is better."""
 
+    @property
+    def fixed_settings(self) -> str:
+        """Digest of everything that the scores of runs depend on, apart from the varied keys."""
+
     def grid(self, grids: Sequence[str] | None) -> list[list[str]]:
         """Returns the overrides of every combination of the values on the command line.
 
@@ -66,7 +70,7 @@ class Job(Protocol):
         """
 
     def horizon(self, run: Run) -> int:
-        """Returns the maximum number of epochs of a run."""
+        """Returns the maximum number of epochs of a run; 0 if its configuration is invalid."""
 
 
 class Sweeper:

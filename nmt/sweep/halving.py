@@ -44,7 +44,7 @@ class Halving(Sweeper):
         runs = self.planned(job)
         remaining = runs
         epochs = self.epochs
-        horizon = min(job.horizon(run) for run in runs)
+        horizon = min(filter(None, map(job.horizon, runs)))  # 0 is a run with an invalid setting
         if epochs >= horizon:
             raise UserError(
                 f"sweep.epochs={epochs}: must be less than {horizon}, the number of epochs of "

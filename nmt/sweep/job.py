@@ -1,5 +1,6 @@
 """Training of a single run of a sweep in a separate process, started by a launcher."""
 
+import json
 import os
 import re
 import signal
@@ -26,6 +27,8 @@ SAVE_SECONDS = 60
 INTERRUPTED = 130
 """Exit status of a training process that was interrupted and has saved its state."""
 MESSAGE = re.compile(r"^(?:error: |\S+ \S+ ERROR )(?P<message>.*)", re.DOTALL | re.MULTILINE)
+JSON_ERROR = re.compile(r'^\{.*"level": "ERROR".*\}$', re.MULTILINE)
+"""Regular expression for the line of an error message if log=json is set."""
 
 
 def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slots: Path) -> None:
@@ -98,6 +101,9 @@ def reason(status: int, printed: str) -> str:
         name = signal.Signals(-status).name
         hint = "; probably out of memory" if name == "SIGKILL" else ""
         return f"killed by {name}{hint}"
+    records = JSON_ERROR.findall(printed)
+    if records:
+        return str(json.loads(records[-1])["message"])[:LONGEST]
     messages = list(MESSAGE.finditer(printed))
     if messages:
         return messages[-1]["message"].strip()[:LONGEST]

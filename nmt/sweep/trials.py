@@ -4,9 +4,11 @@ The search space consists of the keys with several values or an interval.
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nmt.foundation.configurations import digest
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import require
 from nmt.foundation.ranges import Count, Size
@@ -22,7 +24,8 @@ log = logging.getLogger(__name__)
 class Trials(Sweeper):
     """Sweeper that chooses runs by a tree-structured Parzen estimator (Bergstra et al. 2011).
 
-    The study is stored in the sweep folder. Interrupted trials are resumed first.
+    The study is stored in the sweep folder. Interrupted trials are resumed first. If the search
+    space or other settings change, a new study begins, because scores are no longer comparable.
 
     trials: number of runs
     parallel: number of runs that are chosen together and trained at the same time
@@ -39,13 +42,13 @@ class Trials(Sweeper):
 
     def __call__(self, job: Job) -> list[Run]:
         require("optuna")
-        study = self._study(job)
         space = job.spaces()
         if not space:
             raise UserError(
                 "sweep=optuna: the search space is empty. Give several values or an interval, "
                 "such as optimizer.lr=interval(0.0005,0.01)"
             )
+        study = self._study(job, space)
         # Resume interrupted trials first.
         interrupted = [trial for trial in study.trials if not trial.state.is_finished()]
         while interrupted or len(study.trials) < self.trials:
@@ -67,7 +70,7 @@ class Trials(Sweeper):
             )
         return [job.trial(trial.params) for trial in study.trials]
 
-    def _study(self, job: Job) -> Any:
+    def _study(self, job: Job, space: Mapping[str, Any]) -> Any:
         import optuna
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
@@ -75,7 +78,7 @@ class Trials(Sweeper):
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         logging.getLogger("optuna").setLevel(logging.WARNING)
         return optuna.create_study(
-            study_name=job.folder.name,
+            study_name=digest([job.fixed_settings, {key: repr(space[key]) for key in space}]),
             storage=JournalStorage(JournalFileBackend(str(job.folder / JOURNAL))),
             direction="maximize" if job.greater else "minimize",
             sampler=optuna.samplers.TPESampler(seed=self.seed, constant_liar=self.parallel > 1),

@@ -109,8 +109,8 @@ class SentencePiece:
         model = run.value("tokenizer.model")
         return idle_keys(
             (
-                bool(run.value("tokenizer.split_digits")) and model == "char",
-                "with tokenizer=char, every character is already a token",
+                bool(run.value("tokenizer.split_digits")) and model in ("char", "word"),
+                f"with tokenizer={model}, there are no subwords",
                 "tokenizer.split_digits",
             ),
             (

@@ -175,10 +175,10 @@ class Tokenizer:
         return self._samplers[side].encode(lines, seed)
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """Decodes target token ids into texts."""
+        """Decodes target token ids into texts without spaces at the ends."""
         texts = self._target.decode(ids, num_threads=_threads(ids)) if ids else []
         # With byte fallback, SentencePiece leaves the space before an unknown word as ▁.
-        return [text.replace(SPACE, " ").strip(" ") if SPACE in text else text for text in texts]
+        return [text.replace(SPACE, " ").strip(" ") for text in texts]
 
     def source_words(self, line: str, ids: Sequence[int], split: Split = words) -> list[range]:
         """Returns the range of word indices that each token of a source line covers.

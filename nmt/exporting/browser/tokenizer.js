@@ -163,7 +163,7 @@ class Tokenizer {
               : piece
     }
     if (bytes.length) flush()
-    return text.replaceAll(SPACE, " ")
+    return text.replaceAll(SPACE, " ").replace(/^ +| +$/g, "")
   }
 
   piece(id) {

@@ -56,6 +56,8 @@ class _CollectGradient(Function):
         x, d = (torch.cat(column, dim=-2) for column in zip(*ctx.tape, strict=True))
         ctx.tape.clear()
         d_bias = d.sum(-2, keepdim=d.dim() == 3) if ctx.has_bias else None
+        if not ctx.needs_input_grad[0]:
+            return None, d_bias, None
         if ctx.transposed:  # returns the gradient in the operand's memory layout
             return (d.transpose(-1, -2) @ x).transpose(-1, -2), d_bias, None
         return x.transpose(-1, -2) @ d, d_bias, None
@@ -107,7 +109,8 @@ class LoopProduct:
         self._tape: Tape = []
         self._operand = operand
         self._bias = bias
-        if torch.is_grad_enabled() and operand.requires_grad:
+        learns = operand.requires_grad or (bias is not None and bias.requires_grad)
+        if torch.is_grad_enabled() and learns:
             self._operand, self._bias = _CollectGradient.apply(operand, bias, self._tape)
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -26,10 +26,17 @@ def take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
     subwords keep their initial values. The output bias of additional subwords is that of the least
     probable trained subword.
 
+    Running estimates, such as the mean reward of hard attention, may be missing.
+
     Raises UserError if the shape of any other parameter differs.
     """
     weights = saved.weights
-    parameters = dict(network.named_parameters())
+    estimates = {id(estimate) for estimate in network.estimates()}
+    parameters = {
+        name: parameter
+        for name, parameter in network.named_parameters()
+        if name in weights or id(parameter) not in estimates
+    }
     wrong = sorted(
         {*(parameters.keys() ^ weights.keys())}
         | {

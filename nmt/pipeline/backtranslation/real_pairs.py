@@ -16,7 +16,7 @@ from nmt.data import Pairs, Splits
 from nmt.data.lines import find_file, stream_lines
 from nmt.data.overlap import warn_of_held_out_lines
 from nmt.data.synthetic import Synthetic
-from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
+from nmt.foundation.configurations import changed_keys, flat, learnt_settings
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import shown
 from nmt.inference.output_formats import one_line
@@ -68,7 +68,7 @@ def write_real_pairs(
     """
     record = folder / RECORD
     text_hash = hash_of_file(synthetic.text) if synthetic.text else None
-    values = flat({key: value for key, value in settings.values.items() if key not in NOT_LEARNT})
+    values = flat(learnt_settings(settings.values))
     if record.exists():
         corpus = _read_record(record)
         _check_unchanged(corpus, values, text_hash, synthetic, folder)

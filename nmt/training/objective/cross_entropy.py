@@ -92,14 +92,15 @@ class CrossEntropy:
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
     def _misalignment(self, weights: Tensor | None, batch: Batch) -> Tensor:
-        """Returns the guided alignment penalty −Σ A log α, for attention weights α and normalised
-        alignment links A, both [B, T, S]."""
+        """Returns the guided alignment penalty −Σ A log α, for attention weights α [B, T, S] and
+        normalised alignment links A [B, T, W], which link the first W positions, the words."""
         if weights is None or batch.links is None:
             raise ValueError(
                 "objective.guided_alignment: needs a decoder with attention and word alignments "
                 "of the training pairs; otherwise, set objective.guided_alignment=0"
             )
-        return -(batch.links * weights.clamp(min=SMALLEST).log()).sum()
+        of_words = weights[..., : batch.links.size(2)]  # an image follows the words
+        return -(batch.links * of_words.clamp(min=SMALLEST).log()).sum()
 
     def _unevenness(self, weights: Tensor | None, batch: Batch, memory: Prepared) -> Tensor:
         """Returns the doubly stochastic penalty Σ_s (1 − Σ_t α_ts)² for attention weights α_ts of

@@ -16,13 +16,14 @@ position t.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
 from nmt.foundation.interfaces import BOS, PAD, Batch, DecoderOutput, Loss, Prepared
-from nmt.foundation.part_limits import RunView, idle_keys
+from nmt.foundation.part_limits import ConfigError, RunView, idle_keys
 from nmt.foundation.ranges import Count, Fraction, Positive, Ratio
 from nmt.model.layers.numeric import exclude, sampled
 from nmt.model.seq2seq import Seq2Seq
@@ -56,6 +57,18 @@ class ScheduledSampling:
         if self.decay != "constant" and self.end > self.start:
             raise ValueError(
                 f"objective.end={self.end:g} must be at most objective.start={self.start:g}"
+            )
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """Yields an error if the teacher-forcing ratio is always 1, so that nothing is sampled."""
+        objective = run.parts.get("objective")
+        if isinstance(objective, cls) and objective.ratio(update=10**9, total=1) == 1:
+            key = "start" if objective.decay == "constant" else "end"
+            yield run.error(
+                f"objective.{key}",
+                "all decoder inputs would be reference tokens; set this key below 1, or "
+                "objective=cross_entropy",
             )
 
     @classmethod

@@ -126,7 +126,9 @@ class Hard(Window):
         advantage = log_likelihood - usual  # [N]
         with torch.no_grad():
             sums = torch.stack([mean, torch.ones_like(mean)])  # [2]
-            self.usual.mul_(self.decay).add_((1 - self.decay) * sums)
+            new = self.decay * self.usual + (1 - self.decay) * sums
+            # An update with a NaN loss may be skipped.
+            self.usual.copy_(torch.where(mean.isfinite(), new, self.usual))
         gain = self.reward * (advantage * (log_probs * real).sum(1)).sum()  # sum over rows
         return -(gain + self.entropy * (entropies * real).sum())
 

@@ -12,10 +12,13 @@ false). By default, the logarithm of the Gaussian is added to the scores, so the
 distribution.
 """
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Size
 from nmt.model.attention.normalizer import Normalizer
 from nmt.model.attention.window import Window, WindowState, source_lengths
@@ -36,6 +39,17 @@ class LocalP(Window):
         self.normalized = normalized
         self.query_layer = nn.Linear(query_size, query_size, bias=False)
         self.v = nn.Parameter(torch.empty(query_size).uniform_(-1, 1) * query_size**-0.5)  # [P]
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """Yields an error for weights that are not normalised together with a context gate, whose
+        factor could not be separated from the weights that are reported."""
+        yield from super().conflicts(run)
+        if run.value("window.normalized") is False and run.value("decoder.context_gate"):
+            yield run.error(
+                "window.normalized",
+                "with decoder.context_gate=true, the weights must sum to 1; leave this key out",
+            )
 
     def centres(self, query: Float[Tensor, "N T P"], lengths: Tensor) -> Float[Tensor, "N T"]:
         """Returns the predicted centre of each window, a fractional source position.
