@@ -154,7 +154,7 @@ def test_tied_embeddings_are_frozen_by_any_of_their_names():
     ],
 )
 def test_the_bias_of_a_frozen_matrix_is_trained(decoder, name):
-    """Its gradient is that without frozen parameters."""
+    """All other parameters have the gradients of a network without frozen parameters."""
     gradients = []
     for frozen in ([], [name]):
         torch.manual_seed(0)
@@ -286,7 +286,7 @@ def test_faults_of_fine_tuning_are_reported(base, texts, tmp_path):
         "encoder.hidden_size=8: this key changes the network parameters",
         "decoder.context_gate=true",
     )
-    failed(run("train", *command, f"init={base}", "attention.size=5"), "do not match")
+    failed(run("train", *command, f"init={base}", "encoder.layer_norm=true"), "do not match")
     failed(
         run(
             "train", *command, f"init={base}", "tokenizer.lowercase=true", "tokenizer.sampling=0.1"

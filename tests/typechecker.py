@@ -16,7 +16,7 @@ CALLS = 5
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 _calls = Counter()
 """Number of checked calls of each function in the present test. A function inside another function counts as one, though each call
-of the outer function makes it anew."""
+of the outer function makes another one."""
 
 
 def begin_test():

@@ -34,9 +34,13 @@ def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
     path: run folder, checkpoint file or name on the Hugging Face Hub
     tokenizer: tokenizer of the model
 
-    The facts are `network` (names of its parts), `parameters` (their number), `training` (name of
-    the training text), `scores` (name and score of each metric), `part` (scored part of the data:
-    test or validation) and `examples` (kind and text of each example sentence).
+    The facts are:
+    `network`: names of its parts
+    `parameters`: number of parameters
+    `training`: name of the training text
+    `scores`: name and score of each metric
+    `part`: scored part of the data, test or validation
+    `examples`: kind and text of each example sentence
     """
     try:
         saved = read_model(path)

@@ -402,9 +402,6 @@ def _unsuitable(overrides: Sequence[Any]) -> Iterator[ConfigError]:
         key = override.key_or_group
         if key == "resume":
             yield ConfigError(key, "a sweep resumes its own runs; leave resume out")
-        if key == "trainer.stop_after":
-            why = "a sweep trains every run to its end; leave this key out, or use sweep=halving"
-            yield ConfigError(key, why)
         if OF_THE_SWEEP.match(f"{key}=") and override.is_sweep_override():
             yield ConfigError(key, "a sweep has a single value of this key; give one value")
 

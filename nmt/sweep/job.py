@@ -67,7 +67,9 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
         status = _wait(process)
     seconds = run.record().get("seconds", 0.0) + round(time.time() - began, 1)
     failure = None
-    if status != INTERRUPTED and (status != 0 or not run.reached(epochs)):
+    # A run is stopped by a signal or, if the whole training is due, by trainer.stop_after.
+    is_stopped = status == INTERRUPTED or (status == 0 and run.begun and not epochs)
+    if not is_stopped and (status != 0 or not run.reached(epochs)):
         # The reason is searched only in the output of this attempt.
         printed = (run.folder / OUTPUT).read_bytes()[start:].decode("utf-8", "replace")
         failure = reason(status, printed)
