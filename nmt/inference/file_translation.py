@@ -66,8 +66,7 @@ def translate_file(
     on_failure: OnFailure = "keep" if source.is_stdin else "resume"
     with sink_of(ranks, output, source.count, work, resume, on_failure, job) as sink:
         translator = load(None)
-        check_line = partial(_check_line, translator.tokenizer.columns)
-        source.require(check_line, translator.check_constraint)
+        _check_input(source, translator)
         compared = {path: load(path) for path in compare}
         _check_models(translator, compared, format, attention_map)
         to_terminal = output is None and sys.stdout.isatty()
@@ -169,6 +168,12 @@ def _counter(step: Progress, lines: Sequence[str]) -> Callable[[int], None]:
         step(count, sum(itertools.islice(lengths, count)))
 
     return finished
+
+
+def _check_input(source: InputLines, translator: Translator) -> None:
+    """Raises UserError if a line or its constraint is unsuitable for the model."""
+    check_line = partial(_check_line, translator.tokenizer.columns)
+    source.require(check_line, translator.check_constraint)
 
 
 def _check_line(columns: Columns, line: str) -> None:

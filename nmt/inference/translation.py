@@ -80,6 +80,7 @@ MOST_REQUIRED = 100
 grows faster than this number."""
 
 
+NOT_IN_VOCABULARY = "contains characters that are not in the vocabulary of the model"
 PREFIX_IS_FORBIDDEN = (
     "constraints: no translation that begins with the prefix avoids all forbidden words; remove "
     "forbidden words that begin like the prefix"
@@ -119,30 +120,28 @@ class Constraint:
         """
         tokenizer = speller.tokenizer
         # Required phrases consist of whole words. A prefix may end inside a word.
-        texts = [self.prefix, *self.required]
-        prefix, *required = (tuple(ids) for ids in tokenizer.encode_target(texts))
+        required = [tuple(ids) for ids in tokenizer.encode_target(list(self.required))]
         spellings = speller.spellings(self.prefix)
-        impossible = [text for text, ids in zip(self.required, required, strict=True) if UNK in ids]
+        unknown = [text for text, ids in zip(self.required, required, strict=True) if UNK in ids]
         if spellings and not spellings[0]:
-            impossible.append(self.prefix)
-        if impossible:
-            problem = "contains characters that are not in the vocabulary of the model"
-            raise UserError(f'constraints: "{impossible[0]}" {problem}')
+            unknown.append(self.prefix)
+        if unknown:
+            raise UserError(f'constraints: "{unknown[0]}" {NOT_IN_VOCABULARY}')
         # A text without subwords, such as a space, forbids nothing.
         banned_texts = [text for text in self.forbidden if tokenizer.encode_target([text])[0]]
         forbidden = tuple(tuple(ids) for text in banned_texts for ids in tokenizer.spellings(text))
-        _check_contradictions(required, forbidden, tokenizer)
         if spellings and not _can_avoid(spellings, forbidden):
             raise UserError(PREFIX_IS_FORBIDDEN)
+        _check_contradictions(required, forbidden, tokenizer)
         subwords = sum(map(len, required))
         if subwords > MOST_REQUIRED:
             raise UserError(
                 f"constraints: the required phrases have {subwords:,} subwords, at most "
                 f"{MOST_REQUIRED} per sentence are allowed"
             )
-        # The length limit of a short source must not truncate the required phrases, or a prefix
-        # that is spelled by more subwords than usual, at most one for each character.
-        needed = max(len(prefix), len(spellings)) + subwords + spare_tokens
+        # The length limit of a short source must not truncate the required phrases, or a prefix,
+        # which has at most one subword for each character.
+        needed = len(spellings) + subwords + spare_tokens
         return replace(
             request,
             max_length=max(request.max_length, needed),
