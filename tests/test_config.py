@@ -242,12 +242,12 @@ def test_the_computed_recipe_is_the_measured_one_at_its_number_of_pairs(
 
 
 def test_the_computed_recipe_between_measured_ones(table):
-    """By hand at the geometric mean of 3,000 and 10,000 pairs; choices are those of the nearer."""
-    middle = round(math.sqrt(3_000 * 10_000))
+    """By hand at the geometric mean of 1,000 and 3,000 pairs; choices are those of the nearer."""
+    middle = round(math.sqrt(1_000 * 3_000))
     config = compose(*table(middle))
-    assert config["sizes"]["vocabulary"] == round(math.sqrt(2000 * 4000), -2) == 2800
+    assert config["sizes"]["vocabulary"] == round(math.sqrt(1000 * 2000), -2) == 1400
     assert config["decoder"]["hidden_size"] == round(math.sqrt(128 * 512) / 32) * 32 == 256
-    assert config["trainer"]["max_epochs"] == round(math.sqrt(48 * 20)) == 31
+    assert config["trainer"]["max_epochs"] == round(math.sqrt(50 * 30)) == 39
     assert config["optimizer"]["lr"] == round(math.sqrt(0.003 * 0.002), 4) == 0.0024
     assert config["trainer"]["ema"] == 0.99
     shared = compose(*table(1_700))["decoder"], compose("experiment=low_resource_1k")["decoder"]
@@ -271,15 +271,15 @@ def test_the_computed_recipe_fits_the_columns_and_names_of_the_text(tmp_path, na
     data = ["data=csv", f"data.train={file}", f"data.validation={file}", "data.target=de"]
     config = compose(*data, *(more if "source" in str(more) else ["data.source=en", *more]))
     assert config["copied_pairs"] == copied
-    assert config["trainer"]["max_epochs"] == (32 if copied else 48)
+    assert config["trainer"]["max_epochs"] == (20 if copied else 30)
     assert config["model"]["lexicon"] == (None if "source" in str(more) else "auto")
 
 
 @pytest.mark.parametrize(
     ("typed", "copied", "epochs"),
     [
-        (["copied_pairs=0"], 0, 48), (["copied_pairs=0.2"], 0.2, 40), (["filters.drop_identical=false"], 0.5, 32),
-        (["data.source=[en]"], 0.5, 32),
+        (["copied_pairs=0"], 0, 30), (["copied_pairs=0.2"], 0.2, 25), (["filters.drop_identical=false"], 0.5, 20),
+        (["data.source=[en]"], 0.5, 20),
     ],
 )  # fmt: skip
 def test_the_computed_recipe_fits_typed_values_of_copied_pairs(tmp_path, typed, copied, epochs):
