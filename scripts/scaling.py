@@ -16,8 +16,8 @@ import numpy as np
 REGISTER = Path(__file__).with_name("results") / "quality.json"
 ENTRIES = {
     1_000: "little_1k_lexicon_seeds",
-    3_000: "low_3k_to_the_end",
-    10_000: "little_10k_larger",
+    3_000: "little_3k_en_larger_seeds",
+    10_000: "little_10k_larger_seeds",
     29_000: "multi30k_best",
 }
 """Entry of the register for each number of training pairs."""
