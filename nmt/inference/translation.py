@@ -181,7 +181,7 @@ def _can_avoid(
             return True
         for token, end in spellings[position].items():
             longer = (*tokens, token)
-            state = (end, longer[len(longer) - memory :])
+            state = (end, longer[max(0, len(longer) - memory) :])
             if state not in seen and not any(longer[-len(ids) :] == ids for ids in forbidden):
                 seen.add(state)
                 open_states.append(state)
