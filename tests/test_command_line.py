@@ -725,6 +725,23 @@ def test_advice_of_a_message_can_be_typed(name):
     assert (override.key_or_group, override.value()) == ("resume", name)
 
 
+def test_combinations_of_values_do_not_write_the_same_file(small_run, tmp_path):
+    source = tmp_path / "in"
+    source.write_text("a b\n")
+    command = ["-m", f"model={small_run}", f"input={source}", "search.width=1,2"]
+    failed(
+        run("translate", *command, f"output={tmp_path}/o"), "2 combinations of values would write"
+    )
+    assert not (tmp_path / "o").exists()
+    several = run("translate", *command[:-1], f"output={tmp_path}/o,{tmp_path}/p")
+    assert several.returncode == 0
+    assert (tmp_path / "p").read_text()
+
+
+def test_an_empty_path_is_refused():
+    failed(run("train", "experiment=reverse", "run_dir="), "run_dir: is empty")
+
+
 def test_advice_with_a_number_can_be_typed():
     assert typed(resume="so", **{"trainer.stop_after": 0}) == "resume=so trainer.stop_after=0"
 

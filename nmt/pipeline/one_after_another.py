@@ -55,7 +55,8 @@ def _refuse_shared_output(combinations: Sequence[Sequence[str]], written: Sequen
     written: keys that name output files
     """
     for key in written:
-        names = [text for texts in combinations for text in texts if text.startswith(f"{key}=")]
+        typed = [text for texts in combinations for text in texts if text.startswith(f"{key}=")]
+        names = [text for text in typed if text != f"{key}=null"]
         name, count = next(iter(Counter(names).most_common(1)), ("", 0))
         if count > 1:
             why = f"{count} combinations of values would write this file; run single commands"
