@@ -408,7 +408,7 @@ def test_no_recipe_sets_what_changes_nothing(experiment):
     (["objective=scheduled_sampling", "objective.decay=constant", "objective.updates=9"], "objective.updates"),
     (["trainer.average=3", "trainer.max_epochs=1"], "validates only once"), (["trainer.average=1"], "at least 2"),
     (["tokenizer=char", "tokenizer.split_digits=true"], "every character is already a token"),
-    (["tokenizer=word", "tokenizer.reserve=0.5"], "there are no subwords"),
+    (["tokenizer=word", "tokenizer.reserve=0.5"], "there are no subwords"), (["tokenizer=word", "tokenizer.split_digits=true"], "words are not split"),
     (["decoder=fixed", "attention=none", "search=beam", "search.coverage=0.1"], "search.coverage=0.1: needs attention"),
     (["decoder=fixed", "attention=none", "objective.doubly_stochastic=1"], "objective.doubly_stochastic=1: needs attention"),
     (["decoder=fixed", "attention=none", "translation.unknown=copy"], "translation.unknown=copy: needs attention"),

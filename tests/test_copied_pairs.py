@@ -95,7 +95,7 @@ def test_settings_that_contradict_copied_pairs(tmp_path):
         ("data.source=[a,b]", "only for one source text"),
         ("copied_pairs=1.5", "0 ≤ value ≤ 1"),
     ):
-        data = ["data=text", "data.train=x", "data.validation=x", "data.source=a", "data.target=b"]
+        data = ["data=text", "data.train=x", "data.validation=x", "data.source=a", "data.target=c"]
         settings = dict(text.split("=", 1) for text in [*data, "copied_pairs=0.5", override])
         result = run("train", *(f"{key}={value}" for key, value in settings.items()))
         assert result.returncode == 2

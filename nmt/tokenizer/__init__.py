@@ -109,8 +109,13 @@ class SentencePiece:
         model = run.value("tokenizer.model")
         return idle_keys(
             (
-                bool(run.value("tokenizer.split_digits")) and model in ("char", "word"),
-                f"with tokenizer={model}, there are no subwords",
+                bool(run.value("tokenizer.split_digits")) and model == "char",
+                "with tokenizer=char, every character is already a token",
+                "tokenizer.split_digits",
+            ),
+            (
+                bool(run.value("tokenizer.split_digits")) and model == "word",
+                "with tokenizer=word, words are not split",
                 "tokenizer.split_digits",
             ),
             (
