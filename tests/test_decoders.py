@@ -30,6 +30,7 @@ DEEP = (
         ("gru", "lstm"),
         (1, 2),
         allowed=lambda decoder, attention, *_: (decoder == "fixed") == (attention == "none"),
+        large=True,
     ),
 )
 def test_every_contract_of_decoders(decoder, attention, cell, depth):

@@ -10,7 +10,7 @@ import jaxtyping
 from beartype import BeartypeConf, beartype
 from jaxtyping import config, jaxtyped
 
-CALLS = 5
+CALLS = 2
 """Number of calls of a function that are checked in each test. Checking all calls would take half of the time of many tests."""
 
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
