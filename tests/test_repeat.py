@@ -81,6 +81,7 @@ def test_what_cannot_be_trained_again_is_reported(first, typed, said, tmp_path):
     words = [str(first[0]) if word == "RUN" else word for word in typed]
     failed(run("train", *words, cwd=tmp_path), said)
     failed(run("translate", "model=x", "--from", str(first[0])), "not supported by nmt.translate")
+    failed(run("classify", "--from", str(first[0])), "nmt.classify did not train this run")
 
 
 def test_no_class_of_a_strangers_file_is_made(first, tmp_path):

@@ -86,7 +86,7 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
             config = changed(saved_run(value, command), command, changes)
             return _effective(kind.of({**config, "resume": value}), changes)
     if again is not None:
-        config, errors = repeated(again, overrides)
+        config, errors = repeated(again, overrides, command)
         return _effective(kind.of(config, also=errors), overrides)
     composed, errors = compose_partly(command, overrides)
     config = resolve(composed)

@@ -11,7 +11,7 @@ import yaml
 from nmt.components import NETWORK
 from nmt.configuration.compose import compose
 from nmt.configuration.overrides import set_keys
-from nmt.configuration.yaml_files import options, reason
+from nmt.configuration.yaml_files import groups_of, options, reason
 from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse, shown
 from nmt.storage import checkpoint as ckpt
@@ -96,14 +96,17 @@ def _may_change(key: str) -> bool:
     return is_free or (group in CHANGEABLE and key not in FIXED)
 
 
-def repeated(path: str, changes: Sequence[str]) -> tuple[dict[str, Any], list[ConfigError]]:
+def repeated(
+    path: str, changes: Sequence[str], command: str
+) -> tuple[dict[str, Any], list[ConfigError]]:
     """Returns the configuration for repeating a run with changed values, and the errors in the
     changes.
 
     path: config.yaml of the run, or the run folder
     changes: overrides of single keys
+    command: command of the repeated run
 
-    Raises ConfigErrors if the file cannot be read.
+    Raises ConfigErrors if the file cannot be read or another command trained the run.
     """
     file = Path(path) / "config.yaml" if Path(path).is_dir() else Path(path)
     try:
@@ -114,6 +117,11 @@ def repeated(path: str, changes: Sequence[str]) -> tuple[dict[str, Any], list[Co
         raise ConfigErrors([ConfigError("", f"--from {path}: {problem}")]) from error
     if not isinstance(config, dict) or "data" not in config:
         raise ConfigErrors([ConfigError("", f"--from {path}: not the config.yaml of a run")])
+    main_group = "pooling" if "pooling" in groups_of(command) else "decoder"
+    if main_group not in config:
+        raise ConfigErrors(
+            [ConfigError("", f"--from {path}: nmt.{command} did not train this run")]
+        )
     # The repeated run gets a new folder and is not part of a sweep.
     new = {"run_dir": None, "resume": None, "sweep": None, "repeats": str(file.parent)}
     config = with_renamed_targets({**config, **new})
