@@ -7,7 +7,17 @@ import contracts
 import numpy as np
 import pytest
 import torch
-from builders import NO_DROPOUT, PICTURED, SIZES, batch, choices, compose, trained
+from builders import (
+    NO_DROPOUT,
+    PICTURED,
+    SIZES,
+    batch,
+    choices,
+    compose,
+    network,
+    trained,
+    with_pictures,
+)
 from commands import failed, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -284,8 +294,6 @@ def test_links_follow_a_random_segmentation(tokenizer):
 
 def test_guided_alignment_is_its_equation():
     """Chen et al. 2016, as scalars: what is added is γ Σ_t −Σ_s A_ts log α_ts; validation does not have it."""
-    from builders import network
-
     model, data = network("bahdanau", "concat"), batch()
     links = torch.rand(3, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     inside = (torch.arange(5) < data.source_lengths.unsqueeze(1)).unsqueeze(1) & (
@@ -304,10 +312,22 @@ def test_guided_alignment_is_its_equation():
     added = (guided(model, data, 0).total - plain(model, data, 0).total).detach()
     torch.testing.assert_close(float(added), 0.7 * expected)
     torch.testing.assert_close(guided(model, data, 0).nll, plain(model, data, 0).nll)
-    weights = torch.cat([alpha, torch.rand(3, 6, 4)], -1)  # an image follows the words
-    torch.testing.assert_close(float(guided._misalignment(weights, data)), expected)
     model.eval()
     assert torch.equal(guided(model, data, 0).total, plain(model, data, 0).total)
+
+
+def test_guided_alignment_ignores_the_places_of_an_image():
+    """The places follow the words; only the words have links."""
+    model = network("bahdanau", "concat", "encoder=bidirectional+grid").float().train()
+    data = with_pictures(batch(), model.encoder.reader.channels)
+    links = torch.zeros(3, 6, 5)
+    links[:, 0, 0] = 1
+    data = replace(data, links=links)
+    plain, guided = CrossEntropy(), CrossEntropy(guided_alignment=0.7)
+    weights = contracts.run(model, data)[0].weights
+    assert weights.size(2) > links.size(2)
+    added = guided(model, data, 0).total - plain(model, data, 0).total
+    torch.testing.assert_close(added, -0.7 * weights[:, 0, 0].log().sum())
 
 
 # Whole runs

@@ -241,6 +241,13 @@ def test_the_computed_recipe_is_the_measured_one_at_its_number_of_pairs(
     assert compose("experiment=auto", *keys) == compose(*keys)
 
 
+def test_the_log_states_only_the_settings_of_the_recipe_that_are_used(table, caplog):
+    caplog.set_level("INFO", "nmt")
+    compose("experiment=auto", *table(3_000), "sizes.encoder=8", "optimizer=sgd")
+    assert "(that of low_resource_3k, with sizes.decoder=512," in caplog.text
+    assert "optimizer.lr" not in caplog.text
+
+
 def test_the_computed_recipe_between_measured_ones(table):
     """By hand at the geometric mean of 1,000 and 3,000 pairs; choices are those of the nearer."""
     middle = round(math.sqrt(1_000 * 3_000))

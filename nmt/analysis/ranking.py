@@ -91,7 +91,7 @@ class Ranking:
         unit = TITLES.get(self.metric, self.metric)
         score = f"{as_spread(best.scores(self.metric), 1)} {unit} on the {self.part} set"
         if not others:
-            return f"{best.label if best.values else best.runs[0].folder.name}: {score}."
+            return f"{best.label}: {score}."
         if len({f"{self.mean(row):.2f}" for row in self.rows}) == 1:
             return f"All {len(self.rows)} configurations have the same score: {score}."
         similar = [row for row in others if self.may_be_best(row)]

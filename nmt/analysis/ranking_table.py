@@ -149,10 +149,7 @@ def _columns(ranking: Ranking, p_values: Callable[..., str]) -> dict[str, list[s
     ]
     metrics.sort(key=lambda name: name != ranking.metric)
     columns = {
-        **(
-            settings
-            or {"run": [row.label if row.values else row.runs[0].folder.name for row in rows]}
-        ),
+        **(settings or {"run": [row.label for row in rows]}),
         "n": [str(len(row.runs)) for row in rows],
         **{name: [as_spread(row.scores(name)) for row in rows] for name in metrics},
         "p seeds": [as_chances(row.over_seeds) for row in rows],

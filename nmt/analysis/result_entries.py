@@ -46,12 +46,11 @@ def _entry(row: Configuration, ranking: Ranking) -> dict[str, Any]:
     processor, threads = record.get("processor"), record.get("threads")
     # results.json has no date, but is written only once, at the end of the run.
     written = (run.folder / "results.json").stat().st_mtime
-    label = row.label if row.values else run.folder.name
     return {
-        "id": "run_" + re.sub(r"\W+", "_", label.lower()).strip("_"),
+        "id": "run_" + re.sub(r"\W+", "_", row.label.lower()).strip("_"),
         "kind": "measured",
         "system": "nmt",
-        "task": f"{run.settings.get('data', 'text')}, {label}, {ranking.part}",
+        "task": f"{run.settings.get('data', 'text')}, {row.label}, {ranking.part}",
         "command": _command(record, is_single=len(row.runs) == 1),
         "seeds": [run.seed for run in row.runs],
         "metrics": _metrics(row, ranking),

@@ -42,7 +42,8 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        """Name of the configuration: its distinguishing settings, such as `luong, lr=0.1`.
+        """Name of the configuration: its distinguishing settings, such as `luong, lr=0.1`, or the
+        folder of its first run if nothing distinguishes it.
 
         A component is written as its name, and any other setting as name=value.
         """
@@ -53,7 +54,7 @@ class Configuration:
             for key, value in self.values.items()
             if value
         ]
-        return ", ".join(values) or "all"
+        return ", ".join(values) or self.runs[0].folder.name
 
     def scores(self, metric: str) -> list[float]:
         """Returns the final score of each run, for the given metric."""

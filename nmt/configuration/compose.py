@@ -217,7 +217,7 @@ def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[st
         for key, value in values.items()
         if key not in typed_values and key.partition(".")[0] not in typed.choices
     ]
-    log_recipe(pairs, [position.nearer, *used])
+    log_recipe(pairs, position.nearer, used)
     return config, {**choices, RECIPE: AUTO}
 
 

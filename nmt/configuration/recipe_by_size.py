@@ -162,21 +162,21 @@ def read_training_text(data: Mapping[str, Any]) -> TrainingText:
         return TrainingText(0)
 
 
-def log_recipe(pairs: int, values: Sequence[str] | None) -> None:
+def log_recipe(pairs: int, recipe: str | None, settings: Sequence[str] = ()) -> None:
     """Logs once whether the computed recipe is used, and how to change this choice.
 
     pairs: number of training pairs
-    values: name of the recipe with the nearer number of pairs, then the interpolated settings; None
-        if the recipe is not used
+    recipe: name of the recipe with the nearer number of pairs; None if the recipe is not used
+    settings: interpolated settings that are used
     """
     from nmt.foundation.terminal import log_early  # imported late, since rich is slow to import
 
     count = f"more than {MOST_PAIRS:,}" if pairs > MOST_PAIRS else f"{pairs:,}"
+    interpolated_settings = f", with {', '.join(settings)}" if settings else ""
     log_early(
         f"{count} training pairs: using the recipe experiment=auto (that of "
-        f"{values[0]}{', with ' if values[1:] else ''}{', '.join(values[1:])}); to use no recipe, "
-        "set experiment=null"
-        if values
+        f"{recipe}{interpolated_settings}); to use no recipe, set experiment=null"
+        if recipe
         else f"{count} training pairs: using no recipe, because sizes are set; add "
         "experiment=auto to use the recipe with your sizes, or experiment=null to hide this "
         "message"

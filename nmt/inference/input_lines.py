@@ -68,7 +68,7 @@ class InputLines:
         self.count = 0
         self.characters = 0
         self._check: LineCheck = str
-        self._check_constraint: ConstraintCheck = repr
+        self._check_constraint: ConstraintCheck = str
         self._file = None if name is None else find_input(name)
         parsers = ((prefix, lambda line, _: Constraint(line)), (constraints, _parse_constraint))
         self._constraint_files = [
