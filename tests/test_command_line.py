@@ -580,7 +580,7 @@ def test_a_new_score_is_two_files(tmp_path):
     (tmp_path / "nmt/model/attention/cosine.py").write_text(code)
     (tmp_path / "conf/attention/cosine.yaml").write_text(yaml)
     contract = subprocess.run(
-        [sys.executable, "-m", "pytest", "-k", "cosine", "tests/test_attention.py", "tests/test_decoders.py", "tests/test_config.py",
+        [sys.executable, "-m", "pytest", "-m", "not slow", "-k", "cosine", "tests/test_attention.py", "tests/test_decoders.py", "tests/test_config.py",
          "tests/test_tutorial.py"],
         cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
