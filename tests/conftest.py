@@ -161,9 +161,22 @@ LONGEST = (
 """Files that take longest. They come first, so that all processes end at about the same time."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before the selection by -m
 def pytest_collection_modifyitems(items):
+    default = {
+        _function(item)
+        for item in items
+        if not {"slow", "exhaustive"} & {mark.name for mark in item.iter_markers()}
+    }
+    for item in items:
+        if item.get_closest_marker("exhaustive") and _function(item) in default:
+            item.add_marker("combination")
     places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.module.__name__, len(places)))
+
+
+def _function(item):
+    return item.nodeid.partition("[")[0]
 
 
 def pytest_collection_finish():
