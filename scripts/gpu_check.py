@@ -42,9 +42,10 @@ from nmt.search.mbr import MBR
 from nmt.search.sample import Sample
 from nmt.tokenizer.columns import Columns
 from nmt.training.callback import Callback, Update
+from nmt.training.gradient import AUTOCAST
 from nmt.training.schedule import Constant
 from nmt.training.task import Task, Validation, never
-from nmt.training.trainer import AUTOCAST, Trainer
+from nmt.training.trainer import Trainer
 
 VOCABULARY = 8000
 SEARCHES: dict[str, Callable[[], Any]] = {

@@ -680,12 +680,12 @@ def test_a_signal_in_the_final_test_is_a_stop(tmp_path, monkeypatch, number):
 def test_a_signal_during_averaging_is_obeyed(tmp_path, monkeypatch):
     """The run saves its state and ends, and can be resumed."""
     from nmt.foundation.errors import Stopped
-    from nmt.training.trainer import TrainingLoop
+    from nmt.training.best_weights import BestWeights
 
-    averaged = TrainingLoop.try_average
+    averaged = BestWeights.add_average
     monkeypatch.setattr(
-        TrainingLoop,
-        "try_average",
+        BestWeights,
+        "add_average",
         lambda self: (os.kill(os.getpid(), signal.SIGTERM), averaged(self))[1],
     )
     with pytest.raises(Stopped):

@@ -37,12 +37,13 @@ from nmt.search.greedy import Greedy
 from nmt.search.mbr import MBR
 from nmt.search.sample import Sample
 from nmt.training import schedule
+from nmt.training.gradient import AUTOCAST
 from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.objective.distillation import Distillation
 from nmt.training.objective.minimum_risk import MinimumRisk
 from nmt.training.objective.r_drop import RDrop
 from nmt.training.objective.scheduled_sampling import ScheduledSampling
-from nmt.training.trainer import AUTOCAST, Trainer
+from nmt.training.trainer import Trainer
 
 OPTIONS = {
     "plain": (),

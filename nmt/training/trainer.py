@@ -1,4 +1,4 @@
-"""Training loop: forward and backward pass, optimizer step, logging, validation, checkpoints.
+"""Training loop: gradients, optimizer steps, reports, validations and checkpoints.
 
 The loop is independent of the model. A task provides the network, the objective, the batches and
 the validation. The training state can be saved after any update, and resumed training gives
@@ -6,31 +6,31 @@ bit-identical results.
 """
 
 import contextlib
-import hashlib
 import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from nmt.foundation import plugins
-from nmt.foundation.capture import Recordings, bucket, copy_into
 from nmt.foundation.devices import Precision
 from nmt.foundation.durations import seconds_of
 from nmt.foundation.errors import Stopped, UserError
-from nmt.foundation.interfaces import Batches, TrainingBatch, to_device
+from nmt.foundation.interfaces import Batches, TrainingBatch
 from nmt.foundation.part_limits import RunView, idle_keys
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
+from nmt.training.best_weights import BestWeights, Store
 from nmt.training.callback import Callback, Update
 from nmt.training.epoch_plan import EpochPlan, PlannedBatch, epochs_done
+from nmt.training.gradient import Gradient
 from nmt.training.interruption import Interruption, interruptible
 from nmt.training.schedule import Schedule
 from nmt.training.state import TrainingProgress, TrainingState
-from nmt.training.task import Task, Validation, ValidationStopped
+from nmt.training.task import Task, ValidationStopped
 
 log = logging.getLogger(__name__)
 OnNaN = Literal["stop", "skip", "rollback"]
@@ -44,22 +44,6 @@ MAX_FAILURES = 10
 training stops."""
 PLAN_EVERY = 20
 """Maximum number of updates between two estimates of the number of updates in a time budget."""
-AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
-"""Autocast dtype of the matrix multiplications, by precision; None disables autocast."""
-
-
-@runtime_checkable
-class Store(Protocol):
-    """Interface of checkpoint storage. A state is a JSON object; tensors and weights are
-    dictionaries from names to tensors."""
-
-    def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None: ...
-    def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]: ...
-    def save_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None: ...
-    def save_snapshot(
-        self, update: int, weights: dict[str, Tensor], keep: Sequence[int]
-    ) -> None: ...
-    def average(self, updates: Sequence[int]) -> dict[str, Tensor]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,24 +203,6 @@ class UpdateFigures(NamedTuple):
     norm: Tensor
 
 
-@dataclass(frozen=True)
-class GradientWork:
-    """Computation of the gradient of one batch.
-
-    batch: batch on the device
-    tokens: number of tokens of the update, over all ranks
-    weight: factor of the batch's loss: 1, or 0 for a dummy batch
-    update: number of updates so far
-    total: number of updates in the training
-    """
-
-    batch: Any
-    tokens: float | Tensor
-    weight: float
-    update: int
-    total: int
-
-
 class TrainingLoop:
     """Training loop of one call to `Trainer.fit`.
 
@@ -260,37 +226,24 @@ class TrainingLoop:
         self.callbacks = callbacks
         self.interruption = interruption
         self.ranks = task.ranks
-        self.network = task.ranks.wrapped(task.network)
-        self.estimates = task.network.estimates()
+        self.gradient = Gradient(task, state, precision=trainer.precision, capture=trainer.capture)
+        self.best_weights = BestWeights(
+            task,
+            state,
+            store,
+            snapshots=trainer.average,
+            is_stopped=lambda: interruption.requested,
+        )
         self.epochs = min(trainer.max_epochs, task.epochs)
-        self.device = state.parameters[0].device
         # Whether each update reads its loss and gradient norm; on GPUs, only if it may be skipped.
-        self._reads_at_once = self.device.type == "cpu" or trainer.on_nan == "skip"
+        self._reads_at_once = self.gradient.device.type == "cpu" or trainer.on_nan == "skip"
         self._unread: list[UpdateFigures] = []
-        self.recordings = None
-        if self._captures():
-            self.recordings = Recordings(self._add_gradient, self.device, state.unchanged)
-        state.keeps_gradients = self.recordings is not None
         self._saved_at = time.monotonic()
         self._saved_update = state.progress.update
         self._failures = 0
         self._validation_seconds = 0.0
         self._is_fitted = False
         self._reset_figures()
-
-    def _captures(self) -> bool:
-        """Returns whether the computation of gradients is recorded, and logs the reason if this is
-        impossible.
-        """
-        capture = self.trainer.capture
-        if capture is None:
-            capture = self.device.type == "cuda"
-        obstacle = self.task.capture_obstacle
-        if self.ranks.several:
-            obstacle = "several processes exchange gradients"
-        if capture and obstacle:
-            log.info("trainer.capture: updates run without CUDA graphs, because %s", obstacle)
-        return capture and not obstacle
 
     @property
     def progress(self) -> TrainingProgress:
@@ -304,6 +257,13 @@ class TrainingLoop:
 
     def run(self) -> None:
         """Trains to the end. Raises Stopped, after saving the state, if training is interrupted."""
+        try:
+            self._run()
+        except ValidationStopped:  # the resumed run repeats the validation
+            self.save()
+            raise Stopped from None
+
+    def _run(self) -> None:
         stop_after = self.trainer.stop_after
         while not self.progress.finished and self.progress.epoch < self.epochs:
             if 0 < stop_after <= self.progress.epoch:
@@ -316,7 +276,7 @@ class TrainingLoop:
         self._validate_rest()
         self.progress.finished = True
         if self.trainer.average and not self.progress.averaged and not self._is_stopped():
-            self.try_average()
+            self._average()
         stopped = self._is_stopped()
         self.save()
         if stopped:
@@ -481,18 +441,9 @@ class TrainingLoop:
         share: batches that this rank processes
         total: number of updates in the training
         """
-        # without dummy batches
-        counted = sum(batch.num_tokens for planned, batch in share if planned.weight)
-        [tokens] = self.ranks.sums(counted)  # over all ranks
-        # summed over the batches of this rank
-        loss = torch.zeros((), device=self.device)
-        for place, (planned, batch) in enumerate(share, 1):
-            # Ranks exchange gradients only after the last batch.
-            with self.ranks.last(self.network, place == len(share)):
-                loss = loss + self._backward(planned, batch, total, tokens)
-        self.ranks.mean(self.estimates)
+        tokens, loss = self.gradient.accumulate(share, total)
         norm = self.state.gradient_norm(self.trainer.clip_norm, self.trainer.clip_value)
-        self._unread.append(UpdateFigures(self.progress.update + 1, int(tokens), loss, norm))
+        self._unread.append(UpdateFigures(self.progress.update + 1, tokens, loss, norm))
         is_skipped = self._reads_at_once and self._read_figures()
         if not is_skipped:
             self.state.step()
@@ -524,36 +475,6 @@ class TrainingLoop:
             if self.trainer.on_nan != "rollback":
                 self._failures = 0
         return False
-
-    def _backward(
-        self, planned: PlannedBatch, batch: TrainingBatch, total: int, tokens: float
-    ) -> Tensor:
-        """Adds the gradient of one batch, divided by the number of tokens of the update, to the
-        accumulated gradient. Returns the loss, summed over tokens."""
-        work = GradientWork(batch, tokens, planned.weight, self.progress.update, total)
-        recording = None
-        if self.recordings is not None:
-            padded = replace(work, batch=work.batch.padded(bucket), tokens=torch.tensor(tokens))
-            fixed = to_device(padded, self.device)
-            recording = self.recordings.get(fixed)
-        # A new recording has drawn random numbers.
-        _seed(self.task.seed, self.progress.epoch, planned.number)
-        if recording is None:
-            return self._add_gradient(replace(work, batch=to_device(batch, self.device)))
-        copy_into(recording.inputs, fixed)
-        return recording.replay()
-
-    def _add_gradient(self, work: GradientWork) -> Tensor:
-        """Computes the loss, adds its gradient to the accumulated gradient, and returns the loss
-        summed over tokens.
-        """
-        precision = AUTOCAST[self.trainer.precision]
-        with torch.autocast(self.device.type, precision, enabled=precision is not None):
-            loss = self.network(self.task.objective, work.batch, work.update, work.total)
-        # Ranks average their gradients, so the loss is multiplied by the number of ranks.
-        summed = loss.total * (work.weight * self.ranks.count)
-        self.state.scaler.scale(summed / work.tokens).backward()
-        return loss.total.detach() * work.weight
 
     def _handle_failure(self, update: int) -> None:
         """Skips an update with a NaN or infinite loss or gradient. Depending on `on_nan`, raises
@@ -596,19 +517,6 @@ class TrainingLoop:
             callback.on_update(update)
         self._reset_figures()
 
-    def _validation_of(self, weights: dict[str, Tensor]) -> Validation:
-        """Validates the given weights.
-
-        If the validation is interrupted, saves the state and raises Stopped; the resumed run
-        repeats the validation.
-        """
-        try:
-            with self.state.using(weights):
-                return self.task.validate(lambda: self.interruption.requested)
-        except ValidationStopped:
-            self.save()
-            raise Stopped from None
-
     def _validate(self, epoch: float) -> None:
         """Validates the network, saves its weights if they are the best so far, and passes the
         outcome to the schedule and the callbacks. Marks the training as finished after `patience`
@@ -617,7 +525,7 @@ class TrainingLoop:
         began = time.monotonic()
         weights = self.state.weights()
         progress.validating = True  # a stop from here on repeats the validation
-        validation = self._validation_of(weights)
+        validation = self.best_weights.validated(weights)
         progress.validating = False
         score = validation.metrics[self.task.metric]
         loss = validation.metrics.get("loss", math.inf)
@@ -626,18 +534,9 @@ class TrainingLoop:
                 f"validation {self.task.metric} or loss is NaN or infinite at update "
                 f"{progress.update:,}: {self._remedy}"
             )
-        # Of two equal scores, the one with the smaller loss is better.
-        is_tie = score == progress.best and loss < progress.best_loss
-        best = self.task.better(score, progress.best) or is_tie
-        progress.worse = 0 if best else progress.worse + 1
-        self.state.schedule.observe(best)  # before the save, which stores the schedule
-        if best:
-            progress.best_loss = loss
-            self._keep_best(validation, weights)
-        if self.trainer.average:
-            self._snapshot(score, weights)
+        is_best = self.best_weights.add(validation, weights)  # before the save of the schedule
         for callback in self.callbacks:
-            callback.on_validation(progress.update, epoch, validation, best)
+            callback.on_validation(progress.update, epoch, validation, is_best)
         if self.trainer.patience and progress.worse >= self.trainer.patience:
             progress.finished = True
         progress.validated = progress.update
@@ -645,62 +544,12 @@ class TrainingLoop:
         self._validation_seconds = time.monotonic() - began
         self._reported_at += self._validation_seconds  # the speed excludes validations
 
-    def _snapshot(self, score: float, weights: dict[str, Tensor]) -> None:
-        """Saves a snapshot of the weights if their score is among the best validation scores.
-
-        The number of snapshots is limited by `Trainer.average`; worse snapshots are removed.
-        """
-        snapshots = [*self.progress.snapshots, (self.progress.update, score)]
-        while len(snapshots) > self.trainer.average:
-            worst = snapshots[0]
-            for snapshot in snapshots[1:]:
-                if self.task.better(worst[1], snapshot[1]):
-                    worst = snapshot
-            snapshots.remove(worst)
-        self.progress.snapshots = snapshots
-        if self.ranks.first:
-            updates = [update for update, _ in snapshots]
-            self.store.save_snapshot(self.progress.update, weights, updates)
-
-    def _keep_best(self, validation: Validation, weights: dict[str, Tensor], **facts: Any) -> None:
-        """Saves the current weights as the best weights so far.
-
-        facts: further entries for the header of the checkpoint
-        """
-        self.progress.best = validation.metrics[self.task.metric]
-        self.progress.best_update = self.progress.update
-        if self.ranks.first:
-            metrics = dict(validation.metrics)
-            self.store.save_best(
-                {"update": self.progress.update, "metrics": metrics, **facts}, weights
-            )
-
-    def try_average(self) -> None:
-        """Averages the snapshots of weights. Saves the average as the best weights if its score is
-        higher."""
-        progress = self.progress
-        updates = [update for update, _ in progress.snapshots]
-        progress.averaged = len(updates) < 2
-        if progress.averaged:
-            return
-        self.ranks.wait()  # until rank 0 has written the snapshots
-        weights = self.store.average(updates)
-        validation = self._validation_of(weights)
-        progress.averaged = True
-        name = self.task.metric
-        score = validation.metrics[name]
-        if not self.task.better(score, progress.best):
-            log.info(
-                "trainer.average: the average of the %s best checkpoints has %s %.2f, no "
-                "better than the best checkpoint, which is kept",
-                len(updates),
-                name,
-                score,
-            )
-            return
-        self._keep_best(validation, weights, averaged=updates)
-        for callback in self.callbacks:
-            callback.on_validation(progress.update, self._position(), validation, True)
+    def _average(self) -> None:
+        """Averages the snapshots of weights, and reports the average if it is the best."""
+        validation = self.best_weights.add_average()
+        if validation is not None:
+            for callback in self.callbacks:
+                callback.on_validation(self.progress.update, self._position(), validation, True)
 
     def save(self) -> None:
         """Saves the state from which training can resume. Raises UserError, without saving, if
@@ -732,11 +581,3 @@ class TrainingLoop:
         tests = plugins.tests()
         kinds = dict.fromkeys(type(module) for module in self.task.network.modules())
         return remedy + plugins.advice(tests[kind] for kind in kinds if kind in tests)
-
-
-def _seed(seed: int, epoch: int, batch: int) -> None:
-    """Seeds the random number generator before a batch. The seed is computed from the run's seed,
-    the epoch and the batch index, and is independent of the number of ranks and of
-    interruptions."""
-    key = hashlib.blake2b(f"{seed} {epoch} {batch}".encode(), digest_size=8).digest()
-    torch.manual_seed(int.from_bytes(key, "little", signed=True))
