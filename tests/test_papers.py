@@ -17,7 +17,7 @@ from nmt.configuration.configure import configure
 from nmt.data.links import GoldLinks
 from nmt.foundation.configurations import flat, learnt_settings
 from nmt.inference.word_alignment import alignment_scores, count_links
-from nmt.pipeline.sweep_command import TrainingJob
+from nmt.pipeline.training_job import TrainingJob
 
 ATTENTION = {"attention", "decoder", "window"}
 

@@ -21,9 +21,9 @@ from nmt.configuration.overrides import parse
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.processes import is_running
-from nmt.pipeline import launchers, sweep_command
+from nmt.pipeline import launchers, training_job
 from nmt.pipeline.one_after_another import first_valid
-from nmt.pipeline.sweep_command import TrainingJob
+from nmt.pipeline.training_job import TrainingJob
 from nmt.storage.files import LOCK
 from nmt.sweep import job
 from nmt.sweep.names import name_of
@@ -228,7 +228,7 @@ def test_a_wrong_value_of_the_data_fails_alone(tmp_path):
 
 def test_the_command_line_replaces_a_key_of_the_grids_with_a_warning(tmp_path, caplog):
     typed = [*TINY, "sweep=grid", f"run_dir={tmp_path}/s", "seed=5"]
-    job = sweep_command.TrainingJob("train", typed, [])
+    job = TrainingJob("train", typed, [])
     grid = "seed=1,2 data.symbols=5,6 +note='a b'"
     combinations = job.grid([grid])
     assert [text[:2] for text in combinations] == [
@@ -711,5 +711,5 @@ def overall_of(folder):
 )
 def test_values_of_a_search_by_optuna_are_what_was_typed():
     typed = ["a=auto,null", "b='x y,z',w", "c=[1,2],[3]", "d=choice(1,2.5,true)"]
-    choices = [sweep_command._distribution(override).choices for override in parse(typed)[0]]
+    choices = [training_job.distribution(override).choices for override in parse(typed)[0]]
     assert choices == [("auto", None), ("'x y,z'", "w"), ("[1,2]", "[3]"), (1, 2.5, True)]
