@@ -5,6 +5,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from builders import resumed
 from commands import failed, run, run_alone
 
 from nmt.training.callback import Update
@@ -104,7 +105,8 @@ def test_wandb_keeps_everything_offline(tmp_path):
         ).returncode
         == 0
     )
-    identity = json.loads((folder / "tracker.json").read_text())["id"]
+    resumed(folder, "tracker=tensorboard", "trainer.max_epochs=4")
+    identity = json.loads((folder / "tracker.json").read_text())["wandb"]
     assert all(identity in path.name for path in folder.glob("wandb/offline-run-*"))
 
 
@@ -172,15 +174,18 @@ def test_a_resumed_run_has_its_first_id_at_wandb_and_mlflow(tmp_path, monkeypatc
     monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=lambda _: client))
     for kind in (Wandb, MLflow):
         for folder in ("a", "b"):
-            (tmp_path / kind.__name__ / folder).mkdir(parents=True)
+            (tmp_path / folder).mkdir(exist_ok=True)
             for _ in range(2):  # the second time, the run is resumed
                 tracker = kind()
-                tracker.open(tmp_path / kind.__name__ / folder, {"seed": 1}, None)
+                tracker.open(tmp_path / folder, {"seed": 1}, None)
                 tracker.figures({"train/loss": 1.0}, 1)
     first, second = used[0], used[2]
     assert used == [first] * 2 + [second] * 2 + ["mlflow-1"] * 2 + ["mlflow-2"] * 2
     assert first != second
-    assert json.loads((tmp_path / "Wandb" / "a" / "tracker.json").read_text()) == {"id": first}
+    assert json.loads((tmp_path / "a" / "tracker.json").read_text()) == {
+        "wandb": first,
+        "mlflow": "mlflow-1",
+    }
 
 
 def test_a_resumed_run_keeps_the_events_before_the_stop(tmp_path):

@@ -19,11 +19,11 @@ from nmt.storage.upgrade import with_renamed_targets
 
 FIXED = ("trainer.ema", "optimizer._target_", "objective._target_", "search._target_")
 """Keys that must not change on resume, although other keys of their groups may change."""
-CHOSEN_ANEW = ("search", "metric")
+CHOSEN_ANEW = ("search", "metric", "tracker")
 """Groups whose choice may change on resume, because training does not depend on these groups."""
 CHANGEABLE = (
-    "trainer", "optimizer", "objective", "search", "metric", "choose_by", "translation", "device",
-    "max_validation", "keep_validations", "threads", "log", "final_test", "time_budget",
+    "trainer", "optimizer", "objective", "search", "metric", "tracker", "choose_by", "translation",
+    "device", "max_validation", "keep_validations", "threads", "log", "final_test", "time_budget",
 )  # fmt: skip
 """Keys and groups that may change on resume; all other keys determine the weights or the data."""
 OF_MODEL = (*NETWORK, "sizes", "tokenizer")

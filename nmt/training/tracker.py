@@ -24,7 +24,7 @@ from nmt.training.callback import Callback, Update
 from nmt.training.task import Validation
 
 KNOWN = "tracker.json"
-"""Name of the file in the run folder that contains the run's id in the tracker."""
+"""Name of the file in the run folder that contains the run's id in each tracker."""
 FIGURES = ("loss", "rate", "gradient_norm", "speed")
 """Names of the training metrics that are sent to trackers; attributes of `Update`."""
 LONGEST = 500
@@ -147,7 +147,7 @@ class MLflow(Tracker):
         from mlflow import MlflowClient
 
         self._client = MlflowClient(self.uri or (folder.resolve().parent / "mlruns").as_uri())
-        self._run = run_id(folder, lambda: self._new_run(folder.name, config))
+        self._run = run_id(folder, self.package, lambda: self._new_run(folder.name, config))
 
     def _new_run(self, name: str, config: Mapping[str, Any]) -> str:
         """Creates an MLflow run with the configuration as its parameters, and returns its id."""
@@ -228,7 +228,7 @@ class Wandb(Tracker):
             project=self.project,
             name=folder.name,
             # A unique id, because the folders of two runs may have the same name.
-            id=run_id(folder, lambda: uuid.uuid4().hex),
+            id=run_id(folder, self.package, lambda: uuid.uuid4().hex),
             resume="allow",
             dir=str(folder),
             config=dict(config),
@@ -254,19 +254,19 @@ class Wandb(Tracker):
         self._run.finish()
 
 
-def run_id(folder: Path, create: Callable[[], str]) -> str:
+def run_id(folder: Path, package: str, create: Callable[[], str]) -> str:
     """Returns the id of a run in a tracker, read from the run folder. If the run folder contains no
-    id, `create` is called, and its result is saved.
+    id of this tracker, `create` is called, and its result is saved.
 
     folder: run folder
+    package: name of the tracker's Python package
     create: function that creates a run in the tracker and returns its id
     """
-    saved = read_json_object(folder / KNOWN).get("id")
-    if saved is not None:
-        return str(saved)
-    name = create()
-    write_atomically(folder / KNOWN, json.dumps({"id": name}).encode())
-    return name
+    saved = read_json_object(folder / KNOWN)
+    if package not in saved:
+        saved[package] = create()
+        write_atomically(folder / KNOWN, json.dumps(saved).encode())
+    return str(saved[package])
 
 
 class Tracking(Callback):
