@@ -8,7 +8,8 @@ from builders import batch, choices, compose, network
 
 from nmt import components
 from nmt.foundation.interfaces import Encoded, Prepared
-from nmt.model.attention import Attention, Score, average, check_score
+from nmt.model.attention import Score, check_score
+from nmt.model.attention.layer import Attention, average
 from nmt.model.attention.multi_head import MultiHead
 
 SCORES = [name for name in choices("attention") if name != "none"]

@@ -22,7 +22,8 @@ from nmt import check_attention, components
 from nmt.analysis.attention_check import LAWS
 from nmt.analysis.decoder_laws import LAWS as DECODER_LAWS
 from nmt.foundation.errors import UserError
-from nmt.model.attention import Attention, Score
+from nmt.model.attention import Score
+from nmt.model.attention.layer import Attention
 from nmt.model.decoder.fixed import Fixed
 from nmt.model.decoder.luong import Luong
 

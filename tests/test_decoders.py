@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS
-from nmt.model.attention import average
+from nmt.model.attention.layer import average
 
 DEEP = (
     "decoder.num_layers=2",

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from nmt import components
 from nmt.foundation.interfaces import Encoded
-from nmt.model.attention import Attention, average
+from nmt.model.attention.layer import Attention, average
 from nmt.model.attention.multi_head import MultiHead
 from nmt.model.attention.normalizer.entmax15 import Entmax15
 from nmt.model.attention.normalizer.softmax import Softmax

@@ -8,10 +8,10 @@ import torch
 from builders import batch, network, pairs_of_choices
 
 from nmt.foundation.interfaces import Encoded
-from nmt.model.attention import Attention
 from nmt.model.attention.concat import Concat
 from nmt.model.attention.dot import Dot
 from nmt.model.attention.general import General
+from nmt.model.attention.layer import Attention
 from nmt.model.attention.normed_concat import NormedConcat
 from nmt.model.decoder.readout import Maxout
 from nmt.model.layers.cells.gru import GRU, gru

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from nmt.analysis.attention_probe import LENGTHS, SIZE, Probe
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Encoded
-from nmt.model.attention import Attention, Score, check_score
+from nmt.model.attention import Score, check_score
+from nmt.model.attention.layer import Attention
 
 ROLES = {
     "lengths": r"len",

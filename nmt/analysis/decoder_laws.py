@@ -14,8 +14,8 @@ from torch import Tensor
 from nmt.analysis.laws import TOLERANCE, broken_laws, difference, require, require_equal
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Encoded, Layout, Prepared
-from nmt.model.attention import Attention
 from nmt.model.attention.general import General
+from nmt.model.attention.layer import Attention
 from nmt.model.decoder import Decoder
 
 LENGTHS = (5, 3, 4)

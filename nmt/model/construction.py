@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nmt.model.attention import Attention, check_score, check_unused
+from nmt.model.attention import check_score
+from nmt.model.attention.layer import Attention, check_unused
 from nmt.model.encoder.multi_source import MultiSource
 from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Layout, Prepared
-from nmt.model.attention import sums
+from nmt.model.attention.layer import sums
 from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import PackableLinear
 

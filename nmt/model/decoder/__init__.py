@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from nmt.foundation.interfaces import DecoderOutput, Encoded, Layout, Prepared, State
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Depth, Fraction, Width
-from nmt.model.attention import Attention
+from nmt.model.attention.layer import Attention
 from nmt.model.decoder.bridge import Bridge, BridgeName
 from nmt.model.decoder.stack import Stack
 from nmt.model.layers.cells import CellName, cell_class, recurrent

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
-from nmt.model.attention import AttentionState, average
+from nmt.model.attention.layer import AttentionState, average
 from nmt.model.decoder import Decoder
 from nmt.model.decoder.attention_step import Attended, AttentionStep
 from nmt.model.decoder.stack import Stack

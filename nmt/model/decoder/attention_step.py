@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nmt.foundation.interfaces import Layout, Prepared, gather_rows, scatter_rows
-from nmt.model.attention import Attention, AttentionState, sums
+from nmt.model.attention.layer import Attention, AttentionState, sums
 from nmt.model.layers.loop_products import LoopProduct
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nmt.foundation.interfaces import Prepared
-from nmt.model.attention import AttentionState
+from nmt.model.attention.layer import AttentionState
 from nmt.model.decoder.attending import AttendingDecoder, Update
 from nmt.model.decoder.attention_step import Attended, AttentionStep
 from nmt.model.layers.numeric import tanh, to_float, xavier
