@@ -4,11 +4,9 @@ The signature of a component's constructor is the schema of its settings
 (nmt/foundation/signatures.py).
 """
 
-import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from nmt.data.labels import LabelSet
@@ -16,8 +14,9 @@ from nmt.foundation import plugins
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, PartGroup, RunView
 from nmt.foundation.ranges import Size, Width
 from nmt.foundation.signatures import bound, locate
-from nmt.model import GROUPS as MODEL_GROUPS
-from nmt.model.construction import translation_model
+from nmt.model.attention import check_score
+from nmt.model.attention.layer import Attention, check_unused
+from nmt.model.encoder.multi_source import MultiSource
 from nmt.model.seq2label import Seq2Label
 from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns
@@ -43,16 +42,45 @@ class Sizes:
     vocabulary: Size
 
 
-PACKAGES = (
-    "nmt.data", "nmt.inference", "nmt.metric", "nmt.model", "nmt.search", "nmt.sweep",
-    "nmt.tokenizer", "nmt.training",
-)  # fmt: skip
-"""Packages and modules whose dictionary GROUPS lists the configuration groups of their classes."""
-GROUPS: dict[str, PartGroup] = {"sizes": PartGroup(f"{__name__}.{Sizes.__qualname__}")}
+MODEL_GROUPS = {
+    "model": PartGroup(
+        "nmt.model.seq2seq.Seq2Seq",
+        ("source_vocabulary", "target_vocabulary", "encoder", "decoder", "radices"),
+    ),
+    "encoder": PartGroup("nmt.model.encoder", ("embedding_size",)),
+    "decoder": PartGroup("nmt.model.decoder", ("attention", "embedding_size", "memory_size")),
+    "attention": PartGroup("nmt.model.attention", ("query_size", "memory_size")),
+    "window": PartGroup("nmt.model.attention.window", ("query_size",)),
+    "normalizer": PartGroup("nmt.model.attention.normalizer"),
+    "network": PartGroup(
+        "nmt.model.seq2label.Seq2Label", ("vocabulary", "labels", "encoder", "pooling")
+    ),
+    "pooling": PartGroup("nmt.model.pooling", ("memory_size",)),
+}
+"""Configuration groups of the network, as in `GROUPS`."""
+GROUPS = MODEL_GROUPS | {
+    "sizes": PartGroup(f"{__name__}.{Sizes.__qualname__}"),
+    "data": PartGroup("nmt.data"),
+    "filters": PartGroup("nmt.data.filters.Filters", optional=("tags",)),
+    "batching": PartGroup("nmt.data.batching.Batching"),
+    "synthetic": PartGroup("nmt.data.synthetic.Synthetic"),
+    "tokenizer": PartGroup("nmt.tokenizer"),
+    "optimizer": PartGroup("nmt.training.optimizer", ("parameters",)),
+    "schedule": PartGroup("nmt.training.schedule"),
+    "objective": PartGroup("nmt.training.objective", optional=("teachers", "candidate_generator")),
+    "trainer": PartGroup("nmt.training.trainer.Trainer"),
+    "tracker": PartGroup("nmt.training.tracker"),
+    "callback": PartGroup("nmt.training.callback"),
+    "search": PartGroup("nmt.search"),
+    "translation": PartGroup(
+        "nmt.inference.translator.Translator",
+        ("precision", "averaging", "shares", "languages", "lexicon"),
+    ),
+    "metric": PartGroup("nmt.metric.Metric"),
+    "sweep": PartGroup("nmt.sweep"),
+}
 """Maps the name of each configuration group to the package that contains its classes, or to its
 default class."""
-for package in PACKAGES:
-    GROUPS |= importlib.import_module(package).GROUPS
 NETWORK = ("cell", *MODEL_GROUPS)
 """Configuration groups and keys that determine the architecture of the network."""
 
@@ -112,11 +140,54 @@ def network(
     config: validated configuration, as nested dictionaries
     source_vocabulary: number of source subwords
     target_vocabulary: number of target subwords
-    columns: column layout of the source lines; None if each line is a single text
+    columns: layout of a line of source data, which has one column per source and per factor; None
+        if each line is a single text
+
+    Raises ValueError if the components do not fit together.
     """
-    return translation_model(
-        partial(make, config), config, source_vocabulary, target_vocabulary, columns or Columns()
+    columns = columns or Columns()
+    embedding_size = config["model"]["embedding_size"]
+    factors = len(columns.factors) * config["model"].get("factor_size", 32)
+    encoders = [
+        make(config, "encoder", embedding_size=embedding_size + factors)
+        for _ in range(max(1, columns.sources))
+    ]
+    encoder = encoders[0] if len(encoders) == 1 else MultiSource(encoders)
+    decoder = make(
+        config,
+        "decoder",
+        attention=_attention(config, encoder.memory_size),
+        embedding_size=embedding_size,
+        memory_size=encoder.memory_size,
     )
+    decoder.check_forward()
+    return make(
+        config,
+        "model",
+        encoder=encoder,
+        decoder=decoder,
+        source_vocabulary=source_vocabulary,
+        target_vocabulary=target_vocabulary,
+        radices=columns.radices,
+    )
+
+
+def _attention(config: Config, memory_size: int) -> Attention | None:
+    """Builds the attention of a decoder from the configured score, window and normaliser; returns
+    None if the configuration has no score."""
+    query_size = config["decoder"]["hidden_size"]
+    gate_size = query_size if config["decoder"].get("context_gate") else None
+    score = None
+    # The score is built before the window, which fixes the order of random draws.
+    if "_target_" in config["attention"]:
+        score = make(config, "attention", query_size=query_size, memory_size=memory_size)
+        check_score(score, query_size, memory_size)
+    window = make(config, "window", query_size=query_size) if config.get("window") else None
+    normalizer = make(config, "normalizer") if config.get("normalizer") else None
+    if score is None:
+        check_unused(window, normalizer)
+        return None
+    return Attention(score, window, normalizer, gate_size)
 
 
 def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Seq2Label:

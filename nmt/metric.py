@@ -9,11 +9,7 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from nmt.foundation.errors import UserError, first_line
-from nmt.foundation.part_limits import PartGroup
 from nmt.foundation.ranges import Depth
-
-GROUPS = {"metric": PartGroup("nmt.metric.Metric")}
-"""Maps the name of the configuration group `metric` to the path of its default class."""
 
 log = logging.getLogger(__name__)
 MetricName = Literal["bleu", "chrf", "ter", "exact", "loss"]

@@ -9,7 +9,7 @@ from builders import batch, choices, compose, network
 from nmt import components
 from nmt.foundation.interfaces import Encoded, Prepared
 from nmt.model.attention import Score, check_score
-from nmt.model.attention.layer import Attention, average
+from nmt.model.attention.layer import Attention, sums
 from nmt.model.attention.multi_head import MultiHead
 
 SCORES = [name for name in choices("attention") if name != "none"]
@@ -71,7 +71,7 @@ def test_rows_of_a_beam_share_the_memory(name):
     shared, _ = model.attend(query, memory, model.initial_attention_state(memory, 3 * B))
     copied, _ = model.attend(query, copy, model.initial_attention_state(copy, 3 * B))
     torch.testing.assert_close(shared, copied)
-    torch.testing.assert_close(average(shared, memory), average(copied, copy))
+    torch.testing.assert_close(sums(shared, memory.values, memory), sums(copied, copy.values, copy))
 
 
 @pytest.mark.parametrize("name", ["concat", "normed_concat", "coverage"])

@@ -20,7 +20,6 @@ from nmt.analysis.word_statistics import (
     case_class,
     frequency_class,
     length_groups,
-    ngrams,
     tokens,
     word_accuracy,
 )
@@ -85,10 +84,6 @@ def test_word_accuracy_counts_each_match_once():
     [result] = word_accuracy([["a", "a", "b"]], [["a", "c", "b", "b"]], lambda _: "all").values()
     assert (result.right, result.written, result.expected) == (2, 3, 4)
     assert result.f1 == pytest.approx(100 * 2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4))
-
-
-def test_ngrams_are_counted():
-    assert ngrams(["a", "b", "a"], 2) == {("a",): 2, ("b",): 1, ("a", "b"): 1, ("b", "a"): 1}
 
 
 def test_groups_of_lengths_hold_every_sentence_once():

@@ -68,7 +68,7 @@ library = ctypes.CDLL(None)
 library.mallinfo2.restype = Info
 if sys.argv[1] == "few":
     from nmt.training.memory import keep_few_products
-    keep_few_products(32)
+    keep_few_products()
 torch.set_num_threads(1)
 weight = torch.randn(1500, 256).bfloat16()
 def multiply(sizes):

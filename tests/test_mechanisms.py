@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from nmt import components
 from nmt.foundation.interfaces import Encoded
-from nmt.model.attention.layer import Attention, average
+from nmt.model.attention.layer import Attention, sums
 from nmt.model.attention.multi_head import MultiHead
 from nmt.model.attention.normalizer.entmax15 import Entmax15
 from nmt.model.attention.normalizer.softmax import Softmax
@@ -136,10 +136,9 @@ def test_gradients_of_every_combination(window, score):
 
     def context(query, values, *_):
         memory = memory_for(model, values)
-        return average(
-            model.attend(model.project(query), memory, model.initial_attention_state(memory, B))[0],
-            memory,
-        )
+        state = model.initial_attention_state(memory, B)
+        weights, _ = model.attend(model.project(query), memory, state)
+        return sums(weights, memory.values, memory)
 
     inputs = (query, values, *model.parameters())
     assert torch.autograd.gradcheck(context, inputs, fast_mode=True)
@@ -303,6 +302,7 @@ def test_score_equals_its_equation(name):
     result = score(model.project(hidden), memory.keys)
     if hasattr(score, "scale"):
         score.scale.fill_(1.7)
+        memory = memory_for(model)
         result = score(model.project(hidden), memory.keys)
     for b, t, s in itertools.product(range(B), range(T), range(S)):
         q, h = hidden[b, t], memory.values[b, s]
@@ -363,7 +363,7 @@ def test_multi_head_equals_its_equation():
     weights, _ = model.attend(
         model.project(hidden), memory, model.initial_attention_state(memory, B)
     )
-    context = average(weights, memory)
+    context = sums(weights, memory.values, memory)
     for b, t in itertools.product(range(B), range(T)):
         truth = torch.zeros(4, dtype=DOUBLE)
         for i in range(3):

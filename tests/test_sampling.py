@@ -10,7 +10,6 @@ import sentencepiece
 
 from nmt.foundation.interfaces import UNK
 from nmt.tokenizer import SentencePiece
-from nmt.tokenizer.sampling import Draws
 
 TEXT = [
     "the lower the newest widest low",
@@ -126,13 +125,3 @@ for model in ("unigram", "bpe"):
     here = capsysbinary.readouterr().out
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert other.stdout == here
-
-
-def test_draws_are_uniform():
-    draws = Draws(9)
-    numbers = [draws() for _ in range(20_000)]
-    assert 0 <= min(numbers) < 0.001
-    assert 0.999 < max(numbers) < 1
-    counts = collections.Counter(int(10 * number) for number in numbers)
-    assert all(abs(count - 2000) < 200 for count in counts.values())
-    assert len(set(numbers)) == len(numbers)

@@ -15,6 +15,7 @@ from nmt.data import unique_suffixes
 from nmt.data.lines import check_aligned, find_file, read_lines
 from nmt.foundation.errors import UserError
 from nmt.metric import Metric
+from nmt.storage.metrics_file import is_outdated
 from nmt.sweep.run_status import RECORD, Run, find
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,14 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
                 "%s: the run is left out of the report, because its files cannot be read (%r)",
                 file.parent,
                 e,
+            )
+    for result in results:
+        if is_outdated(result.folder, result.updates):
+            log.warning(
+                "%s: the training was continued after these results were written; finish it with "
+                "resume=%s",
+                result.folder,
+                result.folder,
             )
     if not results and not swept:
         raise UserError(
@@ -148,9 +157,11 @@ def with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunR
     """
     if not runs:
         raise UserError(f"systems={systems[0]}: cannot be scored, because no run is finished")
-    files = [system.rpartition("=")[2] for system in systems]
-    pairs = zip(systems, unique_suffixes(files), strict=True)
-    names = [system.rpartition("=")[0] or suffix for system, suffix in pairs]
+    # A path may contain "=" too.
+    parts = [("", system) if Path(system).is_file() else _named(system) for system in systems]
+    files = [file for _, file in parts]
+    suffixes = unique_suffixes(files)
+    names = [name or suffix for (name, _), suffix in zip(parts, suffixes, strict=True)]
     for name in names:
         if name == OWN_SYSTEM or names.count(name) > 1:
             raise UserError(
@@ -163,6 +174,12 @@ def with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunR
     ]
     named = [replace(run, settings={"system": OWN_SYSTEM, **run.settings}) for run in runs]
     return [*named, *others]
+
+
+def _named(system: str) -> tuple[str, str]:
+    """Splits NAME=FILE into name and file; the name is empty if only a file is given."""
+    name, _, file = system.rpartition("=") if system.count("=") < 2 else system.partition("=")
+    return name, file
 
 
 def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Metric) -> RunResult:

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise, zip_longest
 
+from sacrebleu.metrics.helpers import extract_all_word_ngrams
+
 from nmt.analysis.comparison import Comparison, score_table
 from nmt.analysis.suspicious_outputs import suspicious_outputs
 from nmt.analysis.tables import ReportTable
@@ -18,7 +20,6 @@ from nmt.analysis.word_statistics import (
     case_class,
     frequency_class,
     length_groups,
-    ngrams,
     tokens,
     word_accuracy,
 )
@@ -162,7 +163,9 @@ def _ngram_tables(comparison: Comparison) -> list[ReportTable]:
         for texts in zip(
             comparison.reference, comparison.outputs[first], comparison.outputs[other], strict=True
         ):
-            reference, *outputs = (ngrams(tokens(text), LONGEST) for text in texts)
+            reference, *outputs = (
+                extract_all_word_ngrams(" ".join(tokens(text)), 1, LONGEST)[0] for text in texts
+            )
             # An n-gram counts at most as often as it occurs in the reference.
             gains.update(reference & outputs[0])
             gains.subtract(reference & outputs[1])

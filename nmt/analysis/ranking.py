@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 TESTED = ("bleu", "chrf")
 """Names of the metrics for which sacreBLEU's significance tests are run."""
 
+SAMPLES_PER_COMPARISON = 40
+"""Minimum number of samples of a significance test per compared configuration."""
+
 
 @dataclass(frozen=True)
 class Ranking:
@@ -163,4 +166,9 @@ def _over_sentences(
     if "0" not in systems or len(systems) < 2:
         return {}
     scorer = ranked[0].runs[0].scorer
+    # The smallest p-value of a test is 1 / (samples + 1). Holm's method multiplies it by the number
+    # of comparisons, so more of them need more samples.
+    least = SAMPLES_PER_COMPARISON * (len(systems) - 1)
+    samples = max(samples, least)
+    trials = max(trials, least) if trials else 0
     return over_sentences(systems, references, scorer, metric, samples=samples, trials=trials)

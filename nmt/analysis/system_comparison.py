@@ -28,7 +28,8 @@ from nmt.inference.file_alignment import word_links
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.storage.checkpoint import HUB
-from nmt.storage.files import check_folder, write_atomically
+from nmt.storage.files import check_folder, read_json_object, write_atomically
+from nmt.storage.metrics_file import is_outdated
 from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
@@ -113,9 +114,11 @@ def _read_files(systems: Sequence[str], reference: str, source: str | None) -> d
 
 def _translations(model: Translator, run: Path, source: Sequence[str]) -> list[str]:
     """Returns the saved test translations of a run if the source sentences of its test set equal
-    `source`. Otherwise, translates `source` with the model."""
+    `source`, and the run was not trained further since its test. Otherwise, translates `source`
+    with the model."""
     files = [run / "test.source.txt", run / "test.txt"]
-    if all(file.is_file() for file in files):
+    updates = read_json_object(run / "results.json").get("updates", 0)
+    if all(file.is_file() for file in files) and not is_outdated(run, updates):
         sentences, tested = map(read_lines, files)
         if sentences == source and len(tested) == len(source):
             return tested

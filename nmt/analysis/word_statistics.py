@@ -139,12 +139,3 @@ def word_accuracy(
     written = Counter(group(word) for output in outputs for word in output)
     expected = Counter(group(word) for reference in references for word in reference)
     return {name: WordAccuracy(right[name], written[name], expected[name]) for name in expected}
-
-
-def ngrams(sentence: Sequence[str], longest: int) -> Counter[tuple[str, ...]]:
-    """Returns the counts of all n-grams of a sentence, from 1 to `longest` words."""
-    return Counter(
-        tuple(sentence[i : i + n])
-        for n in range(1, longest + 1)
-        for i in range(len(sentence) - n + 1)
-    )

@@ -203,6 +203,16 @@ class BacktranslateSettings(TrainSettings):
                     "resume",
                     self.resume,
                 ),
+                *(
+                    (
+                        "/" in str(self.data.get(side)),
+                        f"data.{side}",
+                        "back-translation writes files with this name as extension, so the name "
+                        "must not contain /; rename the column",
+                        self.data.get(side),
+                    )
+                    for side in ("source", "target")
+                ),
                 (
                     not self.has_plain_pairs,
                     "data",

@@ -17,15 +17,6 @@ import numpy as np
 
 from nmt.data.lazy_text import Chain, Selection, Text
 from nmt.data.modifiers import Modifier
-from nmt.foundation.part_limits import PartGroup
-
-GROUPS = {
-    "data": PartGroup("nmt.data"),
-    "filters": PartGroup("nmt.data.filters.Filters", optional=("tags",)),
-    "batching": PartGroup("nmt.data.batching.Batching"),
-    "synthetic": PartGroup("nmt.data.synthetic.Synthetic"),
-}
-"""Maps names of configuration groups, such as `data` and `filters`, to their classes."""
 
 Box = tuple[float, float, float, float]
 """Image region as (top, left, bottom, right), in fractions of the image height and width."""

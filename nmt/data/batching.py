@@ -5,6 +5,7 @@ into batches, which are shuffled. The result has little padding and different ba
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ ReadPictures = Callable[[Sequence[str]], Pictures]
 """Function that reads images by name and returns them in the encoder's input format."""
 
 
+@dataclass(kw_only=True)
 class Batching:
     """Settings that determine the batches; exactly one of `sentences` and `tokens` is 0.
 
@@ -28,15 +30,16 @@ class Batching:
     Raises ValueError unless exactly one of `sentences` and `tokens` is 0.
     """
 
-    def __init__(self, *, sentences: Count = 80, tokens: Count = 0, pool: Size = 200) -> None:
-        if bool(sentences) == bool(tokens):
+    sentences: Count = 80
+    tokens: Count = 0
+    pool: Size = 200
+
+    def __post_init__(self) -> None:
+        if bool(self.sentences) == bool(self.tokens):
             raise ValueError(
-                f"batching.sentences={sentences}, batching.tokens={tokens}: set exactly one of "
-                "them to a positive number, the other to 0"
+                f"batching.sentences={self.sentences}, batching.tokens={self.tokens}: set exactly "
+                "one of them to a positive number, the other to 0"
             )
-        self.sentences = sentences
-        self.tokens = tokens
-        self.pool = pool
 
     def mean_size(self, source: np.ndarray, target: np.ndarray) -> int:
         """Returns the approximate mean number of pairs per batch.

@@ -30,8 +30,7 @@ def with_copied_pairs(splits: Splits, share: float, filters: Filters) -> Splits:
     """
 
     def filtered(pairs: Pairs) -> Pairs:
-        # Stored pairs have already passed the filters.
-        passing = filters.text(pairs) if pairs.store is None else pairs
+        passing = filters.text(pairs)
         if filters.drop_held_out:
             passing = passing.select(training_rows(replace(splits, train=passing), filters))
         return passing

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from nmt.data import Pairs, Text, tag_of
 from nmt.data.ragged import Corpus
 from nmt.foundation.errors import UserError
-from nmt.foundation.part_limits import RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import NonNegative, Ratio, Size
 
 log = logging.getLogger(__name__)
@@ -61,9 +61,23 @@ class Filters:
         """
         return {} if run.sources else {"filters.max_ratio": "an image has no length in tokens"}
 
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """Yields an error for each filter of the source text if source lines also have other
+        columns: image names, factors or further texts."""
+        if not (run.pictures or run.value("data.factors") or run.sources > 1):
+            return
+        why = "supports only source lines of one text, without images and factors"
+        if (run.value("filters.max_symbols") or 1) < 1:
+            yield run.error("filters.max_symbols", why)
+        if run.value("filters.drop_identical"):
+            yield run.error("filters.drop_identical", why)
+
     def text(self, pairs: Pairs) -> Pairs:
         """Returns the pairs that pass the filters that need no tokenizer: empty sides, identical
         sides, too many symbols, and duplicates. Raises UserError if no pair passes."""
+        if pairs.store is not None:  # stored pairs have already passed the filters
+            return pairs
         passing, dropped = self.sift(pairs.source, pairs.target)
         if self.drop_duplicates:
             # Reverse order keeps the first of identical pairs.
@@ -145,7 +159,7 @@ def fingerprint(pairs: Pairs) -> str:
     if pairs.store is not None:
         return hashlib.sha256(f"{pairs.store.name} {len(pairs)}".encode()).hexdigest()
     digest = hashlib.sha256()
-    for column in pairs.columns.values():
+    for column in (*pairs.columns.values(), *pairs.more_references):
         # Each column is hashed as a JSON list, one line at a time, in constant memory.
         for i, line in enumerate(column):
             digest.update(("[" if i == 0 else ", ").encode())

@@ -76,7 +76,9 @@ def find_file(path: str) -> Path:
         return _pipe_contents(path)
     is_folder = Path(path).is_dir()
     problem = "is a folder, not a file" if is_folder else "file not found"
-    if re.search(r"@|\[[^]]*:", path):
+    if re.search(r"@\d*:\d*$", path):
+        problem += ". Rows cannot be selected here; give a file that contains only these rows"
+    elif re.search(r"@|\[[^]]*:", path):
         problem += ". To read only some rows, give NAME@START:STOP"
     folder = Path(path) if is_folder else Path(path).parent
     names = [file.name for file in folder.glob("[!.]*") if file.is_file()]

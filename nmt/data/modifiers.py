@@ -134,8 +134,9 @@ def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
 
     probabilities: probability of each kind in MISTAKES; without any probability, 0.1 for every kind
     """
-    if not all(0 <= probability <= 1 for probability in probabilities.values()):
-        raise ValueError("every probability of a typo must be from 0 to 1")
+    numbers = [value for value in probabilities.values() if isinstance(value, int | float)]
+    if len(numbers) < len(probabilities) or not all(0 <= number <= 1 for number in numbers):
+        raise ValueError("every probability of a typo must be a number from 0 to 1")
     source, target = pair
     text = source
     for name, probability in (probabilities or dict.fromkeys(MISTAKES, 0.1)).items():
@@ -187,6 +188,8 @@ MISTAKES: Mapping[str, Change] = {
     "unichar": partial(_change_one, r"(\w)\1", lambda two, _: two[0]),
 }
 """Functions that make one typo in a text, by name of the kind of typo."""
+EXAMPLE = " ".join("abcdefghijklmnopqrst")
+"""Text of 20 words for a trial call of a modifier, long enough to use all of its settings."""
 MODIFIERS: Mapping[str, Callable[..., list[Pair]]] = {
     "UpperCase": lambda pair, _: [(pair[0].upper(), pair[1].upper())],
     "TitleCase": title_case,
@@ -233,7 +236,7 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
     check_known(f"modifier {name}: setting", settings, known)
     modify = partial(MODIFIERS[name], **settings)
     try:
-        modify(("a", "b"), random.Random(0))  # a trial call raises an error for invalid settings
+        modify((EXAMPLE, EXAMPLE), random.Random(0))  # raises an error for invalid settings
     except (TypeError, ValueError, AttributeError) as error:
         raise UserError(f"modifier {name}: {error}") from error
     return Modifier(float(probability), modify)

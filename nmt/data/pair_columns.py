@@ -17,8 +17,7 @@ def check_names(key: str, names: list[str]) -> None:
     """
     if not names or len(set(names)) < len(names):
         raise ValueError(
-            f"{key}=[{','.join(names)}]: must contain at least one column name, and no column "
-            "name twice"
+            f"{key}=[{','.join(names)}]: must contain at least one name, and no name twice"
         )
 
 

@@ -103,8 +103,7 @@ def prepare(
     """
     mixture = splits.mixture
     corpora = {"": splits.train} if mixture is None else mixture.corpora
-    # Stored pairs have already passed the filters.
-    corpora = {n: filters.text(c) if c.store is None else c for n, c in corpora.items()}
+    corpora = {name: filters.text(pairs) for name, pairs in corpora.items()}
     parts = [*corpora.values()]
     splits = replace(
         splits,

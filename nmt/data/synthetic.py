@@ -56,8 +56,15 @@ class Synthetic:
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Yields an error for each required monolingual text or translation model that is missing,
-        and for each text or model that is not supported with the chosen `synthetic.direction`.
+        and for each text or model that is not supported with the chosen `synthetic.direction`, and
+        for guided alignment.
         """
+        if run.value("objective.guided_alignment"):
+            yield run.error(
+                "objective.guided_alignment",
+                "the final model is trained on a mixture of corpora, which cannot be aligned; set "
+                "objective.guided_alignment=0",
+            )
         model = run.value("synthetic.model")
         direction = run.value("synthetic.direction")
         is_backward = direction not in ("both", "forward")

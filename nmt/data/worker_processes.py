@@ -69,8 +69,10 @@ def _result_or_error(function: Callable[[Item], Result], item: Item) -> Result |
 
 def _start(_: int) -> None:
     """Initialises a worker process. The kernel then kills the process when its parent ends, so that
-    inherited locks are released.
+    inherited locks are released. A signal to the whole process group is left to the parent, which
+    still needs the results of its workers in order to stop and save.
     """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     gc.disable()  # cycle detection over millions of small lists takes a fifth of the time
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

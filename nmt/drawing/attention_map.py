@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,9 +109,12 @@ class AttentionMap:
             self,
             source=_first_words(self.source),
             target=_first_words(self.target),
-            weights={name: _first_rows(_first_columns(w)) for name, w in self.weights.items()},
-            places={name: _first_rows(w) for name, w in self.places.items()},
-            probabilities={name: _first_rows(p) for name, p in self.probabilities.items()},
+            weights={
+                name: _first(_first(weights, 1, np.sum), 0, np.mean)
+                for name, weights in self.weights.items()
+            },
+            places={name: _first(w, 0, np.mean) for name, w in self.places.items()},
+            probabilities={name: _first(p, 0, np.mean) for name, p in self.probabilities.items()},
         )
 
     def plot(self) -> Figure:
@@ -135,18 +138,15 @@ def _first_words(words: list[str]) -> list[str]:
     return words if len(words) <= LONGEST else [*words[: LONGEST - 1], "…"]
 
 
-def _first_rows(values: np.ndarray) -> np.ndarray:
-    if len(values) <= LONGEST:
+def _first(values: np.ndarray, axis: int, merge: Callable[..., np.ndarray]) -> np.ndarray:
+    """Returns an array with at most LONGEST rows (axis 0) or columns (axis 1).
+
+    merge: np.sum or np.mean, which merges the remaining rows or columns
+    """
+    if values.shape[axis] <= LONGEST:
         return values
-    rest = values[LONGEST - 1 :].mean(0, keepdims=True)
-    return np.concatenate([values[: LONGEST - 1], rest])
-
-
-def _first_columns(weights: np.ndarray) -> np.ndarray:
-    if weights.shape[1] <= LONGEST:
-        return weights
-    rest = weights[:, LONGEST - 1 :].sum(1, keepdims=True)
-    return np.concatenate([weights[:, : LONGEST - 1], rest], axis=1)
+    first, rest = np.split(values, [LONGEST - 1], axis)
+    return np.concatenate([first, merge(rest, axis, keepdims=True)], axis)
 
 
 def write_map(maps: Sequence[AttentionMap], path: Path, style: FigureStyle = USUAL) -> None:

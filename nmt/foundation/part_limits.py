@@ -11,8 +11,6 @@ A component declares these settings in two optional class methods:
 each with the reason; a key is an error only if the user sets it. nmt/configuration calls both
 methods for every component and every recurrent cell of a run, and raises all errors together as
 ConfigErrors.
-
-A package declares the configuration groups of its components in a dictionary GROUPS.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

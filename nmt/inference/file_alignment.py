@@ -140,7 +140,9 @@ def align_files(
             links, maps = aligner.links(chunk, step)
             sink.write([_line(*row, format) for row in zip(chunk, links, strict=True)])
             if gold_links:
-                sink.add(*_gold_counts([pair.gold for pair in chunk if pair.gold], links, maps))
+                gold_of_chunk = [pair.gold for pair in chunk if pair.gold]
+                outside = sum(map(_count_outside, gold_of_chunk, map(_lengths, maps)))
+                sink.add(outside, *count_links(links, gold_of_chunk))
             if attention_map:
                 drawn += maps
     if attention_map:
@@ -190,11 +192,7 @@ def compare_files(links: str, gold: str, *, source: str, target: str) -> float:
     predicted = read_gold_links("links", links, source, len(lengths))
     reference = read_gold_links("gold", gold, source, len(lengths))
     for name, pairs in ((links, predicted), (gold, reference)):
-        outside = sum(
-            s >= source_size or t >= target_size
-            for pair, (source_size, target_size) in zip(pairs, lengths, strict=True)
-            for s, t in pair.sure | pair.possible
-        )
+        outside = sum(map(_count_outside, pairs, lengths))
         if outside:
             log.warning(OUTSIDE, name, f"{outside:,}")
     counts = count_links([pair.sure | pair.possible for pair in predicted], reference)
@@ -208,19 +206,18 @@ def word_links(weights: AttentionMap) -> Links:
     return strongest_links(weights.total[:end, :end])
 
 
-def _gold_counts(
-    gold: Sequence[GoldLinks], links: Sequence[Links], maps: Sequence[AttentionMap]
-) -> list[int]:
-    """Returns five counts: gold links with a word index beyond the end of the sentence, and the
-    four link counts that `alignment_scores` receives."""
-    return [sum(map(_count_outside, gold, maps)), *count_links(links, gold)]
+def _lengths(weights: AttentionMap) -> tuple[int, int]:
+    """Returns the numbers of source and target words of an attention map."""
+    return len(weights.source) - weights.ends, len(weights.target) - weights.ends
 
 
-def _count_outside(gold: GoldLinks, weights: AttentionMap) -> int:
-    """Returns the number of gold links with a word index beyond the end of the sentence."""
-    source_size = len(weights.source) - weights.ends
-    target_size = len(weights.target) - weights.ends
-    return sum(s >= source_size or t >= target_size for s, t in gold.sure | gold.possible)
+def _count_outside(links: GoldLinks, lengths: tuple[int, int]) -> int:
+    """Returns the number of links with a word index beyond the end of the sentence.
+
+    lengths: numbers of source and target words
+    """
+    source_size, target_size = lengths
+    return sum(s >= source_size or t >= target_size for s, t in links.sure | links.possible)
 
 
 def attention_of_model(

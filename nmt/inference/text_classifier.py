@@ -37,6 +37,7 @@ class Reading:
     row_weights: list[np.ndarray] | None
 
 
+@dataclass(eq=False)
 class TextClassifier:
     """Text classifier: a network in evaluation mode with its tokenizer.
 
@@ -47,10 +48,9 @@ class TextClassifier:
     max_tokens: maximum number of tokens per text; longer texts are truncated, with a warning
     """
 
-    def __init__(self, model: Seq2Label, tokenizer: Tokenizer, *, max_tokens: int) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
-        self.max_tokens = max_tokens
+    model: Seq2Label
+    tokenizer: Tokenizer
+    max_tokens: int
 
     def __repr__(self) -> str:
         labels = ", ".join(self.model.labels.names[:8])

@@ -1,7 +1,6 @@
 """Trainable networks. `Seq2Seq` translates; `Seq2Label` classifies texts.
 
-Modules in reading order: this file, seq2seq, copying, lexical, lexicon, seq2label, construction,
-uninitialized.
+Modules in reading order: this file, seq2seq, copying, lexical, lexicon, seq2label, uninitialized.
 """
 
 from collections.abc import Callable
@@ -11,24 +10,6 @@ from torch import Tensor, nn
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Loss
-from nmt.foundation.part_limits import PartGroup
-
-GROUPS = {
-    "model": PartGroup(
-        "nmt.model.seq2seq.Seq2Seq",
-        ("source_vocabulary", "target_vocabulary", "encoder", "decoder", "radices"),
-    ),
-    "encoder": PartGroup("nmt.model.encoder", ("embedding_size",)),
-    "decoder": PartGroup("nmt.model.decoder", ("attention", "embedding_size", "memory_size")),
-    "attention": PartGroup("nmt.model.attention", ("query_size", "memory_size")),
-    "window": PartGroup("nmt.model.attention.window", ("query_size",)),
-    "normalizer": PartGroup("nmt.model.attention.normalizer"),
-    "network": PartGroup(
-        "nmt.model.seq2label.Seq2Label", ("vocabulary", "labels", "encoder", "pooling")
-    ),
-    "pooling": PartGroup("nmt.model.pooling", ("memory_size",)),
-}
-"""Maps names of configuration groups, such as `encoder` and `decoder`, to their classes."""
 
 Objective = Callable[[Any, Any, int, int], Loss]
 """Type of training objectives: functions (network, batch, number of updates done so far, total

@@ -59,11 +59,7 @@ class Copying(nn.Module):
         return ids, scatter_rows(output.weights, ids.size(0), layout)
 
     def copied(
-        self,
-        output: DecoderOutput,
-        memory: Prepared,
-        tokens: Int[Tensor, "N T"],
-        layout: Layout | None = None,
+        self, output: DecoderOutput, memory: Prepared, tokens: Int[Tensor, "N T"]
     ) -> Float[Tensor, "N T"]:
         """Returns the copy probability of each target token: the total attention weight of the
         token's occurrences in the source.
@@ -71,14 +67,13 @@ class Copying(nn.Module):
         output: output of the decoder, with attention weights
         memory: prepared encoder memory, with source token ids
         tokens: ids of the target tokens whose copy probability is computed
-        layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
-        source, weights = self.pointed(output, memory, layout)  # [B, S], [B, n, S]
+        source, weights = self.pointed(output, memory, None)  # [B, S], [B, n, S]
         # [B, n, S]
-        same = scatter_rows(tokens.unsqueeze(2), source.size(0), layout) == source.unsqueeze(1)
+        same = scatter_rows(tokens.unsqueeze(2), source.size(0), None) == source.unsqueeze(1)
         # Rounding errors may bring a sum above 1.
         mass = (weights * same).sum(2, keepdim=True).clamp(max=1.0)  # [B, n, 1]
-        return gather_rows(mass, tokens.size(1), layout).squeeze(2)  # [B, n, 1] → [N, T]
+        return gather_rows(mass, tokens.size(1), None).squeeze(2)  # [B, n, 1] → [N, T]
 
     def log_probs(
         self,

@@ -48,13 +48,3 @@ def freeze(network: nn.Module, names: Sequence[str]) -> None:
         )
     if not any(parameter.requires_grad for parameter in parameters.values()):
         raise UserError("freeze: all parameters of the network are frozen; freeze fewer modules")
-
-
-def shared_tables(network: nn.Module, names: Sequence[str]) -> list[str]:
-    """Returns the names of the embeddings and output layers that are frozen only because they share
-    weights with a module in `names`.
-
-    network: network with frozen parameters
-    names: names of the modules that the user has frozen
-    """
-    return [table for table in frozen_tables(network) if table not in names]

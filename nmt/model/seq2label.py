@@ -15,7 +15,7 @@ from nmt.model import Network
 from nmt.model.encoder import Encoder
 from nmt.model.layers.dropout import Dropout, WordDropout
 from nmt.model.layers.embedding import Words, draw, embedding
-from nmt.model.layers.numeric import to_float
+from nmt.model.layers.numeric import to_float, xavier
 from nmt.model.pooling import Pooled, Pooling
 
 Hidden = Annotated[int, Range(0, 100_000)]
@@ -62,8 +62,7 @@ class Seq2Label(Network):
         self.hidden = nn.Linear(pooling.feature_size, hidden_size) if hidden_size else None
         self.output = nn.Linear(hidden_size or pooling.feature_size, len(labels.names))
         for layer in filter(None, (self.hidden, self.output)):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+            xavier(layer)
         self.feature_dropout = Dropout(feature_dropout)
 
     @classmethod

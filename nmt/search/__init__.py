@@ -6,8 +6,3 @@ search is one file in this folder and one YAML file in conf/search.
 Modules in reading order: greedy, breadth_first, beam, penalty, sample, then the others in any
 order.
 """
-
-from nmt.foundation.part_limits import PartGroup
-
-GROUPS = {"search": PartGroup("nmt.search")}
-"""Maps the name of the configuration group `search` to the package that contains its classes."""

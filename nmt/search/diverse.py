@@ -8,6 +8,7 @@ hypotheses keep the model's log-probability.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,6 @@ from nmt.search.breadth_first import (
     most_probable,
 )
 from nmt.search.constrained import refuse_required
-from nmt.search.penalty import ALPHA, Alpha, PenaltyName
 
 
 class Diverse(Beam):
@@ -48,20 +48,11 @@ class Diverse(Beam):
         width: Width = 6,
         groups: Width = 3,
         diversity: NonNegative = 0.5,
-        n_best: Width = 1,
-        length_penalty: PenaltyName = "average",
-        alpha: Alpha = ALPHA,
-        coverage: NonNegative = 0.0,
+        **settings: Any,
     ) -> None:
         if width % groups:
             raise ValueError(f"search.width={width} must be a multiple of search.groups={groups}")
-        super().__init__(
-            width=width,
-            n_best=n_best,
-            length_penalty=length_penalty,
-            alpha=alpha,
-            coverage=coverage,
-        )
+        super().__init__(width=width, **settings)
         self.groups = groups
         self.diversity = diversity
 

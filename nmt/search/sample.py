@@ -12,6 +12,7 @@ batch or the order of the sentences.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -26,6 +27,7 @@ from nmt.search.constrained import refuse_required
 from nmt.search.penalty import Penalty
 
 
+@dataclass(kw_only=True, eq=False)
 class Sample:
     """Sampling search. The score of a sample is its log-probability under the model. Samples are
     returned best first.
@@ -41,22 +43,12 @@ class Sample:
     repeats = True
     """Whether the n-best list may contain the same hypothesis several times."""
 
-    def __init__(
-        self,
-        *,
-        n_best: Width = 1,
-        temperature: Positive = 1.0,
-        top_k: Count = 0,
-        top_p: Ratio = 1.0,
-        epsilon: Ratio = 0.0,
-        seed: Count = 1,
-    ) -> None:
-        self.n_best = n_best
-        self.temperature = temperature
-        self.seed = seed
-        self.top_k = top_k
-        self.top_p = top_p
-        self.epsilon = epsilon
+    n_best: Width = 1
+    temperature: Positive = 1.0
+    top_k: Count = 0
+    top_p: Ratio = 1.0
+    epsilon: Ratio = 0.0
+    seed: Count = 1
 
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]

@@ -47,6 +47,7 @@ def build_once(folder: Path, what: str, build: Callable[[Path], Counts | None]) 
     if counts is not None:
         return counts
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with wait_for_lock(folder.with_name(f".{folder.name}.lock"), f"{what} ({folder})"):
             counts = _checked(folder, what)
             return _built(folder, build) if counts is None else counts
@@ -91,7 +92,7 @@ def _checked(folder: Path, what: str) -> Counts | None:
     Raises UserError if a checksum differs.
     """
     manifest = read_json_object(folder / MANIFEST)
-    if not manifest:
+    if not {"checksums", "counts"} <= manifest.keys():
         return None
     checksums: Mapping[str, int] = manifest["checksums"]
     files = [folder / name for name in checksums]

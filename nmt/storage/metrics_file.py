@@ -11,6 +11,15 @@ TAIL = 20_000
 """Number of bytes read at the end of metrics.jsonl, enough for the latest metrics of each kind."""
 
 
+def is_outdated(folder: Path, updates: int) -> bool:
+    """Returns whether a run was trained further after its final evaluation.
+
+    folder: run folder
+    updates: number of updates before the final evaluation
+    """
+    return any(entry["update"] > updates for entry in read_metrics(folder, TAIL))
+
+
 def read_metrics(folder: Path, last_bytes: int | None = None) -> list[dict[str, Any]]:
     """Returns the metrics of a run from its file metrics.jsonl. Damaged and incomplete lines of the
     file are skipped.
@@ -34,8 +43,3 @@ def read_metrics(folder: Path, last_bytes: int | None = None) -> list[dict[str, 
             if is_entry and isinstance(entry.get("kind"), str):
                 entries.append(entry)
     return entries
-
-
-def latest_metrics(folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns the last metrics of each kind in metrics.jsonl, by kind (train, validation)."""
-    return {entry["kind"]: entry for entry in read_metrics(folder, TAIL)}

@@ -10,11 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from nmt.foundation.part_limits import PartGroup
 from nmt.sweep.run_status import Run
-
-GROUPS = {"sweep": PartGroup("nmt.sweep")}
-"""Maps the name of the configuration group `sweep` to the package that contains its classes."""
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.processes import is_running
 from nmt.storage.files import LAST, LOCK, read_json_object, write_atomically
 from nmt.storage.lock import Holder
-from nmt.storage.metrics_file import latest_metrics, read_metrics
+from nmt.storage.metrics_file import TAIL, read_metrics
 
 RECORD = "sweep.json"
 """Name of the file in a run folder in which the sweep records attempts and failures."""
@@ -124,7 +124,7 @@ class Run:
 
     def latest(self) -> dict[str, dict[str, Any]]:
         """Returns the run's latest metrics of each kind, such as `train` and `validation`."""
-        return latest_metrics(self.folder)
+        return {entry["kind"]: entry for entry in read_metrics(self.folder, TAIL)}
 
     def reached(self, epochs: int) -> bool:
         """Returns whether the run has been trained and validated up to an epoch.

@@ -19,14 +19,11 @@ import sentencepiece
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
-from nmt.foundation.part_limits import PartGroup, RunView, idle_keys
+from nmt.foundation.part_limits import RunView, idle_keys
 from nmt.foundation.progress import waiting
 from nmt.foundation.ranges import Range, Ratio, Size
 from nmt.tokenizer.sentencepiece_models import kind, with_our_ids
 from nmt.tokenizer.tokenizer import Tokenizer, prepared
-
-GROUPS = {"tokenizer": PartGroup("nmt.tokenizer")}
-"""Maps the name of the configuration group `tokenizer` to the package that contains its classes."""
 
 __all__ = ["SentencePiece", "SentencePieceFile", "Tokenizer", "Untrained"]
 log = logging.getLogger(__name__)
@@ -169,10 +166,13 @@ class SentencePiece:
         except RuntimeError as error:
             least = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
             why = f"at least {int(least[1]):,} symbols are required" if least else str(error)
+            remedy = "lower tokenizer.character_coverage"
+            if not self.options["byte_fallback"]:
+                remedy += " (tokenizer.byte_fallback=true keeps the rare characters as bytes)"
             raise UserError(
                 f"tokenizer: SentencePiece cannot train a {name} vocabulary of {size:,} subwords "
-                f"({why}). Change sizes.vocabulary (or tokenizer.vocabulary_size), or "
-                "set tokenizer.byte_fallback=true or tokenizer=char"
+                f"({why}). Raise sizes.vocabulary (or tokenizer.vocabulary_size), {remedy}, or set "
+                "tokenizer=char"
             ) from error
         num_pieces = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
         if num_pieces < size and self.model in ("unigram", "bpe"):

@@ -16,6 +16,7 @@ import functools
 import heapq
 import itertools
 import math
+import random
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -28,24 +29,11 @@ MAX_CUTS = 512
 """Maximum number of segmentations enumerated per word; if exceeded, dynamic programming is used."""
 UNKNOWN_PENALTY = 10.0
 """Lowest subword score minus the score of an unknown character, as in SentencePiece."""
-_MASK = 2**64 - 1
+Draws = Callable[[], float]
+"""Function that returns a random number in [0, 1)."""
 Arc = tuple[int, float, list[int]]
 """Tuple (start, α · log-probability, token ids) of a subword. `start` is the index of its first
 character in the word, and α the smoothing exponent of the sampling."""
-
-
-class Draws:
-    """Uniform random numbers in [0, 1) by SplitMix64 (Steele et al. 2014), seeded by a key."""
-
-    def __init__(self, key: int) -> None:
-        self._state = key & _MASK
-
-    def __call__(self) -> float:
-        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
-        z = self._state
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-        return ((z ^ (z >> 31)) >> 11) * 2.0**-53
 
 
 class Sampler:
@@ -81,7 +69,8 @@ class Sampler:
         cut = self._merged if self.merges else self._drawn
         ids_by_line = []
         for line in lines:
-            draws = Draws((seed << 32) ^ zlib.crc32(line.encode("utf-8", "surrogatepass")))
+            key = (seed << 32) ^ zlib.crc32(line.encode("utf-8", "surrogatepass"))
+            draws = random.Random(key).random
             texts = self.model.normalize(line).split(SPACE)
             words = [SPACE + text if n else text for n, text in enumerate(texts) if n or text]
             ids = [i for word in words for i in cut(word, draws)]

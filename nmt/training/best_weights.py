@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -27,6 +28,7 @@ class Store(Protocol):
     def average(self, updates: Sequence[int]) -> dict[str, Tensor]: ...
 
 
+@dataclass(kw_only=True, eq=False)
 class BestWeights:
     """Validates weights and keeps the best.
 
@@ -37,20 +39,11 @@ class BestWeights:
     is_stopped: returns whether a validation must be interrupted
     """
 
-    def __init__(
-        self,
-        task: Task,
-        state: TrainingState,
-        store: Store,
-        *,
-        snapshots: int,
-        is_stopped: Callable[[], bool],
-    ) -> None:
-        self.task = task
-        self.state = state
-        self.store = store
-        self.snapshots = snapshots
-        self.is_stopped = is_stopped
+    task: Task
+    state: TrainingState
+    store: Store
+    snapshots: int
+    is_stopped: Callable[[], bool]
 
     def validated(self, weights: dict[str, Tensor]) -> Validation:
         """Returns the validation of the given weights. Raises ValidationStopped if it is
@@ -86,6 +79,10 @@ class BestWeights:
         updates = [update for update, _ in progress.snapshots]
         progress.averaged = len(updates) < 2
         if progress.averaged:
+            log.warning(
+                "trainer.average: the training has fewer than two validations, so nothing is "
+                "averaged; lower trainer.validate_every"
+            )
             return None
         self.task.ranks.wait()  # until rank 0 has written the snapshots
         weights = self.store.average(updates)
@@ -123,12 +120,9 @@ class BestWeights:
         removes the worst snapshot if there are too many."""
         progress = self.state.progress
         snapshots = [*progress.snapshots, (progress.update, score)]
+        worst = max if self.task.better(0.0, 1.0) else min
         while len(snapshots) > self.snapshots:
-            worst = snapshots[0]
-            for snapshot in snapshots[1:]:
-                if self.task.better(worst[1], snapshot[1]):
-                    worst = snapshot
-            snapshots.remove(worst)
+            snapshots.remove(worst(snapshots, key=lambda snapshot: snapshot[1]))
         progress.snapshots = snapshots
         if self.task.ranks.first:
             updates = [update for update, _ in snapshots]

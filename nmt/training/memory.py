@@ -18,8 +18,8 @@ OFTEN = 5
 smaller number costs time, because the system zeroes memory pages before they are used again."""
 
 
-def keep_few_products(count: int = 32) -> None:
-    """Limits the caches of oneDNN primitives to `count` entries. The function must be called before
+def keep_few_products() -> None:
+    """Limits the caches of oneDNN primitives to 32 entries. The function must be called before
     the first bfloat16 matrix multiplication.
 
     By default, PyTorch caches 1,024 primitives with their working memory, one per combination of
@@ -27,7 +27,7 @@ def keep_few_products(count: int = 32) -> None:
     used again.
     """
     for name in CACHES:
-        os.environ.setdefault(name, str(count))
+        os.environ.setdefault(name, "32")
 
 
 def peak_memory() -> float:

@@ -63,7 +63,9 @@ BEGINNING = (RECORD, "config.yaml", "metrics.jsonl", "train.log", "learning_curv
 checkpoints and TensorBoard events."""
 OUTPUTS = ("results.json", "attention.*", "validation*.txt", "test*.txt", "events.out.tfevents.*")
 """File names and glob patterns of the other files that a run writes."""
-CHECKPOINTS = (ckpt.BEST, ckpt.LAST, "last-*.safetensors", "snapshot-*.safetensors")
+DIGITS = "[0-9]" * 8
+"""Glob pattern of the number of updates in file names."""
+CHECKPOINTS = (ckpt.BEST, ckpt.LAST, f"last-{DIGITS}.safetensors", f"snapshot-{DIGITS}.safetensors")
 """File names and glob patterns of the checkpoints in a run folder."""
 INITIAL = "last-00000000.safetensors"
 """Name of the checkpoint of a run with `trainer.keep` before its first update."""
@@ -173,8 +175,7 @@ def clear(path: Path, kept: Collection[str] = ()) -> None:
     kept: names of files that stay
     """
     remove_unfinished(path)
-    digits = "[0-9]" * 8  # number of updates
-    patterns = (*BEGINNING, *CHECKPOINTS, f"validation-{digits}.txt", "events.out.tfevents.*")
+    patterns = (*BEGINNING, *CHECKPOINTS, f"validation-{DIGITS}.txt", "events.out.tfevents.*")
     for pattern in patterns:
         for file in path.glob(pattern):
             if file.name in kept:
@@ -248,7 +249,8 @@ class RunDirectory(Callback):
         copies = [f"last-{state['progress']['update']:08d}.safetensors"] if num_copies else []
         for name in (ckpt.LAST, *copies):
             ckpt.write(self.path / name, meta, {**self.tensors, **tensors})
-        for old in sorted(self.path.glob("last-*.safetensors"), reverse=True)[num_copies:]:
+        earlier = sorted(self.path.glob(f"last-{DIGITS}.safetensors"), reverse=True)
+        for old in earlier[num_copies:]:
             old.unlink(missing_ok=True)
 
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -262,7 +264,9 @@ class RunDirectory(Callback):
     def save_snapshot(self, update: int, weights: dict[str, Tensor], keep: Sequence[int]) -> None:
         if update in keep:
             ckpt.write(self._snapshot(update), {}, weights)
-        for file in {*self.path.glob("snapshot-*.safetensors")} - {*map(self._snapshot, keep)}:
+        for file in {*self.path.glob(f"snapshot-{DIGITS}.safetensors")} - {
+            *map(self._snapshot, keep)
+        }:
             file.unlink()
 
     def average(self, updates: Sequence[int]) -> dict[str, Tensor]:

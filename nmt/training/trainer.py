@@ -228,9 +228,9 @@ class TrainingLoop:
         self.ranks = task.ranks
         self.gradient = Gradient(task, state, precision=trainer.precision, capture=trainer.capture)
         self.best_weights = BestWeights(
-            task,
-            state,
-            store,
+            task=task,
+            state=state,
+            store=store,
             snapshots=trainer.average,
             is_stopped=lambda: interruption.requested,
         )

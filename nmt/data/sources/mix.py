@@ -79,9 +79,16 @@ class Mix:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error if synthetic data is enabled. Back-translation would need the pairs of a
-        mixture with source and target swapped, which is not supported.
+        """Yields an error if synthetic data is enabled, or attention is guided by alignments.
+        Back-translation would need the pairs of a mixture with source and target swapped, and
+        alignments would have to be estimated for each corpus, which is not supported.
         """
+        if run.value("objective.guided_alignment"):
+            yield run.error(
+                "objective.guided_alignment",
+                "a mixture of corpora (data=mix) cannot be aligned; set "
+                "objective.guided_alignment=0",
+            )
         if run.value("synthetic"):
             yield ConfigError(
                 "data",

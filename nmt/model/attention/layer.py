@@ -241,7 +241,7 @@ class Attention(nn.Module):
         if native is not None:
             return *native.attend(query), state
         weights, state = self.attend(query, memory, state, layout)
-        return weights, average(weights, memory, layout), state
+        return weights, sums(weights, memory.values, memory, layout), state
 
     def _attend(
         self, query: Tensor, memory: Prepared, state: AttentionState, layout: Layout | None
@@ -328,19 +328,6 @@ def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
             "attention=none ignores window and normalizer; only the defaults window=global and "
             "normalizer=softmax are permitted"
         )
-
-
-def average(
-    weights: Float[Tensor, "N T HS"], memory: Prepared, layout: Layout | None = None
-) -> Float[Tensor, "N T M"]:
-    """Returns the contexts, i.e. the weighted sums of the memory values, for each batch row and
-    decoder step.
-
-    weights: attention weights, computed by `Attention.attend`
-    memory: prepared encoder memory of the sentences
-    layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
-    """
-    return sums(weights, memory.values, memory, layout)
 
 
 def sums(

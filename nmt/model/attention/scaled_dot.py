@@ -15,10 +15,5 @@ class ScaledDot(Dot):
     """Dot-product attention score divided by √K for vectors of size K. If all entries are
     independent with mean 0 and variance 1, the score has variance 1."""
 
-    def forward(
-        self,
-        query: Float[Tensor, "B T P"],
-        keys: Float[Tensor, "B S K"],
-        *attended: Float[Tensor, "B T S"],
-    ) -> Float[Tensor, "B T S"]:
-        return super().forward(query * keys.size(-1) ** -0.5, keys)
+    def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
+        return values * values.size(-1) ** -0.5

@@ -19,10 +19,5 @@ class ScaledGeneral(General):
         super().__init__(query_size=query_size, memory_size=memory_size)
         self.scale = nn.Parameter(torch.ones(()))  # g, the scale
 
-    def forward(
-        self,
-        query: Float[Tensor, "B T P"],
-        keys: Float[Tensor, "B S K"],
-        *attended: Float[Tensor, "B T S"],
-    ) -> Float[Tensor, "B T S"]:
-        return super().forward(self.scale * query, keys)
+    def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
+        return self.scale * super().keys(values)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
-from nmt.model.attention.layer import AttentionState, average
+from nmt.model.attention.layer import AttentionState, sums
 from nmt.model.decoder import Decoder
 from nmt.model.decoder.attention_step import Attended, AttentionStep
 from nmt.model.decoder.stack import Stack
@@ -95,7 +95,7 @@ class AttendingDecoder(Decoder):
             hidden.append(cell[0])  # [N, Q]
             weights.append(attended.weights)  # [N, 1, H·S]
         all_weights = torch.cat(weights, 1)  # [N, T, H·S]
-        context = average(all_weights, memory, layout)  # [N, T, M]
+        context = sums(all_weights, memory.values, memory, layout)  # [N, T, M]
         top, upper = self.upper(torch.stack(hidden, 1), state.cells[1:], state.masks)  # [N, T, Q]
         readout = self.predict(torch.cat([top, embedded, context], -1))  # [N, T, D]
         state = replace(state, cells=(cell, *upper), attention=attention_state)

@@ -105,7 +105,7 @@ class LuongFeed(Decoder):
         return self.output(torch.stack(readouts, 1), state, torch.cat(weights, 1))
 
     def project_top(
-        self, top: Recurrent, mask: Tensor | None, fuse: bool = True
+        self, top: Recurrent, mask: Tensor | None
     ) -> tuple[Loop, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]:
         """Returns the loop functions of the top layer, and a function for the matrix
         multiplications that follow the top layer.
@@ -117,11 +117,10 @@ class LuongFeed(Decoder):
 
         top: top recurrent layer of the decoder
         mask: mask of recurrent dropout; None without dropout
-        fuse: whether the multiplications may be fused
         """
         combine = (self.combine.weight[:, self.memory_size :], self.combine.bias)  # [D, Q], [D]
         blocks = [combine, *self.attention.query_blocks()]
-        if fuse and not self.residual and mask is None:
+        if not self.residual and mask is None:
             loop = top.loop(*blocks)
             return loop, lambda h, x: loop.products(h)
         loop = top.loop(mask=mask)

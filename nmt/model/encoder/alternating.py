@@ -9,11 +9,11 @@ position depends on the whole sentence.
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nmt.model.encoder.reversed import Reversed
 from nmt.model.encoder.rnn_encoder import RNNEncoder
-from nmt.model.layers.recurrence import reversal, take
 
 
-class Alternating(RNNEncoder):
+class Alternating(Reversed):
     """Encoder whose layers alternate in direction. Layers 0, 2, 4, … read from left to right,
     layers 1, 3, 5, … from right to left.
 
@@ -24,7 +24,5 @@ class Alternating(RNNEncoder):
         self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
         if i % 2 == 0:
-            return super().run(i, x, lengths)
-        order = reversal(lengths, x.size(1))  # [B, S]
-        outputs, final_state = super().run(i, take(x, order), lengths)  # [B, S, M], [B, M]
-        return take(outputs, order), final_state
+            return RNNEncoder.run(self, i, x, lengths)
+        return super().run(i, x, lengths)

@@ -21,6 +21,7 @@ from nmt.model.encoder import Encoder
 from nmt.model.encoder.grid import Grid, real_first
 from nmt.model.encoder.rnn_encoder import RNNEncoder
 from nmt.model.layers.dropout import idle_layers
+from nmt.model.layers.numeric import xavier
 
 Words = Annotated[Callable[..., RNNEncoder], Nested(RNNEncoder, ("embedding_size",))]
 """Type of factories of text encoders: functions of `embedding_size`; the configuration sets all
@@ -47,8 +48,7 @@ class MultiModal(Encoder):
         self.places = places(embedding_size=embedding_size, hidden_size=self.memory_size)
         self.cell_name = self.words.cell_name
         self.reader = self.places.reader
-        self.join = nn.Linear(self.memory_size, self.memory_size, bias=False)
-        nn.init.xavier_uniform_(self.join.weight)
+        self.join = xavier(nn.Linear(self.memory_size, self.memory_size, bias=False))
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:

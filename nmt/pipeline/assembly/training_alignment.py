@@ -12,7 +12,6 @@ from nmt.data.links import Links
 from nmt.data.preparation import PreparedData
 from nmt.data.ragged import Ragged
 from nmt.data.word_aligner import WordAligner
-from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import Ranks
 from nmt.inference.word_alignment import strongest_links, symmetrize
 
@@ -25,14 +24,7 @@ def with_links(data: PreparedData, ranks: Ranks) -> PreparedData:
     A hidden Markov model (HMM) aligns the tokens in each direction, and `grow_diag` combines both
     directions. A large text is aligned in blocks (nmt.data.lexicon_estimation.PAIRS), each with its
     own HMM.
-
-    Raises UserError for a mixture of corpora.
     """
-    if data.splits.mixture is not None:
-        raise UserError(
-            "objective.guided_alignment: a mixture of corpora (data=mix) cannot be aligned; set "
-            "objective.guided_alignment=0"
-        )
     links: list[Sequence[int]] = []
     if ranks.first:
         began = time.monotonic()

@@ -11,15 +11,16 @@ import torch
 
 from nmt import components
 from nmt.configuration.training_settings import TrainSettings
-from nmt.data import Pairs, Splits
+from nmt.data import Pairs, Splits, as_list
 from nmt.data.copied_pairs import with_copied_pairs
 from nmt.data.filters import Filters
 from nmt.data.lexicon_estimation import estimated_lexicon, read_lexicon_table
+from nmt.data.lines import find_file
 from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_once
 from nmt.data.store import stored
 from nmt.data.swapped_sides import SideCounts, warn_of_swapped_sides
 from nmt.foundation.ranks import Ranks
-from nmt.model.freezing import freeze, shared_tables
+from nmt.model.freezing import freeze, frozen_tables
 from nmt.model.seq2seq import Seq2Seq
 from nmt.pipeline.assembly.initial_weights import take_weights, use_vectors
 from nmt.pipeline.assembly.objective_parts import Teachers, build_objective
@@ -41,6 +42,7 @@ def translation_task(
     config = settings.values
     path = settings.init if saved is None else None  # a resumed run has weights already
     initial = ckpt.read_model(path, "init", "train") if path else None
+    check_files(settings)
     # Loading teachers consumes random numbers, so the order is fixed for reproducibility.
     teachers = Teachers.of(config, device)
     filters = filters_of(config)
@@ -81,6 +83,16 @@ def translation_task(
         samples=samples,
         typical_words=typical_words,
     )
+
+
+def check_files(settings: TrainSettings) -> None:
+    """Raises UserError if the lexicon or a teacher is missing. They are read late, when data and
+    tokenizer exist."""
+    lexicon = settings.model.get("lexicon")
+    if lexicon and lexicon != "auto":
+        find_file(lexicon)
+    for path in as_list(settings.objective.get("teacher")):
+        ckpt.find_checkpoint(path, "objective.teacher")
 
 
 def filters_of(config: components.Config) -> Filters:
@@ -127,8 +139,7 @@ def _tokenizer(
     if initial is not None:
         tokenizer = ckpt.tokenizer_from(initial)
         if settings.init_vocabulary == "grow":
-            # Stored pairs have already passed the filters.
-            train = filters.text(splits.train) if splits.train.store is None else splits.train
+            train = filters.text(splits.train)
             source = texts(train.source, tokenizer.columns)
             untrained = components.make(settings.values, "tokenizer")
             tokenizer = tokenizer.grown(train_once(untrained, source, train.target, ranks))
@@ -155,7 +166,7 @@ def _network(
         )
     frozen = settings.freeze or []
     freeze(network, frozen)
-    for shared in shared_tables(network, frozen):
+    for shared in [table for table in frozen_tables(network) if table not in frozen]:
         log.warning(
             "freeze=[%s]: also freezes %s, which shares the frozen weights (model.tying=%s)",
             ",".join(frozen),

@@ -84,7 +84,7 @@ def write_real_pairs(
     splits = _without_copied_pairs(settings)
     if synthetic.text:
         side = 0 if synthetic.direction == "forward" else 1
-        lines = stream_lines(find_file(synthetic.text), "strict")
+        lines = stream_lines(find_file(synthetic.text))
         warn_of_held_out_lines(splits, lines, side, f"synthetic.text={synthetic.text}")
     batch = settings.batching.get("sentences") or 1
     if synthetic.real and len(splits.train) < batch:
@@ -167,7 +167,7 @@ def _check_unchanged(
 
 def _check_text(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
     """Raises UserError if the monolingual text has too few lines for a batch."""
-    lines = stream_lines(find_file(str(synthetic.text)), "strict")
+    lines = stream_lines(find_file(str(synthetic.text)))
     count = sum(bool(line.strip()) for line in lines)
     if not count:
         raise UserError(f"synthetic.text={synthetic.text}: contains no words")

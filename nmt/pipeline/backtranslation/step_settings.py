@@ -189,7 +189,7 @@ class StepSettings:
         trainer = dict(self.settings.trainer)
         # An epoch of the mixture has as many pairs as its corpora, whatever their weights are.
         file = self.folder / f"synthetic.{self.corpus.languages[0]}"
-        synthetic = sum(1 for _ in stream_lines(file, "strict"))
+        synthetic = sum(1 for _ in stream_lines(file))
         real = self.corpus.pairs if self.synthetic.real else 0
         share = self.corpus.pairs / (synthetic + real)
         trainer["validate_every"] *= share

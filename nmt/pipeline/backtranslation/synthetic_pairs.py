@@ -81,7 +81,7 @@ def _selected(plan: StepSettings, translator: TextTranslation) -> Iterator[tuple
             f"validation scores in {translator.folders}"
         )
     threshold = float(np.quantile(usable, 1 - plan.synthetic.keep))
-    lines = stream_lines(find_file(translator.text), "strict")
+    lines = stream_lines(find_file(translator.text))
     translations = read_translations(translator.output)
     for line, (translation, score) in zip(lines, translations, strict=True):
         if score < threshold or not line.strip():
@@ -98,7 +98,7 @@ def _new(pairs: Iterable[tuple[str, str]], real: Sequence[Path]) -> Iterator[tup
     pairs: synthetic pairs (source, target)
     real: files of the source and the target sentences of the real pairs
     """
-    sides = [stream_lines(file, "strict") for file in real]
+    sides = [stream_lines(file) for file in real]
     seen = {
         hash((one_line(source), one_line(target))) for source, target in zip(*sides, strict=True)
     }
@@ -109,15 +109,15 @@ def _new(pairs: Iterable[tuple[str, str]], real: Sequence[Path]) -> Iterator[tup
 
 
 def read_translations(file: Path) -> Iterator[tuple[str, float]]:
-    """Yields pairs (translation, log-probability per token in nats) from a file of translations.
+    """Yields pairs (translation, log-probability per word in nats) from a file of translations.
 
     The log-probability of an empty translation is -inf.
 
     file: n-best list in Moses format that has one hypothesis per sentence
     """
-    for line in stream_lines(file, "strict"):
+    for line in stream_lines(file):
         fields, log_prob = line.rsplit(" ||| ", 1)[0].rsplit(" ||| logprob= ", 1)
         text = fields.partition(" ||| ")[2]
         count = len(words(text))
-        # The end symbol </s> also counts as a token.
+        # The end symbol </s> also counts as a word.
         yield text, float(log_prob) / (count + 1) if count else -np.inf

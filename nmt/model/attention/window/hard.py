@@ -19,7 +19,7 @@ the variance further.
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Encoded
@@ -99,7 +99,10 @@ class Hard(Window):
         normalizer: Normalizer,
     ) -> tuple[Float[Tensor, "N T S"], WindowState]:
         weights = normalizer(scores)  # [N, T, S]
-        choice = drawn(weights.detach()) if self.training else weights.argmax(-1)  # [N, T]
+        if self.training:
+            choice = sampled(weights.detach().float().contiguous())  # [N, T]
+        else:
+            choice = weights.argmax(-1)
         one_hot = torch.zeros_like(weights).scatter_(-1, choice.unsqueeze(-1), 1.0)  # [N, T, S]
         if not self.training:
             return one_hot, state
@@ -131,8 +134,3 @@ class Hard(Window):
             self.usual.copy_(torch.where(mean.isfinite(), new, self.usual))
         gain = self.reward * (advantage * (log_probs * real).sum(1)).sum()  # sum over rows
         return -(gain + self.entropy * (entropies * real).sum())
-
-
-def drawn(weights: Float[Tensor, "N T S"]) -> Int[Tensor, "N T"]:
-    """Samples a position for each batch row and decoder step from the attention weights."""
-    return sampled(weights.float().contiguous())
