@@ -370,6 +370,9 @@ def test_the_most_probable_are_kept(whole, text, tmp_path):
     (["synthetic.text=a", "synthetic.direction=both"], "not supported with synthetic.direction=both"),
     (["synthetic.model=a", "synthetic.models=2", "synthetic.direction=both"], "synthetic.model gives trained models"),
     (["synthetic.text=a", "synthetic.models=2"], "needs synthetic.direction=both"),
+    (["synthetic.text=a", "objective.guided_alignment=0.5"], "trained on a mixture of corpora, which cannot be aligned"),
+    (["synthetic.text=a", "data.target=de/AT"], "data.target=de/AT: back-translation writes files with this name"),
+    (["synthetic.text=a", "model.lexical=true", "model.lexicon=absent.txt"], "absent.txt: file not found"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_named(wishes, message, text, tmp_path):
     failed(run("backtranslate", *text[1], *SIZES, *wishes, f"run_dir={tmp_path}/out"), message)

@@ -288,6 +288,13 @@ def test_test_translations_of_a_run_are_not_translated_again(small_run, texts):
         sentences = json.loads((texts / "out.json").read_text())["sentences"]
         reused = [sentence["outputs"]["run"] == "ganz anders" for sentence in sentences]
         assert reused == [is_reused] * len(sentences) and sentences
+    # The run was trained further after its test.
+    with open(texts / "run/metrics.jsonl", "a") as file:
+        file.write('{"kind": "train", "update": 100000}\n')
+    done = run("compare", *given, f"source={texts}/source", texts / "run", texts / "other")
+    assert done.returncode == 0, done.stderr.decode()
+    sentences = json.loads((texts / "out.json").read_text())["sentences"]
+    assert all(sentence["outputs"]["run"] != "ganz anders" for sentence in sentences)
 
 
 def test_the_models_own_translation_is_the_most_probable_of_those_shown(small_run, texts):

@@ -5,7 +5,9 @@ import gzip
 import itertools
 import json
 import lzma
+import os
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from nmt.data import Pairs
 from nmt.data import ragged as corpus
 from nmt.data.batching import Batching, collate, pad, padding_share
 from nmt.data.filters import Filters
-from nmt.data.lines import read_lines
+from nmt.data.lines import find_file, read_lines
 from nmt.data.ragged import Corpus, Ragged, RaggedChain
 from nmt.data.sources.everyday import Everyday
 from nmt.data.sources.table import TableFiles
@@ -610,6 +612,8 @@ def test_missing_files_and_columns_get_suggestions(tmp_path):
         assert "To read only some rows, give NAME@START:STOP" in told(
             *files, f"data.train={tmp_path}/{wrong}"
         )
+    with pytest.raises(UserError, match="Rows cannot be selected here"):
+        find_file(f"{tmp_path}/train.en@:10")
     table = ["data=tsv", f"data.train={tmp_path}/train.en"]
     output = told(*table, "data.source=en", "data.target=de")
     assert (
@@ -679,3 +683,13 @@ def vanished(index):
 def test_an_error_of_a_batch_has_the_same_text_in_another_process(processes):
     with pytest.raises(UserError, match=r"^a\.png: not found$"):
         list(ordered_map(vanished, range(3), processes))
+
+
+def survived(index):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return index
+
+
+def test_a_worker_process_outlives_a_signal_to_the_process_group():
+    """The main process needs its results to stop at the end of an update and to save."""
+    assert list(ordered_map(survived, range(3), 1)) == [0, 1, 2]

@@ -328,9 +328,11 @@ def test_the_latest_checkpoints_are_kept(tmp_path):
     ]
     assert ckpt.read(kept[-1]).meta["training"] == ckpt.read(folder / ckpt.LAST).meta["training"]
     assert nmt.load(kept[0]).translate(["a b"])
+    own = folder / "last-good.safetensors"  # a copy made by the user
+    shutil.copy(kept[0], own)
     longer = run("train", f"resume={folder}", "trainer.keep=1", "trainer.max_epochs=5")
     assert longer.returncode == 0, longer.stderr.decode()
-    assert not [*folder.glob("last-*.safetensors")]
+    assert [*folder.glob("last-*.safetensors")] == [own]
 
 
 # Reading while writing; hostile files

@@ -368,6 +368,15 @@ def test_modifiers_by_hand():
     assert swapped == {"bacd", "acbd", "abdc"}
 
 
+@pytest.mark.parametrize(("name", "settings"), [
+    ("Prefix", {"min_words": 1.5}), ("Prefix", {"max_words": 10.5}), ("Prefix", {"template": ["{trg}"]}),
+    ("Noise", {"max_words": 2.5}), ("Typos", {"char_swap": "x"}),
+])  # fmt: skip
+def test_settings_of_a_wrong_type_are_refused(name, settings):
+    with pytest.raises(UserError, match=f"modifier {name}: "):
+        modifier(name, 1.0, settings)
+
+
 @pytest.mark.parametrize("kind", MISTAKES)
 def test_mistakes_are_small_and_keep_other_scripts(kind):
     for text in (PAIR[0], "猫が好き", "", "x", "нет пробела"):

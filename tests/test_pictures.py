@@ -1000,6 +1000,17 @@ def test_a_picture_that_changes_is_other_data(tmp_path):
     assert prints[0] == prints[1] != prints[2]
 
 
+def test_a_further_reference_that_changes_is_other_data(tmp_path):
+    image(tmp_path, "a.png", seed=1)
+    prints = []
+    for second in ("a cat", "a cat", "a cow"):
+        row = {"image": "a.png", "caption": ["a dog", second]}
+        (tmp_path / "t.jsonl").write_text(json.dumps(row) + "\n")
+        data = Captions(train=f"{tmp_path}/t.jsonl", validation=f"{tmp_path}/t.jsonl")
+        prints.append(fingerprint(data.load().validation))
+    assert prints[0] == prints[1] != prints[2]
+
+
 def test_empty_cells_of_a_table_are_rows_without_caption_or_picture(tmp_path):
     image(tmp_path, "a#1.png")
     rows = [

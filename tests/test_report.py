@@ -284,6 +284,27 @@ def test_two_systems_are_tested(tmp_path):
     assert bold_rows(table) == {0}
 
 
+def test_many_configurations_can_differ(tmp_path):
+    """Holm's correction multiplies the smallest p-value by the number of comparisons."""
+    for number in range(6):
+        make_run(tmp_path / str(number), "luong", 1, 0.3 if number else 1.0, attention=f"a{number}")
+    runs = collect([str(tmp_path)]).finished
+    for trials in (0, 20):
+        [table] = Report.of(runs, [], None, samples=20, trials=trials).tables()
+        assert len(table.rows) == 6
+        assert bold_rows(table) == {0}
+
+
+def test_a_run_that_was_continued_is_named(tmp_path, caplog):
+    folder = make_run(tmp_path / "run", "luong", 1, 0.9)
+    collect([str(tmp_path)])
+    assert "continued" not in caplog.text
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write("\n" + json.dumps({"kind": "train", "update": 900, "loss": 1.0}) + "\n")
+    collect([str(tmp_path)])
+    assert f"{folder}: the training was continued after these results were written" in caplog.text
+
+
 def test_equal_seeds_do_not_differ():
     pytest.importorskip("scipy")
     assert over_seeds([[100.0, 100.0], [100.0, 100.0]]) == [None, 1.0]
@@ -868,6 +889,11 @@ def test_other_systems_need_their_own_names_and_a_finished_run(tmp_path):
     folder = make_run(tmp_path / "one", "luong", 1, 0.5)
     runs = collect([str(tmp_path)]).finished
     file = folder / "test.txt"
+    path = tmp_path / "lr=0.1" / "out.txt"
+    path.parent.mkdir()
+    shutil.copy(file, path)
+    for system, name in ((str(path), "out.txt"), (f"x={path}", "x")):
+        assert with_systems(runs, [system])[1].settings["system"] == name
     for systems in ([f"nmt={file}"], [f"a={file}", f"a={folder}/test.reference.txt"]):
         with pytest.raises(UserError, match="used more than once"):
             with_systems(runs, systems)

@@ -13,6 +13,7 @@ import pytest
 from builders import compose, trained
 
 from nmt import components
+from nmt.configuration.configure import configure
 from nmt.data import Pairs, overlap, store
 from nmt.data import lines as line_files
 from nmt.data.epoch_batches import EpochBatches
@@ -22,6 +23,7 @@ from nmt.data.preparation import prepare, train_once
 from nmt.data.sources.text import TextFiles
 from nmt.data.streams import in_memory
 from nmt.foundation.errors import UserError
+from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.ranks import ALONE
 from nmt.pipeline.assembly.translation_parts import filters_of, loaded
 from nmt.storage import checkpoint as ckpt
@@ -380,8 +382,29 @@ def test_a_damaged_store_is_named(corpus, cache):
     (home / "source.text").write_bytes(data)
     with pytest.raises(UserError, match=r"source\.text: damaged.*remove the folder"):
         loaded(config, Filters())
-    (home / "complete.json").write_text("{")  # as a power cut may leave it: it is made again
-    assert len(loaded(config, Filters()).train)
+    for damaged in ("{", '{"counts": {}}'):  # as a power cut may leave it: it is made again
+        (home / "complete.json").write_text(damaged)
+        assert len(loaded(config, Filters()).train)
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_its_remedy(corpus, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(UserError, match="cannot be written .* Set NMT_CACHE to a writable folder"):
+        loaded(text(corpus, "store=disk"), Filters())
+
+
+@pytest.mark.parametrize("key", ["filters.max_symbols=0.5", "filters.drop_identical=true"])
+def test_filters_of_words_are_refused_for_lines_with_other_columns(key):
+    columns = [
+        "data=text",
+        "data.train=t",
+        "data.validation=v",
+        "data.source=[a,b]",
+        "data.target=c",
+    ]
+    with pytest.raises(ConfigErrors, match="supports only source lines of one text"):
+        configure("train", [*columns, key, "encoder=unidirectional"])
 
 
 def test_a_full_disk_is_one_message(corpus, cache, monkeypatch):

@@ -178,7 +178,7 @@ def with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunR
 
 def _named(system: str) -> tuple[str, str]:
     """Splits NAME=FILE into name and file; the name is empty if only a file is given."""
-    name, _, file = system.rpartition("=") if system.count("=") < 2 else system.partition("=")
+    name, _, file = system.partition("=") if "=" in system else ("", "", system)
     return name, file
 
 

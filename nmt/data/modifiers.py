@@ -234,6 +234,9 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
     parameters = list(inspect.signature(MODIFIERS[name]).parameters)[2:]
     known = list(MISTAKES) if parameters == ["probabilities"] else parameters
     check_known(f"modifier {name}: setting", settings, known)
+    for key, value in settings.items():
+        if key.startswith(("min_", "max_")) and type(value) is not int:
+            raise UserError(f"modifier {name}: {key} must be a whole number, got {value!r}")
     modify = partial(MODIFIERS[name], **settings)
     try:
         modify((EXAMPLE, EXAMPLE), random.Random(0))  # raises an error for invalid settings
