@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 __all__ = [
-    "TextClassifier", "Translator", "UserError", "__version__",
+    "Stopped", "TextClassifier", "Translator", "UserError", "__version__",
     "check_attention", "evaluate", "load", "train",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from nmt.analysis.attention_check import check_attention
-    from nmt.foundation.errors import UserError
+    from nmt.foundation.errors import Stopped, UserError
     from nmt.inference.text_classifier import TextClassifier
     from nmt.inference.translator import Translator
     from nmt.loading import load
@@ -27,6 +27,7 @@ _PLACES = {
     "load": "nmt.loading",
     "TextClassifier": "nmt.inference.text_classifier",
     "Translator": "nmt.inference.translator",
+    "Stopped": "nmt.foundation.errors",
     "UserError": "nmt.foundation.errors",
 }
 _COMMANDS = ("check_attention", "evaluate", "train")

@@ -30,6 +30,7 @@ from nmt.inference.unknown_words import read_lexicon
 from nmt.model.precision import fastest_precision, usable_precision
 from nmt.model.seq2seq import Seq2Seq
 from nmt.model.uninitialized import Uninitialized
+from nmt.search.beam import Beam
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import Tokenizer
 
@@ -180,6 +181,8 @@ def _unknown_option(key: str, known: Collection[str]) -> ConfigError:
     message shows how to pass it as search=…"""
     names = [name.removeprefix("translation.") for name in SYNONYMS.get(key, ())]
     of_search = [name.partition(".")[2] for name in names if name.startswith("search.")]
+    if key in inspect.signature(Beam).parameters:
+        of_search.append(key)
     if of_search:
         example = f"search=Beam({of_search[0]}=…) after `from nmt.search.beam import Beam`"
         return ConfigError(

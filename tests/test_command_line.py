@@ -571,7 +571,7 @@ def test_a_new_score_is_two_files(tmp_path):
     """README, "Add a score": one Python file, one YAML, no edits; all commands, checks and sweeps find it."""
     readme = (ROOT / "README.md").read_text()
     code = re.search(r"```python\n(# nmt/model/attention/cosine\.py.*?)```", readme, re.DOTALL)[1]
-    yaml = re.search(r"```yaml\n(# conf/attention/cosine\.yaml.*?)```", readme, re.DOTALL)[1]
+    yaml = re.search(r"```yaml\n(# Cosine attention.*?)```", readme, re.DOTALL)[1]
     for folder in ("nmt", "conf", "tests"):
         shutil.copytree(
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")

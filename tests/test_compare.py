@@ -273,6 +273,8 @@ def test_a_missing_folder_is_noticed_before_the_work(small_run, texts):
         assert done.returncode in (1, 2)
         message = done.stderr.decode().splitlines()
         assert "nowhere" in message[-1] and "not found" in message[-1], message
+    named = f"output={texts}/out.html"
+    failed(run("report", small_run, named), f"get their own extensions; give output={texts}/out")
 
 
 def test_test_translations_of_a_run_are_not_translated_again(small_run, texts):

@@ -6,6 +6,7 @@ import inspect
 import math
 import pkgutil
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from nmt.configuration import compose as composition
 from nmt.configuration import yaml_files
 from nmt.configuration.check import mismatches
 from nmt.configuration.configure import COMMANDS, configure, settings_class
+from nmt.configuration.overrides import parse
 from nmt.configuration.recipe_by_size import (
     MOST_PAIRS,
     RUNGS,
@@ -38,7 +40,7 @@ from nmt.configuration.recipe_by_size import (
 from nmt.configuration.training_settings import TrainSettings
 from nmt.foundation.configurations import flat
 from nmt.foundation.devices import find_device
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UserError, typed
 from nmt.foundation.interfaces import Candidate
 from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.synonyms import CHOICE_SYNONYMS, SYNONYMS
@@ -585,6 +587,7 @@ def test_a_fault_that_several_groups_repeat_is_reported_once():
         (["+seed.x=3"], "seed.x: key not found; seed has no keys"),
         (["~seed.x"], "seed.x: key not found; seed has no keys"),
         (["run_dir=${nowhere}"], "run_dir: "),
+        (["experiment=null", "experiment=auto"], "experiment: set twice (null and auto)"),
     ],
 )
 def test_impossible_combinations_are_refused_with_a_remedy(overrides, remedy):
@@ -706,3 +709,21 @@ def test_every_score_is_tried_on_a_tiny_example(monkeypatch):
     assert "a test of the score function with a tiny example failed" in faults(
         "decoder=luong", "attention=general"
     )
+
+
+@pytest.mark.parametrize(
+    "value", ["größe/日本", "a=b/x", "par(en)/x", "sq'uote", 'double"quote', "back\\slash(", "{x"]
+)
+def test_text_that_has_no_place_in_the_grammar_of_hydra_is_a_value(value):
+    [override], errors = parse([f"run_dir={value}"])
+    assert (override.value(), errors) == (value, [])
+    # Suggested commands can be typed into a shell.
+    [word] = shlex.split(typed(run_dir=value))
+    assert parse([word])[0][0].value() == value
+
+
+def test_commas_and_references_need_quotes():
+    for value in ("ä,ö", "${ä"):
+        parsed, [error] = parse([f"run_dir={value}"])
+        assert parsed == []
+        assert "Put the value in quotes twice" in str(error)

@@ -608,6 +608,10 @@ def test_missing_files_and_columns_get_suggestions(tmp_path):
         wrong
         == f"{tmp_path}/train.en: give the name without the language extension, {tmp_path}/train"
     )
+    told_of_folder = told(*files, f"data.train={tmp_path}")
+    assert (
+        f"{tmp_path}: is a folder; give its files without the language extension" in told_of_folder
+    )
     for wrong in ("train@5", "train@a:b", "train@::2"):
         assert "To read only some rows, give NAME@START:STOP" in told(
             *files, f"data.train={tmp_path}/{wrong}"

@@ -175,6 +175,8 @@ def test_commands_take_a_model_of_a_plugin_with_permission_only(trained_example,
     for command, typed in commands.items():
         result = run(command, "--plugins=mynmt", *typed, cwd=tmp_path)
         assert result.returncode == 0, result.stderr.decode()
+    page = ["export", "--plugins=mynmt", f"model={trained_example}", "format=html", "output=a.html"]
+    failed(run(*page, cwd=tmp_path), "the page does not support")  # classes that JavaScript lacks
     assert "length" in run(
         "evaluate", "--plugins=mynmt", *commands["evaluate"], "metric=length", cwd=tmp_path
     ).stdout.decode()  # fmt: skip

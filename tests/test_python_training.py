@@ -87,6 +87,8 @@ def test_missing_splits_of_a_data_set_are_no_errors(parts, tmp_path, monkeypatch
 def test_wrong_settings_are_errors_without_a_run(tmp_path):
     with pytest.raises(UserError, match="did you mean decoder"):
         nmt.train("decodr=luong", f"run_dir={tmp_path}/run")
+    with pytest.raises(UserError, match="-m is a flag of the command line"):
+        nmt.train("-m", "decoder=luong,bahdanau")
     with pytest.raises(UserError, match=r"settings must be strings such as .decoder=luong., not 3"):
         nmt.train(3)
     with pytest.raises(UserError, match=r'no parameter decoder; did you mean "decoder=luong"\?'):
@@ -124,6 +126,11 @@ def test_wrong_callbacks_are_named_before_the_training(callbacks, problem, tmp_p
     with pytest.raises(UserError, match=problem):
         nmt.train("experiment=reverse", f"run_dir={tmp_path}/run", callbacks=callbacks)
     assert not (tmp_path / "run").exists()
+
+
+def test_scores_need_columns(small_run):
+    with pytest.raises(UserError, match=r"must be a datasets\.Dataset, or a mapping .* not list"):
+        nmt.evaluate(nmt.load(small_run), [{"en": "a", "de": "b"}], source="en", reference="de")
 
 
 def test_a_missing_column_to_translate_is_named(small_run):

@@ -8,6 +8,7 @@ import pytest
 from builders import resumed
 from commands import failed, run, run_alone
 
+from nmt.metric import Metric
 from nmt.training.callback import Update
 from nmt.training.tracker import MLflow, TensorBoard, Tracking, Wandb
 
@@ -213,3 +214,14 @@ def test_tensorboard_hides_updates_that_are_repeated_after_a_rollback(tmp_path):
     callback.on_end(None)
     events = EventAccumulator(str(tmp_path)).Reload().Scalars("train/loss")
     assert [(event.step, event.value) for event in events] == [(1, 5.0), (2, 2.0), (3, 1.0)]
+
+
+def test_figures_need_no_score_of_the_metric(tmp_path, monkeypatch):
+    """A metric of a plugin may return its own score alone."""
+    score = Metric.score
+
+    def alone(self, *arguments, **options):
+        return {self.name: score(self, *arguments, **options)[self.name]}
+
+    monkeypatch.setattr(Metric, "score", alone)
+    assert (trained(tmp_path / "run") / "attention.png").exists()

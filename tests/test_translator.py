@@ -218,6 +218,15 @@ def test_constraints_in_words(small_run):
     # A text without subwords forbids nothing.
     unlimited = translator.translations(["a b"], [Constraint(forbidden=("\u200b", "▁"))])
     assert unlimited[0].texts == translator.translations(["a b"], [Constraint()])[0].texts
+    assert translator.translations("a", Constraint(prefix="j")).text.startswith("j")
+    with pytest.raises(
+        TypeError, match=r"required='ab': must be a tuple of words, such as \('ab',\)"
+    ):
+        Constraint(required="ab")
+    with pytest.raises(TypeError, match="must be Constraint objects, got None"):
+        translator.translations(["a"], [None])
+    with pytest.raises(ValueError, match=r"give one per line \(got 1 for 2 lines\)"):
+        translator.translations(["a", "b"], [Constraint()])
     with pytest.raises(UserError, match="required phrases have 101 subwords, at most 100"):
         translator.translations(["a"], [Constraint(required=("a " * 101,))])
 

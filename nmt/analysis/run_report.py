@@ -33,7 +33,7 @@ from nmt.foundation.extras import installed
 from nmt.foundation.part_limits import broken, refuse
 from nmt.foundation.progress import waiting
 from nmt.foundation.ranges import Count, Positive, Size
-from nmt.storage.files import check_folder, write_atomically
+from nmt.storage.files import check_base_name, write_atomically
 from nmt.sweep.run_status import Run
 from nmt.sweep.watch import duration, overall
 
@@ -215,7 +215,7 @@ def report_folders(
     Raises UserError if no run is found, or a column or file does not match the runs.
     """
     refuse(broken((not folders, "folders", "give a folder of runs, as in nmt.report runs/x", [])))
-    check_folder(Path(output or "report"))
+    check_base_name(Path(output or "report"))
     runs = collect(folders, different_data=different_data)
     finished = with_systems(runs.finished, systems) if systems else runs.finished
     for run in finished:

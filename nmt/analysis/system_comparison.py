@@ -28,7 +28,7 @@ from nmt.inference.file_alignment import word_links
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.storage.checkpoint import HUB
-from nmt.storage.files import check_folder, read_json_object, write_atomically
+from nmt.storage.files import check_base_name, read_json_object, write_atomically
 from nmt.storage.metrics_file import is_outdated
 from nmt.tokenizer.words import words
 
@@ -66,7 +66,7 @@ def compare_systems(
 
     Raises UserError if files are missing, empty or not aligned, or if a model has no source.
     """
-    check_folder(Path(output))
+    check_base_name(Path(output))
     lines = _read_files(systems, reference, source)
     source_lines = lines[source] if source else []
     names = dict(zip(systems, unique_suffixes(systems), strict=True))

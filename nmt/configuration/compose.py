@@ -35,7 +35,7 @@ from nmt.configuration.recipe_by_size import (
 )
 from nmt.configuration.yaml_files import by_hydra, folders, groups_of, options, reason
 from nmt.foundation.configurations import flat, value_of
-from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse
+from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse, shown
 from nmt.foundation.suggestions import not_a_choice
 from nmt.storage.upgrade import with_renamed_targets
 
@@ -132,7 +132,7 @@ def _choose(
         elsewhere = [name for name in groups if value in options(name)]
         return [not_a_choice(group, value, options(group), elsewhere, folders())]
     if choices.setdefault(group, value) != value:
-        problem = f"set twice ({choices[group]} and {value}); leave one out"
+        problem = f"set twice ({shown(choices[group])} and {shown(value)}); leave one out"
         return [ConfigError(group, problem)]
     return []
 

@@ -13,8 +13,11 @@ from hydra.core.override_parser.types import OverrideType
 from hydra.errors import HydraException
 
 from nmt.configuration.yaml_files import hydra_loader, options
-from nmt.foundation.errors import PATH, in_list
+from nmt.foundation.errors import PATH, in_list, quoted
 from nmt.foundation.part_limits import ConfigError, refuse, shown
+
+KEY = re.compile(r"(\+\+?)?[A-Za-z][A-Za-z0-9_./@]*=")
+"""Regular expression for the key of an override."""
 
 
 def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
@@ -29,8 +32,19 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
         try:
             parsed += read(text)
         except HydraException:
-            errors.append(ConfigError(text, f"must have the form key=value{_remedy(text)}"))
+            advice = _remedy(text)
+            if KEY.match(text) and not advice:
+                parsed += read(_with_quotes(text))
+            else:
+                errors.append(ConfigError(text, f"must have the form key=value{advice}"))
     return parsed, errors
+
+
+def _with_quotes(text: str) -> str:
+    """Returns an override with its value in quotes, for a text such as größe=1.txt, whose
+    characters have no place in Hydra's grammar."""
+    key, _, value = text.partition("=")
+    return f"{key}={quoted(value)}"
 
 
 @functools.cache
@@ -40,9 +54,8 @@ def _parsed(text: str) -> list[Any]:
 
 
 def _remedy(text: str) -> str:
-    """Returns the advice for an override that Hydra cannot parse."""
+    """Returns the advice for an override that Hydra cannot parse; "" without advice."""
     key, equals, value = text.partition("=")
-    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
     # Unlike Path.is_file, this function returns False for names that are too long.
     is_file = os.path.isfile(text)  # noqa: PTH113
     remedies = (
@@ -61,7 +74,11 @@ def _remedy(text: str) -> str:
             value.startswith("["),
             f". Put each item in quotes: {key}={shlex.quote(in_list(value))}",
         ),
-        (equals, f". Put the value in quotes twice: {key}='\"{quoted}\"'"),
+        # A comma may separate values, and ${…} may be a reference.
+        (
+            re.search(r"[,$]", value),
+            f". Put the value in quotes twice: {key}={shlex.quote(quoted(value))}",
+        ),
     )
     return next((advice for applies, advice in remedies if applies), "")
 

@@ -139,8 +139,8 @@ class Filters:
             )
         if not after:
             raise UserError(
-                f"{name}: the filters dropped all {before:,} sentence pairs ({reasons}). Raise "
-                "filters.max_length, or relax another filter (filters.…)"
+                f"{name}: the filters dropped all {before:,} sentence pairs ({reasons}). Relax the "
+                "filters, such as filters.max_length; empty lines are always dropped"
             )
 
 

@@ -183,7 +183,9 @@ def split_rows(
     for row in rows:
         rows_by_part[part_of(share, text_of(row))].append(row)
     if [] in rows_by_part:
-        raise UserError(f"{name}: {_empty_part(rows_by_part.index([]), share)}")
+        count = len({text_of(row) for part in rows_by_part for row in part})
+        problem = _empty_part(rows_by_part.index([]), share)
+        raise UserError(f"{name}: {problem} ({count:,} different texts)")
     return rows_by_part
 
 

@@ -31,6 +31,16 @@ FILES = ("weights.js", "tokenizer.js", "network.js", "search.js", "answers.js")
 """JavaScript files of the page; each file follows the files that it depends on."""
 CELLS = ("gru", "lstm", "norm_gru", "norm_lstm")
 """Names of the recurrent cells that network.js implements."""
+IMPLEMENTED = {
+    "encoder": ("bidirectional", "unidirectional", "alternating"),
+    "decoder": ("bahdanau", "conditional", "fixed", "luong", "luong_feed"),
+    "attention": (
+        "concat", "coverage", "dot", "general", "location", "multi_head", "normed_concat",
+        "scaled_dot", "scaled_general", "uniform",
+    ),
+    "attention.normalizer": ("entmax15", "softmax", "sparsemax"),
+}  # fmt: skip
+"""Maps subpackages of nmt.model to the modules whose classes network.js implements."""
 PENALTIES = ("none", "average", "power", "wu", "reward")
 """Names of the length penalties that search.js implements."""
 PAGE = Path(__file__).parent.parent / "serving"
@@ -216,13 +226,16 @@ def _exportable(translator: Translator) -> Seq2Seq:
     Raises UserError if the JavaScript code does not support the network or the tokenizer.
     """
     model = only_model(translator, "html")
-    window = _name(model.decoder.attention.window) if model.decoder.attends else "window"
+    window = "window"
+    parts: dict[str, object] = {"encoder": model.encoder, "decoder": model.decoder}
+    if model.decoder.attends:
+        attention = model.decoder.attention
+        window = _name(attention.window)
+        parts |= {"attention": attention.score, "attention.normalizer": attention.normalizer}
     tokenizers = [parsed(content) for content in translator.tokenizer.models]
     has_two_cells = getattr(model.encoder, "cell_name", None) != model.decoder.cell_name
     problems = {
         f"the page does not support window={window}": window != "window",
-        f"the page does not support encoder={_name(model.encoder)}": _name(model.encoder)
-        not in ("bidirectional", "unidirectional", "alternating"),
         "the page does not support different cells of encoder and decoder": has_two_cells,
         f"the page does not support cell={model.decoder.cell_name}": model.decoder.cell_name
         not in CELLS,
@@ -233,6 +246,10 @@ def _exportable(translator: Translator) -> Seq2Seq:
             tokenizer.trainer_spec.treat_whitespace_as_suffix for tokenizer in tokenizers
         ),
     }
+    for group, part in parts.items():
+        modules = {f"nmt.model.{group}.{name}" for name in IMPLEMENTED[group]}
+        problem = f"the page does not support {group.rpartition('.')[2]}={_name(part)}"
+        problems[problem] = type(part).__module__ not in modules
     for problem, is_present in problems.items():
         if is_present:
             raise UserError(f"format=html: {problem}")

@@ -146,8 +146,9 @@ def check_exportable(translator: Translator) -> Seq2Seq:
     for name, module in model.named_modules():
         if isinstance(module, Recurrent) and not module.is_torch_layer:
             raise UserError(
-                f"format=onnx: the {name.partition('.')[0]} has layer-normalised gates or a deep "
-                "transition, which ONNX's GRU and LSTM do not support; use format=html"
+                f"format=onnx: the {name.partition('.')[0]} has layer-normalised gates, a deep "
+                "transition or a cell of your own, which ONNX's GRU and LSTM do not support; for a "
+                "cell of nmt, use format=html"
             )
     return model
 

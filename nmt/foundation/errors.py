@@ -35,7 +35,7 @@ class Stopped(Exception):
     """
 
     def __init__(self, planned: bool = False) -> None:
-        super().__init__()
+        super().__init__("the training was stopped and saved; resume=FOLDER continues it")
         self.planned = planned
 
 
@@ -61,8 +61,8 @@ def quoted(text: str) -> str:
     if PLAIN.fullmatch(text) and not _is_a_value(text):
         return text
     # A backslash before a quote would escape the quote, so it is doubled.
-    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
-    return f"'{escaped}'"
+    escaped = re.sub(r'(\\*)("|$)', lambda match: 2 * match[1] + ('\\"' if match[2] else ""), text)
+    return f'"{escaped}"'
 
 
 def in_list(text: str) -> str:
@@ -72,7 +72,7 @@ def in_list(text: str) -> str:
     If an item is not a plain word, all items are quoted.
     """
     items = [item.strip(" \"'") for item in text.removeprefix("[").removesuffix("]").split(",")]
-    plain = all(re.fullmatch(r"[\w./-]+", item) for item in items)
+    plain = all(re.fullmatch(r"[A-Za-z0-9_./-]+", item) for item in items)
     # JSON's double quotes are valid in Hydra's grammar.
     return f"[{','.join(items)}]" if plain else f"[{','.join(map(json.dumps, items))}]"
 

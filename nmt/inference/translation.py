@@ -100,6 +100,12 @@ class Constraint:
     required: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name in ("required", "forbidden"):
+            words = getattr(self, name)
+            if isinstance(words, str):
+                raise TypeError(f"{name}={words!r}: must be a tuple of words, such as ({words!r},)")
+
     def added_to(
         self,
         request: Request,

@@ -213,7 +213,7 @@ class Translator(ForcedDecoder):
 
     @overload
     def translations(  # type: ignore[overload-overlap]
-        self, lines: str, constraints: Sequence[Constraint] | None = None, details_of: int = 0
+        self, lines: str, constraints: Constraint | None = None, details_of: int = 0
     ) -> Translation: ...
     @overload
     def translations(
@@ -226,7 +226,7 @@ class Translator(ForcedDecoder):
     def translations(
         self,
         lines: str | Sequence[str],
-        constraints: Sequence[Constraint] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
         details_of: int = 0,
         progress: ProgressCallback = no_progress,
     ) -> Translation | list[Translation]:
@@ -234,13 +234,17 @@ class Translator(ForcedDecoder):
         texts.
 
         lines: list of lines, or a single string for a single result
-        constraints: one constraint per line; None if unconstrained
+        constraints: one constraint per line, or a single constraint for a single string; None if
+            unconstrained
         details_of: number of best hypotheses of each line for which token probabilities and
             attention weights are computed
         progress: callback after each batch, which receives the number of lines in the batch
 
-        Raises UserError if a constraint contradicts itself or the vocabulary cannot spell it.
+        Raises UserError if a constraint contradicts itself or the vocabulary cannot spell it, and
+        TypeError or ValueError unless there is a constraint for each line.
         """
+        if isinstance(constraints, Constraint):
+            constraints = [constraints]
         if isinstance(lines, str):
             if len(sentences(lines)) > 1:
                 self._warn_once(
@@ -296,6 +300,13 @@ class Translator(ForcedDecoder):
         requests = [self.request(source) for source in sources]
         if constraints is None:
             return requests
+        if len(constraints) != len(requests):
+            raise ValueError(
+                f"constraints: give one per line (got {len(constraints)} for {len(requests)} lines)"
+            )
+        for constraint in constraints:
+            if not isinstance(constraint, Constraint):
+                raise TypeError(f"constraints: must be Constraint objects, got {constraint!r}")
         return [
             self._constrained(request, constraint)
             for request, constraint in zip(requests, constraints, strict=True)

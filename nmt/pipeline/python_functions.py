@@ -93,6 +93,11 @@ def train(
             raise UserError(
                 f'nmt.train: settings must be strings such as "decoder=luong", not {word!r}'
             )
+        if word.startswith("-"):
+            raise UserError(
+                f"nmt.train: {word} is a flag of the command line; run `python -m nmt.train {word}`, "
+                "or use the parameter plugins=[…] for plugins"
+            )
     if data is not None:
         if not hasattr(data, "save_to_disk"):
             raise UserError(
@@ -176,6 +181,11 @@ def evaluate(
     if not isinstance(translator, Translator):
         raise UserError(f"model={model}: must be a translation model, not a classifier")
     columns = getattr(data, "column_names", None) or list(data)
+    if isinstance(data, Sequence):
+        raise UserError(
+            "data: must be a datasets.Dataset, or a mapping from column names to lists of "
+            f"strings, not {type(data).__name__}"
+        )
     missing = [name for name in (source, *as_list(reference)) if name not in columns]
     if missing:
         raise UserError(

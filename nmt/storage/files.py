@@ -19,6 +19,17 @@ WRITING = ".writing"
 _numbers = itertools.count()
 
 
+def check_base_name(path: Path) -> None:
+    """Raises UserError if the path of output files without extensions has an extension, or its
+    folder does not exist."""
+    if path.suffix in (".md", ".json", ".html", ".tex", ".csv", ".png"):
+        raise UserError(
+            f"output={path}: several files are written, which get their own extensions; give "
+            f"output={path.with_suffix('')}"
+        )
+    check_folder(path)
+
+
 def check_folder(path: Path, name: str = "") -> None:
     """Raises UserError if the folder of a file that will be written does not exist.
 

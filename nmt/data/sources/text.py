@@ -110,6 +110,11 @@ class TextFiles:
                 raise UserError(
                     f"{file}: give the name without the language extension, {file.with_suffix('')}"
                 )
+            if file.is_dir() and not list(file.parent.glob(f"{file.name}.*")):
+                raise UserError(
+                    f"{file}: is a folder; give its files without the language extension, such as "
+                    f"{file / 'train'}"
+                )
             names = columns.names
             paths = [f"{prefix}.{suffix}" for suffix in names]
         all_files = dict(zip(names, map(find_file, paths), strict=True))

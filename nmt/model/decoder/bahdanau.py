@@ -5,8 +5,9 @@
 
 s_t is the decoder state of step t, c_t the context, and E y_{t-1} the embedding of the previous
 token. U, V and C are parameters. The readout uses s_t as in the paper's eq. 4; its appendix uses
-s_{t-1}. Unlike the paper's GRU, this GRU applies the reset gate after the matrix multiplication
-(nmt/model/layers/cells/gru.py). With several layers, only the first one attends.
+s_{t-1}. Unlike the paper's GRU, this GRU applies the reset gate after the matrix multiplication,
+and its update gate z is 1 − z in the paper (nmt/model/layers/cells/gru.py). With several layers,
+only the first one attends.
 
 Only s_t recurs. The loop over time contains one multiplication of s_{t-1} by [W_hh | W_query], the
 scores, and the weighted sum of memory values. The values are multiplied by the context weights W_c

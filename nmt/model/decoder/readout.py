@@ -1,9 +1,10 @@
 """Maxout readout (Goodfellow et al. 2013) of Bahdanau et al. 2015, appendix A.2.2.
 
-    t̃ = U s + V E y + C c        readout_k = max(t̃_{2k-1}, t̃_{2k})
+    t̃ = U s + V E y + C c        readout_k = max(t̃_k, t̃_{k+D})
 
-s is the decoder state, E y the embedding of the previous token, and c the context. U, V and C are
-parameters.
+s is the decoder state, E y the embedding of the previous token, c the context, and D the number of
+features of the readout. U, V and C are parameters. The paper takes the maximum of t̃_{2k-1} and
+t̃_{2k}, which differs only in the order of the rows of the parameters.
 """
 
 from typing import Any

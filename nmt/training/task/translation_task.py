@@ -29,7 +29,7 @@ from nmt.foundation.ranks import ALONE, Ranks
 from nmt.inference.explanations.pointing_game import pointing
 from nmt.inference.output_formats import one_line
 from nmt.inference.translator import Translator
-from nmt.metric import Metric, score_text
+from nmt.metric import Metric, score_text, similarity
 from nmt.model import Objective
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.greedy import Greedy
@@ -322,7 +322,7 @@ class TranslationTask(Task):
 
     def _translator(self, search: Search) -> Translator:
         # Recordings pay off only for more text than a validation set.
-        options = {**self.options, "capture": False}
+        options = {**self.options, "capture": False, "languages": self.data.splits.languages}
         return Translator(self.network, self.data.tokenizer, search, **options)
 
     @property
@@ -377,7 +377,8 @@ class TranslationTask(Task):
             for line, answer in zip(lines, result, strict=True)
             if answer.hypotheses
         ]
-        scores = [self.judge.score([text], [reference])["chrf"].score for text, reference in pairs]
+        chrf = similarity("chrf")
+        scores = [chrf(text, reference) for text, reference in pairs]
         titles = [
             f"reference: {reference}\nchrF of the translation: {score:.0f}"
             for (_, reference), score in zip(pairs, scores, strict=True)

@@ -26,14 +26,19 @@ def cell_class(name: CellName) -> type[Recurrent]:
     name: name of the recurrent cell, such as "gru"
     """
     module = importlib.import_module(f"{__name__}.{name}")
-    [result] = [
+    classes = [
         value
         for value in vars(module).values()
         if isinstance(value, type)
         and issubclass(value, Recurrent)
         and value.__module__ == module.__name__
     ]
-    return result
+    if len(classes) != 1:
+        raise ValueError(
+            f"cell={name}: {module.__file__} must define one subclass of Recurrent, not "
+            f"{len(classes)}"
+        )
+    return classes[0]
 
 
 def recurrent(name: CellName, *sizes: int, **options: Any) -> Recurrent:
