@@ -528,7 +528,7 @@ def test_tables_have_columns_too(corpus, tmp_path):
         (["objective.guided_alignment=1.0", "tokenizer=bpe", "tokenizer.sampling=0.1"], "give word alignments"),
         (["data.alignment=links", "objective.guided_alignment=1.0", "normalizer=sparsemax"], "use normalizer=softmax"),
         (["data.source=[en,fr]", "data.factors=[tag]"], "data.factors: cannot be combined with several sources"),
-        (["data.source=[en,en]"], "and no column name twice"),
+        (["data.source=[en,en]"], "and no name twice"),
         (["data.source=[en,fr]", "window=local_p"], "restricts the positions of a single source"),
         (["model.factor_size=8"], "the source has no factors"),
         (["data.factors=[fr,missing]"], "train.missing: file not found"),

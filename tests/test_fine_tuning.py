@@ -389,7 +389,6 @@ def test_faults_of_averaging_are_reported(base, texts, tmp_path):
     failed(run("average", f"models=[{base},{base}]", "output=mean"), "must end in .safetensors")
     best = base / ckpt.BEST
     failed(run("average", f"models=[{base},{base}]", f"output={best}"), "is also an input model")
-    failed(run("average", f"models=[{base},{best}]", out), "names the same model twice")
     failed(run("average", f"models=[{base},{tmp_path}]", out), str(tmp_path))
     grown = trained(
         tmp_path / "grown",

@@ -284,7 +284,7 @@ def test_the_gradient_is_that_of_all_choices_together(monkeypatch):
     for choice in itertools.product(range(2), repeat=data.targets.size(1)):
         steps = iter(choice)
         monkeypatch.setattr(
-            "nmt.model.attention.window.hard.drawn",
+            "nmt.model.attention.window.hard.sampled",
             lambda weights, steps=steps: torch.full(weights.shape[:2], next(steps)),
         )
         output, memory = model.teacher_forcing(data)

@@ -48,7 +48,6 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
         broken(
             (not output.endswith(".safetensors"), "output", "must end in .safetensors", output),
             (len(models) < 2, "models", "must name at least two, as [A,B]", models),
-            (len({*inputs}) < len(inputs), "models", "names the same model twice", models),
             (
                 Path(output).resolve() in inputs,
                 "output",
