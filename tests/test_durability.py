@@ -328,11 +328,11 @@ def test_the_latest_checkpoints_are_kept(tmp_path):
     ]
     assert ckpt.read(kept[-1]).meta["training"] == ckpt.read(folder / ckpt.LAST).meta["training"]
     assert nmt.load(kept[0]).translate(["a b"])
-    own = folder / "last-good.safetensors"  # a copy made by the user
-    shutil.copy(kept[0], own)
+    copy = folder / "last-good.safetensors"  # a copy made by the user
+    shutil.copy(kept[0], copy)
     longer = run("train", f"resume={folder}", "trainer.keep=1", "trainer.max_epochs=5")
     assert longer.returncode == 0, longer.stderr.decode()
-    assert [*folder.glob("last-*.safetensors")] == [own]
+    assert [*folder.glob("last-*.safetensors")] == [copy]
 
 
 # Reading while writing; hostile files

@@ -70,14 +70,7 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
                 file.parent,
                 e,
             )
-    for result in results:
-        if is_outdated(result.folder, result.updates):
-            log.warning(
-                "%s: the training was continued after these results were written; finish it with "
-                "resume=%s",
-                result.folder,
-                result.folder,
-            )
+    _warn_of_outdated(results)
     if not results and not swept:
         raise UserError(
             f"{', '.join(names)}: no finished run found; the folder of a finished run contains "
@@ -91,6 +84,17 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
             "cannot be compared. Give runs with the same data, or add different_data=true"
         )
     return CollectedRuns(_with_choices(results), swept)
+
+
+def _warn_of_outdated(results: Sequence[RunResult]) -> None:
+    for result in results:
+        if is_outdated(result.folder, result.updates):
+            log.warning(
+                "%s: the training was continued after these results were written; finish it with "
+                "resume=%s",
+                result.folder,
+                result.folder,
+            )
 
 
 def _files(names: Sequence[str], pattern: str) -> list[Path]:
@@ -178,8 +182,8 @@ def with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunR
 
 def _named(system: str) -> tuple[str, str]:
     """Splits NAME=FILE into name and file; the name is empty if only a file is given."""
-    name, _, file = system.partition("=") if "=" in system else ("", "", system)
-    return name, file
+    name = system.partition("=")[0] if "=" in system else ""
+    return name, system.removeprefix(f"{name}=")
 
 
 def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Metric) -> RunResult:

@@ -43,8 +43,8 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
 def _with_quotes(text: str) -> str:
     """Returns an override with its value in quotes, for a text such as größe=1.txt, whose
     characters have no place in Hydra's grammar."""
-    key, _, value = text.partition("=")
-    return f"{key}={quoted(value)}"
+    key = text.partition("=")[0]
+    return f"{key}={quoted(text.removeprefix(f'{key}='))}"
 
 
 @functools.cache

@@ -132,19 +132,17 @@ def align_files(
     gold_links = read_gold_links("gold", gold, texts[0], count) if gold else []
     lines = [text.lines() for text in texts]
     pairs = map(AlignedPair, *lines, gold_links or itertools.repeat(None))
-    size = count if aligner.needs_all else CHUNK
     drawn: list[AttentionMap] = []
     step = Progress("aligning", count // ranks.count, "pairs")
     with sink_of(ranks, output, count, work=work) as sink, step:
-        for chunk in sink.own(batched(pairs, size)):
+        for chunk in sink.own(batched(pairs, count if aligner.needs_all else CHUNK)):
             links, maps = aligner.links(chunk, step)
             sink.write([_line(*row, format) for row in zip(chunk, links, strict=True)])
             if gold_links:
-                gold_of_chunk = [pair.gold for pair in chunk if pair.gold]
-                outside = sum(map(_count_outside, gold_of_chunk, map(_lengths, maps)))
-                sink.add(outside, *count_links(links, gold_of_chunk))
-            if attention_map:
-                drawn += maps
+                reference = [pair.gold for pair in chunk if pair.gold]
+                outside = sum(map(_count_outside, reference, map(_lengths, maps)))
+                sink.add(outside, *count_links(links, reference))
+            drawn += maps if attention_map else []
     if attention_map:
         write_map(drawn, Path(attention_map))
     return _error_rate(sink.sums, count, gold) if gold_links else None

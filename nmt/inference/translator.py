@@ -230,28 +230,24 @@ class Translator(ForcedDecoder):
         details_of: int = 0,
         progress: ProgressCallback = no_progress,
     ) -> Translation | list[Translation]:
-        """Translates lines. Returns all hypotheses that the search finds for each line, with their
-        texts.
+        """Returns all hypotheses that the search finds for each line, with their texts.
 
         lines: list of lines, or a single string for a single result
-        constraints: one constraint per line, or a single constraint for a single string; None if
-            unconstrained
-        details_of: number of best hypotheses of each line for which token probabilities and
-            attention weights are computed
+        constraints: one constraint per line, or one for a single string; None if unconstrained
+        details_of: number of best hypotheses per line with token probabilities and attention
         progress: callback after each batch, which receives the number of lines in the batch
 
         Raises UserError if a constraint contradicts itself or the vocabulary cannot spell it, and
         TypeError or ValueError unless there is a constraint for each line.
         """
-        if isinstance(constraints, Constraint):
-            constraints = [constraints]
         if isinstance(lines, str):
             if len(sentences(lines)) > 1:
                 self._warn_once(
                     "the string has several sentences, but is translated as one line: "
                     "give a list of sentences, such as nmt.data.documents.sentences(text)"
                 )
-            return self.translations([lines], constraints, details_of)[0]
+            several = [constraints] if isinstance(constraints, Constraint) else constraints
+            return self.translations([lines], several, details_of)[0]
         lines = check_lines(lines)
         sources = self.encode(lines)
         requests = self._requests(sources, constraints)
@@ -295,11 +291,15 @@ class Translator(ForcedDecoder):
         self._constrained(Request(max_length=1), constraint)
 
     def _requests(
-        self, sources: Sequence[Sequence[int]], constraints: Sequence[Constraint] | None
+        self,
+        sources: Sequence[Sequence[int]],
+        constraints: Constraint | Sequence[Constraint] | None,
     ) -> list[Request]:
         requests = [self.request(source) for source in sources]
         if constraints is None:
             return requests
+        if isinstance(constraints, Constraint):
+            constraints = [constraints]
         if len(constraints) != len(requests):
             raise ValueError(
                 f"constraints: give one per line (got {len(constraints)} for {len(requests)} lines)"

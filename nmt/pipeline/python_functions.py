@@ -88,16 +88,7 @@ def train(
     words = list(overrides)
     plugins = [plugins] if isinstance(plugins, str) else plugins
     check_callbacks(callbacks)
-    for word in words:
-        if not isinstance(word, str):
-            raise UserError(
-                f'nmt.train: settings must be strings such as "decoder=luong", not {word!r}'
-            )
-        if word.startswith("-"):
-            raise UserError(
-                f"nmt.train: {word} is a flag of the command line; run `python -m nmt.train {word}`, "
-                "or use the parameter plugins=[…] for plugins"
-            )
+    _check_settings(words)
     if data is not None:
         if not hasattr(data, "save_to_disk"):
             raise UserError(
@@ -116,6 +107,20 @@ def train(
             torch.set_num_threads(settings.threads)
         folder, score = run_training.train(settings, callbacks)
     return TrainedRun(folder, score, tuple(plugins))
+
+
+def _check_settings(words: Sequence[Any]) -> None:
+    """Raises UserError if a setting is not a string, or is a flag of the command line."""
+    for word in words:
+        if not isinstance(word, str):
+            raise UserError(
+                f'nmt.train: settings must be strings such as "decoder=luong", not {word!r}'
+            )
+        if word.startswith("-"):
+            raise UserError(
+                f"nmt.train: {word} is a flag of the command line; run `python -m nmt.train {word}`, "
+                "or use the parameter plugins=[…] for plugins"
+            )
 
 
 def _saved(data: Any) -> Path:

@@ -9,7 +9,12 @@ from nmt.foundation.extras import installed, require
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.model.precision import usable_precision
 from nmt.pipeline.assembly.classification_parts import classification_task
-from nmt.pipeline.assembly.translation_parts import filters_of, loaded, translation_task
+from nmt.pipeline.assembly.translation_parts import (
+    check_files,
+    filters_of,
+    loaded,
+    translation_task,
+)
 from nmt.storage.checkpoint import Checkpoint
 from nmt.training.task import Task
 from nmt.training.task.classification_task import fingerprints as of_classification
@@ -42,6 +47,8 @@ def parts_of(
         task: Task = classification_task(settings, saved, device, ranks)
     else:
         assert isinstance(settings, TrainSettings)
+        if saved is None:
+            check_files(settings)
         task = translation_task(settings, saved, device, ranks, SAMPLES if trackers else 0)
     precision = usable_precision(settings.trainer["precision"], device)
     trainer = components.make({"trainer": {**settings.trainer, "precision": precision}}, "trainer")

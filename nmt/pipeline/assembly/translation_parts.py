@@ -42,7 +42,6 @@ def translation_task(
     config = settings.values
     path = settings.init if saved is None else None  # a resumed run has weights already
     initial = ckpt.read_model(path, "init", "train") if path else None
-    check_files(settings)
     # Loading teachers consumes random numbers, so the order is fixed for reproducibility.
     teachers = Teachers.of(config, device)
     filters = filters_of(config)
@@ -89,7 +88,7 @@ def check_files(settings: TrainSettings) -> None:
     """Raises UserError if the lexicon or a teacher is missing. They are read late, when data and
     tokenizer exist."""
     lexicon = settings.model.get("lexicon")
-    if lexicon and lexicon != "auto":
+    if lexicon not in (None, "auto") and not settings.init:  # init= has a lexicon already
         find_file(lexicon)
     for path in as_list(settings.objective.get("teacher")):
         ckpt.find_checkpoint(path, "objective.teacher")
