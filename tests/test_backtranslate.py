@@ -489,6 +489,8 @@ def test_what_belongs_to_a_language_is_turned_round_with_it(text, tmp_path, monk
     """Vectors, tokenizers and the metric's words of the model that translates backwards."""
     asked = []
 
+    (tmp_path / "en-de.tsv").touch()
+
     def train(settings):
         asked.append(settings)
         raise Reached
@@ -497,7 +499,7 @@ def test_what_belongs_to_a_language_is_turned_round_with_it(text, tmp_path, monk
         *text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={tmp_path}/out", "vectors=[a.vec,b.vec]", "model.tying=none",
         "freeze=[source_embedding,encoder]",
         "tokenizer=file", "tokenizer.model=a.model", "tokenizer.target=b.model", "metric.tokenize=zh",
-        "model.lexicon=en-de.tsv",
+        f"model.lexicon={tmp_path}/en-de.tsv",
     ]  # fmt: skip
     values = compose("backtranslate", typed)
     monkeypatch.setattr("nmt.pipeline.backtranslation.steps.train", train)
