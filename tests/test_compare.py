@@ -290,7 +290,14 @@ def test_test_translations_of_a_run_are_not_translated_again(small_run, texts):
         sentences = json.loads((texts / "out.json").read_text())["sentences"]
         reused = [sentence["outputs"]["run"] == "ganz anders" for sentence in sentences]
         assert reused == [is_reused] * len(sentences) and sentences
-    # The run was trained further after its test.
+    # The run was trained further after its test; the results are of the validation set, or older.
+    results = texts / "run/results.json"
+    tested = results.read_text()
+    results.write_text(tested.replace('"part": "test"', '"part": "validation"'))
+    assert run("compare", *given, f"source={texts}/source", texts / "run").returncode == 0
+    sentences = json.loads((texts / "out.json").read_text())["sentences"]
+    assert all(sentence["outputs"]["run"] != "ganz anders" for sentence in sentences)
+    results.write_text(tested)
     with open(texts / "run/metrics.jsonl", "a") as file:
         file.write('{"kind": "train", "update": 100000}\n')
     done = run("compare", *given, f"source={texts}/source", texts / "run", texts / "other")

@@ -48,6 +48,7 @@ from nmt.foundation.terminal import early_messages
 from nmt.model import precision
 from nmt.model.attention.general import General
 from nmt.model.precision import usable_precision
+from nmt.pipeline.one_after_another import variants
 
 TABLE = ["data.train=a.csv", "data.validation=b.csv"]
 FILES = ["data.train=a", "data.validation=b", "data.source=en", "data.target=de"]
@@ -712,7 +713,7 @@ def test_every_score_is_tried_on_a_tiny_example(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "value", ["größe/日本", "a=b/x", "par(en)/x", "sq'uote", 'double"quote', "back\\slash(", "{x"]
+    "value", ["größe/日本", "a=b/x", "par(en)/x", "sq'uote", 'double"quote', "back\\slash("]
 )
 def test_text_that_has_no_place_in_the_grammar_of_hydra_is_a_value(value):
     [override], errors = parse([f"run_dir={value}"])
@@ -722,8 +723,21 @@ def test_text_that_has_no_place_in_the_grammar_of_hydra_is_a_value(value):
     assert parse([word])[0][0].value() == value
 
 
-def test_commas_and_references_need_quotes():
-    for value in ("ä,ö", "${ä"):
+def test_commas_references_and_functions_need_quotes():
+    for value in ("ä,ö", "${ä", "choice(ä", "glob(ö*)", "{a:ä}", '"ä'):
         parsed, [error] = parse([f"run_dir={value}"])
         assert parsed == []
         assert "Put the value in quotes twice" in str(error)
+
+
+@pytest.mark.parametrize("text", ["decoder..x=ä", "decoder.=ä", "a@b@c=ä", "a/=ä", "ä=1"])
+def test_wrong_keys_of_special_values_are_one_message(text):
+    parsed, [error] = parse([text])
+    assert parsed == []
+    assert "must have the form key=value" in str(error)
+
+
+def test_values_of_a_sweep_are_those_that_were_typed():
+    typed_values = ["x=choice('größe a',b)", "y='null',1"]
+    combinations = [[one.value() for one in parse(words)[0]] for words in variants(typed_values)]
+    assert combinations == [["größe a", "null"], ["größe a", 1], ["b", "null"], ["b", 1]]

@@ -23,9 +23,8 @@ from nmt.data.preparation import prepare, train_once
 from nmt.data.sources.text import TextFiles
 from nmt.data.streams import in_memory
 from nmt.foundation.errors import UserError
-from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.ranks import ALONE
-from nmt.pipeline.assembly.translation_parts import filters_of, loaded
+from nmt.pipeline.assembly.translation_parts import check_new_training, filters_of, loaded
 from nmt.storage import checkpoint as ckpt
 from nmt.storage import lock
 from nmt.tokenizer import SentencePiece
@@ -403,8 +402,9 @@ def test_filters_of_words_are_refused_for_lines_with_other_columns(key):
         "data.source=[a,b]",
         "data.target=c",
     ]
-    with pytest.raises(ConfigErrors, match="supports only source lines of one text"):
-        configure("train", [*columns, key, "encoder=unidirectional"])
+    settings = configure("train", [*columns, key, "encoder=unidirectional"])
+    with pytest.raises(UserError, match=f"{key}: supports only source lines of one text"):
+        check_new_training(settings)
 
 
 def test_a_full_disk_is_one_message(corpus, cache, monkeypatch):

@@ -117,8 +117,9 @@ def _translations(model: Translator, run: Path, source: Sequence[str]) -> list[s
     `source`, and the run was not trained further since its test. Otherwise, translates `source`
     with the model."""
     files = [run / "test.source.txt", run / "test.txt"]
-    updates = read_json_object(run / "results.json").get("updates", 0)
-    if all(file.is_file() for file in files) and not is_outdated(run, updates):
+    results = read_json_object(run / "results.json")
+    is_current = results.get("part") == "test" and not is_outdated(run, results.get("updates", 0))
+    if is_current and all(file.is_file() for file in files):
         sentences, tested = map(read_lines, files)
         if sentences == source and len(tested) == len(source):
             return tested

@@ -16,8 +16,11 @@ from nmt.configuration.yaml_files import hydra_loader, options
 from nmt.foundation.errors import PATH, in_list, quoted
 from nmt.foundation.part_limits import ConfigError, refuse, shown
 
-KEY = re.compile(r"(\+\+?)?[A-Za-z][A-Za-z0-9_./@]*=")
+KEY = re.compile(r"(\+\+?)?[A-Za-z]\w*([./][A-Za-z]\w*)*=", re.ASCII)
 """Regular expression for the key of an override."""
+
+FUNCTION_OR_QUOTE = re.compile(r"(choice|range|interval|glob|sort|shuffle|tag|int|float)\(|[\"'{]")
+"""Regular expression for the beginning of a function, quoted string or dictionary of Hydra."""
 
 
 def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
@@ -34,10 +37,17 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
         except HydraException:
             advice = _remedy(text)
             if KEY.match(text) and not advice:
-                parsed += read(_with_quotes(text))
+                parsed += _parsed(_with_quotes(text))
             else:
                 errors.append(ConfigError(text, f"must have the form key=value{advice}"))
     return parsed, errors
+
+
+def values_of(override: Any) -> list[str]:
+    """Returns the values of a sweep override, as they are typed for a single run."""
+    # For functions such as choice(…), Hydra's own strings contain backslashes instead of quotes.
+    both = zip(override.sweep_iterator(), override.sweep_string_iterator(), strict=True)
+    return [quoted(value) if isinstance(value, str) else text for value, text in both]
 
 
 def _with_quotes(text: str) -> str:
@@ -76,8 +86,9 @@ def _remedy(text: str) -> str:
         ),
         # A comma may separate values, and ${…} may be a reference.
         (
-            re.search(r"[,$]", value),
-            f". Put the value in quotes twice: {key}={shlex.quote(quoted(value))}",
+            re.search(r"[,$]", value) or FUNCTION_OR_QUOTE.match(value),
+            f". Put the value in quotes twice: {key}={shlex.quote(quoted(value))}; in a sweep, put "
+            "each value in quotes",
         ),
     )
     return next((advice for applies, advice in remedies if applies), "")

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from nmt.data import Pairs, Text, tag_of
 from nmt.data.ragged import Corpus
 from nmt.foundation.errors import UserError
-from nmt.foundation.part_limits import ConfigError, RunView
+from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import NonNegative, Ratio, Size
 
 log = logging.getLogger(__name__)
@@ -60,18 +60,6 @@ class Filters:
         source consists of an image only.
         """
         return {} if run.sources else {"filters.max_ratio": "an image has no length in tokens"}
-
-    @classmethod
-    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Yields an error for each filter of the source text if source lines also have other
-        columns: image names, factors or further texts."""
-        if not (run.pictures or run.value("data.factors") or run.sources > 1):
-            return
-        why = "supports only source lines of one text, without images and factors"
-        if (run.value("filters.max_symbols") or 1) < 1:
-            yield run.error("filters.max_symbols", why)
-        if run.value("filters.drop_identical"):
-            yield run.error("filters.drop_identical", why)
 
     def text(self, pairs: Pairs) -> Pairs:
         """Returns the pairs that pass the filters that need no tokenizer: empty sides, identical

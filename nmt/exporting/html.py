@@ -20,6 +20,7 @@ from nmt.data.documents import ABBREVIATION, LONGEST_SENTENCE, SENTENCE_END
 from nmt.exporting import exported_beam, only_model
 from nmt.foundation.errors import UserError
 from nmt.inference.translator import Translator
+from nmt.model.attention.window import Window
 from nmt.model.encoder.rnn_encoder import RNNEncoder
 from nmt.model.seq2seq import Seq2Seq
 from nmt.storage.files import write_atomically
@@ -226,16 +227,23 @@ def _exportable(translator: Translator) -> Seq2Seq:
     Raises UserError if the JavaScript code does not support the network or the tokenizer.
     """
     model = only_model(translator, "html")
-    window = "window"
+    window: object = None
     parts: dict[str, object] = {"encoder": model.encoder, "decoder": model.decoder}
     if model.decoder.attends:
         attention = model.decoder.attention
-        window = _name(attention.window)
+        window = attention.window
         parts |= {"attention": attention.score, "attention.normalizer": attention.normalizer}
     tokenizers = [parsed(content) for content in translator.tokenizer.models]
     has_two_cells = getattr(model.encoder, "cell_name", None) != model.decoder.cell_name
-    problems = {
-        f"the page does not support window={window}": window != "window",
+    problems = {}
+    for group, part in parts.items():
+        modules = {f"nmt.model.{group}.{name}" for name in IMPLEMENTED[group]}
+        problem = f"the page does not support {group.rpartition('.')[2]}={_name(part)}"
+        problems[problem] = type(part).__module__ not in modules
+    problems |= {
+        f"the page does not support model={_name(model)}": type(model) is not Seq2Seq,
+        f"the page does not support window={_name(window)}": type(window)
+        not in (Window, type(None)),
         "the page does not support different cells of encoder and decoder": has_two_cells,
         f"the page does not support cell={model.decoder.cell_name}": model.decoder.cell_name
         not in CELLS,
@@ -246,10 +254,6 @@ def _exportable(translator: Translator) -> Seq2Seq:
             tokenizer.trainer_spec.treat_whitespace_as_suffix for tokenizer in tokenizers
         ),
     }
-    for group, part in parts.items():
-        modules = {f"nmt.model.{group}.{name}" for name in IMPLEMENTED[group]}
-        problem = f"the page does not support {group.rpartition('.')[2]}={_name(part)}"
-        problems[problem] = type(part).__module__ not in modules
     for problem, is_present in problems.items():
         if is_present:
             raise UserError(f"format=html: {problem}")

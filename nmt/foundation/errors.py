@@ -74,7 +74,9 @@ def in_list(text: str) -> str:
     items = [item.strip(" \"'") for item in text.removeprefix("[").removesuffix("]").split(",")]
     plain = all(re.fullmatch(r"[A-Za-z0-9_./-]+", item) for item in items)
     # JSON's double quotes are valid in Hydra's grammar.
-    return f"[{','.join(items)}]" if plain else f"[{','.join(map(json.dumps, items))}]"
+    if not plain:
+        items = [json.dumps(item, ensure_ascii=False) for item in items]
+    return f"[{','.join(items)}]"
 
 
 def _is_a_value(text: str) -> bool:

@@ -116,7 +116,8 @@ def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[st
     ]
     # hydra.main reads its arguments only from sys.argv.
     typed = sys.argv
-    sys.argv = [typed[0], "-m", *overrides, *settings]
+    parsed, _ = parse(settings)
+    sys.argv = [typed[0], "-m", *overrides, *(override.input_line for override in parsed)]
     try:
         hydra_main(None, "nmt.*", "hydra_plugins.*")(train)()
     finally:

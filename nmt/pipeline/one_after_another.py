@@ -7,7 +7,7 @@ from itertools import chain, product
 from typing import Any
 
 from nmt.configuration.configure import configure
-from nmt.configuration.overrides import parse
+from nmt.configuration.overrides import parse, values_of
 from nmt.configuration.settings import Settings
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse
@@ -90,7 +90,7 @@ def variants(overrides: Sequence[str]) -> list[list[str]]:
     parsed, errors = parse(overrides)
     refuse(errors)
     alternatives = [
-        [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+        [f"{override.get_key_element()}={value}" for value in values_of(override)]
         if override.is_sweep_override()
         else [text]
         for text, override in zip(overrides, parsed, strict=True)

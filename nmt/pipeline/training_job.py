@@ -12,7 +12,7 @@ from nmt import components
 from nmt.configuration.check import faults_of, faults_of_building
 from nmt.configuration.compose import choices_of, compose
 from nmt.configuration.configure import configure
-from nmt.configuration.overrides import parse
+from nmt.configuration.overrides import parse, values_of
 from nmt.configuration.yaml_files import added_folders, options
 from nmt.foundation import plugins
 from nmt.foundation.configurations import NOT_LEARNT, digest
@@ -279,7 +279,7 @@ def _of_a_run(overrides: Sequence[str]) -> list[str]:
 def _first_value(override: Any) -> str:
     """Returns an override with only the first of its values, for checks of a single run."""
     value = override.value()
-    first = value.start if hasattr(value, "end") else next(iter(override.sweep_string_iterator()))
+    first = value.start if hasattr(value, "end") else values_of(override)[0]
     return f"{override.get_key_element()}={first}"
 
 

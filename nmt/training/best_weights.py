@@ -80,8 +80,8 @@ class BestWeights:
         progress.averaged = len(updates) < 2
         if progress.averaged:
             log.warning(
-                "trainer.average: the training has fewer than two validations, so nothing is "
-                "averaged; lower trainer.validate_every"
+                "trainer.average: fewer than two validations since this setting was made, so "
+                "nothing is averaged; lower trainer.validate_every"
             )
             return None
         self.task.ranks.wait()  # until rank 0 has written the snapshots

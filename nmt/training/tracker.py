@@ -264,7 +264,8 @@ def run_id(folder: Path, package: str, create: Callable[[], str]) -> str:
     """
     saved = read_json_object(folder / KNOWN)
     if package not in saved:
-        saved[package] = create()
+        # Older versions stored the id of the only tracker as "id".
+        saved = {package: saved.get("id") or create()} | saved
         write_atomically(folder / KNOWN, json.dumps(saved).encode())
     return str(saved[package])
 

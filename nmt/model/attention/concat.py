@@ -3,9 +3,9 @@
 
     score(q, h) = vᵀ tanh(W q + U h + b)
 
-q is the decoder state and h an annotation; v, W, U and b are parameters (the papers have no b). Luong's matrix for the
-concatenation [q; h] is [W, U]. On CPUs, the hidden units are computed as tanh(x) = 2σ(2x) − 1,
-because PyTorch's sigmoid is faster than its tanh.
+q is the decoder state and h an annotation; v, W, U and b are parameters (the papers have no b).
+Luong's matrix for the concatenation [q; h] is [W, U]. On CPUs, the hidden units are computed as
+tanh(x) = 2σ(2x) − 1, because PyTorch's sigmoid is faster than its tanh.
 """
 
 import torch

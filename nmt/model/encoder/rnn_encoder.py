@@ -2,8 +2,8 @@
 
     h^l_s = RNN^l(h^{l-1}_s, h^l_{s-1})        final state = h_S of the top layer
 
-h^l_s is the output of layer l at source position s (1 to S); h^0_s is the embedding. The final state
-is that of the recurrence, without the input that `residual` adds to the outputs.
+h^l_s is the output of layer l at source position s (1 to S); h^0_s is the embedding. The final
+state is that of the recurrence, without the input that `residual` adds to the outputs.
 """
 
 from typing import ClassVar

@@ -1,5 +1,7 @@
 """Components of a training run: task, trainer, optimizer, schedule, trackers and callback."""
 
+from functools import partial
+
 import torch
 
 from nmt import components
@@ -10,7 +12,7 @@ from nmt.foundation.ranks import ALONE, Ranks
 from nmt.model.precision import usable_precision
 from nmt.pipeline.assembly.classification_parts import classification_task
 from nmt.pipeline.assembly.translation_parts import (
-    check_files,
+    check_new_training,
     filters_of,
     loaded,
     translation_task,
@@ -48,7 +50,7 @@ def parts_of(
     else:
         assert isinstance(settings, TrainSettings)
         if saved is None:
-            check_files(settings)
+            ranks.on_first(partial(check_new_training, settings))
         task = translation_task(settings, saved, device, ranks, SAMPLES if trackers else 0)
     precision = usable_precision(settings.trainer["precision"], device)
     trainer = components.make({"trainer": {**settings.trainer, "precision": precision}}, "trainer")

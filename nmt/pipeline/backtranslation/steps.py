@@ -21,7 +21,7 @@ from nmt.foundation.ranks import Ranks
 from nmt.foundation.terminal import set_up_logging
 from nmt.foundation.torchrun import AGAIN, together
 from nmt.pipeline.assembly.run_parts import trackers_of
-from nmt.pipeline.assembly.translation_parts import check_files
+from nmt.pipeline.assembly.translation_parts import check_new_training
 from nmt.pipeline.backtranslation.real_pairs import write_real_pairs
 from nmt.pipeline.backtranslation.step_settings import (
     StepSettings,
@@ -47,7 +47,7 @@ def backtranslate(settings: BacktranslateSettings) -> float:
     """
     synthetic: Synthetic = components.make(settings.values, "synthetic")
     trackers_of(settings.values)  # raises UserError before the text is read
-    check_files(settings)
+    check_new_training(settings)
     if synthetic.text is not None:
         find_file(synthetic.text)
     if synthetic.model is not None:
