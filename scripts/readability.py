@@ -53,7 +53,7 @@ def measure(folder: Path) -> dict[str, float]:
         for node in ast.walk(ast.parse(text)):
             _count_node(node, count)
     return {
-        "statements": 21_335count["statements"],
+        "statements": count["statements"],
         "assignments of three or more targets": count["triples"],
         "% of assignments that are `a, b = x, y`": _percent(count["pairs"], count["assignments"]),
         "% of assigned names that are generic": _percent(count["generic"], count["names"]),
