@@ -75,6 +75,7 @@ def test_every_call_has_its_answer(said, call):
         assert len(said[call]) == 2
     elif CALLS[call] == "names":
         assert said[call] == [
+            "Stopped",
             "TextClassifier",
             "Translator",
             "UserError",

@@ -130,7 +130,8 @@ def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exporte
         unknown = "mark"
 
     with pytest.raises(
-        nmt.UserError, match="encoder has layer-normalised gates or a deep transition"
+        nmt.UserError,
+        match="encoder has layer-normalised gates, a deep transition or a cell of your own",
     ):
         check_exportable(Held())
     Held.models = (network("bahdanau", "multi_head"),)
