@@ -332,7 +332,7 @@ def test_the_end_of_the_stages_is_warned_about(folder, tmp_path, caplog):
     run_folder = trained(tmp_path / "run", *typed(folder, "ends.yml", "trainer.max_epochs=9"))
     log = (run_folder / "train.log").read_text()
     updates = json.loads((run_folder / "results.json").read_text())["updates"]
-    assert f"number of updates of the training is only {updates}" in log
+    assert f"the training has only {updates} updates" in log
     assert "lengthen the stages of the mixture" in log
     last = json.loads((run_folder / "metrics.jsonl").read_text().splitlines()[-1])
     assert 2 < last["epoch"] < 2.05  # not 3, the number of epochs begun

@@ -182,8 +182,10 @@ def with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunR
 
 def _named(system: str) -> tuple[str, str]:
     """Splits NAME=FILE into name and file; the name is empty if only a file is given."""
-    name = system.partition("=")[0] if "=" in system else ""
-    return name, system.removeprefix(f"{name}=")
+    if "=" not in system:
+        return "", system
+    name, file = system.split("=", 1)
+    return name, file
 
 
 def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Metric) -> RunResult:

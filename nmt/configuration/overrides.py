@@ -53,8 +53,8 @@ def values_of(override: Any) -> list[str]:
 def _with_quotes(text: str) -> str:
     """Returns an override with its value in quotes, for a text such as größe=1.txt, whose
     characters have no place in Hydra's grammar."""
-    key = text.partition("=")[0]
-    return f"{key}={quoted(text.removeprefix(f'{key}='))}"
+    key, value = text.split("=", 1)
+    return f"{key}={quoted(value)}"
 
 
 @functools.cache

@@ -17,10 +17,9 @@ import numpy as np
 from torch import Tensor
 
 from nmt.data.documents import ABBREVIATION, LONGEST_SENTENCE, SENTENCE_END
-from nmt.exporting import exported_beam, only_model
-from nmt.foundation.errors import UserError
+from nmt.exporting import exported_beam
+from nmt.exporting.html_support import exportable, part_name
 from nmt.inference.translator import Translator
-from nmt.model.attention.window import Window
 from nmt.model.encoder.rnn_encoder import RNNEncoder
 from nmt.model.seq2seq import Seq2Seq
 from nmt.storage.files import write_atomically
@@ -30,18 +29,6 @@ from nmt.tokenizer.sentencepiece_models import kind, parsed
 BROWSER = Path(__file__).with_name("browser")
 FILES = ("weights.js", "tokenizer.js", "network.js", "search.js", "answers.js")
 """JavaScript files of the page; each file follows the files that it depends on."""
-CELLS = ("gru", "lstm", "norm_gru", "norm_lstm")
-"""Names of the recurrent cells that network.js implements."""
-IMPLEMENTED = {
-    "encoder": ("bidirectional", "unidirectional", "alternating"),
-    "decoder": ("bahdanau", "conditional", "fixed", "luong", "luong_feed"),
-    "attention": (
-        "concat", "coverage", "dot", "general", "location", "multi_head", "normed_concat",
-        "scaled_dot", "scaled_general", "uniform",
-    ),
-    "attention.normalizer": ("entmax15", "softmax", "sparsemax"),
-}  # fmt: skip
-"""Maps subpackages of nmt.model to the modules whose classes network.js implements."""
 PENALTIES = ("none", "average", "power", "wu", "reward")
 """Names of the length penalties that search.js implements."""
 PAGE = Path(__file__).parent.parent / "serving"
@@ -160,7 +147,7 @@ def _packed(model: Seq2Seq) -> tuple[list[dict[str, Any]], bytes]:
 
 
 def _settings(translator: Translator, name: str) -> dict[str, Any]:
-    model = _exportable(translator)
+    model = exportable(translator)
     tokenizer = translator.tokenizer
     decoder = model.decoder
     encoder = model.encoder
@@ -172,12 +159,12 @@ def _settings(translator: Translator, name: str) -> dict[str, Any]:
         "languages": translator.languages,
         "cell": decoder.cell_name,
         "encoder": {
-            "kind": _name(encoder),
+            "kind": part_name(encoder),
             "layers": len(encoder.layers),
             "residual": encoder.residual,
         },
         "decoder": {
-            "kind": "luong_feed" if _name(decoder) == "luongfeed" else _name(decoder),
+            "kind": "luong_feed" if part_name(decoder) == "luongfeed" else part_name(decoder),
             "layers": decoder.num_layers,
             "hidden": decoder.hidden_size,
             "readout": decoder.readout_size,
@@ -187,7 +174,7 @@ def _settings(translator: Translator, name: str) -> dict[str, Any]:
         "score": "none" if attention is None else type(attention.score).__module__.split(".")[-1],
         "heads": 1 if attention is None else attention.score.heads,
         "fertility": getattr(attention and attention.score, "fertility", None),
-        "normalizer": "softmax" if attention is None else _name(attention.normalizer),
+        "normalizer": "softmax" if attention is None else part_name(attention.normalizer),
         "lexicon": _lexicon_settings(model),
         "search": {
             "width": beam.width,
@@ -215,49 +202,6 @@ def _lexicon_settings(model: Seq2Seq) -> dict[str, Any] | None:
         "epsilon": model.lexicon.epsilon,
         "entries": model.lexicon.tokens.size(1),
     }
-
-
-def _name(part: object) -> str:
-    return type(part).__name__.lower()
-
-
-def _exportable(translator: Translator) -> Seq2Seq:
-    """Returns the network of a translator for the export to HTML.
-
-    Raises UserError if the JavaScript code does not support the network or the tokenizer.
-    """
-    model = only_model(translator, "html")
-    window: object = None
-    parts: dict[str, object] = {"encoder": model.encoder, "decoder": model.decoder}
-    if model.decoder.attends:
-        attention = model.decoder.attention
-        window = attention.window
-        parts |= {"attention": attention.score, "attention.normalizer": attention.normalizer}
-    tokenizers = [parsed(content) for content in translator.tokenizer.models]
-    has_two_cells = getattr(model.encoder, "cell_name", None) != model.decoder.cell_name
-    problems = {}
-    for group, part in parts.items():
-        modules = {f"nmt.model.{group}.{name}" for name in IMPLEMENTED[group]}
-        problem = f"the page does not support {group.rpartition('.')[2]}={_name(part)}"
-        problems[problem] = type(part).__module__ not in modules
-    problems |= {
-        f"the page does not support model={_name(model)}": type(model) is not Seq2Seq,
-        f"the page does not support window={_name(window)}": type(window)
-        not in (Window, type(None)),
-        "the page does not support different cells of encoder and decoder": has_two_cells,
-        f"the page does not support cell={model.decoder.cell_name}": model.decoder.cell_name
-        not in CELLS,
-        "the page does not support text normalisation (tokenizer.normalization)": any(
-            tokenizer.normalizer_spec.precompiled_charsmap for tokenizer in tokenizers
-        ),
-        "the page does not support tokenizers with spaces at the end of subwords": any(
-            tokenizer.trainer_spec.treat_whitespace_as_suffix for tokenizer in tokenizers
-        ),
-    }
-    for problem, is_present in problems.items():
-        if is_present:
-            raise UserError(f"format=html: {problem}")
-    return model
 
 
 def _pieces(tokenizer: Tokenizer, side: int) -> dict[str, Any]:

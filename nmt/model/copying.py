@@ -70,10 +70,10 @@ class Copying(nn.Module):
         """
         source, weights = self.pointed(output, memory, None)  # [B, S], [B, n, S]
         # [B, n, S]
-        same = scatter_rows(tokens.unsqueeze(2), source.size(0), None) == source.unsqueeze(1)
+        same = scatter_rows(tokens.unsqueeze(2), source.size(0)) == source.unsqueeze(1)
         # Rounding errors may bring a sum above 1.
         mass = (weights * same).sum(2, keepdim=True).clamp(max=1.0)  # [B, n, 1]
-        return gather_rows(mass, tokens.size(1), None).squeeze(2)  # [B, n, 1] → [N, T]
+        return gather_rows(mass, tokens.size(1)).squeeze(2)  # [B, n, 1] → [N, T]
 
     def log_probs(
         self,

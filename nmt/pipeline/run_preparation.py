@@ -111,8 +111,8 @@ def warn_of_few_updates(settings: TrainingSettings, task: Task, ranks: Ranks) ->
         limit, remedy = "data.config", "lengthen the stages of the mixture"
     if updates < FEW_UPDATES:
         log.warning(
-            "%s: the number of updates of the training is only %s, but a translation model needs "
-            "thousands; add sentence pairs, or %s",
+            "%s: the training has only %s updates, but a translation model needs thousands; add "
+            "sentence pairs, or %s",
             limit,
             f"{updates:,}",
             remedy,

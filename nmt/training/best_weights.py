@@ -2,30 +2,17 @@
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from torch import Tensor
 
+from nmt.training.checkpoint_store import Store
 from nmt.training.state import TrainingState
 from nmt.training.task import Task, Validation
 
 log = logging.getLogger(__name__)
-
-
-@runtime_checkable
-class Store(Protocol):
-    """Interface of checkpoint storage. A state is a JSON object; tensors and weights are
-    dictionaries from names to tensors."""
-
-    def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None: ...
-    def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]: ...
-    def save_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None: ...
-    def save_snapshot(
-        self, update: int, weights: dict[str, Tensor], keep: Sequence[int]
-    ) -> None: ...
-    def average(self, updates: Sequence[int]) -> dict[str, Tensor]: ...
 
 
 @dataclass(kw_only=True, eq=False)

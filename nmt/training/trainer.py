@@ -23,8 +23,9 @@ from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.interfaces import Batches, TrainingBatch
 from nmt.foundation.part_limits import RunView, idle_keys
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
-from nmt.training.best_weights import BestWeights, Store
+from nmt.training.best_weights import BestWeights
 from nmt.training.callback import Callback, Update
+from nmt.training.checkpoint_store import Store
 from nmt.training.epoch_plan import EpochPlan, PlannedBatch, epochs_done
 from nmt.training.gradient import Gradient
 from nmt.training.interruption import Interruption, interruptible

@@ -9,11 +9,10 @@ position depends on the whole sentence.
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nmt.model.encoder.reversed import Reversed
 from nmt.model.encoder.rnn_encoder import RNNEncoder
 
 
-class Alternating(Reversed):
+class Alternating(RNNEncoder):
     """Encoder whose layers alternate in direction. Layers 0, 2, 4, … read from left to right,
     layers 1, 3, 5, … from right to left.
 
@@ -24,5 +23,5 @@ class Alternating(Reversed):
         self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
         if i % 2 == 0:
-            return RNNEncoder.run(self, i, x, lengths)
-        return super().run(i, x, lengths)
+            return super().run(i, x, lengths)
+        return self.run_backwards(i, x, lengths)

@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nmt.model.encoder.rnn_encoder import RNNEncoder
-from nmt.model.layers.recurrence import reversal, take
 
 
 class Reversed(RNNEncoder):
@@ -22,6 +21,4 @@ class Reversed(RNNEncoder):
     def run(
         self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
-        order = reversal(lengths, x.size(1))  # [B, S]
-        outputs, final_state = super().run(i, take(x, order), lengths)  # [B, S, M], [B, M]
-        return take(outputs, order), final_state
+        return self.run_backwards(i, x, lengths)

@@ -17,7 +17,7 @@ from nmt.foundation.ranges import Depth, Fraction, Width
 from nmt.model.encoder import Encoder
 from nmt.model.layers.cells import CellName, recurrent
 from nmt.model.layers.dropout import Dropout
-from nmt.model.layers.recurrence import DropoutOf, at_end
+from nmt.model.layers.recurrence import DropoutOf, at_end, reversal, take
 
 
 class RNNEncoder(Encoder):
@@ -87,6 +87,15 @@ class RNNEncoder(Encoder):
         """
         outputs, _ = self.layers[i](x)  # [B, S, M]
         return outputs, at_end(outputs, lengths)
+
+    def run_backwards(
+        self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
+    ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
+        """Returns the same as `run` for a layer that reads from right to left. The outputs keep the
+        order of the source."""
+        order = reversal(lengths, x.size(1))  # [B, S]
+        outputs, _ = self.layers[i](take(x, order))  # [B, S, M]
+        return take(outputs, order), at_end(outputs, lengths)
 
     def encode(self, x: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Encoded:
         """Computes the encoder memory of B sources.

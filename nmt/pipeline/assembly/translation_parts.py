@@ -20,7 +20,6 @@ from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_
 from nmt.data.store import stored
 from nmt.data.swapped_sides import SideCounts, warn_of_swapped_sides
 from nmt.foundation.errors import UsageError
-from nmt.foundation.part_limits import shown
 from nmt.foundation.ranks import Ranks
 from nmt.model.freezing import freeze, frozen_tables
 from nmt.model.seq2seq import Seq2Seq
@@ -93,18 +92,13 @@ def check_new_training(settings: TrainSettings) -> None:
     also count images, factors or further texts, which are columns of the same line.
     """
     run = settings.view
-    has_columns = run.pictures or run.value("data.factors") or run.sources > 1
     filters = settings.filters
-    is_set = {
-        "max_symbols": filters.get("max_symbols", 1.0) < 1,
-        "drop_identical": filters.get("drop_identical"),
-    }
-    for key in is_set:
-        if has_columns and is_set[key]:
-            raise UsageError(
-                f"filters.{key}={shown(filters[key])}: supports only source lines of one text, "
-                "without images and factors"
-            )
+    why = "supports only source lines of one text, without images and factors"
+    if run.pictures or run.value("data.factors") or run.sources > 1:
+        if filters.get("drop_identical"):
+            raise UsageError(f"filters.drop_identical=true: {why}")
+        if filters.get("max_symbols", 1.0) < 1:
+            raise UsageError(f"filters.max_symbols={filters['max_symbols']}: {why}")
     lexicon = settings.model.get("lexicon")
     if lexicon not in (None, "auto") and not settings.init:  # init= has a lexicon already
         find_file(lexicon)
