@@ -101,7 +101,7 @@ class TextFiles:
             names = self.columns.names if len(paths) == len(self.columns.names) else columns.names
             if len(paths) != len(names):
                 raise UserError(
-                    f"{part}: names {len(paths)} of {len(names)} files ({', '.join(names)})"
+                    f"{part}: the number of files is {len(paths)}, expected {len(names)} ({', '.join(names)})"
                 )
         else:
             prefix, slice_ = parse_part(part)
