@@ -101,7 +101,8 @@ class TextFiles:
             names = self.columns.names if len(paths) == len(self.columns.names) else columns.names
             if len(paths) != len(names):
                 raise UserError(
-                    f"{part}: the number of files is {len(paths)}, expected {len(names)} ({', '.join(names)})"
+                    f"{part}: the number of files is {len(paths)}, expected {len(names)} "
+                    f"({', '.join(names)})"
                 )
         else:
             prefix, slice_ = parse_part(part)
