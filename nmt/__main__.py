@@ -29,7 +29,8 @@ def main() -> None:
     Raises SystemExit if a command is given as an argument, as in `python -m nmt train`.
     """
     if sys.argv[1:]:
-        raise SystemExit(f"error: commands are modules; write python -m nmt.{sys.argv[1]} …")
+        print(f"error: commands are modules; write python -m nmt.{sys.argv[1]} …", file=sys.stderr)
+        raise SystemExit(2)
     for name, purpose in COMMANDS.items():
         print(f"  python -m nmt.{name:<16}{purpose}")
     print(

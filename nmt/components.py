@@ -14,7 +14,6 @@ from nmt.foundation import plugins
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, PartGroup, RunView
 from nmt.foundation.ranges import Size, Width
 from nmt.foundation.signatures import bound, locate
-from nmt.model.attention import check_score
 from nmt.model.attention.layer import Attention, check_unused
 from nmt.model.encoder.multi_source import MultiSource
 from nmt.model.seq2label import Seq2Label
@@ -181,7 +180,6 @@ def _attention(config: Config, memory_size: int) -> Attention | None:
     # The score is built before the window, which fixes the order of random draws.
     if "_target_" in config["attention"]:
         score = make(config, "attention", query_size=query_size, memory_size=memory_size)
-        check_score(score, query_size, memory_size)
     window = make(config, "window", query_size=query_size) if config.get("window") else None
     normalizer = make(config, "normalizer") if config.get("normalizer") else None
     if score is None:

@@ -18,7 +18,7 @@ from nmt.configuration.yaml_files import options as options_of
 from nmt.data import as_list
 from nmt.data.labels import LabelSet
 from nmt.foundation.devices import find_device
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.interfaces import Search
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse, shown
 from nmt.foundation.plugins import permitting, refuse_missing
@@ -136,7 +136,7 @@ def _translator(
             getattr(other, name) != getattr(tokenizer, name)
             for name in ("models", "lowercase", "columns")
         ):
-            raise UserError(
+            raise UsageError(
                 f"model: {first.path} and {saved.path} have different vocabularies, so their "
                 "probabilities cannot be averaged. Train the models of an ensemble on the same "
                 "data with the same tokenizer settings"
@@ -198,7 +198,7 @@ def _named(name: str) -> Search:
     Raises UserError for an unknown name.
     """
     if name not in options_of("search"):
-        raise UserError(f"search={name}: unknown; choose one of {', '.join(options_of('search'))}")
+        raise UsageError(f"search={name}: unknown; choose one of {', '.join(options_of('search'))}")
     return components.make({"search": compose("translate", [f"search={name}"])["search"]}, "search")
 
 
@@ -285,8 +285,7 @@ def _checked(saved: ckpt.Checkpoint, command: str) -> components.Config:
     ckpt.check_kind(saved, command)
     refuse_missing(saved.meta, saved.path)
     try:
-        # The optimizer is not built for validation, because that would take most of a second.
         config = {**saved.config, "callback": None}
-        return settings_class(command).of(config, unbuilt={"optimizer"}).values
+        return settings_class(command).of(config, trained=True).values
     except ConfigErrors as error:
         raise UserError(f"{saved.path}: {error}") from error

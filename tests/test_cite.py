@@ -88,6 +88,7 @@ def test_papers_of_single_settings(small_run, tmp_path):
         "gers-et-al-2000",
         "semeniuta-et-al-2016",
         "chen-et-al-2016",
+        "williams-1992",
     }
     assert not switched_off & keys
 
@@ -104,11 +105,17 @@ def test_papers_of_single_settings(small_run, tmp_path):
         ("barone-et-al-2017", True),
         ("provilkov-et-al-2020", False),
         ("jacob-et-al-2018", False),
+        ("williams-1992", True),
     ],
 )
 def test_settings_that_use_a_paper(paper, expected):
     settings = {"model.copy": False, "model.lexical": True, "encoder.dropout": 0.3}
-    settings |= {"model.dropout": 0.0, "encoder.cell": "norm_lstm", "encoder.transition_depth": 2}
+    settings |= {
+        "window.estimator": "reinforce",
+        "model.dropout": 0.0,
+        "encoder.cell": "norm_lstm",
+        "encoder.transition_depth": 2,
+    }
     assert uses(paper, {**settings, "tokenizer.model": "bpe", "tokenizer.sampling": 0}) is expected
 
 

@@ -636,6 +636,9 @@ def test_spaces_around_an_equals_sign_are_named(typed):
         ("train", ["data=text", "data.train=a", "data.validation=a", "data.source=b",
                    "data.target=c"], "file not found"),
         ("train", ["run_dir=FULL"], "contains another run"),
+        ("train", ["-m", "seed=1,2", "hydra/launcher=nowhere"], "launcher not found"),
+        ("score", ["model=2023", "source=2024", "target=2025"], "2024: file not found"),
+        ("report", ["nowhere"], "not a folder"),
     ],
 )  # fmt: skip
 def test_wrong_command_lines_have_the_same_exit_status(command, typed, message, tmp_path):
@@ -677,7 +680,7 @@ def test_a_run_folder_that_is_a_file_is_named(tmp_path):
 def test_a_command_as_an_argument_of_the_package_is_named():
     typed = [sys.executable, "-m", "nmt", "train", "seed=1"]
     result = subprocess.run(typed, capture_output=True, text=True)
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert "write python -m nmt.train" in result.stderr
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from builders import PICTURED, choices, compose
 from commands import ROOT
 
 WITHOUT = """
@@ -85,12 +86,23 @@ print(json.dumps({{"said": said, "answer": translator.translate("en 1 2"), "load
 
 def test_translating_loads_no_extra_and_nothing_of_training(small_run):
     code = f"""
-import json, sys, nmt
+import json, sys, nmt, torch
 nmt.load({str(small_run)!r}).translate("a b")
-print(json.dumps(sorted(name for name in sys.modules)))
+print(json.dumps([*sys.modules]))
+from nmt.components import network
+from nmt.model.uninitialized import Uninitialized
+for choice, config in json.load(sys.stdin).items():
+    with torch.device("meta"), Uninitialized():
+        network(config, 10, 10)
+    assert "torch._dynamo" not in sys.modules, choice
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-c", code],
+        input=json.dumps(_networks()),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=ROOT,
     )
     loaded = {name.split(".")[0] for name in json.loads(done.stdout)}
     assert not loaded & {
@@ -102,6 +114,20 @@ print(json.dumps(sorted(name for name in sys.modules)))
         "babel",
         "num2words",
         "sacrebleu",
+    }
+    assert "torch._dynamo" not in json.loads(done.stdout)  # takes as long to import as torch
+
+
+def _networks():
+    """A configuration for each choice of each part of a translation network."""
+    needed = {"fixed": ["attention=none"], "none": ["decoder=fixed"]}
+    needed |= dict.fromkeys(("monotonic", "sparsemax", "entmax15"), ["attention=general"])
+    groups = ("attention", "window", "normalizer", "encoder", "decoder")
+    return {
+        f"{group}={name}": compose(f"{group}={name}", *needed.get(name, []))
+        for group in groups
+        for name in choices(group)
+        if name not in {*PICTURED, "normed_concat"}  # normed_concat computes a norm
     }
 
 

@@ -112,6 +112,9 @@ def test_libretranslate_answers(client, pair, small_run):
         "/translate", json={"q": "a b c", "source": "auto", "target": pair["target"]}
     ).json()
     assert auto["detectedLanguage"]["language"] == pair["source"]
+    several = {"q": ["a b", "c"], "source": "auto", "target": pair["target"]}
+    detected = client.post("/translate", json=several).json()["detectedLanguage"]
+    assert detected == [auto["detectedLanguage"]] * 2  # as of LibreTranslate
     languages = client.get("/languages").json()
     assert {"code", "name", "targets"} == {*languages[0]}
     assert next(one for one in languages if one["code"] == pair["source"])["targets"] == [
@@ -174,6 +177,16 @@ def test_words_of_a_glossary_are_whole_words(word, sentence, occurs):
     fields = {"glossary": {word: "x"}, "required": [], "forbidden": [], "prefix": ""}
     constraint = constraint_of(fields, sentence, is_first=False)
     assert (constraint is not None) == occurs
+
+
+def test_a_glossary_may_be_a_field_of_a_form(client, pair):
+    fields = {"q": "a b c d", **pair}
+    answer = client.post("/translate", json={**fields, "glossary": {"b": "j j"}}).json()
+    assert "j j" in answer["translatedText"]
+    assert client.post("/translate", data={**fields, "glossary": '{"b": "j j"}'}).json() == answer
+    for wrong in ("b", "[1]", '{"b": 1}'):
+        refused = client.post("/translate", data={**fields, "glossary": wrong})
+        assert (refused.status_code, "glossary" in refused.text) == (400, True)
 
 
 def test_a_prefix_is_that_of_the_first_sentence_of_a_text(client, pair):
@@ -322,6 +335,17 @@ def projected(text, align):
 ])  # fmt: skip
 def test_tags_stay_where_they_were(text):
     assert projected(text, range) == text
+
+
+@pytest.mark.parametrize(("tag", "translated"), [
+    ("<i data-x=' translate=no'>", True), ('<i title="a" translate=\'no\'>', False), ("<i translate = NO>", False),
+    ("<i translate=yes>", True), ("<i title='it\"s' translate=no>", False),
+])  # fmt: skip
+def test_an_attribute_keeps_an_element_untranslated(tag, translated):
+    assert (
+        any(not isinstance(part, str) for part in markup.blocks(f"<p>{tag}a b</i></p>"))
+        == translated
+    )
 
 
 @pytest.mark.parametrize(("text", "written"), [

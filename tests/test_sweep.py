@@ -402,6 +402,16 @@ def test_halving_promotes_the_best_and_resumes_them(tmp_path):
     again = swept(tmp_path / "halved", rates, "metric=loss", "sweep=halving")
     assert again.returncode == 0
     assert attempts(tmp_path / "halved")["lr0.003"] == 2, "nothing is done twice"
+    listed = swept(tmp_path / "halved", rates, "metric=loss", "sweep=halving", "--dry-run")
+    assert b"lr1e-05  eliminated: validation loss" in listed.stdout
+
+
+@pytest.mark.exhaustive
+def test_halving_names_equal_scores(tmp_path):
+    """Rates of 0 change nothing, so all runs have the same loss."""
+    rates = "optimizer.lr=1e-30,2e-30,3e-30"
+    halved = swept(tmp_path / "equal", rates, "metric=loss", "sweep=halving").stderr.decode()
+    assert "lr1e-30 and lr2e-30 have the same validation score after epoch 1" in halved
 
 
 @pytest.mark.exhaustive

@@ -52,6 +52,7 @@ SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
     "sennrich-et-al-2016": [{"tokenizer.model": "bpe"}],
     "srivastava-et-al-2014": [{"*dropout": ON}],
     "szegedy-et-al-2016": [{"objective.label_smoothing": ON}],
+    "williams-1992": [{"window.estimator": "reinforce"}],
     "xu-et-al-2015": [
         {"*.context_gate": ON},
         {"objective.doubly_stochastic": ON},

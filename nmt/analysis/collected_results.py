@@ -13,7 +13,7 @@ from nmt.analysis.run_groups import differing
 from nmt.analysis.run_results import RunResult, read_result
 from nmt.data import unique_suffixes
 from nmt.data.lines import check_aligned, find_file, read_lines
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.metric import Metric
 from nmt.storage.metrics_file import is_outdated
 from nmt.sweep.run_status import RECORD, Run, find
@@ -47,7 +47,7 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
     """
     for name in names:
         if not Path(name).is_dir():
-            raise UserError(f"{name}: not a folder; give the folder of a run or a sweep")
+            raise UsageError(f"{name}: not a folder; give the folder of a run or a sweep")
     sweeps = dict.fromkeys(record.parent.parent for record in _files(names, f"*/{RECORD}"))
     # Ignore runs that a later command line of the sweep no longer includes.
     swept = [run for folder in sweeps for run in find(folder) if not run.dropped]

@@ -93,10 +93,11 @@ def _leaks(ranking: Ranking) -> str:
     counts = {run.leaked for run in ranking.runs if run.answers is None}
     if not any(counts):
         return ""
+    # Runs without a test set do not store the validation references.
     size = len(ranking.runs[0].lines(".reference"))
     number = f"{'Up to ' * (len(counts) > 1)}{max(counts):,}"
     return (
-        f"{number} of {size:,} {ranking.part} pairs are also training pairs, which raises the "
+        f"{number}{f' of {size:,}' * bool(size)} {ranking.part} pairs are also training pairs, which raises the "
         "scores."
     )
 

@@ -9,7 +9,7 @@ from nmt.analysis.ranking_notes import is_compared, paper_caption, report_notes
 from nmt.analysis.run_groups import Configuration
 from nmt.analysis.significance import as_chances, as_largest, as_spread
 from nmt.analysis.tables import ReportTable, with_best
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError
 from nmt.metric import TITLES
 
 COSTS = ("parameters", "tokens/s", "minutes", "MB")
@@ -37,7 +37,7 @@ def ranking_table(ranking: Ranking, names: Sequence[str] | None = None) -> Repor
 
     names: columns of the table by name or heading, in this order; None for all columns
 
-    Raises UserError for an unknown column.
+    Raises UsageError for an unknown column.
     """
     columns = _columns(ranking, as_chances)
     in_table = _selected(ranking, names, [*columns])
@@ -71,7 +71,7 @@ def _selected(
     names: columns by name or heading; None for all columns
     available: names of all columns
 
-    Raises UserError for an unknown column.
+    Raises UsageError for an unknown column.
     """
     if not names:
         return available
@@ -82,7 +82,7 @@ def _selected(
         selected = [*required, *(name for name in selected if name not in required)]
     unknown = [name for name in selected if name not in available]
     if unknown:
-        raise UserError(
+        raise UsageError(
             f"columns=[{','.join(selected)}]: column {unknown[0]} not found; available: "
             f"{', '.join(available)}"
         )

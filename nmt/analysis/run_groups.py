@@ -42,8 +42,8 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        """Name of the configuration: its distinguishing settings, such as `luong, lr=0.1`, or the
-        folder of its first run if nothing distinguishes it.
+        """Name of the configuration: its distinguishing settings, such as `luong, lr=0.1`. If
+        nothing distinguishes it, the folder of its run, or the parent folder of several runs.
 
         A component is written as its name, and any other setting as name=value.
         """
@@ -54,7 +54,11 @@ class Configuration:
             for key, value in self.values.items()
             if value
         ]
-        return ", ".join(values) or self.runs[0].folder.name
+        if values:
+            return ", ".join(values)
+        folder = self.runs[0].folder.resolve()
+        # Several runs differ in the seed, which is part of their names.
+        return folder.name if len(self.runs) == 1 else folder.parent.name
 
     def scores(self, metric: str) -> list[float]:
         """Returns the final score of each run, for the given metric."""

@@ -28,7 +28,7 @@ from nmt.analysis.tables import (
 )
 from nmt.drawing import USUAL, FigureStyle
 from nmt.drawing.pages import origin, page
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.extras import installed
 from nmt.foundation.part_limits import broken, refuse
 from nmt.foundation.progress import waiting
@@ -220,7 +220,7 @@ def report_folders(
     finished = with_systems(runs.finished, systems) if systems else runs.finished
     for run in finished:
         if metric is not None and metric not in run.scores:
-            raise UserError(
+            raise UsageError(
                 f"metric={metric}: score not found in {run.answers or run.folder}; available: "
                 f"{', '.join(sorted(run.scores))}"
             )

@@ -26,6 +26,7 @@ from nmt.foundation.part_limits import ConfigError, ConfigErrors, shown
 from nmt.foundation.plugins import raised_at
 from nmt.foundation.signatures import nested_of, nested_part, signature
 from nmt.foundation.suggestions import unknown, unknown_keys
+from nmt.model.attention import check_score
 from nmt.model.uninitialized import Uninitialized
 from nmt.training.objective import check_objective
 
@@ -134,11 +135,13 @@ def faults_of_building(group: str, node: Group, **supplied: Any) -> list[ConfigE
     return [] if faults_of(group, node) else raised_errors(make, {group: node}, group, **supplied)
 
 
-def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
+def impossible(config: Config, faulty: Set[str], trained: bool = False) -> list[ConfigError]:
     """Returns the errors that occur when the components of a run are built with a small vocabulary.
 
     config: configuration of the run
     faulty: groups with known errors, which are skipped
+    trained: whether the configuration is that of a trained model. Then the optimizer is not built
+        and the attention score is not tested, because both make PyTorch import many modules.
     """
     # Groups without supplied arguments can be built independently.
     alone = {group for group, configured in GROUPS.items() if not configured.supplied} - faulty
@@ -146,7 +149,7 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
     for group, node in config.items():
         if group in alone and isinstance(node, Mapping):
             errors += faults_of_building(group, node)
-    if "optimizer" not in faulty:
+    if not trained and "optimizer" not in faulty:
         # Optimizers raise an error for an empty list of parameters.
         parameters = [nn.Parameter(torch.zeros(1))]
         errors += faults_of_building("optimizer", config["optimizer"], parameters=parameters)
@@ -156,10 +159,18 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
         with torch.device("meta"), Uninitialized():  # allocates no memory for weights
             if "model" in config:
                 # Incompatible sizes do not depend on the vocabulary, so 10 subwords are enough.
-                errors += raised_errors(network, config, 10, 10)
+                build = network if trained else _network_with_tested_score
+                errors += raised_errors(build, config, 10, 10)
             else:
                 errors += raised_errors(classifier, config, 10, LabelSet(("a", "b"), False))
     return errors
+
+
+def _network_with_tested_score(config: Config, source_size: int, target_size: int) -> None:
+    """Builds a network, and tests its attention score with a small example."""
+    decoder = network(config, source_size, target_size).decoder
+    if decoder.attends:
+        check_score(decoder.attention.score, decoder.hidden_size, decoder.memory_size)
 
 
 def raised_errors(action: Callable[..., Any], *arguments: Any, **named: Any) -> list[ConfigError]:

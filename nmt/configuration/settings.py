@@ -8,7 +8,7 @@ of its own, from which a component is built (nmt/components.py).
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -47,13 +47,13 @@ class Settings:
         cls: type[Some],
         values: Mapping[str, Any],
         also: Sequence[ConfigError] = (),
-        unbuilt: Set[str] = frozenset(),
+        trained: bool = False,
     ) -> Some:
         """Validates a configuration and returns its settings.
 
         values: configuration as nested dictionaries and lists
         also: errors of the command line, reported together with errors of the values
-        unbuilt: groups whose components are not built for validation
+        trained: whether the configuration is that of a trained model
 
         Raises ConfigErrors with all errors.
         """
@@ -68,7 +68,7 @@ class Settings:
         if cls.trains:
             faulty = {error.key.partition(".")[0] for error in errors}
             # errors for incompatible combinations of values
-            errors += impossible(values, faulty | unbuilt)
+            errors += impossible(values, faulty, trained)
         # Rules compare values, so all values must have valid types.
         if not errors:
             errors += cls(**values).conflicts()

@@ -6,7 +6,10 @@ import shlex
 
 PLAIN = re.compile(r"[A-Za-z0-9_./:@%+*?|\-]+")
 """Pattern of values that need no quotes in a configuration override."""
-PATH = re.compile(r"^((?:run_dir|resume|init|model|input|output)=)(\d[\w.]*)$")
+PATH = re.compile(
+    r"^((?:run_dir|resume|init|model|input|output|source|target|reference|gold|links|constraints)=)"
+    r"(\d[\w.]*)$"
+)
 """Pattern of a path on the command line that Hydra would read as a number."""
 
 

@@ -4,6 +4,7 @@ Each keyword-only parameter of a constructor is a key. The annotation gives the 
 permitted range (nmt/foundation/ranges.py). A default value makes the key optional.
 """
 
+import functools
 import importlib
 import inspect
 import typing
@@ -75,8 +76,7 @@ def signature(
     hints: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
     for function in _called(target):
-        parameters = inspect.signature(function).parameters
-        annotated = typing.get_type_hints(function, include_extras=True)
+        parameters, annotated = _parameters(function)
         # A parameter without annotation, in a plugin, accepts any value.
         hints = {name: annotated.get(name, Any) for name in parameters} | hints
         keywords = {
@@ -86,6 +86,13 @@ def signature(
         }
         defaults |= {name: keywords[name] for name in keywords if name not in defaults}
     return hints, defaults
+
+
+@functools.cache
+def _parameters(function: Any) -> tuple[Mapping[str, inspect.Parameter], Mapping[str, Any]]:
+    """Returns the parameters of a function, and their annotations, by name."""
+    annotations = typing.get_type_hints(function, include_extras=True)
+    return inspect.signature(function).parameters, annotations
 
 
 def _called(target: Callable[..., Any]) -> Iterator[Any]:
@@ -103,8 +110,9 @@ def _called(target: Callable[..., Any]) -> Iterator[Any]:
             is_dataclass = "__dataclass_fields__" in vars(owner)
             function = owner if is_dataclass else vars(owner)["__init__"]
             yield function
-            parameters = inspect.signature(function).parameters.values()
-            if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
+            parameters, _ = _parameters(function)
+            kinds = {parameter.kind for parameter in parameters.values()}
+            if inspect.Parameter.VAR_KEYWORD not in kinds:
                 return
 
 

@@ -24,7 +24,6 @@ from nmt.inference.parallel import (
 )
 from nmt.inference.translation import ForcedDecoding, Translation
 from nmt.inference.word_alignment import attention_map
-from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.columns import length_of
 from nmt.tokenizer.words import Units
@@ -56,6 +55,8 @@ class ForcedDecoder:
         typical_words: Mapping[str, Sequence[str]] | None,
     ) -> None:
         self.networks = networks
+        self.models = networks.models
+        self.attends = networks.attends
         self.tokenizer = tokenizer
         self.max_source = max_source
         self.languages = languages
@@ -64,10 +65,6 @@ class ForcedDecoder:
         }
         self._warnings: set[str] = set()
 
-    @property
-    def models(self) -> Sequence[Seq2Seq]:
-        return self.networks.models
-
     @cached_property
     def encoder_hash(self) -> str:
         """SHA-256 hash of the encoder weights of the first model."""
@@ -75,10 +72,6 @@ class ForcedDecoder:
         for name, weight in sorted(self.models[0].encoder.state_dict().items()):
             digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
-
-    @property
-    def attends(self) -> bool:
-        return self.networks.attends
 
     def encode(self, lines: Sequence[str]) -> list[Sequence[int]]:
         """Returns the source token ids of each line, truncated to `max_source` tokens.

@@ -24,11 +24,9 @@ ONE_BEST = ("text", "pharaoh")
 """Names of the output formats that contain only the best hypothesis of each line."""
 
 
-def details_needed(name: FormatName) -> int:
-    """Returns the number of hypotheses per line for which an output format needs token
-    probabilities and attention weights.
-    """
-    return {"pharaoh": 1, "jsonl": 1_000_000}.get(name, 0)
+DETAILS = {"pharaoh": 1, "jsonl": 1_000_000}
+"""Number of hypotheses per line for which an output format needs token probabilities and attention
+weights; 0 for other formats."""
 
 
 def lines(

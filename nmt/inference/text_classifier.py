@@ -24,19 +24,6 @@ BATCH_TOKENS = 8000
 """Maximum number of token positions per batch, padding included."""
 
 
-@dataclass(frozen=True)
-class Reading:
-    """Output of the classifier for a list of texts.
-
-    probabilities: label probabilities [texts, labels]
-    row_weights: attention weights of the tokens in each row of the encoder batch, averaged over the
-        hops; a row is a text or, with hierarchical pooling, a sentence. None without attention
-    """
-
-    probabilities: np.ndarray
-    row_weights: list[np.ndarray] | None
-
-
 @dataclass(eq=False)
 class TextClassifier:
     """Text classifier: a network in evaluation mode with its tokenizer.
@@ -83,15 +70,15 @@ class TextClassifier:
         lines = check_lines(lines)
         check_units(units)
         documents = self._encode(lines)
-        reading = self._read(documents)
-        is_chosen = self.model.labels.chosen(reading.probabilities)  # [texts, labels]
+        probabilities, row_weights = self._read(documents)
+        is_chosen = self.model.labels.chosen(probabilities)  # [texts, labels]
         names = self.model.labels.names
         answers = []
         for i, line in enumerate(lines):
-            words, importances = self._importances(line, documents, i, reading.row_weights, units)
+            words, importances = self._importances(line, documents, i, row_weights, units)
             answer = Classified(
                 labels=tuple(name for k, name in enumerate(names) if is_chosen[i, k]),
-                probabilities=dict(zip(names, reading.probabilities[i].tolist(), strict=True)),
+                probabilities=dict(zip(names, probabilities[i].tolist(), strict=True)),
                 words=words,
                 importances=importances if importances.any() else None,
             )
@@ -103,7 +90,7 @@ class TextClassifier:
         string."""
         if isinstance(lines, str):
             return self.probabilities([lines])[0]
-        return self._read(self._encode(check_lines(lines))).probabilities
+        return self._read(self._encode(check_lines(lines)))[0]
 
     def _encode(self, lines: Sequence[str]) -> Documents:
         documents = encode_documents(
@@ -119,7 +106,12 @@ class TextClassifier:
         return documents
 
     @torch.inference_mode()
-    def _read(self, documents: Documents) -> Reading:
+    def _read(self, documents: Documents) -> tuple[np.ndarray, list[np.ndarray] | None]:
+        """Returns the label probabilities [texts, labels], and the attention weights of the tokens
+        in each row of the encoder batch, averaged over the hops; None without attention.
+
+        A row is a text or, with hierarchical pooling, a sentence.
+        """
         if self.model.training:
             raise ValueError("the network is in training mode; call model.eval() first")
         device = next(self.model.parameters()).device
@@ -139,7 +131,7 @@ class TextClassifier:
                     rows = (row for i in batch for row in _rows_of(documents, i))
                     for row, weights in zip(rows, means, strict=True):
                         row_weights[row] = weights[: len(documents.rows[row])]  # without padding
-        return Reading(probabilities, row_weights if self.attends else None)
+        return probabilities, row_weights if self.attends else None
 
     def _importances(
         self,

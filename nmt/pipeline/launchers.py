@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from nmt.configuration.overrides import apply, parse
 from nmt.configuration.yaml_files import HYDRA_ERRORS, by_hydra, hydra_main, reason, search_path
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError
 from nmt.foundation.part_limits import ConfigError, refuse
 from nmt.foundation.suggestions import unknown
 from nmt.sweep import job
@@ -65,17 +65,17 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
 
 
 def _check_launcher(name: str, choices: Sequence[str]) -> None:
-    """Raises UserError if a launcher is unknown, not installed, or unavailable on this machine."""
+    """Raises UsageError if a launcher is unknown, not installed, or unavailable on this machine."""
     package = PACKAGES.get(name)
     if package is not None and not is_installed(package):
-        raise UserError(
+        raise UsageError(
             f"{CHOICE}{name}: needs hydra-{package}-launcher; run pip install "
             f"'.[{EXTRAS[package]}]' in a checkout of nmt"
         )
     if name not in choices:
-        raise UserError(f"{CHOICE}{name}: launcher not found (available: {', '.join(choices)})")
+        raise UsageError(f"{CHOICE}{name}: launcher not found (available: {', '.join(choices)})")
     if name.endswith("slurm") and not shutil.which("srun"):
-        raise UserError(
+        raise UsageError(
             f"{CHOICE}{name}: Slurm not found on this machine (command srun); use "
             f"{CHOICE}slurm_here to run without Slurm"
         )

@@ -58,6 +58,7 @@ def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
         details = {
             RunState.WAITING: "",
             RunState.FINISHED: best_score(run, job.metric),
+            RunState.HALTED: best_score(run, job.metric),
             RunState.FAILED: run.record().get("failure"),
         }
         detail = details.get(state, progress_of(run, job.metric))

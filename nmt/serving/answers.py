@@ -112,7 +112,8 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
     answer = {key: per_text(values, fields) for key, values in answers.items()}
     if fields["source"] == AUTO:
         # source=auto means the only source language of the server; no language is detected.
-        answer["detectedLanguage"] = {"language": served.model.languages[0], "confidence": 0}
+        entry = {"language": served.model.languages[0], "confidence": 0}
+        answer["detectedLanguage"] = per_text([entry] * len(documents), fields)
     return answer
 
 

@@ -137,7 +137,7 @@ class Server:
             routes=[
                 Route(
                     path,
-                    partial(self._respond, responder),
+                    responder,
                     methods=["POST" if path in posts else "GET"],
                 )
                 for path, responder in responders.items()
@@ -146,7 +146,7 @@ class Server:
             lifespan=partial(self._running, reload, drain),
             exception_handlers=handlers,
         )
-        return AccessLog(app, self.metrics, responders.keys())
+        return AccessLog(app, self.metrics, responders.keys(), self._stopping.is_set)
 
     @contextlib.asynccontextmanager
     async def _running(self, reload: float, drain: float, _: Starlette) -> AsyncIterator[None]:
@@ -156,21 +156,10 @@ class Server:
             yield
         watcher.cancel()
 
-    async def _respond(self, responder: Responder, request: Request) -> Response:
-        return self._closing(await responder(request))
-
     async def _refused(self, _: Request, error: HTTPException) -> Response:
         """Returns the JSON response for a refused request, an unknown path or an unsupported HTTP
         method, in LibreTranslate's format."""
-        answer = JSONResponse({"error": error.detail}, error.status_code, error.headers)
-        return self._closing(answer)
-
-    def _closing(self, response: Response) -> Response:
-        """Returns a response, with the header `Connection: close` after SIGTERM."""
-        if self._stopping.is_set():
-            # The client opens its next connection to another server.
-            response.headers["Connection"] = "close"
-        return response
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
     async def _answer(self, path: str, handler: Handler, request: Request) -> Response:
         """Reads a POST request, checks the limits, and returns the response."""

@@ -36,7 +36,11 @@ _TAG = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 """Regular expression for HTML comments, declarations and tags."""
-_NOT_TRANSLATED = re.compile(r"\stranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
+_NOT_TRANSLATED = re.compile(
+    r"(?:[^\"']|\"[^\"]*\"|'[^']*')*?\stranslate\s*=\s*[\"']?no\b", re.IGNORECASE
+)
+"""Regular expression for the beginning of a tag up to the attribute translate=no, which is not part
+of the quoted value of another attribute."""
 _SIDES = re.compile(rf"([^\w{MARKS}]*)(.*?)([^\w{MARKS}]*)()", re.DOTALL)
 """Regular expression for a word, with four groups: leading punctuation, letters, trailing
 punctuation, and the empty string at the end."""
@@ -147,7 +151,7 @@ def _tag(match: re.Match[str]) -> _Token:
         return _Token("end", match[0], name, is_inline)
     if name in VOID or match[0].endswith("/>"):
         return _Token("mark", match[0], name, is_inline)
-    if name in UNTRANSLATED or _NOT_TRANSLATED.search(match[0]):
+    if name in UNTRANSLATED or _NOT_TRANSLATED.match(match[0]):
         return _Token("mark", _element(match, name), name, is_inline)
     return _Token("start", match[0], name, is_inline)
 

@@ -9,7 +9,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from functools import partial
 from pathlib import Path
 
@@ -135,10 +135,17 @@ class AccessLog:
     paths: paths of the server; the metrics count all other paths as `other`
     """
 
-    def __init__(self, app: ASGIApp, metrics: ServerMetrics, paths: Set[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: ServerMetrics,
+        paths: Set[str],
+        is_stopping: Callable[[], bool],
+    ) -> None:
         self.app = app
         self.metrics = metrics
         self.paths = paths
+        self.is_stopping = is_stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -151,7 +158,11 @@ class AccessLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                if self.is_stopping():
+                    # The client opens its next connection to another server.
+                    headers["Connection"] = "close"
             await send(message)
 
         try:

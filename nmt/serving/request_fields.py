@@ -93,10 +93,22 @@ def parsed(value: Any, schema: Schema) -> Any:
             items = [parsed(item, schema["items"]) for item in values]
             sizes = range(schema.get("minItems", 0), schema.get("maxItems", LARGEST) + 1)
             return items if None not in items and len(items) in sizes else None
-        case "object" if isinstance(value, dict):
-            words = parsed([*value, *value.values()], WORDS)
-            return None if words is None else value
+        case "object":
+            entries = _json_of_form(value)
+            if isinstance(entries, dict):
+                words = parsed([*entries, *entries.values()], WORDS)
+                return None if words is None else entries
     return None
+
+
+def _json_of_form(value: Any) -> Any:
+    """Returns the object that the text of a form field contains, and other values unchanged."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None
 
 
 @dataclass(frozen=True)

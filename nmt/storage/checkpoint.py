@@ -244,7 +244,7 @@ def _crc(parts: Iterable[bytes | memoryview]) -> int:
 
 
 def check_kind(checkpoint: Checkpoint, command: str) -> None:
-    """Raises UserError unless the model of a checkpoint was trained by the given command.
+    """Raises UsageError unless the model of a checkpoint was trained by the given command.
 
     checkpoint: checkpoint to check
     command: `train` (translation) or `classify` (classification)
@@ -253,10 +253,10 @@ def check_kind(checkpoint: Checkpoint, command: str) -> None:
     if kind != command:
         purposes = {
             "train": "the model is a translation model; use nmt.train and nmt.translate",
-            "classify": "the model is a classifier; use nmt.classify",
+            "classify": "the model is a classifier; use nmt.classify and nmt.label",
         }
         purpose = purposes.get(kind, f"the model was trained by an unknown command ({kind})")
-        raise UserError(f"{checkpoint.path}: {purpose}")
+        raise UsageError(f"{checkpoint.path}: {purpose}")
 
 
 def check_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.ranges import Size
 from nmt.sweep import Job, Sweeper
 from nmt.sweep.run_status import Run
@@ -46,7 +46,7 @@ class Halving(Sweeper):
         epochs = self.epochs
         horizon = min(filter(None, map(job.horizon, runs)))  # 0 is a run with an invalid setting
         if epochs >= horizon:
-            raise UserError(
+            raise UsageError(
                 f"sweep.epochs={epochs}: must be less than {horizon}, the number of epochs of "
                 "the shortest run; otherwise no run is stopped early"
             )
@@ -83,4 +83,13 @@ class Halving(Sweeper):
             )
         ranked = sorted(scored, key=lambda name: scores[name], reverse=job.greater)
         best = ranked[: max(1, len(runs) // self.factor)]
+        rest = ranked[len(best) :]
+        if rest and scores[rest[0]] == scores[best[-1]]:
+            log.warning(
+                "successive halving: %s and %s have the same validation score after epoch %s, so "
+                "the run that comes first continues; raise sweep.epochs",
+                best[-1],
+                rest[0],
+                epochs,
+            )
         return [run for run in runs if run.name in best]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nmt.foundation.configurations import digest
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError
 from nmt.foundation.extras import require
 from nmt.foundation.ranges import Count, Size
 from nmt.sweep import Job, Sweeper
@@ -44,7 +44,7 @@ class Trials(Sweeper):
         require("optuna")
         space = job.spaces()
         if not space:
-            raise UserError(
+            raise UsageError(
                 "sweep=optuna: the search space is empty. Give several values or an interval, "
                 "such as optimizer.lr=interval(0.0005,0.01)"
             )

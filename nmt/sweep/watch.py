@@ -73,15 +73,16 @@ def progress_of(run: Run, metric: str) -> str:
     latest = run.latest()
     training = latest.get("train")
     validation = latest.get("validation", {})
-    if training is None:
-        return "starting up"
-    text = (
-        f"epoch {training['epoch']:.1f}, update {training['update']:,} of {training['total']:,}, "
-        f"train_loss {training['loss']:.3f}"
-    )
+    parts = []
+    if training is not None:
+        parts = [
+            f"epoch {training['epoch']:.1f}",
+            f"update {training['update']:,} of {training['total']:,}",
+            f"train_loss {training['loss']:.3f}",
+        ]
     if metric in validation:
-        text += f", validation {score_text(metric, validation[metric])}"
-    return text
+        parts.append(f"validation {score_text(metric, validation[metric])}")
+    return ", ".join(parts) or "starting up"
 
 
 def best_score(run: Run, metric: str) -> str:

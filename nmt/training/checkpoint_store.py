@@ -11,10 +11,17 @@ class Store(Protocol):
     """Interface of checkpoint storage. A state is a JSON object; tensors and weights are
     dictionaries from names to tensors."""
 
-    def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None: ...
-    def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]: ...
-    def save_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None: ...
-    def save_snapshot(
-        self, update: int, weights: dict[str, Tensor], keep: Sequence[int]
-    ) -> None: ...
-    def average(self, updates: Sequence[int]) -> dict[str, Tensor]: ...
+    def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Saves the training state."""
+
+    def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Returns the last training state."""
+
+    def save_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None:
+        """Saves the best weights."""
+
+    def save_snapshot(self, update: int, weights: dict[str, Tensor], keep: Sequence[int]) -> None:
+        """Saves weights, and removes all snapshots but those to keep."""
+
+    def average(self, updates: Sequence[int]) -> dict[str, Tensor]:
+        """Returns the mean of the snapshots."""

@@ -113,7 +113,7 @@ class Gradient:
             fixed = to_device(padded, self.device)
             recording = self.recordings.get(fixed)
         # A new recording has drawn random numbers.
-        _seed(self.task.seed, progress.epoch, planned.number)
+        _seed(self.task.seed, progress.epoch, planned.number, self.device)
         if recording is None:
             return self._add(replace(work, batch=to_device(batch, self.device)))
         copy_into(recording.inputs, fixed)
@@ -131,9 +131,16 @@ class Gradient:
         return loss.total.detach() * work.weight
 
 
-def _seed(seed: int, epoch: int, batch: int) -> None:
-    """Seeds the random number generator before a batch. The seed is computed from the run's seed,
-    the epoch and the batch index, and is independent of the number of ranks and of
-    interruptions."""
+def _seed(seed: int, epoch: int, batch: int, device: torch.device) -> None:
+    """Seeds the random number generators of the CPU and of a device before a batch. The seed is
+    computed from the run's seed, the epoch and the batch index, and is independent of the number
+    of ranks and of interruptions."""
     key = hashlib.blake2b(f"{seed} {epoch} {batch}".encode(), digest_size=8).digest()
-    torch.manual_seed(int.from_bytes(key, "little", signed=True))
+    number = int.from_bytes(key, "little", signed=True)
+    if device.type not in ("cpu", "cuda"):
+        torch.manual_seed(number)
+        return
+    # torch.manual_seed takes a millisecond, in which it prepares the seeds of absent devices.
+    torch.default_generator.manual_seed(number)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(number)

@@ -129,14 +129,17 @@ class TrainingBatch(Protocol):
     """Interface of a batch passed to an objective; losses are averaged over `num_tokens`."""
 
     @property
-    def num_tokens(self) -> int: ...
+    def num_tokens(self) -> int:
+        """Number of tokens by which the loss is divided."""
 
 
 @runtime_checkable
 class Batches(Protocol):
     """Interface for the batches of one epoch, which are read by index."""
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Number of batches."""
+
     def read(self, indices: Sequence[int]) -> Iterator[TrainingBatch]:
         """Yields the batches with the given indices, which may be prepared ahead of time."""
 

@@ -35,8 +35,8 @@ class Coverage(Score):
         self.key_layer = PackableLinear(memory_size, size)
         self.fertility_layer = nn.Linear(memory_size, 1, bias=False)
         self.fertility = fertility
-        self.v = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)  # [size]
-        self.coverage = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)  # [size]
+        self.v = nn.Parameter(torch.empty(size).uniform_(-1, 1).mul_(size**-0.5))  # [size]
+        self.coverage = nn.Parameter(torch.empty(size).uniform_(-1, 1).mul_(size**-0.5))  # [size]
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
         """Returns the attention keys: projected annotations, with the fertility of each position as

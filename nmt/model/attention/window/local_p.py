@@ -38,7 +38,7 @@ class LocalP(Window):
         self.distance = distance
         self.normalized = normalized
         self.query_layer = nn.Linear(query_size, query_size, bias=False)
-        self.v = nn.Parameter(torch.empty(query_size).uniform_(-1, 1) * query_size**-0.5)  # [P]
+        self.v = nn.Parameter(torch.empty(query_size).uniform_(-1, 1).mul_(query_size**-0.5))  # [P]
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
