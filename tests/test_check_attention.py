@@ -312,3 +312,43 @@ def test_wrong_targets_are_named(target, message):
 def test_unknown_parameters_are_named():
     with pytest.raises(ValueError, match="meaning of the parameter alpha is unknown"):
         check_attention(lambda alpha, beta: alpha)
+
+
+def _scores(query, memory):
+    return (query.unsqueeze(1) @ memory[..., : query.size(1)].transpose(1, 2)).squeeze(1)
+
+
+def _sum(weights, memory):
+    return (weights.unsqueeze(2) * memory).sum(1)
+
+
+@pytest.mark.parametrize(
+    "masked", [lambda scores, mask: scores.masked_fill(mask, -torch.inf), operator.add]
+)
+def test_any_mask_is_found_by_the_context_alone(masked):
+    def attention(query, memory, mask):
+        return _sum(masked(_scores(query, memory), mask).softmax(1), memory)
+
+    verdict = check_attention(attention)
+    assert not verdict.broken, verdict.text
+    assert verdict.text.startswith("attention: keeps all 5 laws")
+
+
+def test_a_mask_that_is_added_to_the_scores():
+    def attention(query, memory, mask):
+        return (_scores(query, memory) + mask).softmax(1)
+
+    text = check_attention(attention).text
+    assert "keeps all 10 laws" in text
+    assert "Its mask must be 0 for words and -inf for padding" in text
+
+
+def test_laws_that_need_weights_are_not_counted_without_them():
+    """The weights do not sum to 1, which the context does not show."""
+
+    def attention(query, memory, mask):
+        return _sum(_scores(query, memory).sigmoid() * mask, memory)
+
+    verdict = check_attention(attention)
+    assert verdict.tried == 5 and "weights are a distribution" in verdict.skipped
+    assert "Not tested, because the code returns no attention weights" in verdict.text

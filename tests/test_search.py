@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -283,6 +284,39 @@ def test_one_diverse_group_is_a_beam():
         [one] = find(Diverse(width=3, groups=1, n_best=3), [random_table(seed)], [5])
         [same] = find(Beam(width=3, n_best=3), [random_table(seed)], [5])
         assert one == same
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_duplicates_of_groups_take_no_place_in_the_list(seed):
+    """Several groups finish the same output; n_best others are finished too."""
+    search = Diverse(width=6, groups=3, diversity=0.05, n_best=4)
+    [outputs] = find(search, [random_table(seed)], [5])
+    assert len({tuple(output.tokens) for output in outputs}) == len(outputs) == 4
+
+
+@pytest.mark.parametrize(
+    ("search", "settings", "message"),
+    [
+        (Beam, {"n_best": 0}, "search.n_best=0: out of range"),
+        (Beam, {"width": 2.5}, "search.width=2.5: must be a whole number"),
+        (Beam, {"length_penalty": "x"}, "search.length_penalty=x: must be one of none, average"),
+        (Beam, {"coverage": -1.0}, "search.coverage=-1.0: out of range"),
+        (Diverse, {"groups": 0}, "search.groups=0: out of range"),
+        (Sample, {"n_best": 0}, "search.n_best=0: out of range"),
+        (Sample, {"temperature": 0}, "search.temperature=0: out of range"),
+        (MBR, {"candidates": 0}, "search.candidates=0: out of range"),
+        (MBR, {"source": "beam", "seed": 2}, "search.seed need search.source=sample"),
+    ],
+)
+def test_invalid_arguments_of_a_search_are_refused(search, settings, message, unchecked):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        search(**settings)
+
+
+def test_a_tiny_temperature_is_greedy_search():
+    tables = [random_table(seed) for seed in range(5)]
+    greedy, sampled = (find(s, tables, [5] * 5) for s in (Greedy(), Sample(temperature=1e-40)))
+    assert [[h.tokens for h in hs] for hs in sampled] == [[h.tokens for h in hs] for hs in greedy]
 
 
 def test_diverse_groups_avoid_each_other():

@@ -8,7 +8,7 @@ The laws are functions of the modules weight_laws and dependence_laws.
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -48,21 +48,27 @@ class Verdict:
     called: sentence that names the arguments of the tested code and their tensor layouts
     broken: for each broken law by name, the observed weights or contexts and the probable cause
     tried: number of laws against which the code was tested
+    skipped: names of the laws that need attention weights, if the code returns none
     """
 
     name: str
     called: str
     broken: Mapping[str, str]
     tried: int
+    skipped: Sequence[str] = ()
 
     @property
     def text(self) -> str:
         """Result as text, with a summary and one paragraph for each broken law."""
-        if not self.broken:
-            return f"{self.name}: keeps all {self.tried} laws. {self.called}"
-        count = f"breaks {len(self.broken)} of {self.tried} laws"
-        paragraphs = [f"{law}: {text}" for law, text in self.broken.items()]
-        return "\n\n".join([f"{self.name}: {count}. {self.called}", *paragraphs])
+        result = f"keeps all {self.tried} laws"
+        if self.broken:
+            result = f"breaks {len(self.broken)} of {self.tried} laws"
+        paragraphs = [f"{self.name}: {result}. {self.called}"]
+        paragraphs += [f"{law}: {text}" for law, text in self.broken.items()]
+        if self.skipped:
+            laws = "; ".join(self.skipped)
+            paragraphs.append(f"Not tested, because the code returns no attention weights: {laws}.")
+        return "\n\n".join(paragraphs)
 
 
 @torch.no_grad()
@@ -90,9 +96,11 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
     probe = probe_of(target, name)
     layouts = [f"{parameter} {probe.layouts[role]}" for parameter, role in probe.roles.items()]
     called = f"The code was called with {', '.join(layouts)}."
-    if probe.layouts.get("mask", "").endswith("true for padding"):
-        called += " Its mask must be true for padding; the masks of nmt are true for words."
-    return Verdict(name, called, broken_laws(LAWS, probe), len(LAWS))
+    values = probe.layouts.get("mask", "").rpartition("], ")[2]
+    if values not in ("", "true for words"):
+        called += f" Its mask must be {values}; the masks of nmt are true for words."
+    broken, skipped = broken_laws(LAWS, probe)
+    return Verdict(name, called, broken, len(LAWS) - len(skipped), skipped)
 
 
 def print_verdicts(*, functions: list[str]) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import copy
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ to the longest."""
 SIZE = 8
 """Size P of the query vectors in the example input."""
 MASKED = 0.01
-"""Total attention weight on padding below which a mask layout counts as correct."""
+"""Total influence of padding below which a mask layout counts as correct."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,8 @@ LAYOUTS: Mapping[str, Mapping[str, Callable[[Tensor], Tensor | None]]] = {
         "[S, B], true for words": lambda mask: mask.transpose(0, 1),
         "[S, B], true for padding": lambda mask: ~mask.transpose(0, 1),
         "[B, 1, 1, S], true for words": lambda mask: mask[:, None, None],
+        "[B, S], 0 for words and -inf for padding": lambda mask: _added(mask),
+        "[B, 1, S], 0 for words and -inf for padding": lambda mask: _added(mask).unsqueeze(1),
     },
     "lengths": {"[B]": lambda mask: mask.sum(1)},
     "previous": {
@@ -165,7 +167,7 @@ class Probe:
     def _find_layouts(self) -> Mapping[str, str]:
         """Returns the first combination of argument layouts with which a call succeeds.
 
-        If several mask layouts succeed, the layout that gives padding no weight is preferred.
+        If several mask layouts succeed, a layout with which padding has no influence is preferred.
         """
         example = self.example()
         masks = LAYOUTS["mask"] if "mask" in self.roles.values() else [""]
@@ -176,20 +178,30 @@ class Probe:
             for mask in masks:
                 # Wrong layouts may raise any error.
                 with contextlib.suppress(Exception):
-                    answer = self._called(example, {**layouts, "mask": mask})
-                    on_padding[mask] = _weight_of_padding(answer, example)
+                    tried = {**layouts, "mask": mask}
+                    on_padding[mask] = self._influence_of_padding(example, tried)
             if on_padding:
                 first = next(iter(on_padding))
                 best = min(on_padding, key=on_padding.__getitem__)
                 return {**layouts, "mask": best if on_padding[best] < MASKED else first}
         return {}
 
+    def _influence_of_padding(self, example: AttentionExample, layouts: Mapping[str, str]) -> float:
+        """Returns the attention weight of all padding. Without attention weights, returns the change
+        of the context if the padding changes."""
+        answer = self._called(example, layouts)
+        if answer.weights is not None:
+            influence = answer.weights.masked_fill(example.mask, 0.0)  # [B, S]
+        else:
+            memory = example.memory.masked_fill(~example.mask.unsqueeze(2), 1.0)
+            changed = self._called(replace(example, memory=memory), layouts)
+            influence = changed.output - answer.output  # [B, M]
+        return float(influence.abs().sum().nan_to_num(torch.inf))
 
-def _weight_of_padding(answer: Answer, example: AttentionExample) -> float:
-    if answer.weights is None:
-        return 0.0
-    on_padding = answer.weights.masked_fill(example.mask, 0.0)  # [B, S]
-    return float(on_padding.abs().sum().nan_to_num(torch.inf))
+
+def _added(mask: Tensor) -> Tensor:
+    """Returns a mask that is added to scores: 0 for words and -inf for padding."""
+    return torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -torch.inf)
 
 
 def _answer(result: Any, example: AttentionExample) -> Answer:

@@ -205,7 +205,7 @@ def check_decoder(kind: type[Decoder]) -> dict[str, str]:
         raise UserError(
             f"{kind.__name__}: cannot be created: {type(error).__name__}: {error}"
         ) from error
-    broken = broken_laws(LAWS, example)
+    broken, _ = broken_laws(LAWS, example)
     if SEARCHES in broken:
         broken[SEARCHES] += f" {SEARCH_REMEDY}"
     return broken

@@ -138,12 +138,13 @@ def context_is_weighted_sum(probe: Probe) -> None:
     The test applies to functions only, because a module may project the memory.
     """
     example = probe.example()
-    answer = probe(example)
-    if isinstance(probe.function, nn.Module) or answer.weights is None or answer.context is None:
+    weights = probe.weights(example)
+    context = probe(example).context
+    if isinstance(probe.function, nn.Module) or context is None:
         return
     require_equal(
-        answer.context,
-        (answer.weights.unsqueeze(2) * example.memory).sum(1),  # [B, M]
+        context,
+        (weights.unsqueeze(2) * example.memory).sum(1),  # [B, M]
         "the context differs by up to {} from the weighted sum of the memory. If the code projects "
         "the memory, test its module instead, to which this law does not apply.",
     )

@@ -52,8 +52,11 @@ def require_equal(actual: Tensor, expected: Tensor, explanation: str) -> None:
     require(largest <= tolerance(actual), explanation.format(f"{largest:.2g}"))
 
 
-def broken_laws(laws: Mapping[str, Callable[[Subject], None]], subject: Subject) -> dict[str, str]:
-    """Maps the name of each broken law to its explanation.
+def broken_laws(
+    laws: Mapping[str, Callable[[Subject], None]], subject: Subject
+) -> tuple[dict[str, str], list[str]]:
+    """Returns the explanation of each broken law, by name, and the names of the laws that cannot be
+    tested.
 
     An exception raised by the tested code also counts as a broken law.
 
@@ -61,13 +64,14 @@ def broken_laws(laws: Mapping[str, Callable[[Subject], None]], subject: Subject)
     subject: tested code or example, which is passed to the test functions
     """
     broken = {}
+    skipped = []
     for name, law in laws.items():
         try:
             law(subject)
         except SkippedLaw:
-            continue
+            skipped.append(name)
         except BrokenLaw as error:
             broken[name] = str(error)
         except Exception as error:
             broken[name] = f"the code raises {type(error).__name__}: {error}."
-    return broken
+    return broken, skipped

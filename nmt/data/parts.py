@@ -191,4 +191,7 @@ def split_rows(
 
 def _empty_part(part: int, share: float) -> str:
     """Returns the error message for an empty set created by `data.split`."""
-    return f"data.split={share:g}: the {PARTS[part]} set is empty; choose another fraction"
+    return (
+        f"data.split={share:g}: the {PARTS[part]} set is empty, because equal texts stay in one "
+        "set; choose another fraction"
+    )

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union
 
 from nmt.foundation.errors import in_list
-from nmt.foundation.signatures import type_and_ranges
+from nmt.foundation.part_limits import ConfigError, refuse, shown
+from nmt.foundation.signatures import signature, type_and_ranges
 
 WORDS: Mapping[Any, str] = {
     int: "a whole number",
@@ -38,6 +39,23 @@ def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
     elif isinstance(value, bool | int | float) and fits("", base):
         remedy = f"; for a text, put the value in quotes twice: {key}='\"TEXT\"'"
     return f"must be {expected(hint)}{remedy}"
+
+
+def check_arguments(target: type, **arguments: Any) -> None:
+    """Checks arguments of a search that Python code creates, as the command line is checked.
+
+    target: class of the search
+    arguments: keyword arguments of its constructor
+
+    Raises ConfigErrors if an argument is invalid.
+    """
+    hints, _ = signature(target)
+    problems = {key: mismatch(value, hints[key]) for key, value in arguments.items()}
+    refuse(
+        ConfigError(f"search.{key}", problem, shown(arguments[key]))
+        for key, problem in problems.items()
+        if problem
+    )
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -101,6 +101,8 @@ class Constraint:
     forbidden: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.prefix, str):
+            raise TypeError(f"prefix={self.prefix!r}: must be text")
         for name in ("required", "forbidden"):
             words = getattr(self, name)
             if isinstance(words, str):

@@ -36,7 +36,8 @@ class TrainedRun:
     """A finished training run.
 
     folder: run folder
-    score: test score in the configured metric
+    score: score in the configured metric on the test set, or on the validation set without a final
+        test
     plugins: packages outside nmt that the run uses
     """
 

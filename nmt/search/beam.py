@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
+from nmt.foundation.parameter_types import check_arguments
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import NonNegative, Width
 from nmt.search.breadth_first import Extend, breadth_first_search, most_probable
@@ -27,7 +28,7 @@ class Beam:
     alpha: exponent or reward of the length penalty
     coverage: weight of the coverage penalty; 0 disables the penalty
 
-    Raises ValueError if `n_best` is larger than `width`.
+    Raises ValueError if a value is out of range, or `n_best` is larger than `width`.
     """
 
     def __init__(
@@ -39,6 +40,14 @@ class Beam:
         alpha: Alpha = ALPHA,
         coverage: NonNegative = 0.0,
     ) -> None:
+        check_arguments(
+            Beam,
+            width=width,
+            n_best=n_best,
+            length_penalty=length_penalty,
+            alpha=alpha,
+            coverage=coverage,
+        )
         if n_best > width:
             raise ValueError(f"search.n_best={n_best} must be at most search.width={width}")
         self.width = width

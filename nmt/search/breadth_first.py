@@ -171,6 +171,11 @@ class BeamState:
         """Converts an array to a tensor on the device of the model."""
         return to_device(torch.from_numpy(array), self.totals.device)
 
+    def attended(self, weights: Float[Tensor, "n S"] | None) -> "BeamState":
+        """Returns the state with the attention weights of a step added to the coverage."""
+        assert weights is not None
+        return replace(self, coverage=weights + (0 if self.coverage is None else self.coverage))
+
     def coverage_penalties(
         self, penalty: Penalty, mask: Bool[Tensor, "b S"] | None
     ) -> Tensor | None:
@@ -256,10 +261,12 @@ class FinishedHypotheses:
     sentences: number of sentences
     n_best: maximum number of hypotheses to return per sentence
     penalty: length and coverage penalties, which define the score of a finished hypothesis
+    repeats: whether the returned hypotheses may contain the same tokens several times
     """
 
-    def __init__(self, sentences: int, n_best: int, penalty: Penalty) -> None:
+    def __init__(self, sentences: int, n_best: int, penalty: Penalty, repeats: bool) -> None:
         self.n_best = n_best
+        self.repeats = repeats
         self.penalty = penalty
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in range(sentences)]
 
@@ -305,10 +312,10 @@ class FinishedHypotheses:
 
     def best(self) -> list[list[Hypothesis]]:
         """Returns the `n_best` finished hypotheses of each sentence, best first."""
-        return [
-            sorted(hypotheses, key=lambda h: -h.score)[: self.n_best]
-            for hypotheses in self.hypotheses
-        ]
+        ranked = [sorted(hypotheses, key=lambda h: -h.score) for hypotheses in self.hypotheses]
+        if not self.repeats:
+            ranked = [distinct(hypotheses) for hypotheses in ranked]
+        return [hypotheses[: self.n_best] for hypotheses in ranked]
 
     def _is_settled(self, sentence: int, bound: float) -> bool:
         """Returns whether a sentence has `n_best` finished hypotheses with scores of at least
@@ -329,6 +336,7 @@ def breadth_first_search(
     starts: Sequence[int] = (0,),
     n_best: int,
     penalty: Penalty,
+    repeats: bool = False,
 ) -> list[list[Hypothesis]]:
     """Runs a breadth-first search. Returns up to `n_best` finished hypotheses of each sentence, the
     best score first.
@@ -341,6 +349,7 @@ def breadth_first_search(
     starts: indices of the beam slots that contain an empty hypothesis at the start
     n_best: maximum number of hypotheses to return per sentence
     penalty: length and coverage penalties, which define the score of a finished hypothesis
+    repeats: whether the returned hypotheses may contain the same tokens several times
 
     Raises ValueError for a coverage penalty if the model has no attention.
     """
@@ -349,14 +358,12 @@ def breadth_first_search(
     if penalty.coverage and step.mask is None:
         raise ValueError("search.coverage needs a model with attention: set search.coverage=0")
     beam = BeamState.start(requests, width, starts, step.device)
-    finished = FinishedHypotheses(len(requests), n_best, penalty)
+    finished = FinishedHypotheses(len(requests), n_best, penalty, repeats)
     state = state.select(torch.from_numpy(beam.slots // width))
     for _ in range(max(request.max_length for request in requests) + 1):
         prediction, extension = _extend_all(step, state, beam, extend)
         if penalty.coverage:
-            assert prediction.weights is not None
-            covered = prediction.weights
-            beam = replace(beam, coverage=covered + (0 if beam.coverage is None else beam.coverage))
+            beam = beam.attended(prediction.weights)
         # The host waits for a GPU only here.
         host = HostExtension(extension, beam.coverage_penalties(penalty, step.mask))
         parent_rows = beam.parent_rows(host)  # [b, W]

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
+from nmt.foundation.parameter_types import check_arguments
 from nmt.foundation.ranges import NonNegative, Width
 from nmt.search.beam import Beam
 from nmt.search.breadth_first import (
     BeamState,
     Extension,
     breadth_first_search,
-    distinct,
     most_probable,
 )
 from nmt.search.constrained import refuse_required
@@ -50,6 +50,7 @@ class Diverse(Beam):
         diversity: NonNegative = 0.5,
         **settings: Any,
     ) -> None:
+        check_arguments(Diverse, width=width, groups=groups, diversity=diversity)
         if width % groups:
             raise ValueError(f"search.width={width} must be a multiple of search.groups={groups}")
         super().__init__(width=width, **settings)
@@ -60,17 +61,16 @@ class Diverse(Beam):
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
         refuse_required(requests, "diverse")
-        hypotheses = breadth_first_search(
+        return breadth_first_search(
             step,
             state,
             requests,
             self._extend,
             width=self.width,
             starts=range(0, self.width, self.width // self.groups),
-            n_best=self.width,
+            n_best=self.n_best,
             penalty=self.penalty,
         )
-        return [distinct(ranked)[: self.n_best] for ranked in hypotheses]
 
     def _extend(self, beam: BeamState, log_probs: Tensor) -> Extension:
         sentences, width = beam.totals.shape

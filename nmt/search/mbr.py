@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Literal
 
 from nmt.foundation.interfaces import Hypothesis, Request, Search, SearchState, Step
+from nmt.foundation.parameter_types import check_arguments
 from nmt.foundation.ranges import Count, Positive, Ratio, Width
 from nmt.metric import similarity
 from nmt.search.beam import Beam
@@ -50,12 +51,15 @@ class MBR:
         epsilon: Ratio = EPSILON,
         seed: Count = 1,
     ) -> None:
+        check_arguments(MBR, candidates=candidates, source=source, utility=utility, n_best=n_best)
         if n_best > candidates:
             raise ValueError(
                 f"search.n_best={n_best} must be at most search.candidates={candidates}"
             )
-        if source == "beam" and (temperature, epsilon) != (1.0, EPSILON):
-            raise ValueError("search.temperature and search.epsilon need search.source=sample")
+        if source == "beam" and (temperature, epsilon, seed) != (1.0, EPSILON, 1):
+            raise ValueError(
+                "search.temperature, search.epsilon and search.seed need search.source=sample"
+            )
         self.n_best = n_best
         self.utility = utility
         self.weighted = source == "beam"  # samples are equally probable

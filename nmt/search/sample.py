@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step, to_device
+from nmt.foundation.parameter_types import check_arguments
 from nmt.foundation.ranges import Count, Positive, Ratio, Width
 from nmt.search.breadth_first import BeamState, Extension, breadth_first_search
 from nmt.search.constrained import refuse_required
@@ -50,6 +51,9 @@ class Sample:
     epsilon: Ratio = 0.0
     seed: Count = 1
 
+    def __post_init__(self) -> None:
+        check_arguments(Sample, **vars(self))
+
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
@@ -68,6 +72,7 @@ class Sample:
             starts=range(self.n_best),
             n_best=self.n_best,
             penalty=Penalty(),
+            repeats=True,
         )
 
     def _extend(self, draws: list[Tensor], beam: BeamState, log_probs: Tensor) -> Extension:
@@ -98,7 +103,9 @@ class Sample:
 
         log_probs: log-probabilities of the next token
         """
-        p = torch.softmax(log_probs / self.temperature, -1)  # [n, V]
+        # The largest quotient is 0, however small the temperature is.
+        differences = log_probs - log_probs.amax(-1, keepdim=True)  # [n, V]
+        p = torch.softmax(differences / self.temperature, -1)  # [n, V]
         if not self.epsilon and not self.top_k and self.top_p == 1:
             return p
         allowed = p >= self.epsilon  # [n, V]
