@@ -53,12 +53,12 @@ def product(*axes, allowed=lambda *case: True, large=False, costly=False):
 
 
 def values_covering(cases):
-    """Returns cases in which each value of each axis occurs; each case adds at least one value."""
-    seen = set()
+    """Returns few cases in which each value of each axis occurs. The case with the most new values is taken next."""
+    waiting = {case: set(enumerate(map(str, case))) for case in cases}
+    left = set().union(*waiting.values())
     chosen = set()
-    for case in cases:
-        values = set(enumerate(map(str, case)))
-        if not values <= seen:
-            seen |= values
-            chosen.add(case)
+    while left:
+        case = max(waiting, key=lambda case: len(waiting[case] & left))
+        left -= waiting.pop(case)
+        chosen.add(case)
     return chosen
