@@ -138,7 +138,13 @@ class ForcedDecoder:
         sources, targets: token ids of each sentence pair; an empty source or target is read as </s>
         attention: whether to return attention weights
         progress: callback after each batch, which receives the number of lines in the batch
+
+        Raises ValueError unless there is a target for each source.
         """
+        if len(sources) != len(targets):
+            raise ValueError(
+                f"targets: give one per source (got {len(targets)} for {len(sources)} sources)"
+            )
 
         @torch.inference_mode()
         def force_batch(batch: list[int]) -> list[ForcedDecoding]:

@@ -68,7 +68,9 @@ class Trials(Sweeper):
                 best,
                 study.best_value,
             )
-        return [job.trial(trial.params) for trial in study.trials]
+        # Trials with equal parameters are one run.
+        all_runs = [job.trial(trial.params) for trial in study.trials]
+        return list({run.name: run for run in all_runs}.values())
 
     def _study(self, job: Job, space: Mapping[str, Any]) -> Any:
         import optuna
