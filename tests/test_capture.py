@@ -38,6 +38,10 @@ from nmt.tokenizer.columns import Columns
 from nmt.training import schedule
 from nmt.training.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures(
+    "unchecked"
+)  # signatures: the tests of decoders, objectives and searches
+
 OPTIONS = (
     "plain", "copy", "lexical", "local_p", "local_m", "lstm", "deep", "reversed", "coverage", "multi_head",
 )  # fmt: skip

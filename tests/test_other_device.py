@@ -45,6 +45,10 @@ from nmt.training.objective.r_drop import RDrop
 from nmt.training.objective.scheduled_sampling import ScheduledSampling
 from nmt.training.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures(
+    "unchecked"
+)  # signatures: the tests of decoders, objectives and searches
+
 OPTIONS = {
     "plain": (),
     "copy": ("model.copy=true", "tokenizer.joint=true"),

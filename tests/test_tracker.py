@@ -73,7 +73,7 @@ def test_characters_that_no_font_has_cause_no_warnings(tmp_path):
         f"data.validation={tmp_path}/val",
     ]
     sizes = [key for key in TINY if key.startswith(("sizes", "model", "trainer"))]
-    done = run_alone(
+    done = run(
         "train", "experiment=null", *data, *sizes, "sizes.vocabulary=30", f"run_dir={tmp_path}/run"
     )
     assert done.returncode == 0, done.stderr.decode()

@@ -47,6 +47,8 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
     refuse(ConfigError(text, ACCEPTED) for text in overrides if text not in chosen + settings)
     for text in chosen:
         _check_launcher(text.removeprefix(CHOICE), choices)
+    if not settings:
+        return
     parsed, errors = parse(settings)
     config = by_hydra(None, chosen)
     # Hydra's settings are read-only, so the check unlocks this copy.
