@@ -1,5 +1,6 @@
 """Trackers receive all figures, and a resumed run continues under its name."""
 
+import itertools
 import json
 import sys
 from types import SimpleNamespace
@@ -201,10 +202,15 @@ def test_a_resumed_run_keeps_the_events_before_the_stop(tmp_path):
     assert len(events) == 2
 
 
-def test_tensorboard_hides_updates_that_are_repeated_after_a_rollback(tmp_path):
+def test_tensorboard_hides_updates_that_are_repeated_after_a_rollback(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.summary.writer import event_file_writer
 
+    # The names of files have seconds, and TensorBoard reads the files of one second in any order.
+    seconds = itertools.count(10**9)
+    clock = SimpleNamespace(time=seconds.__next__)
+    monkeypatch.setattr(event_file_writer, "time", clock)
     callback = Tracking([TensorBoard()], tmp_path, {}, None)
     for update, loss in ((1, 5.0), (2, 4.0), (3, 3.0), (0, 1), (2, 2.0), (3, 1.0)):
         if not update:
