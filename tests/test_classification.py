@@ -496,6 +496,9 @@ def test_labelled_tables(tmp_path):
     )
     assert data.train.labels == [("x", "y"), ()]
     assert data.train.multi_label
+    first_empty = [{"text": "a", "label": None}, {"text": "b", "label": ["x", "y"]}]
+    data = loaded("jsonl", write(tmp_path / "n.jsonl", first_empty, "jsonl"))
+    assert data.train.labels == [(), ("x", "y")]
     data = loaded(
         "jsonl",
         write(

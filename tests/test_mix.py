@@ -304,6 +304,16 @@ def test_tags_are_neither_filtered_nor_changed(folder):
         assert all(("__start__" in line) == (name == "Prefix") for line in pairs.source)
 
 
+def test_a_tag_of_null_is_no_tag(folder):
+    for tags in ("{medium: null}", "{}"):
+        config = compose(*typed(folder, "mix.yml", f"data.tags={tags}"))
+        assert filters_of(config).tags == ()
+        source = components.make(config, "data").load().mixture.corpora["medium"].source
+        assert not any(line.startswith("None") for line in source)
+    with pytest.raises(ValueError, match="data.tags.medium=1: must be text"):
+        components.make(compose(*typed(folder, "mix.yml", "data.tags={medium: 1}")), "data")
+
+
 def test_pairs_with_tags_are_also_training_pairs(folder):
     config = compose(*typed(folder, "mix.yml", "data.tags={medium: '<m>'}"))
     splits = loaded(config, filters_of(config))

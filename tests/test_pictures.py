@@ -3,7 +3,9 @@
 import io
 import itertools
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import contracts
 import numpy as np
@@ -549,6 +551,20 @@ def test_a_folder_with_metadata(tmp_path, ending):
     ).load()
     assert list(splits.train.source) == [f"a dog\t{tmp_path}/a.png", f"the dog\t{tmp_path}/a.png"]
     assert splits.languages == ("en", "de")
+
+
+def test_a_split_does_not_depend_on_the_place_of_a_folder(tmp_path, monkeypatch):
+    for k in range(12):
+        image(tmp_path, f"{k}.png", seed=k)
+    rows = [{"image": f"{k}.png", "caption": f"image {k}"} for k in range(12)]
+    (tmp_path / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}-copy")
+    parts = []
+    for folder in (tmp_path, Path(tmp_path.name), Path(f"{tmp_path.name}-copy"), Path()):
+        monkeypatch.chdir(tmp_path if folder == Path() else tmp_path.parent)
+        splits = Captions(train=str(folder), split=0.2).load()
+        parts.append([[*pairs.target] for pairs in (splits.train, splits.validation, splits.test)])
+    assert parts == parts[:1] * 4
 
 
 def test_images_inside_of_parquet(tmp_path):

@@ -56,8 +56,9 @@ class LabelColumns:
             if isinstance(self.label, list):
                 labels += _marked_labels(rows, self.label)
             else:
-                # The type of the first cell determines whether texts have several labels.
-                is_list = not texts and isinstance(next(iter(rows.values[self.label]), None), list)
+                # The type of the first cell with labels determines whether texts have several.
+                cells = (cell for cell in rows.values[self.label] if cell is not None)
+                is_list = not texts and isinstance(next(cells, None), list)
                 multi_label = multi_label or is_list
                 labels += _listed_labels(rows, self.label, self.separator, multi_label)
             texts += rows.texts(self.text)

@@ -38,8 +38,6 @@ OnNaN = Literal["stop", "skip", "rollback"]
 """Reaction to a NaN or infinite loss or gradient: stop the training, skip the update, or roll back
 to the last saved state.
 """
-REMEDY = "lower optimizer.lr or trainer.clip_norm, or use trainer.precision=float32"
-"""Advice on a NaN or infinite loss, included in error messages."""
 MAX_FAILURES = 10
 """Number of consecutive skipped updates, or of rollbacks to the same saved state, after which
 training stops."""
@@ -573,7 +571,11 @@ class TrainingLoop:
     @property
     def _remedy(self) -> str:
         """Returns advice on a NaN or infinite loss, to be included in error messages."""
-        remedy = REMEDY
+        remedy = "lower optimizer.lr or trainer.clip_norm"
+        if not self.trainer.clip_norm:
+            remedy = "lower optimizer.lr or set trainer.clip_norm"
+        if self.trainer.precision != "float32":
+            remedy += ", or use trainer.precision=float32"
         if self._saved_update:
             remedy += (
                 f"; the state of update {self._saved_update:,} is saved, and these settings can be "

@@ -105,9 +105,11 @@ class Captions:
         rows_by_part = [self._rows(part) for part in self.parts.named]
         names = self.parts.named
         if self.parts.share:
+            folder = _table_of(parse_part(self.parts.train)[0]).parent
             rows_by_part = split_rows(
                 rows=rows_by_part[0],
-                text_of=lambda row: row.picture or row.text,  # keeps an image's captions together
+                # The name in the table keeps the captions of an image together, wherever it lies.
+                text_of=lambda row: row.picture.removeprefix(f"{folder}/") or row.text,
                 name=self.parts.train,
                 share=self.parts.share,
             )

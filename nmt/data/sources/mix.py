@@ -60,12 +60,12 @@ class Mix:
         test: str | None = None,
         source: str = "source",
         target: str = "target",
-        tags: dict[str, str] | None = None,
+        tags: dict[str, str | None] | None = None,
     ) -> None:
         self.file = Path(config)
         self.parts = PartNames(config, as_list(validation), test, share=0.0)
         self.languages = (source, target)
-        self.tags = tags or {}
+        self.tags = {name: tag for name, tag in (tags or {}).items() if tag is not None}
         key = f"data.config={config}"
         with reading(key, " as YAML"):
             self.text = self.file.read_text(encoding="utf-8")
@@ -74,6 +74,9 @@ class Mix:
             self.files = _corpora(content)
             self.stages = _stages(content, self.files)
             check_known("data.tags: corpus", self.tags, self.files)
+            for name, tag in self.tags.items():
+                if not isinstance(tag, str):
+                    raise UserError(f"data.tags.{name}={tag}: must be text")
         except UserError as error:
             raise ValueError(f"{key}: {error}") from error
 

@@ -6,7 +6,7 @@ import torch
 
 from nmt import components
 from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError
 from nmt.foundation.extras import installed, require
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.model.precision import usable_precision
@@ -55,7 +55,7 @@ def parts_of(
     precision = usable_precision(settings.trainer["precision"], device)
     trainer = components.make({"trainer": {**settings.trainer, "precision": precision}}, "trainer")
     if trainer.shard and not ranks.several:
-        raise UserError(
+        raise UsageError(
             "trainer.shard=true: needs several processes; start them with torchrun, or set "
             "trainer.shard=false"
         )

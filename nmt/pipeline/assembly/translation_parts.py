@@ -110,7 +110,7 @@ def filters_of(config: components.Config) -> Filters:
     """Returns the configured filters; they ignore the tags that the data source prepends to source
     lines."""
     tags = config["data"].get("tags") or {}
-    return components.make(config, "filters", tags=tuple(tags.values()))
+    return components.make(config, "filters", tags=tuple(filter(None, tags.values())))
 
 
 def loaded(config: components.Config, filters: Filters) -> Splits:

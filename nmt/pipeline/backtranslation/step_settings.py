@@ -14,6 +14,7 @@ from nmt.configuration.translation_settings import TranslateSettings
 from nmt.data import as_list
 from nmt.data.lines import stream_lines
 from nmt.data.synthetic import Synthetic
+from nmt.foundation.torchrun import of_torchrun
 from nmt.metric import WITHOUT_SPACES
 from nmt.pipeline.backtranslation.real_pairs import RealPairs
 from nmt.storage import checkpoint as ckpt
@@ -193,8 +194,14 @@ class StepSettings:
         real = self.corpus.pairs if self.synthetic.real else 0
         share = self.corpus.pairs / (synthetic + real)
         trainer["validate_every"] *= share
+        epochs = trainer["max_epochs"]
         if self.synthetic.model:
-            trainer["max_epochs"] = math.ceil(trainer["max_epochs"] * share)
+            trainer["max_epochs"] = math.ceil(epochs * share)
+            if not self.settings.batching["tokens"]:
+                pairs = self.corpus.pairs * (1 + self.settings.copied_pairs)
+                batches = math.ceil(pairs / self.settings.batching["sentences"])
+                updates = epochs * math.ceil(batches / trainer["accumulate"] / of_torchrun().count)
+                trainer["max_updates"] = min(updates, trainer["max_updates"] or updates)
             return trainer
         first = Path(str(self.translators[0].folders))
         # The planned number, because training may have ended earlier by trainer.patience; short
