@@ -187,8 +187,8 @@ class Probe:
         return {}
 
     def _influence_of_padding(self, example: AttentionExample, layouts: Mapping[str, str]) -> float:
-        """Returns the attention weight of all padding. Without attention weights, returns the change
-        of the context if the padding changes."""
+        """Returns the attention weight of all padding or, without attention weights, the change of
+        the context if the padding changes."""
         answer = self._called(example, layouts)
         if answer.weights is not None:
             influence = answer.weights.masked_fill(example.mask, 0.0)  # [B, S]

@@ -95,11 +95,9 @@ def _leaks(ranking: Ranking) -> str:
         return ""
     # Runs without a test set do not store the validation references.
     size = len(ranking.runs[0].lines(".reference"))
-    number = f"{'Up to ' * (len(counts) > 1)}{max(counts):,}"
-    return (
-        f"{number}{f' of {size:,}' * bool(size)} {ranking.part} pairs are also training pairs, which raises the "
-        "scores."
-    )
+    total = f" of {size:,}" if size else ""
+    number = f"{'Up to ' * (len(counts) > 1)}{max(counts):,}{total}"
+    return f"{number} {ranking.part} pairs are also training pairs, which raises the scores."
 
 
 def _repeats(ranking: Ranking) -> str:

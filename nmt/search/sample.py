@@ -12,7 +12,7 @@ batch or the order of the sentences.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 
 import numpy as np
@@ -52,7 +52,8 @@ class Sample:
     seed: Count = 1
 
     def __post_init__(self) -> None:
-        check_arguments(Sample, **vars(self))
+        names = [field.name for field in fields(Sample)]
+        check_arguments(Sample, **{name: getattr(self, name) for name in names})
 
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]
