@@ -106,8 +106,8 @@ class ScoreSettings(EnsembleSettings):
                     and self.target is None
                     and (self.format != "text" or self.normalize != "none"),
                     "nbest",
-                    "the output for an n-best list has a fixed format with log-probabilities; leave "
-                    "the keys format and normalize out",
+                    "the output for an n-best list has a fixed format with log-probabilities; "
+                    "leave the keys format and normalize out",
                 ),
             ),
         ]

@@ -122,7 +122,8 @@ def interpolated(pairs: int, lower: Mapping[str, Any], upper: Mapping[str, Any])
 
 
 def add_copied_pairs(values: dict[str, Any], share: Any) -> dict[str, Any]:
-    """Returns the interpolated values of a recipe, changed to add copied pairs without more updates.
+    """Returns the interpolated values of a recipe, changed to add copied pairs without more
+    updates.
 
     values: values of the keys in `UNITS`
     share: copied pairs per training pair; an invalid value changes nothing

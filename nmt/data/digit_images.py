@@ -36,8 +36,8 @@ def page(name: str) -> np.ndarray:
         raise UserError(
             f"{name}: invalid description of an image of digits; expected the image size, and the "
             f"digit scans and position of each number, such as {PREFIX}16x32/5,7@0,8. The example "
-            "is an image of 16 rows and 32 columns with the digit scans number 5 and 7, whose top left "
-            "corner is at row 0, column 8"
+            "is an image of 16 rows and 32 columns with the digit scans number 5 and 7, whose top "
+            "left corner is at row 0, column 8"
         )
     images, _ = digit_scans()  # [1797, 8, 8]
     pixels = np.full((int(match[1]), int(match[2])), 255, np.uint8)

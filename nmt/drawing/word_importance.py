@@ -76,8 +76,8 @@ class Classified:
 
     @property
     def likeliest(self) -> str:
-        """Label with the largest probability. A multi-label classifier may predict no label, because
-        it predicts only labels with a probability above 0.5.
+        """Label with the largest probability. A multi-label classifier may predict no label,
+        because it predicts only labels with a probability above 0.5.
         """
         return max(self.probabilities, key=self.probabilities.__getitem__)
 
@@ -88,8 +88,8 @@ class Classified:
 
     @property
     def title(self) -> str:
-        """Predicted labels, followed by the largest probability among all labels in parentheses, such
-        as `good  (0.80)`.
+        """Predicted labels, followed by the largest probability among all labels in parentheses,
+        such as `good  (0.80)`.
         """
         return f"{self.prediction}  ({max(self.probabilities.values()):.2f})"
 

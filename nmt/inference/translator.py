@@ -286,8 +286,8 @@ class Translator(ForcedDecoder):
         )
 
     def check_constraint(self, constraint: Constraint) -> None:
-        """Raises UserError if the vocabulary cannot spell a constraint, or the constraint contradicts
-        itself."""
+        """Raises UserError if the vocabulary cannot spell a constraint, or the constraint
+        contradicts itself."""
         self._constrained(Request(max_length=1), constraint)
 
     def _requests(

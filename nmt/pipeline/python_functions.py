@@ -119,8 +119,8 @@ def _check_settings(words: Sequence[Any]) -> None:
             )
         if word.startswith("-"):
             raise UserError(
-                f"nmt.train: {word} is a flag of the command line; run `python -m nmt.train {word}`, "
-                "or use the parameter plugins=[…] for plugins"
+                f"nmt.train: {word} is a flag of the command line; run `python -m nmt.train "
+                f"{word}`, or use the parameter plugins=[…] for plugins"
             )
 
 

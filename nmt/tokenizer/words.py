@@ -18,8 +18,8 @@ SPACE = "▁"
 UNKNOWN = "<unk>"
 """Subword that represents unknown characters."""
 MARKS = "".join(c for c in map(chr, range(0x1F000)) if unicodedata.category(c)[0] == "M")
-"""Combining marks, such as the vowel signs of Devanagari. They are part of words, but `\\w` does not
-match them."""
+"""Combining marks, such as the vowel signs of Devanagari. They are part of words, but `\\w` does
+not match them."""
 SPACELESS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 """Prefixes of the Unicode names of letters in scripts without spaces between words."""
 ALONE = (*SPACELESS, "IDEOGRAPHIC", "FULLWIDTH")

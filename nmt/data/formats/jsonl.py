@@ -12,8 +12,8 @@ from nmt.foundation.errors import UserError
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """Yields the rows of a JSON Lines file, with one JSON object per non-empty line. The keys of the
-    first object name the columns.
+    """Yields the rows of a JSON Lines file, with one JSON object per non-empty line. The keys of
+    the first object name the columns.
     """
     names: list[str] = []
     for chunk in batched(_objects(file)):

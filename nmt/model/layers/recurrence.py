@@ -214,8 +214,8 @@ class Recurrent(nn.Module):
         return self.dropout.mask(self.rnn.weight_hh_l0, *rows, self.size)  # type: ignore[arg-type]
 
     def loop(self, *blocks: WeightBlock, mask: Tensor | None = None) -> Loop:
-        """Returns the two functions that a loop over time calls at each step: the matrix products of
-        the state, and the cell. The caller must apply `input_norm` to the input pre-activations
+        """Returns the two functions that a loop over time calls at each step: the matrix products
+        of the state, and the cell. The caller must apply `input_norm` to the input pre-activations
         before each step.
 
         blocks: further weight blocks to multiply by the state, fused with the weights of the state
