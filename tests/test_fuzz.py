@@ -24,8 +24,8 @@ from nmt.data.links import parse_links, write_links
 from nmt.data.sources.table import TableFiles
 from nmt.data.word_vectors import read_vectors
 from nmt.foundation.errors import UserError
+from nmt.inference.constraint import Constraint
 from nmt.inference.input_lines import InputLines
-from nmt.inference.translation import Constraint
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.words import words
 

@@ -26,8 +26,8 @@ from test_trainer import Known, Store, Watch
 import nmt
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Candidate, Request, to_device
+from nmt.inference.constraint import Constraint
 from nmt.inference.model_step import EnsembleState, EnsembleStep, ModelStep
-from nmt.inference.translation import Constraint
 from nmt.model.layers.packed import PackedWeights, generating
 from nmt.model.layers.recurrence import Recurrent
 from nmt.search.beam import Beam

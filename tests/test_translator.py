@@ -17,8 +17,9 @@ from nmt import loading
 from nmt.data.links import GoldLinks, parse_links, write_links
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, UNK, Hypothesis, Request
+from nmt.inference.constraint import Constraint, PrefixSpeller
 from nmt.inference.model_step import EnsembleState, EnsembleStep, ModelStep, average_log_probs
-from nmt.inference.translation import Constraint, PrefixSpeller, Translation
+from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
 from nmt.inference.unknown_words import filled
 from nmt.inference.word_alignment import (

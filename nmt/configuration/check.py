@@ -159,14 +159,14 @@ def impossible(config: Config, faulty: Set[str], trained: bool = False) -> list[
         with torch.device("meta"), Uninitialized():  # allocates no memory for weights
             if "model" in config:
                 # Incompatible sizes do not depend on the vocabulary, so 10 subwords are enough.
-                build = network if trained else _network_with_tested_score
+                build = network if trained else _build_with_tested_score
                 errors += raised_errors(build, config, 10, 10)
             else:
                 errors += raised_errors(classifier, config, 10, LabelSet(("a", "b"), False))
     return errors
 
 
-def _network_with_tested_score(config: Config, source_size: int, target_size: int) -> None:
+def _build_with_tested_score(config: Config, source_size: int, target_size: int) -> None:
     """Builds a network, and tests its attention score with a small example."""
     decoder = network(config, source_size, target_size).decoder
     if decoder.attends:

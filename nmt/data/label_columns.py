@@ -56,7 +56,7 @@ class LabelColumns:
             if isinstance(self.label, list):
                 labels += _marked_labels(rows, self.label)
             else:
-                # The type of the first cell with labels determines whether texts have several.
+                # The first cell that is not empty determines whether texts have several labels.
                 cells = (cell for cell in rows.values[self.label] if cell is not None)
                 is_list = not texts and isinstance(next(cells, None), list)
                 multi_label = multi_label or is_list

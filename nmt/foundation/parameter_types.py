@@ -41,10 +41,11 @@ def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
     return f"must be {expected(hint)}{remedy}"
 
 
-def check_arguments(target: type, **arguments: Any) -> None:
-    """Checks arguments of a search that Python code creates, as the command line is checked.
+def check_arguments(group: str, target: type, /, **arguments: Any) -> None:
+    """Checks arguments of a constructor that Python code calls, as the command line is checked.
 
-    target: class of the search
+    group: configuration group of the class, for messages
+    target: class
     arguments: keyword arguments of its constructor
 
     Raises ConfigErrors if an argument is invalid.
@@ -52,7 +53,7 @@ def check_arguments(target: type, **arguments: Any) -> None:
     hints, _ = signature(target)
     problems = {key: mismatch(value, hints[key]) for key, value in arguments.items()}
     refuse(
-        ConfigError(f"search.{key}", problem, shown(arguments[key]))
+        ConfigError(f"{group}.{key}", problem, shown(arguments[key]))
         for key, problem in problems.items()
         if problem
     )

@@ -15,7 +15,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress, log_speed
 from nmt.foundation.ranks import Ranks
 from nmt.inference.input_lines import InputLines
-from nmt.inference.output_formats import DETAILS, FormatName
+from nmt.inference.output_formats import DETAILED_HYPOTHESES, FormatName
 from nmt.inference.output_formats import lines as formatted
 from nmt.inference.output_sinks import OnFailure, StreamSink, is_complete
 from nmt.inference.prompt import at_terminal
@@ -134,7 +134,7 @@ def _translate(
     keep: whether to return the translations, with the attention weights of the best hypothesis
     """
     translated: Translated = []
-    details = max(DETAILS.get(format, 0), int(keep))
+    details = max(DETAILED_HYPOTHESES.get(format, 0), int(keep))
     work = source.characters * total / max(1, source.count)
     with Progress("translating", total, "lines", work) as step:
         for chunk in sink.own(source.chunks(skip=sink.finished_lines)):

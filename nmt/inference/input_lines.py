@@ -11,8 +11,8 @@ from typing import Any
 from nmt.data.lines import batched, check_line_length
 from nmt.data.text_encoding import BOM, LONE_SURROGATE, Errors, decode_line, has_surrogate
 from nmt.foundation.errors import UserError
+from nmt.inference.constraint import Constraint
 from nmt.inference.text_input import TextInput, find_input
-from nmt.inference.translation import Constraint
 
 CHUNK = 2000
 """Number of lines per chunk: enough for batches of similar lengths, few enough for frequent

@@ -24,7 +24,7 @@ ONE_BEST = ("text", "pharaoh")
 """Names of the output formats that contain only the best hypothesis of each line."""
 
 
-DETAILS = {"pharaoh": 1, "jsonl": 1_000_000}
+DETAILED_HYPOTHESES = {"pharaoh": 1, "jsonl": 1_000_000}
 """Number of hypotheses per line for which an output format needs token probabilities and attention
 weights; 0 for other formats."""
 

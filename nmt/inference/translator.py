@@ -20,6 +20,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Hypothesis, Prepared, Request, Reranker, Search
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Count, Length, Range, Size
+from nmt.inference.constraint import PREFIX_IS_FORBIDDEN, Constraint, PrefixSpeller
 from nmt.inference.forced_decoder import FORCED_TOKENS, ForcedDecoder
 from nmt.inference.model_step import Averaging
 from nmt.inference.networks import Networks
@@ -29,12 +30,7 @@ from nmt.inference.parallel import (
     no_progress,
     results_in_batches,
 )
-from nmt.inference.translation import (
-    PREFIX_IS_FORBIDDEN,
-    Constraint,
-    PrefixSpeller,
-    Translation,
-)
+from nmt.inference.translation import Translation
 from nmt.inference.unknown_words import Unknown, replace_unknown_words
 from nmt.model.layers.packed import GenerationPrecision
 from nmt.model.seq2seq import Seq2Seq

@@ -11,6 +11,8 @@ class Uninitialized(TorchFunctionMode):
 
     Initialisation dominates the construction time, because orthogonal matrices need QR
     decompositions, and the first random tensor on "meta" makes PyTorch import many modules.
+    Only operations in place are skipped. Constructors should use them, because operations that
+    return a new tensor make PyTorch import these modules, too.
     """
 
     def __torch_function__(

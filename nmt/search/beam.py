@@ -41,6 +41,7 @@ class Beam:
         coverage: NonNegative = 0.0,
     ) -> None:
         check_arguments(
+            "search",
             Beam,
             width=width,
             n_best=n_best,

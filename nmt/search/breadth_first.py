@@ -171,7 +171,7 @@ class BeamState:
         """Converts an array to a tensor on the device of the model."""
         return to_device(torch.from_numpy(array), self.totals.device)
 
-    def attended(self, weights: Float[Tensor, "n S"] | None) -> "BeamState":
+    def with_coverage(self, weights: Float[Tensor, "n S"] | None) -> "BeamState":
         """Returns the state with the attention weights of a step added to the coverage."""
         assert weights is not None
         return replace(self, coverage=weights + (0 if self.coverage is None else self.coverage))
@@ -363,7 +363,7 @@ def breadth_first_search(
     for _ in range(max(request.max_length for request in requests) + 1):
         prediction, extension = _extend_all(step, state, beam, extend)
         if penalty.coverage:
-            beam = beam.attended(prediction.weights)
+            beam = beam.with_coverage(prediction.weights)
         # The host waits for a GPU only here.
         host = HostExtension(extension, beam.coverage_penalties(penalty, step.mask))
         parent_rows = beam.parent_rows(host)  # [b, W]

@@ -50,7 +50,7 @@ class Diverse(Beam):
         diversity: NonNegative = 0.5,
         **settings: Any,
     ) -> None:
-        check_arguments(Diverse, width=width, groups=groups, diversity=diversity)
+        check_arguments("search", Diverse, width=width, groups=groups, diversity=diversity)
         if width % groups:
             raise ValueError(f"search.width={width} must be a multiple of search.groups={groups}")
         super().__init__(width=width, **settings)

@@ -51,7 +51,9 @@ class MBR:
         epsilon: Ratio = EPSILON,
         seed: Count = 1,
     ) -> None:
-        check_arguments(MBR, candidates=candidates, source=source, utility=utility, n_best=n_best)
+        check_arguments(
+            "search", MBR, candidates=candidates, source=source, utility=utility, n_best=n_best
+        )
         if n_best > candidates:
             raise ValueError(
                 f"search.n_best={n_best} must be at most search.candidates={candidates}"

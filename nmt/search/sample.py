@@ -53,7 +53,7 @@ class Sample:
 
     def __post_init__(self) -> None:
         names = [field.name for field in fields(Sample)]
-        check_arguments(Sample, **{name: getattr(self, name) for name in names})
+        check_arguments("search", Sample, **{name: getattr(self, name) for name in names})
 
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]

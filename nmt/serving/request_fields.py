@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import nmt
-from nmt.inference.translation import Constraint
+from nmt.inference.constraint import Constraint
 from nmt.serving.limits import Limits, Refused
 from nmt.tokenizer.words import spaceless
 

@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from nmt.foundation.errors import UserError
+from nmt.inference.constraint import Constraint
 from nmt.inference.model_facts import model_facts
 from nmt.inference.text_classifier import TextClassifier
-from nmt.inference.translation import Constraint, Translation
+from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
 from nmt.serving.batcher import Batcher
 from nmt.serving.limits import Refused, file_stamp

@@ -108,7 +108,7 @@ class Captions:
             folder = _table_of(parse_part(self.parts.train)[0]).parent
             rows_by_part = split_rows(
                 rows=rows_by_part[0],
-                # The name in the table keeps the captions of an image together, wherever it lies.
+                # The image name in the table, without the folder, keeps an image's captions together.
                 text_of=lambda row: row.picture.removeprefix(f"{folder}/") or row.text,
                 name=self.parts.train,
                 share=self.parts.share,

@@ -33,7 +33,7 @@ class Concat(Score):
         super().__init__()
         self.query_layer = nn.Linear(query_size, size, bias=False)
         self.key_layer = PackableLinear(memory_size, size)
-        # In place, because Uninitialized skips only operations in place.
+        # In place, so that the loading of a model skips it (nmt/model/uninitialized.py).
         self.v = nn.Parameter(torch.empty(size).uniform_(-1, 1).mul_(size**-0.5))  # [K]
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
