@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Prediction, Request
 from nmt.search.beam import Beam
-from nmt.search.breadth_first import FinishedHypotheses
 from nmt.search.constrained import Constrained, progress
 from nmt.search.diverse import Diverse
+from nmt.search.finished_hypotheses import FinishedHypotheses
 from nmt.search.greedy import Greedy
 from nmt.search.mbr import MBR
 from nmt.search.penalty import Penalty

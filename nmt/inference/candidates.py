@@ -13,7 +13,7 @@ from nmt.metric import similarity
 from nmt.model.layers.packed import PackedWeights, generating
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
-from nmt.search.breadth_first import distinct
+from nmt.search.finished_hypotheses import distinct
 from nmt.search.sample import Sample
 from nmt.tokenizer.columns import PICTURE
 

@@ -3,6 +3,6 @@
 The log-probabilities come from a `Step`; a search does not depend on the model behind it. Each
 search is one file in this folder and one YAML file in conf/search.
 
-Modules in reading order: greedy, breadth_first, beam, penalty, sample, then the others in any
-order.
+Modules in reading order: greedy, penalty, beam_state, finished_hypotheses, breadth_first, beam,
+sample, then the others in any order.
 """

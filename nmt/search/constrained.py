@@ -35,7 +35,8 @@ from nmt.foundation.interfaces import (
     to_device,
     to_host,
 )
-from nmt.search.breadth_first import BeamState, Extension, most_probable
+from nmt.search.beam_state import BeamState, Extension
+from nmt.search.breadth_first import most_probable
 from nmt.search.shortcuts import top_k
 
 

@@ -18,12 +18,8 @@ from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
 from nmt.foundation.parameter_types import check_arguments
 from nmt.foundation.ranges import NonNegative, Width
 from nmt.search.beam import Beam
-from nmt.search.breadth_first import (
-    BeamState,
-    Extension,
-    breadth_first_search,
-    most_probable,
-)
+from nmt.search.beam_state import BeamState, Extension
+from nmt.search.breadth_first import breadth_first_search, most_probable
 from nmt.search.constrained import refuse_required
 
 

@@ -23,7 +23,8 @@ from torch import Tensor
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step, to_device
 from nmt.foundation.parameter_types import check_arguments
 from nmt.foundation.ranges import Count, Positive, Ratio, Width
-from nmt.search.breadth_first import BeamState, Extension, breadth_first_search
+from nmt.search.beam_state import BeamState, Extension
+from nmt.search.breadth_first import breadth_first_search
 from nmt.search.constrained import refuse_required
 from nmt.search.penalty import Penalty
 
