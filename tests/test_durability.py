@@ -36,7 +36,8 @@ from nmt.training.run_directory import RunDirectory, claim, claim_fresh
 from nmt.training.schedule import Constant
 from nmt.training.state import TrainingState
 from nmt.training.task.translation_task import TranslationTask
-from nmt.training.trainer import MAX_FAILURES, Trainer
+from nmt.training.trainer import Trainer
+from nmt.training.training_loop import MAX_FAILURES
 
 TINY = [
     "experiment=reverse", "data.train=60", "data.validation=10", "data.test=5", "trainer.max_epochs=2", "sizes.encoder=4",

@@ -19,9 +19,9 @@ from nmt.data.sources.everyday import Everyday
 from nmt.drawing.attention_map import write_map
 from nmt.foundation import progress, terminal
 from nmt.foundation.progress import Progress, waiting
+from nmt.training.callback import Update
 from nmt.training.progress_bar import ProgressBar
 from nmt.training.task import Validation
-from nmt.training.trainer import Update
 
 
 @pytest.fixture

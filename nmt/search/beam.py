@@ -13,8 +13,8 @@ from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
 from nmt.foundation.parameter_types import check_arguments
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import NonNegative, Width
+from nmt.search.beam_allocation import allocate
 from nmt.search.breadth_first import Extend, breadth_first_search, most_probable
-from nmt.search.constrained import allocate
 from nmt.search.penalty import ALPHA, Alpha, Penalty, PenaltyName
 from nmt.search.shortcuts import whole_search
 
