@@ -6,6 +6,7 @@ import logging
 import os
 import pkgutil
 import shutil
+import signal
 from collections import Counter
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -28,6 +29,14 @@ TENSORS = (
 """Packages and modules with shapes in their signatures; mypy checks the types of all others."""
 # OmegaConf reads files with this loader. The one in C is ten times as fast.
 yaml.SafeLoader = yaml.CSafeLoader
+
+# Under nohup or in the background, signals are ignored. The tests and their processes are not.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 # NMT_SHAPES=0 skips the hook: quicker to start, for single tests while one works on the code.
 if os.environ.get("NMT_SHAPES") != "0":

@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt import components
-from nmt.data import Pairs
+from nmt.data import Pairs, Splits
 from nmt.data import ragged as corpus
 from nmt.data.batching import Batching, collate, pad, padding_share
 from nmt.data.filters import Filters
 from nmt.data.lines import find_file, read_lines
+from nmt.data.preparation import prepare
 from nmt.data.ragged import Corpus, Ragged, RaggedChain
 from nmt.data.sources.everyday import Everyday
 from nmt.data.sources.table import TableFiles
@@ -359,6 +360,15 @@ def test_padding_share_by_hand():
     assert padding_share([np.array([0]), np.array([1])], source, target) == 0
 
 
+def test_filters_that_together_drop_all_pairs():
+    train = Pairs(["a b c", "a b c d e f g"], ["x y z", "x y z x y z x"], "train")
+    held_out = Pairs(["a b c"], ["x y z"], "validation")
+    filters = Filters(max_length=5, drop_held_out=True)
+    tokenizer = SentencePiece(model="word", vocabulary_size=30)
+    with pytest.raises(UserError, match="train: the filters dropped all 2 sentence pairs"):
+        prepare(Splits(train, held_out, None, ("en", "de")), filters, tokenizer)
+
+
 def test_one_gather_is_row_by_row():
     """Sequences of one part, of several, of empty parts, and of repeated rows; with and without EOS."""
     draw = np.random.default_rng(3)
@@ -415,6 +425,8 @@ def both(pairs):
         ("25%:75%", PAIRS[1:3]),
         (":100%", PAIRS),
         ("0:1", PAIRS[:1]),
+        ("-50%:", PAIRS[-2:]),
+        (":-1%", PAIRS),
     ],
 )
 @pytest.mark.parametrize("kind", ["text", "tsv", "parquet", "hub"])

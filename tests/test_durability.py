@@ -30,7 +30,8 @@ from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import WRITING
 from nmt.storage.lock import Holder, Lock, LockHeld
 from nmt.training import busy_cores
-from nmt.training.callback import Callback
+from nmt.training.callback import Callback, Update
+from nmt.training.interruption import interruptible
 from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.run_directory import RunDirectory, claim, claim_fresh
 from nmt.training.schedule import Constant
@@ -657,6 +658,28 @@ def test_hangups_save_as_well(tmp_path, fork):
     assert process.wait(60) == 130
     assert f"resume={folder}" in (tmp_path / "fork.log").read_text()
     assert not list(folder.glob(".*"))
+
+
+def test_an_ignored_signal_stays_ignored(monkeypatch):
+    """A training under nohup survives the end of its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible() as interruption:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not interruption.requested
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert interruption.requested
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_metrics_are_json_even_if_a_gradient_is_infinite(tmp_path):
+    update = Update(update=1, total=2, epoch=0.5, loss=1.5, rate=0.1, gradient_norm=math.inf, speed=9.0)  # fmt: skip
+    RunDirectory(path=tmp_path, meta={}, tensors={}).on_update(update)
+    [line] = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    entry = json.loads(line, parse_constant=pytest.fail)
+    assert (entry["loss"], entry["gradient_norm"]) == (1.5, "inf")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -346,6 +346,9 @@ def test_the_end_of_the_stages_is_warned_about(folder, tmp_path, caplog):
     assert "lengthen the stages of the mixture" in log
     last = json.loads((run_folder / "metrics.jsonl").read_text().splitlines()[-1])
     assert 2 < last["epoch"] < 2.05  # not 3, the number of epochs begun
+    again = run("train", f"resume={run_folder}").stderr.decode()
+    assert "the training is finished" in again
+    assert "the last stage of data.config has ended" in again
 
 
 PAIR = ("A man, 2 dogs see the apple.", "Ein Mann, 2 Hunde sehen den Apfel.")

@@ -25,6 +25,57 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.foundation.torchrun import note_folder, noted_folder
 from nmt.storage import checkpoint as ckpt
+from nmt.training import optimizer as optimizer_module
+from nmt.training.optimizer import CLASSES
+from nmt.training.schedule import Constant
+from nmt.training.state import TrainingState
+
+
+OF_TORCH = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    """The process group of a single rank."""
+    torch.distributed.init_process_group("gloo", f"file://{tmp_path}/group", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def stepped(optimizer, parameter, count):
+    for _ in range(count):
+        parameter.grad = torch.full_like(parameter, 0.5)
+        optimizer.step()
+    return parameter.detach()
+
+
+@OF_TORCH
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_a_sharded_optimizer_is_that_optimizer(process_group, name):
+    makers = (getattr(optimizer_module, name), lambda **given: Ranks().sharded(getattr(optimizer_module, name)(**given)))  # fmt: skip
+    weights = [torch.nn.Parameter(torch.linspace(-1, 1, 12).view(3, 4)) for _ in makers]
+    alone, sharded = (stepped(make(parameters=[w]), w, 3) for make, w in zip(makers, weights, strict=True))  # fmt: skip
+    assert torch.equal(alone, sharded)
+    assert not torch.equal(alone, torch.linspace(-1, 1, 12).view(3, 4))
+
+
+@OF_TORCH
+def test_momentum_may_be_turned_on_with_a_sharded_rmsprop(process_group):
+    network = torch.nn.Linear(3, 2)
+    parameters = list(network.parameters())
+    states = []
+    for momentum in (0.0, 0.9):
+        optimizer = Ranks().sharded(
+            optimizer_module.RMSprop(parameters=parameters, momentum=momentum)
+        )
+        states.append(TrainingState(network, optimizer, Constant(), ema=0, scale=False))
+    before, after = states
+    stepped(before.optimizer, parameters[0], 2)
+    before.optimizer.consolidate_state_dict()
+    after.load(*before.save())
+    saved = parameters[0].detach().clone()
+    assert not torch.equal(stepped(after.optimizer, parameters[0], 1), saved)
+
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 TINY = [

@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from nmt.foundation.json_log import JsonFormatter
 from nmt.loading import load, translator
 from nmt.serving.batcher import Batcher
 from nmt.serving.limits import KeyFile, Refused
+from nmt.storage import checkpoint as ckpt
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # searches: test_search.py executes signatures
 
@@ -55,6 +57,17 @@ def test_mapped_weights_are_the_file_s_own_pages(small_run, tmp_path):
     for one, other in parameters:
         assert all(map(torch.equal, one.parameters(), other.parameters()))
     assert mapped.translate(["a b c", "d"]) == plain.translate(["a b c", "d"])
+
+
+def test_mapped_weights_are_not_read_into_memory(tmp_path):
+    file = tmp_path / "model.safetensors"
+    ckpt.write(file, {"config": {}}, {"model/w": torch.ones(1_000_000)})
+    tracemalloc.start()
+    mapped = ckpt.read(file, mapped=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert torch.equal(mapped.tensors["model/w"], torch.ones(1_000_000))
+    assert peak < file.stat().st_size / 2
 
 
 @pytest.mark.parametrize(("headers", "request_id"), [

@@ -23,6 +23,7 @@ from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.processes import is_running
 from nmt.pipeline import launchers, training_job
 from nmt.pipeline.one_after_another import first_valid
+from nmt.pipeline.run_identity import RunIdentities
 from nmt.pipeline.training_job import TrainingJob
 from nmt.storage.files import LOCK
 from nmt.sweep import job
@@ -723,3 +724,21 @@ def test_values_of_a_search_by_optuna_are_what_was_typed():
     typed = ["a=auto,null", "b='x y,z',w", "c=[1,2],[3]", "d=choice(1,2.5,true)"]
     choices = [training_job.distribution(override).choices for override in parse(typed)[0]]
     assert choices == [("auto", None), ("'x y,z'", "w"), ("[1,2]", "[3]"), (1, 2.5, True)]
+
+
+def test_choices_are_no_paths(tmp_path, monkeypatch):
+    """A file named as a choice does not change a run; the content of a file that a setting names does."""
+    monkeypatch.chdir(tmp_path)
+    tied = [*TINY, "model.tying=output"]
+    lexicon = [*tied, "model.lexicon=words"]
+    (tmp_path / "words").write_text("a\tb\n")
+
+    def identities():
+        return [RunIdentities("train").of(overrides)[0] for overrides in (tied, lexicon)]
+
+    before = identities()
+    (tmp_path / "output").write_text("of something else")
+    assert identities() == before
+    (tmp_path / "words").write_text("a\tc\n")
+    after = identities()
+    assert (after[0], after[1] != before[1]) == (before[0], True)

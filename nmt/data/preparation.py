@@ -126,12 +126,15 @@ def prepare(
             RaggedChain([corpus.source for corpus in corpora_of_ids]),
             RaggedChain([corpus.target for corpus in corpora_of_ids]),
         )
+    kept = np.intersect1d(filters.tokens(train, splits.train.name), rows)
+    if not len(kept):  # each filter alone keeps some pairs
+        filters.report(splits.train.name, len(train), 0, {"held out or too long": len(train)})
     return PreparedData(
         splits=splits,
         tokenizer=tokenizer,
         train=train,
         validation=encode(splits.validation, tokenizer),
-        kept=np.intersect1d(filters.tokens(train, splits.train.name), rows),
+        kept=kept,
         more_validation={
             name: encode(part, tokenizer) for name, part in splits.more_validation.items()
         },

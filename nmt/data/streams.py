@@ -23,7 +23,11 @@ def _row(bound: str, count: int) -> int | None:
     """
     if not bound:
         return None
-    return round(float(bound[:-1]) * count / 100) if bound.endswith("%") else int(bound)
+    if not bound.endswith("%"):
+        return int(bound)
+    rows = round(float(bound[:-1]) * count / 100)
+    # A negative index that is rounded to 0 would be the first row.
+    return max(0, count + rows) if bound.startswith("-") else rows
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,6 @@ def ordered_map(
         prefetch_factor=QUEUED,
         collate_fn=partial(_result_or_error, function),
         multiprocessing_context="fork",
-        pin_memory=torch.cuda.is_available(),
         worker_init_fn=_start,
         generator=torch.Generator(),  # the global random state stays unchanged
     )

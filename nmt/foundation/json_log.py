@@ -5,10 +5,19 @@ import json
 import logging
 import math
 import os
+from collections.abc import Mapping
 from typing import Any
 
 _formatter: list[logging.Formatter] = []
 """List with the JSON formatter of this process's log lines; empty for plain text."""
+
+
+def for_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns values in which NaN and infinite numbers, which JSON lacks, are strings."""
+    return {
+        key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in values.items()
+    }
 
 
 class JsonFormatter(logging.Formatter):
@@ -24,11 +33,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "message": record.getMessage(),
         }
-        # JSON has neither NaN nor infinity.
-        values |= {
-            key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in getattr(record, "fields", {}).items()
-        }
+        values |= for_json(getattr(record, "fields", {}))
         if record.exc_info:
             values["exception"] = self.formatException(record.exc_info)
         return json.dumps(values, ensure_ascii=False, default=str)

@@ -5,6 +5,7 @@ returns its input.
 """
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -210,9 +211,10 @@ class Ranks:
         "ZeRO", stage 1)."""
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
-        return ZeroRedundancyOptimizer(
-            optimizer.param_groups, type(optimizer), **optimizer.defaults
-        )
+        # Some defaults are no arguments, such as AdamW's decoupled_weight_decay.
+        names = inspect.signature(type(optimizer)).parameters
+        settings = {key: value for key, value in optimizer.defaults.items() if key in names}
+        return ZeroRedundancyOptimizer(optimizer.param_groups, type(optimizer), **settings)
 
     def last(self, network: Any, last: bool) -> contextlib.AbstractContextManager[None]:
         """Context manager for one forward and backward pass; ranks exchange gradients only in

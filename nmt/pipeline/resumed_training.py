@@ -27,13 +27,16 @@ def limits_reached(settings: TrainingSettings, saved: Checkpoint) -> list[str]:
     """
     trainer = settings.trainer
     progress = saved_progress(saved)
-    # A run that ended by its time budget ends again unless a setting of the trainer has changed.
+    # A run that ended by its time budget, or with the last stage of a mixture, ends again unless a
+    # setting of the trainer or of the validation has changed.
     is_over = progress.finished and saved.meta["config"].get("trainer") == trainer
+    is_mixture = "config" in settings.values["data"]
     is_reached = {
         "trainer.max_epochs": progress.epoch >= trainer["max_epochs"],
         "trainer.max_updates": 0 < trainer["max_updates"] <= progress.update,
         "trainer.patience": progress.finished and 0 < trainer["patience"] <= progress.worse,
         "time_budget": is_over and trainer.get("time_budget") is not None,
+        "data.config": is_over and is_mixture and progress.best is not None,
     }
     return [key for key, reached in is_reached.items() if reached]
 
@@ -55,14 +58,17 @@ def log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) ->
     changed = [key for key in keys if key.partition(".")[0] not in NOT_LEARNT]
     unused = f"The changed settings {', '.join(changed)} have no effect. " if changed else ""
     progress = saved_progress(saved)
+    limits = limits_reached(settings, saved)
+    remedy = f"To continue the training, raise {' and '.join(limits)}"
+    if "data.config" in limits:
+        remedy = "Its time budget is used up, or the last stage of data.config has ended"
     log.info(
-        "%s: the training is finished (%s epochs, %s updates). %sTo continue the training, "
-        "raise %s",
+        "%s: the training is finished (%s epochs, %s updates). %s%s",
         folder,
         progress.epoch,
         f"{progress.update:,}",
         unused,
-        " and ".join(limits_reached(settings, saved)),
+        remedy,
     )
 
 

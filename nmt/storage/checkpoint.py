@@ -193,12 +193,12 @@ def read(path: Path, key: str = "", mapped: bool = False) -> Checkpoint:
     place = _place(path, key)
     try:
         with path.open("rb") as file:
-            data = file.read()
             # The path of the descriptor names the same file after a replacement.
-            tensors = load_file(f"/dev/fd/{file.fileno()}") if mapped else load(data)
-        # size of the JSON header, as safetensors defines it
-        length = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+            tensors = load_file(f"/dev/fd/{file.fileno()}") if mapped else load(file.read())
+            file.seek(0)
+            # size of the JSON header, as safetensors defines it
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length)).get("__metadata__", {})
     except Exception as error:  # a damaged file raises many types of errors
         raise UserError(f"{place}: not a checkpoint, or damaged ({error})") from error
     try:

@@ -180,7 +180,8 @@ class Columns:
         return [list(ids[begin + 1 : end]) for begin, end in itertools.pairwise(ends)]
 
     def shortened(self, ids: Sequence[int], most: int) -> Sequence[int]:
-        """Truncates a source line to `most` ids in total; several texts share the limit equally."""
+        """Truncates a source line to `most` ids, separators not counted; several texts share the
+        limit equally."""
         if isinstance(ids, Pictured):  # an image has no ids
             return replace(ids, ids=ids.ids[:most])
         if len(ids) <= most or self.sources == 1:

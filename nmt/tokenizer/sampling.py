@@ -27,6 +27,8 @@ from nmt.tokenizer.words import SPACE
 
 MAX_CUTS = 512
 """Maximum number of segmentations enumerated per word; if exceeded, dynamic programming is used."""
+CACHED_WORDS = 2**16
+"""Maximum number of words whose segmentations are cached."""
 UNKNOWN_PENALTY = 10.0
 """Lowest subword score minus the score of an unknown character, as in SentencePiece."""
 Draws = Callable[[], float]
@@ -61,8 +63,9 @@ class Sampler:
         lowest = min((score for score, _ in self._scores.values()), default=0.0)
         self._unknown_score = lowest - UNKNOWN_PENALTY
         # Words repeat, so their segmentations are cached.
-        self._cuts = functools.cache(self._all_cuts)
-        self._usual = functools.cache(self._usual_merges)
+        cache = functools.lru_cache(CACHED_WORDS)
+        self._cuts = cache(self._all_cuts)
+        self._usual = cache(self._usual_merges)
 
     def encode(self, lines: Sequence[str], seed: int) -> list[list[int]]:
         """Returns the token ids of each line, which depend only on the line and the seed."""

@@ -50,7 +50,6 @@ class BestWeights:
         progress.worse = 0 if is_best else progress.worse + 1
         self.state.schedule.observe(is_best)
         if is_best:
-            progress.best_loss = loss
             self._save_best(validation, weights)
         if self.snapshots:
             self._save_snapshot(score, weights)
@@ -96,6 +95,7 @@ class BestWeights:
         """
         progress = self.state.progress
         progress.best = validation.metrics[self.task.metric]
+        progress.best_loss = validation.metrics.get("loss", math.inf)
         progress.best_update = progress.update
         if self.task.ranks.first:
             metrics = dict(validation.metrics)

@@ -52,7 +52,9 @@ def interruptible(*, at_once: bool = False) -> Iterator[Interruption]:
     previous: dict[int, Any] = {}
     with contextlib.suppress(ValueError):
         for number in [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]:
-            previous[number] = signal.signal(number, interruption.note)
+            # Ignored signals stay ignored, as under nohup; None is a handler outside Python.
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                previous[number] = signal.signal(number, interruption.note)
     try:
         yield interruption
     finally:

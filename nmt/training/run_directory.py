@@ -35,6 +35,7 @@ from torch import Tensor
 import nmt
 from nmt.foundation.devices import find_device, processor_name
 from nmt.foundation.errors import UsageError, UserError, typed
+from nmt.foundation.json_log import for_json
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import LOCK, read_json_object, remove_unfinished, write_atomically
 from nmt.storage.lock import Lock, LockHeld
@@ -279,7 +280,7 @@ class RunDirectory(Callback):
     # Methods of `Callback`
 
     def on_update(self, update: Update) -> None:
-        self.record({"kind": "train", **vars(update)})
+        self.record({"kind": "train", **for_json(vars(update))})
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
         entry = {"kind": "validation", "update": update, "epoch": epoch, "best": best}

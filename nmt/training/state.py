@@ -310,11 +310,12 @@ class TrainingState:
 def _add_buffers_of_rmsprop(optimizer: Any) -> None:
     """Adds the buffers for settings of RMSprop that were turned on after the state was saved. Other
     optimizers of torch create such buffers themselves, and have no setting `centered`."""
+    state = getattr(optimizer, "optim", optimizer).state  # of a sharded optimizer: of this rank
     for group in optimizer.param_groups:
         is_rmsprop = "centered" in group
         needed = [name for key, name in RMSPROP_BUFFERS.items() if is_rmsprop and group[key]]
         for parameter in group["params"]:
-            buffers = optimizer.state.get(parameter, {})
+            buffers = state.get(parameter, {})
             for name in needed if buffers else ():  # none before the first update
                 buffers.setdefault(name, torch.zeros_like(parameter))
 

@@ -4,6 +4,7 @@ The callback `Tracking` sends training metrics, validation metrics, samples and 
 trackers.
 """
 
+import html
 import json
 import os
 import textwrap
@@ -242,7 +243,7 @@ class Wandb(Tracker):
     def text(self, name: str, text: str, update: int) -> None:
         import wandb
 
-        self._run.log({name: wandb.Html(f"<pre>{text}</pre>")}, step=update)
+        self._run.log({name: wandb.Html(f"<pre>{html.escape(text)}</pre>")}, step=update)
 
     def picture(self, name: str, figure: Any, update: int) -> None:
         import wandb

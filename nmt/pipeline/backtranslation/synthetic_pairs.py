@@ -71,7 +71,7 @@ def _selected(plan: StepSettings, translator: TextTranslation) -> Iterator[tuple
     """Yields the selected pairs of a source and a target sentence.
 
     Of the translations, the fraction `synthetic.keep` with the highest log-probability per
-    token is selected.
+    word is selected.
     """
     scores = np.array([score for _, score in read_translations(translator.output)])
     usable = scores[scores > -np.inf]  # log-probabilities of the non-empty translations

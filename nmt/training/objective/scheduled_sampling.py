@@ -129,8 +129,7 @@ def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[Decoder
         with torch.no_grad():  # sampling has no gradient
             log_probs = model.output_layer.log_probs(outputs[-1], memory)  # [B, 1, V]
             exclude(log_probs, PAD, BOS)  # as in a search
-            normalized = log_probs - log_probs.logsumexp(-1, keepdim=True)  # [B, 1, V]
-            drawn = sampled(torch.softmax(normalized, -1))  # [B, 1]
+            drawn = sampled(log_probs.exp())  # [B, 1]
             takes_reference = torch.rand(reference.shape, device=reference.device) < ratio  # [B, 1]
             inputs = torch.where(takes_reference | (reference == PAD), reference, drawn)
     outputs.append(model.decode(inputs, state, memory))

@@ -100,7 +100,7 @@ class Hard(Window):
     ) -> tuple[Float[Tensor, "N T S"], WindowState]:
         weights = normalizer(scores)  # [N, T, S]
         if self.training:
-            choice = sampled(weights.detach().float().contiguous())  # [N, T]
+            choice = sampled(weights.detach().float())  # [N, T]
         else:
             choice = weights.argmax(-1)
         one_hot = torch.zeros_like(weights).scatter_(-1, choice.unsqueeze(-1), 1.0)  # [N, T, S]
