@@ -378,6 +378,12 @@ def test_align_without_a_model(tmp_path):
         result = run("align", f"method={method}", *pair, train, f"gold={tmp_path}/gold")
         assert result.stdout.decode().splitlines() == ["0-1 1-0"] * 3, result.stderr.decode()
         assert b"alignment error rate 0.0" in result.stderr
+        assert b"units=space" not in result.stderr
+    (tmp_path / "s").write_text("the house\nThe book\n本です 家\n")
+    result = run("align", "method=ibm1", *pair, f"gold={tmp_path}/gold")
+    assert b"of 1 sentence pairs are not the words between spaces" in result.stderr
+    result = run("align", "method=ibm1", *pair, f"gold={tmp_path}/gold", "units=space")
+    assert b"units=space" not in result.stderr
     failed(
         run("align", "method=ibm1", *pair, "model=x", "reverse=y"),
         "set exactly one",

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from commands import failed, run
 
-from nmt.analysis.comparison import Comparison
+from nmt.analysis.comparison import Comparison, score_table
 from nmt.analysis.comparison_summary import summary
 from nmt.analysis.comparison_tables import comparison_tables
 from nmt.analysis.example_sentences import marked, most_different
@@ -23,7 +23,7 @@ from nmt.analysis.word_statistics import (
     tokens,
     word_accuracy,
 )
-from nmt.metric import Metric
+from nmt.metric import Metric, Result
 
 REFERENCE = [
     "Ein Mann schläft.",
@@ -344,3 +344,17 @@ def test_combining_marks_are_part_of_words():
         unicodedata.normalize("NFD", word) for word in ("café", ",", "très")
     ]
     assert bare("(लड़की।") == "लड़की"
+
+
+def test_scores_of_a_plugin_are_not_in_the_table():
+    class WithCount(Metric):
+        def score(self, hypotheses, *arguments, **options):
+            count = Result(float(len(hypotheses)), "")
+            return {**super().score(hypotheses, *arguments, **options), "count": count}
+
+    outputs = {"a": ["x y z w", "v w"], "b": ["x z", "v"]}
+    compared = Comparison(
+        [], ["x y z w", "v w"], outputs, WithCount(tokenize="13a"), {}, "", samples=20, trials=20
+    )
+    table = score_table(compared)
+    assert "chrF" in table.note and "count" not in table.note

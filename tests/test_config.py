@@ -360,6 +360,24 @@ def test_what_is_typed_wins_over_the_computed_recipe(table):
     assert compose(*shorter)["sizes"]["vocabulary"] == 1000
 
 
+def test_a_computed_recipe_fits_what_is_typed(table):
+    """Guided attention needs cross-entropy; lexica need attention."""
+    guided = compose(*table(29_000), "objective.guided_alignment=0.5")
+    assert guided["objective"]["_target_"].endswith("CrossEntropy")
+    assert guided["objective"]["guided_alignment"] == 0.5
+    for words in (["attention=none"], ["decoder=fixed", "attention=none"]):
+        model = compose(*table(2_000), *words)["model"]
+        assert (model["lexicon"], model["lexical"]) == (None, False)
+    assert compose(*table(2_000), "attention=none", "model.lexical=true")["model"]["lexical"]
+
+
+def test_settings_of_a_started_network_are_not_logged(table, caplog):
+    caplog.set_level("INFO", "nmt")
+    compose("experiment=auto", *table(2_000), "init=OUT")
+    assert "optimizer.lr=" in caplog.text
+    assert "sizes." not in caplog.text and "model." not in caplog.text
+
+
 @pytest.mark.parametrize("data", [[], ["data=multi30k"], ["data=reverse"]])
 def test_pairs_that_cannot_be_counted_are_an_error_of_the_computed_recipe(data):
     with pytest.raises(ConfigErrors, match="experiment: auto counts the training pairs"):

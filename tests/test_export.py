@@ -90,14 +90,14 @@ def exported(small_run, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("no_repeat", [0, 2])
-def test_the_example_translates_as_the_model_does(exported, small_run, no_repeat, tmp_path):
+@pytest.mark.parametrize(("no_repeat", "most"), [(0, 1000), (2, 3)])
+def test_the_example_translates_as_the_model_does(exported, small_run, no_repeat, most, tmp_path):
     """Without nmt and PyTorch: in a process that cannot import them."""
     folder = shutil.copytree(exported, tmp_path / "out")
     settings = json.loads((folder / "settings.json").read_text())
-    assert settings["no_repeat_ngram_size"] == 0
+    assert (settings["no_repeat_ngram_size"], settings["max_source"]) == (0, 1000)
     (folder / "settings.json").write_text(
-        json.dumps({**settings, "no_repeat_ngram_size": no_repeat})
+        json.dumps({**settings, "no_repeat_ngram_size": no_repeat, "max_source": most})
     )
     odd = ["a\tb c", "a\rb", "\x1ca \x85 b\x0b", "a b\r", "\u00a0a\u3000b\u2003", " \u2028 ", "\t"]
     lines = ["a b c d", "", "h g f e d c b a a b", "a", "c c c c", "not known ß", *odd]
@@ -109,7 +109,8 @@ def test_the_example_translates_as_the_model_does(exported, small_run, no_repeat
         check=True,
         env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     )
-    translator = nmt.load(small_run, search="beam", no_repeat_ngram_size=no_repeat)
+    limits = {"no_repeat_ngram_size": no_repeat, "max_source": most}
+    translator = nmt.load(small_run, search="beam", **limits)
     assert result.stdout.decode().splitlines() == translator.translate(lines)
 
 

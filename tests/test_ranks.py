@@ -30,7 +30,6 @@ from nmt.training.optimizer import CLASSES
 from nmt.training.schedule import Constant
 from nmt.training.state import TrainingState
 
-
 OF_TORCH = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 
 

@@ -42,6 +42,18 @@ def test_equal_runs_have_equal_fingerprints(first, tmp_path):
     assert results["weights"] == printed(output) == weights_hash(read(folder / BEST).part("model"))
 
 
+def test_a_changed_lexicon_is_warned_about(tmp_path):
+    file = tmp_path / "words"
+    file.write_text("a\tb\n")
+    typed = ["trainer.max_updates=1", f"model.lexicon={file}", f"run_dir={tmp_path}/run"]
+    assert run("train", *TINY, *typed).returncode == 0
+    for text, is_warned in (("a\tb\n", False), ("a\tc\n", True)):
+        file.write_text(text)
+        again = run("train", f"--from={tmp_path}/run", f"run_dir={tmp_path}/again{is_warned}")
+        warning = b"the data has changed since that run (model.lexicon)"
+        assert (warning in again.stderr) == is_warned, again.stderr.decode()
+
+
 def test_a_fingerprint_is_of_names_shapes_and_values_alone():
     weights = {"a": torch.arange(6.0), "b": torch.tensor(1, dtype=torch.bfloat16)}
     usual = weights_hash(weights)

@@ -585,6 +585,10 @@ def test_keys_of_a_choice_are_columns_only_where_it_is_chosen():
     [
         (lambda value: {"freeze": value}, {"freeze=null": 1, "auto": 2}),
         (lambda value: {"model": {"lexicon": value}}, {"lexicon=null": 1, "lexicon=auto": 2}),
+        (
+            lambda value: {"copied_pairs": value and 0.5},
+            {"copied_pairs=null": 1, "copied_pairs=0.5": 2},
+        ),
     ],
 )
 def test_null_is_the_name_of_a_value(tmp_path, settings, labels):

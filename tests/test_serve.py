@@ -179,12 +179,44 @@ def test_words_of_a_glossary_are_whole_words(word, sentence, occurs):
     assert (constraint is not None) == occurs
 
 
+@pytest.mark.parametrize(
+    ("glossary", "required"),
+    [
+        ({"dog": "Hund", "Dog": "Hund"}, ("Hund",)),
+        ({"dog": "Hund", "black dog": "schwarzer Hund"}, ("schwarzer Hund",)),
+        ({"dog": "Hund", "black": "hundert"}, ("Hund", "hundert")),
+    ],
+)
+def test_phrases_within_other_phrases_are_required_once(glossary, required):
+    fields = {"glossary": glossary, "required": ["Hund"], "forbidden": [], "prefix": ""}
+    assert constraint_of(fields, "A black dog runs.", is_first=False).required == required
+
+
+def test_html_with_many_nested_elements_does_not_stop_the_server(client, pair):
+    """The work on the page takes another thread, whose time grows with words and elements, not with their product."""
+    html = "<b>" * 300 + " ".join("abcde"[i % 5] for i in range(60)) + "</b>" * 300
+    answer = client.post("/translate", json={"q": html, "format": "html", **pair})
+    assert answer.status_code == 200
+    assert answer.json()["translatedText"].count("<b>") == 300
+
+
+def test_an_empty_translation_has_a_score(client, pair):
+    score = client.post("/score", json={"q": "a b", "translation": "", **pair})
+    several = client.post("/score", json={"q": ["a b"], "translation": [""], **pair})
+    assert [score.json()["scores"]] == several.json()["scores"]
+
+
+def test_a_long_forbidden_phrase_is_refused(client, pair):
+    refused = client.post("/translate", json={"q": "a", "forbidden": ["a b " * 100], **pair})
+    assert (refused.status_code, "at most 100 are allowed" in refused.text) == (400, True)
+
+
 def test_a_glossary_may_be_a_field_of_a_form(client, pair):
     fields = {"q": "a b c d", **pair}
     answer = client.post("/translate", json={**fields, "glossary": {"b": "j j"}}).json()
     assert "j j" in answer["translatedText"]
     assert client.post("/translate", data={**fields, "glossary": '{"b": "j j"}'}).json() == answer
-    for wrong in ("b", "[1]", '{"b": 1}'):
+    for wrong in ("b", "[1]", '{"b": 1}', '{"b": "\\ud800"}'):
         refused = client.post("/translate", data={**fields, "glossary": wrong})
         assert (refused.status_code, "glossary" in refused.text) == (400, True)
 

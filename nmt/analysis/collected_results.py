@@ -9,7 +9,6 @@ from pathlib import Path
 
 import yaml
 
-from nmt.analysis.run_groups import differing
 from nmt.analysis.run_results import RunResult, read_result
 from nmt.data import unique_suffixes
 from nmt.data.lines import check_aligned, find_file, read_lines
@@ -215,8 +214,11 @@ def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Met
         orders="bleu1" in tested.scores,
     )
     # The row copies the settings that all runs share, so that the table omits their columns.
-    unequal = differing([run.settings for run in runs])
-    common = {key: value for key, value in runs[0].settings.items() if key not in unequal}
+    common = {
+        key: value
+        for key, value in runs[0].settings.items()
+        if all(run.settings.get(key) == value for run in runs)
+    }
     return replace(
         tested,
         settings={"system": name, **common},

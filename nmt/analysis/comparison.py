@@ -100,7 +100,8 @@ def score_table(comparison: Comparison) -> ReportTable:
     }
     signatures = {name: result.signature for name, result in scores[first].items()}
     signatures |= {name: tests[first].signature for name, tests in comparison.tests.items()}
-    texts = [f"{TITLES[name]} {text}" for name, text in signatures.items()]
+    # Metrics of a plugin are not in the table.
+    texts = [f"{TITLES[name]} {text}" for name, text in signatures.items() if name in TITLES]
     interval = "± is half the 95 % confidence interval over sentences."
     note = (
         f"All scores except the length ratio are percentages. {interval} The length ratio is "

@@ -73,17 +73,20 @@ class Ranking:
     def may_be_best(self, row: Configuration) -> bool:
         """Returns True if a configuration has the best score, or a score that is not significantly
         worse than the best score."""
-        best = self.mean(self.rows[0])
-        score = self.mean(row)
+        chances = self.chances(row)
+        is_equal = self.mean(row) == self.mean(self.rows[0])
+        return is_equal or (bool(chances) and min(chances) > LEVEL)
+
+    def chances(self, row: Configuration) -> Sequence[float]:
+        """Returns the p-values of a configuration's difference from the best configuration."""
         # If the best configuration has one run, the tests over seeds use another baseline.
         is_repeated = len(self.rows[0].runs) > 1
-        chances = row.chances if is_repeated else row.sentence_chances
-        return score == best or (bool(chances) and min(chances) > LEVEL)
+        return row.chances if is_repeated else row.sentence_chances
 
     @property
     def is_tested(self) -> bool:
         """Whether any difference from the best configuration was tested."""
-        return any(row.chances for row in self.rows)
+        return any(self.chances(row) for row in self.rows)
 
     @property
     def sentence(self) -> str:

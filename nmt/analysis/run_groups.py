@@ -48,9 +48,7 @@ class Configuration:
         A component is written as its name, and any other setting as name=value.
         """
         values = [
-            value
-            if value != NULL and ("." not in key or key.endswith("._target_"))
-            else f"{key.rpartition('.')[2]}={value}"
+            value if _is_component(key, value) else f"{key.rpartition('.')[2]}={value}"
             for key, value in self.values.items()
             if value
         ]
@@ -70,6 +68,12 @@ class Configuration:
         # Runs without a validation come last.
         sign = -1 if self.runs[0].lower_is_better else 1
         return max(self.runs, key=lambda run: sign * run.validation.get(metric, -sign * math.inf))
+
+
+def _is_component(key: str, value: str) -> bool:
+    """Returns whether a setting is the choice of a component, such as decoder=luong."""
+    is_choice = "." not in key or key.endswith("._target_")
+    return is_choice and value[:1].isalpha() and value not in (NULL, "true", "false")
 
 
 def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration]:

@@ -204,21 +204,35 @@ def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[st
     upper, _ = _composed(command, {RECIPE: position.upper})
     config, choices = _composed(command, {RECIPE: position.nearer})
     values = interpolated(pairs, flat(lower), flat(upper))
-    if typed.text.has_several_sources:  # a lexicon has entries for one source text
-        config["model"]["lexicon"] = None
+    config["model"] |= _unsupported(typed)
     typed_values = {override.key_or_group: override.value() for override in typed.values}
+    if "objective.guided_alignment" in typed_values and "objective" not in typed.choices:
+        guided, _ = _composed(command, {"objective": "cross_entropy"})
+        config["objective"] = guided["objective"]
+        choices = {**choices, "objective": "cross_entropy"}
     # filters.drop_identical would drop the copied pairs.
     can_copy = typed.text.has_many_names and not typed_values.get("filters.drop_identical")
     if can_copy and position.nearer != RUNGS[max(RUNGS)]:
         values = add_copied_pairs(values, typed_values.get("copied_pairs", COPIED_PAIRS))
     apply(config, parse([f"{key}={value}" for key, value in values.items()])[0])
-    used = [
-        f"{key}={value:g}"
-        for key, value in values.items()
-        if key not in typed_values and key.partition(".")[0] not in typed.choices
-    ]
-    log_recipe(pairs, position.nearer, used)
+    # Network and sizes of the model that `init` names are kept.
+    unused = {
+        *typed_values,
+        *typed.choices,
+        *(("sizes", "model") if "init" in typed_values else ()),
+    }
+    used = {key for key in values if unused.isdisjoint((key, key.partition(".")[0]))}
+    log_recipe(pairs, position.nearer, [f"{key}={values[key]:g}" for key in values if key in used])
     return config, {**choices, RECIPE: AUTO}
+
+
+def _unsupported(typed: Typed) -> dict[str, Any]:
+    """Returns the values that disable the parts of a recipe's network that the chosen network or
+    the data do not support, by key of `model`."""
+    if typed.choices.get("decoder") == "fixed" or typed.choices.get("attention") == "none":
+        return {"lexicon": None, "lexical": False}  # which need attention
+    # A lexicon has entries for one source text.
+    return {"lexicon": None} if typed.text.has_several_sources else {}
 
 
 def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:

@@ -10,8 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nmt.foundation.errors import UserError
-
 AUTO = "auto"
 """Name of the experiment whose settings are computed from the number of pairs."""
 RUNGS = {
@@ -53,8 +51,8 @@ Copied pairs raised BLEU on text with fractions of 0.21 and 0.41, and lowered BL
 class TrainingText(NamedTuple):
     """Properties of the training pairs, on which experiment=auto depends.
 
-    pairs: number of pairs, at most about `MOST_PAIRS`; None for generated data and data of the
-        Hugging Face Hub, 0 for files that cannot be read
+    pairs: number of pairs before `data.split` and filters, at most about `MOST_PAIRS`; None for
+        generated data and data of the Hugging Face Hub, 0 for files that cannot be read
     has_several_sources: whether a pair has several source texts
     has_many_names: whether many pairs contain a name or number on both sides; False for pairs that
         cannot be copied, because they have several sources, factors or alignments
@@ -159,7 +157,7 @@ def read_training_text(data: Mapping[str, Any]) -> TrainingText:
         first = next(stream.read(), None) if can_copy else None
         has_many_names = first is not None and share_of_common_names(first) >= LEAST_NAMES
         return TrainingText(stream.count(MOST_PAIRS), has_several_sources, has_many_names)
-    except (UserError, ValueError, OSError):
+    except (ValueError, OSError):
         return TrainingText(0)
 
 

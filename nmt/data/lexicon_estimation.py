@@ -68,7 +68,7 @@ def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
     of the translation as equally probable translations.
 
     path: file with one entry per line: WORD, tab, TRANSLATION, and optionally tab, PROBABILITY
-        (default 1)
+        (default 1); the probabilities of a word are normalised if their sum exceeds 1
     tokenizer: tokenizer of the model
 
     Raises UserError with the line number for a malformed line.
@@ -103,23 +103,29 @@ def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
         target=target,
         weights=np.array([entry[2] for entry in entries]),  # [n]
         source_vocabulary=tokenizer.source_size,
+        least_total=1.0,  # the probabilities of a word may sum to less than 1
     )
 
 
 def lexicon_table(
-    source: np.ndarray, target: np.ndarray, weights: np.ndarray, source_vocabulary: int
+    source: np.ndarray,
+    target: np.ndarray,
+    weights: np.ndarray,
+    source_vocabulary: int,
+    least_total: float = 1e-30,
 ) -> dict[str, Tensor]:
     """Returns the table of a lexicon with the most probable entries of each source token.
 
     source, target: [n] token ids of each entry; entries may repeat
     weights: [n] unnormalised probability of each entry
     source_vocabulary: number U of tokens in the source vocabulary
+    least_total: smallest sum of the weights of a source token that is normalised to 1
     """
     size = int(target.max(initial=0)) + 1
     keys, places = np.unique(source * size + target, return_inverse=True)
     source, target = np.divmod(keys, size)
     weights = np.bincount(places, weights)
-    probabilities = weights / np.bincount(source, weights)[source].clip(1e-30)
+    probabilities = weights / np.bincount(source, weights)[source].clip(least_total)
     usable = (probabilities >= SMALLEST) & (target != UNK) & ~np.isin(source, (PAD, EOS))
     order = np.flatnonzero(usable)
     order = order[np.lexsort((-probabilities[order], source[order]))]

@@ -123,6 +123,7 @@ def _settings(translator: Translator) -> dict[str, Any]:
         "lowercase": translator.tokenizer.lowercase,
         "by_word": translator.tokenizer.by_word,
         "width": exported_beam(translator.search, "onnx", ["average"]).width,
+        "max_source": translator.max_source,
         "max_length_factor": translator.max_length_factor,
         "max_length_offset": translator.max_length_offset,
         "no_repeat_ngram_size": translator.no_repeat_ngram_size,

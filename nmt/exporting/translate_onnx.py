@@ -43,6 +43,9 @@ class Model:
         line = line.lower() if settings["lowercase"] else line
         parts = line.split() if settings["by_word"] else [line]
         ids = [token for part in parts for token in self.source.encode(part)]
+        ids = ids[: settings["max_source"]]
+        if not ids:
+            return ""
         source = {"source": [[*ids, settings["eos"]]], "lengths": [len(ids) + 1]}
         memory = run(
             self.graphs["encoder"], {name: np.array(value) for name, value in source.items()}

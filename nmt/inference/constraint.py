@@ -74,8 +74,8 @@ class PrefixSpeller:
 MOST_REQUIRED = 100
 """Maximum number of subwords in all required phrases of a translation, because the time of a search
 grows faster than this number."""
-
-
+MOST_FORBIDDEN = 100
+"""Maximum number of subwords in a forbidden phrase, all of whose segmentations are computed."""
 NOT_IN_VOCABULARY = "contains characters that are not in the vocabulary of the model"
 PREFIX_IS_FORBIDDEN = (
     "constraints: no translation that begins with the prefix avoids all forbidden words; remove "
@@ -131,9 +131,7 @@ class Constraint:
             unknown.append(self.prefix)
         if unknown:
             raise UserError(f'constraints: "{unknown[0]}" {NOT_IN_VOCABULARY}')
-        # A text without subwords, such as a space, forbids nothing.
-        banned_texts = [text for text in self.forbidden if tokenizer.encode_target([text])[0]]
-        forbidden = tuple(tuple(ids) for text in banned_texts for ids in tokenizer.spellings(text))
+        forbidden = _forbidden(self.forbidden, tokenizer)
         if spellings and not _can_avoid(spellings, forbidden):
             raise UserError(PREFIX_IS_FORBIDDEN)
         _check_contradictions(required, forbidden, tokenizer)
@@ -154,6 +152,21 @@ class Constraint:
             forbidden=forbidden,
             continuing=continuing,
         )
+
+
+def _forbidden(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
+    """Returns the token sequences that spell forbidden phrases. Raises UserError if a phrase is too
+    long."""
+    encoded = zip(texts, tokenizer.encode_target(list(texts)), strict=True)
+    # A text without subwords, such as a space, forbids nothing.
+    lengths = {text: len(ids) for text, ids in encoded if ids}
+    longest = max(lengths.values(), default=0)
+    if longest > MOST_FORBIDDEN:
+        raise UserError(
+            f"constraints: a forbidden phrase has {longest:,} subwords, at most {MOST_FORBIDDEN} "
+            "are allowed"
+        )
+    return tuple(tuple(ids) for text in lengths for ids in tokenizer.spellings(text))
 
 
 def _check_contradictions(

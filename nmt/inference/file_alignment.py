@@ -4,6 +4,7 @@ aligner."""
 import itertools
 import json
 import logging
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,13 +140,22 @@ def align_files(
             links, maps = aligner.links(chunk, step)
             sink.write([_line(*row, format) for row in zip(chunk, links, strict=True)])
             if gold_links:
-                reference = [pair.gold for pair in chunk if pair.gold]
-                outside = sum(map(_count_outside, reference, map(_lengths, maps)))
-                sink.add(outside, *count_links(links, reference))
+                sink.add(*_gold_counts(chunk, links, maps))
             drawn += maps if attention_map else []
     if attention_map:
         write_map(drawn, Path(attention_map))
     return _error_rate(sink.sums, count, gold) if gold_links else None
+
+
+def _gold_counts(
+    pairs: Sequence[AlignedPair], links: Sequence[Links], maps: Sequence[AttentionMap]
+) -> list[int]:
+    """Returns the counts from which `_error_rate` computes scores and warnings."""
+    reference = [pair.gold for pair in pairs if pair.gold]
+    lengths = list(map(_lengths, maps))
+    outside = sum(map(_count_outside, reference, lengths))
+    divided = sum(map(operator.ne, lengths, map(_lengths_by_space, pairs)))
+    return [divided, outside, *count_links(links, reference)]
 
 
 def _line(pair: AlignedPair, links: Links, format: Literal["pharaoh", "json"]) -> str:
@@ -159,13 +169,14 @@ def _line(pair: AlignedPair, links: Links, format: Literal["pharaoh", "json"]) -
 def _error_rate(sums: Sequence[float], pairs: int, gold: str | None) -> float:
     """Logs the alignment scores, and returns the alignment error rate.
 
-    sums: list of five counts: gold links with a word index beyond the end of the sentence, and the
-        four link counts that `alignment_scores` receives
+    sums: list of six counts: sentence pairs with other words than those between spaces, gold links
+        with a word index beyond the end of the sentence, and the four link counts that
+        `alignment_scores` receives
     pairs: number of sentence pairs
     gold: file of gold links
     """
-    outside, *counts = map(int, sums)
-    scores = alignment_scores(*counts)
+    divided, outside = map(int, sums[:2])
+    scores = alignment_scores(*map(int, sums[2:]))
     log.info(
         "precision %.4f, recall %.4f, alignment error rate %.4f on %s sentence pairs",
         *scores,
@@ -173,6 +184,13 @@ def _error_rate(sums: Sequence[float], pairs: int, gold: str | None) -> float:
     )
     if outside:
         log.warning(OUTSIDE, gold, f"{outside:,}")
+    if divided:
+        log.warning(
+            "%s: the aligned units of %s sentence pairs are not the words between spaces; if the "
+            "gold links number words between spaces, set units=space",
+            gold,
+            f"{divided:,}",
+        )
     return scores.error_rate
 
 
@@ -194,7 +212,7 @@ def compare_files(links: str, gold: str, *, source: str, target: str) -> float:
         if outside:
             log.warning(OUTSIDE, name, f"{outside:,}")
     counts = count_links([pair.sure | pair.possible for pair in predicted], reference)
-    return _error_rate([0, *counts], len(lengths), gold)
+    return _error_rate([0, 0, *counts], len(lengths), gold)
 
 
 def word_links(weights: AttentionMap) -> Links:
@@ -207,6 +225,11 @@ def word_links(weights: AttentionMap) -> Links:
 def _lengths(weights: AttentionMap) -> tuple[int, int]:
     """Returns the numbers of source and target words of an attention map."""
     return len(weights.source) - weights.ends, len(weights.target) - weights.ends
+
+
+def _lengths_by_space(pair: AlignedPair) -> tuple[int, int]:
+    """Returns the numbers of source and target words between spaces."""
+    return len(pair.source.split()), len(pair.target.split())
 
 
 def _count_outside(links: GoldLinks, lengths: tuple[int, int]) -> int:

@@ -43,7 +43,7 @@ def lines(
     tokenizer: tokenizer of the model
     first: index of the first input line, from 0
     sources: input lines
-    translations: translation of each input line; its best `details_needed(name)` hypotheses must
+    translations: translation of each input line; its best `DETAILED_HYPOTHESES[name]` hypotheses
         have token probabilities and attention weights
     units: units of the word alignments: words or subwords
     """

@@ -64,7 +64,6 @@ class Prompt:
             questions[line](*self._last)
 
     def _translate(self, line: str) -> None:
-        self.translator.tokenizer.columns.split(line)  # raises UserError for missing columns
         translation = self.translator.translations(line, details_of=1)
         self._last = (line, translation) if translation.hypotheses else None
         print(translation.text)

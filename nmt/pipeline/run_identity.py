@@ -1,27 +1,23 @@
 """Identity of a training run: a digest of its settings and its data."""
 
+import functools
 import json
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, get_origin
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from nmt import components
 from nmt.configuration.check import faults_of
 from nmt.configuration.compose import choices_of, compose
 from nmt.foundation.configurations import digest, learnt_settings
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigErrors, RunView, refuse, shown
 from nmt.foundation.progress import waiting
-from nmt.foundation.signatures import signature
 from nmt.pipeline.assembly.run_parts import fingerprints
-from nmt.pipeline.fingerprint import hash_of_file
-from nmt.storage.checkpoint import BEST
+from nmt.pipeline.named_files import named_files
 
 FINGERPRINTED = ("train", "validation", "test", "config")
 """Data keys that name files. The identity of a run depends on the content of the files, not on the
 values of these keys."""
-WITH_FILES = {"init", "model", "vectors", "objective", "tokenizer"}
-"""Configuration keys and groups whose values may be paths of files or run folders."""
 
 
 class RunIdentities:
@@ -46,7 +42,7 @@ class RunIdentities:
             config = compose(self.command, overrides)
             choices = choices_of(self.command, overrides)
             refuse(faults_of("data", config["data"]))
-            named = {name: _choices_of(name, config[name]) for name in WITH_FILES & config.keys()}
+            named = named_files(config)
         except ConfigErrors:  # an invalid configuration fails when the run itself is started
             return digest([self.command, *overrides]), typed
         view = RunView(config, {})
@@ -60,8 +56,9 @@ class RunIdentities:
             }
         except UserError as error:
             data = str(error)
-        for name in WITH_FILES & settings.keys():
-            settings[name] = _by_content(settings[name], named[name])
+        for dotted_key, content in named.items():
+            *groups, name = dotted_key.split(".")
+            functools.reduce(operator.getitem, groups, settings)[name] = content
         return digest([self.command, settings, data]), values
 
     def fingerprints(self, config: Mapping[str, Any]) -> Any:
@@ -74,29 +71,3 @@ class RunIdentities:
             with waiting("reading the training data"):
                 self._fingerprints[key] = fingerprints(self.command, config)
         return self._fingerprints[key]
-
-
-def _choices_of(group: str, node: Any) -> Collection[str]:
-    """Returns the keys of a configuration group whose values are choices, such as model.tying=all,
-    and therefore no paths."""
-    if not isinstance(node, Mapping):
-        return ()
-    hints, _ = signature(components.class_of(group, node))
-    return [key for key, hint in hints.items() if get_origin(hint) is Literal]
-
-
-def _by_content(value: Any, excluded: Collection[str] = ()) -> Any:
-    """Returns the value of a setting in which digests replace the paths of files and run folders.
-
-    A digest depends only on the content of the file, or of the best checkpoint of the run folder.
-
-    excluded: keys whose values are no paths
-    """
-    if isinstance(value, Mapping):
-        return {key: item if key in excluded else _by_content(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_by_content(item) for item in value]
-    if not isinstance(value, str):
-        return value
-    is_path = Path(value).is_file() or Path(value, BEST).is_file()
-    return hash_of_file(value) if is_path else value

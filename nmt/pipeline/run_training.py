@@ -22,6 +22,7 @@ from nmt.foundation.ranks import Lost, Ranks
 from nmt.foundation.terminal import set_up_logging
 from nmt.foundation.torchrun import note_folder, noted_folder, together
 from nmt.pipeline.assembly.run_parts import parts_of
+from nmt.pipeline.named_files import named_files
 from nmt.pipeline.resumed_training import (
     final_score,
     for_validation,
@@ -218,12 +219,13 @@ def _run(
     if saved is None:
         warn_of_few_updates(settings, parts.task, ranks)
         if settings.repeats and ranks.first:
-            compare_with(Path(settings.repeats), hashes)
+            compare_with(Path(settings.repeats), {**hashes, **named_files(settings.values)})
     if ranks.first:
         check_space(folder, parts)
         if update is not None:
             files.drop_records_after(update)  # the updates after the last checkpoint are repeated
-        files.describe(config, {**hashes, **parts.task.test_fingerprints})
+        contents = {**hashes, **parts.task.test_fingerprints, **named_files(settings.values)}
+        files.describe(config, contents)
     is_trial = 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
     score = train_and_test(
         parts,

@@ -110,7 +110,8 @@ def top_k(x: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Te
         indices >= x.size(1), -torch.inf
     )
     values, places = candidates.topk(k, -1)  # [N, k], [N, k]
-    return values, indices.gather(1, places)
+    # Padding of the last block, with values of -inf, has no index.
+    return values, indices.gather(1, places).clamp(max=x.size(1) - 1)
 
 
 def whole_search(

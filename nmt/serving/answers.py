@@ -2,6 +2,7 @@
 translations.
 """
 
+import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -97,6 +98,14 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
             "attention are not supported; set format=text, and leave out these fields",
         )
     documents = await _documents(served, fields)
+    # In a thread, because long HTML takes seconds, in which the server must answer other requests.
+    return await asyncio.to_thread(_response, served, documents, fields)
+
+
+def _response(
+    served: ServedModel[Translator], documents: Sequence[Document], fields: Fields
+) -> dict[str, Any]:
+    """Returns the response to /translate for translated texts."""
     answers: dict[str, list[Any]] = {
         "translatedText": [_written(document, rank=0) for document in documents]
     }
@@ -125,7 +134,7 @@ def per_text(answers: list[Any], fields: Fields) -> Any:
 async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Document]:
     """Returns the translation of each text in the request field `q`, divided into its parts."""
     is_html = fields["format"] == "html"
-    texts = [_divided(text, is_html) for text in as_list(fields["q"])]
+    texts = await asyncio.to_thread(lambda: [_divided(q, is_html) for q in as_list(fields["q"])])
     requests = [request for text in texts for request in _requests(text, fields)]
     # One translation per request, in the order of the requests.
     translations = iter(await served.batcher.do(requests))

@@ -23,7 +23,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from nmt.data import as_list
-from nmt.foundation.errors import UserError
 from nmt.inference.explanations.neighbors import Index
 from nmt.serving.answers import (
     contrasted,
@@ -187,7 +186,7 @@ class Server:
             raise Refused(
                 503, f"no result within {self.limits.seconds:g} seconds", self._retry_after()
             ) from None
-        except (UserError, ValueError) as error:
+        except ValueError as error:
             # Invalid values and unsatisfiable constraints are errors of the request.
             raise Refused(400, str(error)) from error
         finally:

@@ -8,6 +8,7 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, groupby, takewhile
 from typing import Literal
 
@@ -71,7 +72,7 @@ class Part:
     text: str
     spans: tuple[Span, ...] = ()
 
-    @property
+    @cached_property
     def elements(self) -> list[Span]:
         return [span for span in self.spans if span.start < span.stop]
 

@@ -106,9 +106,11 @@ def _json_of_form(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
+        entries = json.loads(value)
+        json.dumps(entries, ensure_ascii=False).encode()  # raises ValueError for a lone surrogate
     except (ValueError, RecursionError):
         return None
+    return entries
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,8 @@ class Post:
         fields = {}
         for name, schema in {**self.required, **self.optional}.items():
             value = values.get(name)
-            # An empty q is a text to translate. Other empty fields of a form are missing fields.
-            is_missing = value is None or (value == "" and name != "q")
+            # An empty q or translation is a text. Other empty fields of a form are missing fields.
+            is_missing = value is None or (value == "" and name not in ("q", "translation"))
             if is_missing and name in self.required:
                 raise Refused(400, f"Invalid request: missing {name} parameter")
             fields[name] = schema["default"] if is_missing else parsed(value, schema)
@@ -227,12 +229,18 @@ def constraint_of(fields: Fields, sentence: str, *, is_first: bool) -> Constrain
 
     The translation must contain the phrases of the field `required`. For each entry of the field
     `glossary` whose source word occurs in the sentence, it must also contain the translation of
-    the entry. The field `prefix` applies only to the first sentence of a text.
+    the entry. A phrase that is part of another required phrase adds nothing. The field `prefix`
+    applies only to the first sentence of a text.
     """
-    required = list(fields["required"])
+    phrases = dict.fromkeys(fields["required"])
     for source_word, translation in fields["glossary"].items():
         if _has_word(sentence, source_word):
-            required.append(translation)
+            phrases[translation] = None
+    required = [
+        phrase
+        for phrase in phrases
+        if not any(other != phrase and _has_word(other, phrase) for other in phrases)
+    ]
     prefix = fields["prefix"] if is_first else ""
     constraint = Constraint(prefix, tuple(required), tuple(fields["forbidden"]))
     return None if constraint == Constraint() else constraint

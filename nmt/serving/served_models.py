@@ -126,6 +126,7 @@ class ServedModel(Generic[Model]):
             model = self._load(self.path)
             if _kind(model) != _kind(self.model):
                 raise UserError(f"expected {_kind(self.model)}, got {_kind(model)}")
+            facts = model_facts(self.path, model.tokenizer)
         except Exception as error:
             self.status = (
                 "the newer checkpoint cannot be used; the previous checkpoint stays in use"
@@ -134,7 +135,7 @@ class ServedModel(Generic[Model]):
             log.error("%s: %s: %s", self.name, self.status, error)
             return
         self.model = model
-        self.facts = model_facts(self.path, model.tokenizer)
+        self.facts = facts
         self.status = "ok"
         self._reloads("loaded").inc()
         log.info("%s: loaded a newer checkpoint", self.name)

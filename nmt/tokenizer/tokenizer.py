@@ -350,13 +350,14 @@ class Tokenizer:
         """
         [usual] = self.encode_target([text])
         ids_by_piece = {self._target.id_to_piece(i): i for i in range(EOS + 1, self.target_size)}
+        longest = max(map(len, ids_by_piece))
         spelled = "".join(self.target_pieces(usual))
         # Segmentations of the first n characters, indexed by n.
         paths: list[list[list[int]]] = [[[]]]
         for end in range(1, len(spelled) + 1):
             longer = [
                 [*path, ids_by_piece[spelled[begin:end]]]
-                for begin in range(end)
+                for begin in range(max(0, end - longest), end)
                 if spelled[begin:end] in ids_by_piece
                 for path in paths[begin]
             ]

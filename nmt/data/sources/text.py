@@ -40,7 +40,7 @@ class TextFiles:
         self,
         *,
         train: str | list[str],
-        validation: str | list[str] | list[list[str]] | None = None,
+        validation: str | list[str | list[str]] | None = None,
         test: str | list[str] | None = None,
         split: Share = 0.0,
         source: str | list[str],

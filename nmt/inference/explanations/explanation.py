@@ -210,7 +210,7 @@ def explain(
         positions get attention
 
     Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens,
-    or a decoder step or source position does not exist. Also raises UserError if the search draws
+    or a source position does not exist. Also raises UserError if the search draws
     several samples or reranks its translations, or if `attend_to` is given for a network with a
     window.
     """
