@@ -412,4 +412,9 @@ def test_faults_of_averaging_are_reported(base, texts, tmp_path):
         run("average", f"models=[{base},{tmp_path}/lower.safetensors]", out),
         "differ in languages, lowercase",
     )
+    tensors = {**saved.tensors, "lexicon/tokens": torch.zeros(1, 1, dtype=torch.int32)}
+    ckpt.write(tmp_path / "lexicon.safetensors", saved.meta, tensors)
+    failed(
+        run("average", f"models=[{base},{tmp_path}/lexicon.safetensors]", out), "different lexicons"
+    )
     assert not (tmp_path / "mean.safetensors").exists()

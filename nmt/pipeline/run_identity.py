@@ -13,7 +13,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigErrors, RunView, refuse, shown
 from nmt.foundation.progress import waiting
 from nmt.pipeline.assembly.run_parts import fingerprints
-from nmt.pipeline.named_files import named_files
+from nmt.pipeline.fingerprint import named_files
 
 FINGERPRINTED = ("train", "validation", "test", "config")
 """Data keys that name files. The identity of a run depends on the content of the files, not on the

@@ -22,7 +22,7 @@ from nmt.foundation.ranks import Lost, Ranks
 from nmt.foundation.terminal import set_up_logging
 from nmt.foundation.torchrun import note_folder, noted_folder, together
 from nmt.pipeline.assembly.run_parts import parts_of
-from nmt.pipeline.named_files import named_files
+from nmt.pipeline.fingerprint import named_files
 from nmt.pipeline.resumed_training import (
     final_score,
     for_validation,
@@ -84,7 +84,8 @@ def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Tra
     # Called before the first matrix multiplication, since oneDNN reads its limits only once.
     keep_few_products()
     with together(find_device(settings.device).type == "cuda") as ranks:
-        facts = {**flat(settings.values), **versions()}
+        # Machines may have different kernels.
+        facts = {**flat(settings.values), **versions(), "platform": ""}
         ranks.agree("configuration", facts, "start all ranks with the same command and versions")
         path = settings.resume
         if path is None and ranks.attempt:

@@ -131,6 +131,10 @@ def _check_same_network(first: ckpt.Checkpoint, other: ckpt.Checkpoint) -> None:
             f"{names} have different vocabularies; only checkpoints with the same vocabulary can "
             "be averaged"
         )
+    if ckpt.weights_hash(first.part("lexicon")) != ckpt.weights_hash(other.part("lexicon")):
+        raise UserError(
+            f"{names} have different lexicons; only checkpoints with the same lexicon can be averaged"
+        )
     # Equal shapes do not suffice: other choices may use the same weights differently.
     differing = changed_keys(_facts(first.meta), _facts(other.meta))
     if differing:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nmt.foundation.devices import Precision
-from nmt.foundation.durations import seconds_of
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
+from nmt.training.time_budget import seconds_of
 
 OnNaN = Literal["stop", "skip", "rollback"]
 """Reaction to a NaN or infinite loss or gradient: stop the training, skip the update, or roll back
