@@ -63,7 +63,8 @@ class EnsembleSettings(ModelSettings):
                     self.shares,
                 ),
                 (
-                    lexicon and self.translation.get("unknown") != "copy",
+                    # With null, the model's own setting decides when it is loaded.
+                    lexicon and self.translation.get("unknown") not in ("copy", None),
                     "lexicon",
                     "has an effect only with translation.unknown=copy, which then inserts "
                     "translations from the lexicon instead of source words; set "
