@@ -14,7 +14,7 @@ from nmt.foundation.json_log import error_line
 from nmt.foundation.plugins import problem_of
 from nmt.foundation.torchrun import Silent, is_connected, of_torchrun
 
-FIRST_TELLS = 5.0
+FIRST_TELLS = 10.0
 """Seconds before ranks other than 0 report an error, so that rank 0 can report it first."""
 DISK_FULL = 74
 """Exit status after a full disk (EX_IOERR of sysexits.h)."""
