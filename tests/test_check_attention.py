@@ -352,3 +352,14 @@ def test_laws_that_need_weights_are_not_counted_without_them():
     verdict = check_attention(attention)
     assert verdict.tried == 5 and "weights are a distribution" in verdict.skipped
     assert "Not tested, because the code returns no attention weights" in verdict.text
+
+
+def test_exceptions_of_the_code_are_one_message(tmp_path):
+    """A missing key is reported with its line; the rest is still tested."""
+    (tmp_path / "late.py").write_text(
+        "from nmt.model.attention.dot import Dot\n\n\nclass Late(Dot):\n    def forward(self, query, keys, *_):\n        return {}['missing']\n"
+    )
+    result = run("check_attention", f"{tmp_path}/late.py:Late", f"{tmp_path}/nowhere.py:Late")
+    assert result.returncode == 1
+    assert b"KeyError: 'missing'" in result.stderr and b"late.py:6" in result.stderr
+    assert b"nowhere.py" in result.stderr and b"Traceback" not in result.stderr

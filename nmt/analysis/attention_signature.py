@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from nmt.analysis.attention_probe import LENGTHS, SIZE, Probe
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Encoded
+from nmt.foundation.plugins import raised_at
 from nmt.model.attention import Score, check_score
 from nmt.model.attention.layer import Attention
 
@@ -51,8 +52,10 @@ def probe_of(target: Any, name: str) -> Probe:
             function = _function(target, encoder_size)
             return Probe(function, _roles(function), memory_size)
         except ValueError as error:
-            problems.append(error)
-    raise UserError(f"{name}: {problems[0]}") from problems[0]
+            problems.append(str(error))
+        except Exception as error:  # the code may raise any exception
+            problems.append(raised_at(error)[0])
+    raise UserError(f"{name}: {problems[0]}")
 
 
 def _function(target: Any, encoder_size: int) -> Callable[..., Any]:
