@@ -206,10 +206,14 @@ def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[st
     values = interpolated(pairs, flat(lower), flat(upper))
     config["model"] |= _unsupported(typed)
     typed_values = {override.key_or_group: override.value() for override in typed.values}
-    if "objective.guided_alignment" in typed_values and "objective" not in typed.choices:
-        guided, _ = _composed(command, {"objective": "cross_entropy"})
-        config["objective"] = guided["objective"]
-        choices = {**choices, "objective": "cross_entropy"}
+    default, default_choices = _composed(command, {RECIPE: None})
+    # A typed key that only the default objective has chooses this objective.
+    only_default = default["objective"].keys() - config["objective"].keys()
+    if "objective" not in typed.choices and any(
+        f"objective.{k}" in typed_values for k in only_default
+    ):
+        config["objective"] = default["objective"]
+        choices = {**choices, "objective": default_choices["objective"]}
     # filters.drop_identical would drop the copied pairs.
     can_copy = typed.text.has_many_names and not typed_values.get("filters.drop_identical")
     if can_copy and position.nearer != RUNGS[max(RUNGS)]:
@@ -229,7 +233,7 @@ def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[st
 def _unsupported(typed: Typed) -> dict[str, Any]:
     """Returns the values that disable the parts of a recipe's network that the chosen network or
     the data do not support, by key of `model`."""
-    if typed.choices.get("decoder") == "fixed" or typed.choices.get("attention") == "none":
+    if typed.choices.get("attention") == "none":
         return {"lexicon": None, "lexical": False}  # which need attention
     # A lexicon has entries for one source text.
     return {"lexicon": None} if typed.text.has_several_sources else {}

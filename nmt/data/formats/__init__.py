@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from nmt.foundation.errors import UserError
-from nmt.foundation.part_limits import shown
 
 ReadTable = Callable[..., "Iterator[Rows]"]
 LINE_BREAK = re.compile(r"\r\n|\r|\n")
@@ -100,9 +99,7 @@ class Rows:
         cells = self.values[column]
         for i, cell in enumerate(cells):
             if not isinstance(cell, str):
-                raise UserError(
-                    f"{self.place(i)}: column {column!r} contains {shown(cell)}, not text"
-                )
+                raise UserError(f"{self.place(i)}: column {column!r} contains {cell!r}, not text")
         # A line break inside a cell would split the line when it is written to a file.
         return [LINE_BREAK.sub(" ", cell) for cell in cells]
 
