@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nmt.data.word_aligner import NULL_SHARE, WordAligner, forward_backward
-from nmt.inference.file_alignment import attention_of_vectors
+from nmt.inference.alignment_weights import attention_of_vectors
 from nmt.inference.word_alignment import symmetrize
 
 SOURCES = [["the", "house"], ["the", "book"], ["a", "book"], ["house"], [], ["a"]]

@@ -228,6 +228,7 @@ def _costs(ax: Any, ranking: Ranking, cost: Callable[[RunResult], float], unit: 
         scores = [run.scores[ranking.metric] for run in runs]
         ax.plot([*map(cost, runs)], scores, **{**properties, "ls": "", "ms": 5, "gid": gid})
     ax.set(xlabel=unit, ylabel=_title(ranking))
+    ax.locator_params("x", nbins=5)  # fewer labels, so that long ones do not overlap
     keep_inside(ax, "y", ranking.metric)
     keep_inside(ax, "x")
 

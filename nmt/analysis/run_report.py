@@ -244,9 +244,10 @@ def report_page(report: Report, tables: Sequence[ReportTable], base: Path) -> by
     """
     rankings = report.rankings
     count = sum(run.answers is None for run in report.runs)
+    rows = sum(len(ranking.rows) for ranking in rankings)
     note = (
         f"{count} run{'s' if count != 1 else ''} of "
-        f"{sum(len(ranking.rows) for ranking in rankings)} configurations; total training time "
+        f"{rows} configuration{'s' if rows != 1 else ''}; total training time "
         f"{duration(sum(run.seconds for run in report.runs))}. "
         f"{f'Sweep: {report.state}.' if report.state else ''}"
     )

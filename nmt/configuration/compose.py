@@ -210,7 +210,7 @@ def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[st
     # A typed key that only the default objective has chooses this objective.
     only_default = default["objective"].keys() - config["objective"].keys()
     if "objective" not in typed.choices and any(
-        f"objective.{k}" in typed_values for k in only_default
+        f"objective.{key}" in typed_values for key in only_default
     ):
         config["objective"] = default["objective"]
         choices = {**choices, "objective": default_choices["objective"]}

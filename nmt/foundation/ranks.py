@@ -211,7 +211,7 @@ class Ranks:
         "ZeRO", stage 1)."""
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
-        # Some defaults are no arguments, such as AdamW's decoupled_weight_decay.
+        # Some defaults, such as AdamW's decoupled_weight_decay, are not constructor arguments.
         names = inspect.signature(type(optimizer)).parameters
         settings = {key: value for key, value in optimizer.defaults.items() if key in names}
         return ZeroRedundancyOptimizer(optimizer.param_groups, type(optimizer), **settings)

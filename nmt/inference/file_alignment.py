@@ -1,30 +1,25 @@
-"""Word alignment of sentence pairs by attention weights, word vectors or a statistical word
-aligner."""
+"""Word alignment of the sentence pairs of two files, and comparison with a gold standard."""
 
 import itertools
 import json
 import logging
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from nmt.data.lines import batched, read_aligned
 from nmt.data.links import GoldLinks, Links, read_gold_links, write_links
-from nmt.data.word_aligner import AlignerName, WordAligner
-from nmt.data.word_vectors import nearest, read_vectors
 from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranks import Ranks
+from nmt.inference.alignment_weights import Attend
 from nmt.inference.input_lines import CHUNK
 from nmt.inference.parallel import ProgressCallback, no_progress
 from nmt.inference.shared_output import NEEDS_ONE_OUTPUT, in_parts, sink_of
 from nmt.inference.text_input import count_aligned, find_input
-from nmt.inference.translator import Translator
 from nmt.inference.word_alignment import (
     Symmetrization,
     alignment_scores,
@@ -32,19 +27,11 @@ from nmt.inference.word_alignment import (
     strongest_links,
     symmetrize,
 )
-from nmt.tokenizer.words import SPLITS, Units
 
 log = logging.getLogger(__name__)
 OUTSIDE = (
     "%s: %s alignment links refer to words after the end of their line; words are numbered from 0"
 )
-Attend = Callable[[Sequence[str], Sequence[str], ProgressCallback], Iterator[AttentionMap]]
-"""Type of functions that return attention maps of sentence pairs, with target words as rows and
-source words as columns.
-
-The arguments are the source sentences, the target sentences, and a progress callback, which
-receives the number of newly aligned pairs.
-"""
 
 
 @dataclass(frozen=True)
@@ -239,117 +226,3 @@ def _count_outside(links: GoldLinks, lengths: tuple[int, int]) -> int:
     """
     source_size, target_size = lengths
     return sum(s >= source_size or t >= target_size for s, t in links.sure | links.possible)
-
-
-def attention_of_model(
-    load: Callable[[], Translator],
-    name: object,
-    units: Units,
-    reverse: Callable[[], Translator] | None = None,
-) -> Attend:
-    """Returns a function that computes the attention maps of sentence pairs, by forced decoding of
-    the target sentences.
-
-    load: function that returns the model
-    name: value of the key `model`, quoted in messages
-    units: units of the alignment: words or subwords
-    reverse: function that returns the model of the opposite direction, whose languages are checked;
-        None aligns in one direction only
-    """
-
-    def attend(
-        sources: Sequence[str], targets: Sequence[str], progress: ProgressCallback
-    ) -> Iterator[AttentionMap]:
-        translator = load()
-        if not translator.attends:
-            raise UserError(
-                f"model={name}: the model has no attention (decoder=fixed); align with method=ibm1 "
-                "or method=hmm"
-            )
-        if not translator.tokenizer.columns.sources:
-            raise UserError(f"model={name}: the model reads images, which have no words to align")
-        source, target = translator.languages
-        # Only equal language names prove that the reverse model has the wrong direction.
-        if reverse is not None and reverse().languages == (source, target):
-            raise UserError(
-                f"reverse: the model translates from {source} to {target}, in the same direction "
-                f"as model={name}; give a model that translates from {target} to {source}"
-            )
-        yield from translator.forced_maps(sources, targets, units, progress)
-
-    return attend
-
-
-def attention_of_vectors(source_file: str, target_file: str, units: Units) -> Attend:
-    """Returns a function that aligns sentence pairs without a translation model: the weight of a
-    word pair is the similarity of the word vectors.
-
-    A word without a vector has weight 0.
-
-    source_file, target_file: files with the word vectors of both languages, in a common space
-    units: units of the alignment: words or subwords
-    """
-    split = SPLITS[units]
-
-    def attend(
-        sources: Sequence[str], targets: Sequence[str], progress: ProgressCallback
-    ) -> Iterator[AttentionMap]:
-        source_table = read_vectors(source_file, _forms(sources, split))
-        target_table = read_vectors(target_file, _forms(targets, split))
-        # Similarity needs vectors of equal size.
-        sizes = {len(vector) for vector in (*source_table.values(), *target_table.values())}
-        if len(sizes) > 1:
-            raise UserError(
-                f"vectors: {source_file} and {target_file} must have vectors of the same size, "
-                f"got sizes {sorted(sizes)}"
-            )
-        size = max(sizes, default=1)  # no word of these sentences has a vector
-        for source, target in zip(sources, targets, strict=True):
-            source_words = split(source)
-            target_words = split(target)
-            source_vectors = _matrix(source_words, source_table, size)  # [S, D]
-            target_vectors = _matrix(target_words, target_table, size)  # [T, D]
-            weights = nearest(source_vectors, target_vectors)  # [T, S]
-            yield AttentionMap(source_words, target_words, {"": weights}, ends=False)
-
-    return attend
-
-
-def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] = ()) -> Attend:
-    """Returns a function that trains a statistical word aligner on the sentence pairs it receives,
-    and returns their alignment weights.
-
-    method: name of the aligner's model
-    units: units of the alignment: words or subwords, compared in lower case
-    train: additional source and target files to train on; empty for none
-    """
-    split = SPLITS[units]
-
-    def attend(
-        sources: Sequence[str], targets: Sequence[str], progress: ProgressCallback
-    ) -> Iterator[AttentionMap]:
-        texts = [list(sources), list(targets)]
-        if train:
-            pairs = zip(texts, read_aligned(*train), strict=True)
-            texts = [text + more for text, more in pairs]
-        words = [[split(line.lower()) for line in text] for text in texts]
-        weights = WordAligner(*words, method=method).weights()
-        for source, target, table in zip(sources, targets, weights, strict=False):
-            yield AttentionMap(split(source), split(target), {"": table}, ends=False)
-
-    return attend
-
-
-def _forms(lines: Sequence[str], split: Callable[[str], list[str]]) -> set[str]:
-    """Returns the set of words in the lines, as written and in lower case."""
-    words = {word for line in lines for word in split(line)}
-    # Files of word vectors often contain lower-case words only.
-    return words | {word.lower() for word in words}
-
-
-def _matrix(words: Sequence[str], vectors: Mapping[str, np.ndarray], size: int) -> np.ndarray:
-    """Returns the vectors of the given words, [words, size], with zeros for words without a
-    vector."""
-    zeros = np.zeros(size, np.float32)
-    rows = [vectors.get(word, vectors.get(word.lower(), zeros)) for word in words]
-    return np.array(rows).reshape(-1, size)

@@ -28,15 +28,13 @@ from nmt.foundation.part_limits import broken, refuse
 from nmt.foundation.ranges import Count, Size
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.foundation.torchrun import AGAIN, of_torchrun, together
-from nmt.inference.explanations.neighbors import index_files
-from nmt.inference.file_alignment import (
-    Aligner,
-    align_files,
+from nmt.inference.alignment_weights import (
     alignment_by_counts,
     attention_of_model,
     attention_of_vectors,
-    compare_files,
 )
+from nmt.inference.explanations.neighbors import index_files
+from nmt.inference.file_alignment import Aligner, align_files, compare_files
 from nmt.inference.file_translation import translate_file
 from nmt.inference.input_lines import InputLines
 from nmt.inference.labelling import label_file

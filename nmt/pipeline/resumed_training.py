@@ -61,7 +61,7 @@ def log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) ->
     limits = limits_reached(settings, saved)
     remedy = f"To continue the training, raise {' and '.join(limits)}"
     if "data.config" in limits:
-        remedy = "Its time budget is used up, or the last stage of data.config has ended"
+        remedy = "The time budget is used up, or the last stage of data.config has ended"
     log.info(
         "%s: the training is finished (%s epochs, %s updates). %s%s",
         folder,

@@ -84,8 +84,8 @@ def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Tra
     # Called before the first matrix multiplication, since oneDNN reads its limits only once.
     keep_few_products()
     with together(find_device(settings.device).type == "cuda") as ranks:
-        # Machines may have different kernels.
-        facts = {**flat(settings.values), **versions(), "platform": ""}
+        facts = {**flat(settings.values), **versions()}
+        del facts["platform"]  # machines may have different kernels
         ranks.agree("configuration", facts, "start all ranks with the same command and versions")
         path = settings.resume
         if path is None and ranks.attempt:
@@ -219,14 +219,14 @@ def _run(
     log_parts(parts, ranks, time.monotonic() - began)
     if saved is None:
         warn_of_few_updates(settings, parts.task, ranks)
-        if settings.repeats and ranks.first:
-            compare_with(Path(settings.repeats), {**hashes, **named_files(settings.values)})
     if ranks.first:
+        contents = {**hashes, **named_files(settings.values)}
+        if saved is None and settings.repeats:
+            compare_with(Path(settings.repeats), contents)
         check_space(folder, parts)
         if update is not None:
             files.drop_records_after(update)  # the updates after the last checkpoint are repeated
-        contents = {**hashes, **parts.task.test_fingerprints, **named_files(settings.values)}
-        files.describe(config, contents)
+        files.describe(config, {**contents, **parts.task.test_fingerprints})
     is_trial = 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
     score = train_and_test(
         parts,

@@ -24,14 +24,8 @@ from starlette.types import ASGIApp
 
 from nmt.data import as_list
 from nmt.inference.explanations.neighbors import Index
-from nmt.serving.answers import (
-    contrasted,
-    explained,
-    labelled,
-    neighbors,
-    scored,
-    translated,
-)
+from nmt.serving.answers import labelled, scored, translated
+from nmt.serving.explanation_answers import contrasted, explained, neighbors
 from nmt.serving.http_server import stopping
 from nmt.serving.limits import Limits, Pace, Refused
 from nmt.serving.monitoring import AccessLog, ServerMetrics

@@ -10,6 +10,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -127,25 +128,20 @@ PROBES = ("/health", "/ready", "/metrics")
 """Paths that other programs request every few seconds; their access lines have level DEBUG."""
 
 
+@dataclass(frozen=True)
 class AccessLog:
     """ASGI application that logs and counts the requests of another application.
 
     app: application that answers the requests
     metrics: metrics that count the requests
     paths: paths of the server; the metrics count all other paths as `other`
+    is_stopping: function that returns whether the server is shutting down
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        metrics: ServerMetrics,
-        paths: Set[str],
-        is_stopping: Callable[[], bool],
-    ) -> None:
-        self.app = app
-        self.metrics = metrics
-        self.paths = paths
-        self.is_stopping = is_stopping
+    app: ASGIApp
+    metrics: ServerMetrics
+    paths: Set[str]
+    is_stopping: Callable[[], bool]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

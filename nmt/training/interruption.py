@@ -52,7 +52,8 @@ def interruptible(*, at_once: bool = False) -> Iterator[Interruption]:
     previous: dict[int, Any] = {}
     with contextlib.suppress(ValueError):
         for number in [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]:
-            # Ignored signals stay ignored, as under nohup; None is a handler outside Python.
+            # Ignored signals stay ignored, as under nohup. None means that the handler was not
+            # installed from Python.
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 previous[number] = signal.signal(number, interruption.note)
     try:

@@ -265,9 +265,8 @@ class RunDirectory(Callback):
     def save_snapshot(self, update: int, weights: dict[str, Tensor], keep: Sequence[int]) -> None:
         if update in keep:
             ckpt.write(self._snapshot(update), {}, weights)
-        for file in {*self.path.glob(f"snapshot-{DIGITS}.safetensors")} - {
-            *map(self._snapshot, keep)
-        }:
+        kept = {self._snapshot(number) for number in keep}
+        for file in {*self.path.glob(f"snapshot-{DIGITS}.safetensors")} - kept:
             file.unlink()
 
     def average(self, updates: Sequence[int]) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ import uuid
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -130,6 +131,7 @@ class TensorBoard(Tracker):
         self._writer.close()
 
 
+@dataclass(kw_only=True)
 class MLflow(Tracker):
     """MLflow tracker, which records metrics, texts and figures on a tracking server or in a folder.
 
@@ -138,10 +140,8 @@ class MLflow(Tracker):
     """
 
     package = "mlflow"
-
-    def __init__(self, *, experiment: str = "nmt", uri: str | None = None) -> None:
-        self.experiment = experiment
-        self.uri = uri
+    experiment: str = "nmt"
+    uri: str | None = None
 
     def open(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -174,6 +174,7 @@ class MLflow(Tracker):
         self._client.set_terminated(self._run, "FINISHED" if results is not None else "KILLED")
 
 
+@dataclass(kw_only=True)
 class Trackio(Tracker):
     """Trackio tracker, which records metrics and the configuration. The local database is in the
     folder $TRACKIO_DIR, and `trackio show` displays it.
@@ -182,9 +183,7 @@ class Trackio(Tracker):
     """
 
     package = "trackio"
-
-    def __init__(self, *, project: str = "nmt") -> None:
-        self.project = project
+    project: str = "nmt"
 
     def open(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
         import trackio
@@ -207,6 +206,7 @@ class Trackio(Tracker):
         self._run.finish()
 
 
+@dataclass(kw_only=True)
 class Wandb(Tracker):
     """Tracker that records metrics, texts and figures with Weights & Biases.
 
@@ -215,12 +215,8 @@ class Wandb(Tracker):
     """
 
     package = "wandb"
-
-    def __init__(
-        self, *, project: str = "nmt", mode: Literal["offline", "online"] = "offline"
-    ) -> None:
-        self.project = project
-        self.mode = mode
+    project: str = "nmt"
+    mode: Literal["offline", "online"] = "offline"
 
     def open(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
         import wandb

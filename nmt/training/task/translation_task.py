@@ -371,17 +371,12 @@ class TranslationTask(Task):
         file = folder / ("attention.png" if installed("matplotlib") else "attention.html")
         maps = translator.attention_maps(lines, result, units="word")
         references = dict(zip(part.source, part.target, strict=True))
-        # Sentences without a translation have no map.
-        pairs = [
-            (answer.text, references[line])
-            for line, answer in zip(lines, result, strict=True)
-            if answer.hypotheses
-        ]
         chrf = similarity("chrf")
-        scores = [chrf(text, reference) for text, reference in pairs]
         titles = [
-            f"reference: {reference}\nchrF of the translation: {score:.0f}"
-            for (_, reference), score in zip(pairs, scores, strict=True)
+            f"reference: {references[line]}\n"
+            f"chrF of the translation: {chrf(answer.text, references[line]):.0f}"
+            for line, answer in zip(lines, result, strict=True)
+            if answer.hypotheses  # sentences without a translation have no map
         ]
         write_map([replace(m, title=t) for m, t in zip(maps, titles, strict=True)], file)
 
