@@ -14,8 +14,6 @@ from nmt.tokenizer import Tokenizer
 
 CHUNK = 4096
 """Number of lines encoded at a time."""
-Encoder = Callable[[list[str]], Sequence[Sequence[int]]]
-"""Type of functions that encode a list of lines as token ids."""
 Rows = Sequence[int] | range | np.ndarray
 """Type of indices that select sequences: a list, a range or an array."""
 
@@ -132,11 +130,13 @@ def id_type(vocabulary: int) -> type[np.unsignedinteger]:
     return np.uint16 if vocabulary <= 2**16 else np.uint32
 
 
-def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Ragged:
+def encode_lines(
+    lines: Sequence[str], encoder: Callable[[list[str]], Sequence[Sequence[int]]], vocabulary: int
+) -> Ragged:
     """Encodes lines as token ids, chunk by chunk.
 
     lines: lines to encode
-    encoder: function that encodes a list of lines
+    encoder: function that encodes a list of lines as token ids
     vocabulary: number of ids, which determines the integer type
     """
     dtype = id_type(vocabulary)

@@ -234,10 +234,8 @@ def _entries(
     rows: indices of the sentence pairs of each group
     keys: keys of each group [N, T, S+1]; PADDING at padding
     """
-    if not keys:
-        return [], np.zeros(0, np.int64)
-    sorted_keys = np.unique(np.concatenate([np.unique(group) for group in keys]))
-    sorted_keys = sorted_keys[sorted_keys != PADDING]
+    # PADDING is smaller than all other keys, so it is the first of the sorted keys.
+    sorted_keys = np.unique(np.concatenate([[PADDING], *map(np.unique, keys)]))[1:]
     groups = []
     for numbers, group in zip(rows, keys, strict=True):
         entries = np.where(group == PADDING, PADDING, np.searchsorted(sorted_keys, group))

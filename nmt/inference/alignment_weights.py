@@ -110,10 +110,8 @@ def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] 
     def attend(
         sources: Sequence[str], targets: Sequence[str], progress: ProgressCallback
     ) -> Iterator[AttentionMap]:
-        texts = [list(sources), list(targets)]
-        if train:
-            pairs = zip(texts, read_aligned(*train), strict=True)
-            texts = [text + more for text, more in pairs]
+        further = read_aligned(*train) if train else [[], []]
+        texts = [[*text, *more] for text, more in zip((sources, targets), further, strict=True)]
         words = [[split(line.lower()) for line in text] for text in texts]
         weights = WordAligner(*words, method=method).weights()
         for source, target, table in zip(sources, targets, weights, strict=False):

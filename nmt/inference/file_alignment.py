@@ -139,9 +139,11 @@ def _gold_counts(
 ) -> list[int]:
     """Returns the counts from which `_error_rate` computes scores and warnings."""
     reference = [pair.gold for pair in pairs if pair.gold]
-    lengths = list(map(_lengths, maps))
+    # Numbers of source and target words, in the attention map and between spaces
+    lengths = [(len(one.source) - one.ends, len(one.target) - one.ends) for one in maps]
+    by_space = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
     outside = sum(map(_count_outside, reference, lengths))
-    divided = sum(map(operator.ne, lengths, map(_lengths_by_space, pairs)))
+    divided = sum(map(operator.ne, lengths, by_space))
     return [divided, outside, *count_links(links, reference)]
 
 
@@ -207,16 +209,6 @@ def word_links(weights: AttentionMap) -> Links:
     excluded."""
     end = -1 if weights.ends else None
     return strongest_links(weights.total[:end, :end])
-
-
-def _lengths(weights: AttentionMap) -> tuple[int, int]:
-    """Returns the numbers of source and target words of an attention map."""
-    return len(weights.source) - weights.ends, len(weights.target) - weights.ends
-
-
-def _lengths_by_space(pair: AlignedPair) -> tuple[int, int]:
-    """Returns the numbers of source and target words between spaces."""
-    return len(pair.source.split()), len(pair.target.split())
 
 
 def _count_outside(links: GoldLinks, lengths: tuple[int, int]) -> int:

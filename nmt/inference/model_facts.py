@@ -49,6 +49,9 @@ def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
     folder = Path(path)
     config: Mapping[str, Any] = saved.meta.get("config") or {}
     results = read_json_object(folder / "results.json")
+    # Source sentences of the test or validation set
+    files = sorted(folder.glob("*.source.txt"))
+    lines = read_lines(files[0])[:MOST_LINES] if files else []
     facts = {
         "network": _network(config),
         "parameters": sum(tensor.numel() for tensor in saved.weights.values()),
@@ -59,18 +62,9 @@ def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
             if name in SCORES
         ],
         "part": results.get("part"),
-        "examples": examples(tokenizer, test_sentences(folder)),
+        "examples": examples(tokenizer, lines),
     }
     return {name: fact for name, fact in facts.items() if fact}
-
-
-def test_sentences(folder: Path) -> list[str]:
-    """Returns source sentences of the test or validation set of a run.
-
-    folder: run folder; if it contains no source text, the result is empty
-    """
-    files = sorted(folder.glob("*.source.txt"))
-    return read_lines(files[0])[:MOST_LINES] if files else []
 
 
 def examples(tokenizer: Tokenizer, lines: Sequence[str]) -> list[dict[str, str]]:

@@ -54,7 +54,7 @@ def open_sink(
     return FileSink(path, work or {}, resume=resume, on_failure=on_failure)
 
 
-class StreamSink:
+class StreamSink(contextlib.AbstractContextManager["StreamSink"]):
     """Sink that writes lines to stdout, a pipe or a device."""
 
     finished_lines = 0
@@ -100,9 +100,6 @@ class StreamSink:
         """Copies the content of a file to the output. Raises UserError if writing fails."""
         with self._named_errors(), open(file, "rb") as opened:
             shutil.copyfileobj(opened, self._file)
-
-    def __enter__(self) -> "StreamSink":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         with contextlib.suppress(OSError):  # `write` has already raised the error of a failed flush

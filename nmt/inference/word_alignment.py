@@ -67,32 +67,23 @@ def by_word(
     source_words, target_words: range of words (from 0) to which each token belongs
     sizes: number of source words and number of target words
     """
-    return _means(target_words, sizes[1]) @ weights @ shares_of_words(source_words, sizes[0])
+    means = shares_of_words(target_words, sizes[1], axis=0).T  # of the tokens of a target word
+    return means @ weights @ shares_of_words(source_words, sizes[0])
 
 
-def _membership(piece_words: Sequence[range], word_count: int) -> np.ndarray:
-    """Returns the membership matrix [tokens + </s>, words + </s>]: 1 where a token belongs to a
-    word, otherwise 0.
+def shares_of_words(
+    piece_words: Sequence[range], word_count: int, axis: Literal[0, 1] = 1
+) -> np.ndarray:
+    """Returns a matrix [tokens + </s>, words + </s>] that is not 0 where a token belongs to a word.
+
+    axis: 1 divides the weight of a token equally among its words; 0 divides the weight of a word
+        equally among its tokens, so the transposed matrix averages values of tokens
     """
-    membership = np.zeros((len(piece_words) + 1, word_count + 1))
+    shares = np.zeros((len(piece_words) + 1, word_count + 1))
     for piece, words in enumerate(piece_words):
-        membership[piece, words.start : words.stop] = 1.0
-    membership[-1, -1] = 1.0
-    return membership
-
-
-def shares_of_words(piece_words: Sequence[range], word_count: int) -> np.ndarray:
-    """Returns a matrix [tokens + </s>, words + </s>] that divides the weight of a token equally
-    among the words to which the token belongs."""
-    membership = _membership(piece_words, word_count)
-    return membership / np.maximum(1.0, membership.sum(1, keepdims=True))
-
-
-def _means(piece_words: Sequence[range], word_count: int) -> np.ndarray:
-    """Returns the matrix that averages values of tokens over the tokens of each word, [words +
-    </s>, tokens + </s>]. A word without tokens has a row of zeros."""
-    membership = _membership(piece_words, word_count).T
-    return membership / np.maximum(1.0, membership.sum(1, keepdims=True))
+        shares[piece, words.start : words.stop] = 1.0
+    shares[-1, -1] = 1.0
+    return shares / np.maximum(1.0, shares.sum(axis, keepdims=True))
 
 
 def word_alignment(
@@ -239,7 +230,8 @@ def attention_map(
     places = {}
     if decoding.places is not None and decoding.places.size:
         # [words + </s>, rows, columns]
-        places[name] = np.tensordot(_means(of_target, len(target)), decoding.places, 1)
+        means = shares_of_words(of_target, len(target), axis=0).T
+        places[name] = np.tensordot(means, decoding.places, 1)
     # The probability of a word is the product over its tokens. The bound avoids 0 · -inf.
     log_probs = np.maximum(decoding.log_probs, -1e30)
     probabilities = np.exp(log_probs @ shares_of_words(of_target, len(target)))  # [words + 1]

@@ -8,14 +8,15 @@ exhaustive search.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Annotated
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
 from nmt.foundation.parameter_types import check_arguments
 from nmt.foundation.part_limits import ConfigError, RunView
-from nmt.foundation.ranges import NonNegative, Width
+from nmt.foundation.ranges import NonNegative, Range, Width
 from nmt.search.beam_allocation import allocate
 from nmt.search.breadth_first import Extend, breadth_first_search, most_probable
-from nmt.search.penalty import ALPHA, Alpha, Penalty, PenaltyName
+from nmt.search.penalty import ALPHA, Penalty, PenaltyName
 from nmt.search.shortcuts import whole_search
 
 
@@ -37,7 +38,7 @@ class Beam:
         width: Width = 5,
         n_best: Width = 1,
         length_penalty: PenaltyName = "average",
-        alpha: Alpha = ALPHA,
+        alpha: Annotated[float, Range(0, 10)] = ALPHA,
         coverage: NonNegative = 0.0,
     ) -> None:
         check_arguments(

@@ -125,23 +125,15 @@ class BeamState:
         is_at_limit = self.limits[self.slots // self.width] == length  # [n]
         return self.on_device(np.flatnonzero(is_at_limit))
 
-    def only_eos_at_limit(
-        self, prediction: RankedPrediction
-    ) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
-        """Returns the log-probabilities and ids of the most probable next tokens. Hypotheses at
-        their length limit can only be extended by EOS.
-
-        prediction: most probable next tokens of each hypothesis, without length limit
-        """
-        values = prediction.log_probs
-        tokens = prediction.tokens
+    def only_eos_at_limit(self, prediction: RankedPrediction) -> None:
+        """Replaces the most probable next tokens by EOS, in place, for hypotheses that have reached
+        their length limit."""
         rows = self.at_limit
         if rows is not None:
-            # Unlike `values[rows] = -inf`, `index_fill_` does not make the host wait for a GPU.
-            values.index_fill_(0, rows, -torch.inf)
-            values[rows, 0] = prediction.ends[rows]
-            tokens.index_fill_(0, rows, EOS)
-        return values, tokens
+            # Unlike `log_probs[rows] = -inf`, `index_fill_` does not make the host wait for a GPU.
+            prediction.log_probs.index_fill_(0, rows, -torch.inf)
+            prediction.log_probs[rows, 0] = prediction.ends[rows]
+            prediction.tokens.index_fill_(0, rows, EOS)
 
     def allow_only_eos_at_limit(self, log_probs: Float[Tensor, "n V"]) -> None:
         """Sets the log-probabilities of all tokens except EOS to -inf, in place, for hypotheses

@@ -103,7 +103,8 @@ def _extend_all(
     last = torch.from_numpy(beam.prefixes[:, -1])  # [n]
     if extend is most_probable:  # needs only the W most probable tokens of each row
         best = ranked(step, last, state, beam.layout, beam.width)
-        return best, beam.extended(*beam.only_eos_at_limit(best))
+        beam.only_eos_at_limit(best)
+        return best, beam.extended(best.log_probs, best.tokens)
     prediction = step(last, state, beam.layout)
     beam.allow_only_eos_at_limit(prediction.log_probs)
     return prediction, extend(beam, prediction.log_probs)

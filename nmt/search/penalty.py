@@ -15,18 +15,14 @@ favours hypotheses that attend to every source position.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nmt.foundation.ranges import Range
-
 PenaltyName = Literal["none", "average", "power", "wu", "reward"]
 """Name of a length penalty, which selects the formula of the score."""
-Alpha = Annotated[float, Range(0, 10)]
-"""Type of α, the exponent or reward of the length penalty."""
 ALPHA = 0.6
 """Default value of α."""
 UNSEEN = 1e-6

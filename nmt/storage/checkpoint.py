@@ -175,22 +175,20 @@ def read_model(
     checkpoint = read(find_checkpoint(model, key), mapped=mapped)
     if command is not None:
         check_kind(checkpoint, command)
-        plugins.refuse_missing(checkpoint.meta, _place(Path(model), key))
+        plugins.refuse_missing(checkpoint.meta, f"{key}={Path(model)}")
     return checkpoint
 
 
-def read(path: Path, key: str = "", mapped: bool = False) -> Checkpoint:
+def read(path: Path, mapped: bool = False) -> Checkpoint:
     """Reads a checkpoint file and converts its content to the current format.
 
     path: path of the checkpoint file
-    key: key of the setting that contains the path, for messages
     mapped: whether to map the file into memory instead of reading it, so that several processes
         share its pages; the file may then be replaced, but not overwritten
 
     Raises UserError if the file is missing, damaged, not a checkpoint, or of a newer version.
     """
     # The file is opened only once, because a training run may replace it meanwhile.
-    place = _place(path, key)
     try:
         with path.open("rb") as file:
             # The path of the descriptor names the same file after a replacement.
@@ -200,25 +198,21 @@ def read(path: Path, key: str = "", mapped: bool = False) -> Checkpoint:
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(length)).get("__metadata__", {})
     except Exception as error:  # a damaged file raises many types of errors
-        raise UserError(f"{place}: not a checkpoint, or damaged ({error})") from error
+        raise UserError(f"{path}: not a checkpoint, or damaged ({error})") from error
     try:
         meta = json.loads(header["nmt"])
         version = int(meta["format"])
     except (KeyError, ValueError, TypeError, RecursionError, OverflowError):
-        raise UserError(f"{place}: a safetensors file, but not a checkpoint of nmt") from None
+        raise UserError(f"{path}: a safetensors file, but not a checkpoint of nmt") from None
     if version > FORMAT:
         raise UserError(
-            f"{place}: written by a newer version of nmt (format {version}, expected at most "
+            f"{path}: written by a newer version of nmt (format {version}, expected at most "
             f"{FORMAT}). Upgrade nmt"
         )
     if not _is_intact(header["nmt"], version, tensors):
-        raise UserError(f"{place}: damaged (wrong checksum)")
+        raise UserError(f"{path}: damaged (wrong checksum)")
     meta.pop("checksum", None)
     return Checkpoint(upgraded(meta, version), tensors, path, is_mapped=mapped)
-
-
-def _place(path: Path, key: str) -> str:
-    return f"{key}={path}" if key else str(path)
 
 
 def _is_intact(header: str, version: int, tensors: Mapping[str, Tensor]) -> bool:
@@ -295,9 +289,8 @@ def load_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> N
     Raises UserError unless the parameters match the model and are finite.
     """
     check_weights(model, saved, path)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(saved[name])
+    # A checkpoint stores the lexicon, which is not trained, apart from the weights.
+    model.load_state_dict(saved, strict=False)
 
 
 def lexicon_parts(model: nn.Module) -> dict[str, Tensor]:

@@ -56,7 +56,7 @@ class Holder:
         return f"process {self.process} on {self.host} (since {self.since})"
 
 
-class Lock:
+class Lock(contextlib.AbstractContextManager["Lock"]):
     """Lock that gives one process exclusive write access to a file or folder.
 
     The operating system releases the lock when the process ends, so a lock file left behind has no
@@ -88,9 +88,6 @@ class Lock:
                 # Remove before the release: afterwards, another process may own the file.
                 self.path.unlink(missing_ok=True)
             self._file.close()
-
-    def __enter__(self) -> "Lock":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()

@@ -45,9 +45,6 @@ OF_PICTURES = ("channels", "longest", "widths", "halvings", "norm", "positions",
 ANSWERING = ("model", "input", "output", "format", "errors", "explain")
 """Keys of the command nmt.label, which an upgrade removes from the configurations of classifiers in
 checkpoints of format 1."""
-SWEEPING = ("grids",)
-"""Configuration keys of hyperparameter sweeps, which an upgrade removes from the configuration of a
-training run in a checkpoint."""
 
 
 def renamed(target: str) -> str:
@@ -106,8 +103,8 @@ def upgraded(meta: dict[str, Any], version: int) -> dict[str, Any]:
     if not isinstance(config, dict):
         return meta
     config = with_renamed_targets(config)
-    # Keys of other commands are not part of a run's configuration.
-    obsolete: tuple[str, ...] = SWEEPING
+    # Keys of sweeps and of other commands are not part of a run's configuration.
+    obsolete: tuple[str, ...] = ("grids",)
     if version == 1 and meta.get("command") == "classify":
         obsolete += ANSWERING
     current = {key: value for key, value in config.items() if key not in obsolete}

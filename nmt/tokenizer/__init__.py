@@ -34,8 +34,6 @@ Shared = Callable[[object, list[str], Train], bytes]
 
 If the cache has no model for the settings and lines, `train` trains it.
 """
-SPECIAL = 4
-"""Number of special symbols of a vocabulary: PAD, UNK, BOS and EOS."""
 MEASURED = 10_000
 """Number of lines sampled to estimate the mean line length."""
 LONGEST = 10_000
@@ -194,7 +192,7 @@ class SentencePiece:
         characters = len(set().union(*texts))
         byte_tokens = 256 if self.options["byte_fallback"] else 0
         reserved = round(self.reserve * self.vocabulary_size)
-        needed = SPECIAL + byte_tokens + characters + reserved
+        needed = len((PAD, UNK, BOS, EOS)) + byte_tokens + characters + reserved
         if needed <= self.vocabulary_size:
             return self.vocabulary_size
         log.info(

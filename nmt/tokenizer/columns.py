@@ -173,10 +173,13 @@ class Columns:
         ids = [i for text in texts for i in (EOS, *text)]  # the leading EOS is dropped below
         return ids[1:] if any(texts) else []
 
-    def texts(self, ids: Sequence[int]) -> list[list[int]]:
-        """Splits the ids of a line at EOS into the ids of its texts; the inverse of `joined`."""
-        # Positions of EOS, plus one position before the first id and one after the last id.
-        ends = [-1, *(n for n, i in enumerate(ids) if i == EOS), len(ids)]
+    def texts(self, ids: Sequence[int], separator: int = EOS) -> list[list[int]]:
+        """Splits the ids of a line into the ids of its texts; the inverse of `joined`.
+
+        separator: id between two texts
+        """
+        # Positions of the separator, plus one before the first id and one after the last id.
+        ends = [-1, *(n for n, i in enumerate(ids) if i == separator), len(ids)]
         return [list(ids[begin + 1 : end]) for begin, end in itertools.pairwise(ends)]
 
     def shortened(self, ids: Sequence[int], most: int) -> Sequence[int]:

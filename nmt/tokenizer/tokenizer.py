@@ -240,12 +240,8 @@ class Tokenizer:
     def _places_with_replacements(self, line: str, ids: Sequence[int], split: Split) -> list[range]:
         """Returns the range of word indices that each token covers in a target text whose unknown
         words have been replaced or dropped."""
-        groups: list[list[int]] = [[]]  # known tokens before, between and after the unknown tokens
-        for token in ids:
-            if token == UNK:
-                groups.append([])
-            else:
-                groups[-1].append(token)
+        # Known tokens before, between and after the unknown tokens
+        groups = self.columns.texts(ids, separator=UNK)
         texts = self.decode(groups)
         match = re.fullmatch("(.*?)".join(map(re.escape, texts)), line, re.DOTALL)
         if match is None:

@@ -7,6 +7,7 @@ log-likelihood of a validation in nats per token (or per text), without label sm
 Therefore, `train_loss` and `nll` are not comparable.
 """
 
+import contextlib
 import logging
 import math
 import time
@@ -29,7 +30,7 @@ BEST_MARK = "★"
 """Marker of the best validation so far in the table of validations."""
 
 
-class ProgressBar(Callback):
+class ProgressBar(Callback, contextlib.AbstractContextManager["ProgressBar"]):
     """Progress bar of a training run, which displays training loss, speed and remaining time. The
     object is a callback and a context manager.
 
@@ -45,9 +46,6 @@ class ProgressBar(Callback):
         self._ended_at = ""
         self._has_head = False
         self._is_estimated = False
-
-    def __enter__(self) -> "ProgressBar":
-        return self
 
     def __exit__(self, *error: object) -> None:
         if self._last is not None and error[0] is None:
