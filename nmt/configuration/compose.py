@@ -204,7 +204,11 @@ def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[st
     upper, _ = _composed(command, {RECIPE: position.upper})
     config, choices = _composed(command, {RECIPE: position.nearer})
     values = interpolated(pairs, flat(lower), flat(upper))
-    config["model"] |= _unsupported(typed)
+    # The chosen network or the data may not support parts of the recipe's network.
+    if typed.choices.get("attention") == "none":
+        config["model"] |= {"lexicon": None, "lexical": False}  # which need attention
+    elif typed.text.has_several_sources:  # a lexicon has entries for one source text
+        config["model"] |= {"lexicon": None}
     typed_values = {override.key_or_group: override.value() for override in typed.values}
     default, default_choices = _composed(command, {RECIPE: None})
     # A typed key that only the default objective has chooses this objective.
@@ -228,15 +232,6 @@ def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[st
     used = {key for key in values if unused.isdisjoint((key, key.partition(".")[0]))}
     log_recipe(pairs, position.nearer, [f"{key}={values[key]:g}" for key in values if key in used])
     return config, {**choices, RECIPE: AUTO}
-
-
-def _unsupported(typed: Typed) -> dict[str, Any]:
-    """Returns the values that disable the parts of a recipe's network that the chosen network or
-    the data do not support, by key of `model`."""
-    if typed.choices.get("attention") == "none":
-        return {"lexicon": None, "lexical": False}  # which need attention
-    # A lexicon has entries for one source text.
-    return {"lexicon": None} if typed.text.has_several_sources else {}
 
 
 def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:

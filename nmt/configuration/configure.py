@@ -69,7 +69,13 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
     """
     kind = settings_class(command)
     refuse_sweep(overrides)
-    refuse(_empty_paths(overrides))
+    # An empty path would mean the current folder.
+    typed = {text.rstrip("\"'") for text in overrides}
+    refuse(
+        ConfigError(key, "is empty; name a folder or file, or leave this key out")
+        for key in ("run_dir", "resume", "init", "model")
+        if f"{key}=" in typed
+    )
     if again is not None and not issubclass(kind, TrainingSettings):
         raise UsageError(f"--from {again}: not supported by nmt.{command}; use nmt.train")
     # Back-translation resumes from its own record, where resume= is an error.
@@ -99,13 +105,6 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
         return _effective(kind.of(config, also=errors), overrides)
     except ConfigErrors as error:
         raise ConfigErrors([*error.faults, *_usual_data(error.faults, overrides)]) from None
-
-
-def _empty_paths(overrides: Sequence[str]) -> Iterator[ConfigError]:
-    """Yields an error for each empty path, which would mean the current folder."""
-    for key in ("run_dir", "resume", "init", "model"):
-        if any(text.rstrip("\"'") == f"{key}=" for text in overrides):
-            yield ConfigError(key, "is empty; name a folder or file, or leave this key out")
 
 
 def _continued(command: str, overrides: Sequence[str], again: str | None) -> Settings:

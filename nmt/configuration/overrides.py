@@ -37,7 +37,9 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
         except HydraException:
             advice = _remedy(text)
             if KEY.match(text) and not advice:
-                parsed += _parsed(_with_quotes(text))
+                # The value has characters without a place in Hydra's grammar, as in größe=1.txt.
+                key, value = text.split("=", 1)
+                parsed += _parsed(f"{key}={quoted(value)}")
             else:
                 errors.append(ConfigError(text, f"must have the form key=value{advice}"))
     return parsed, errors
@@ -48,13 +50,6 @@ def values_of(override: Any) -> list[str]:
     # For functions such as choice(…), Hydra's own strings contain backslashes instead of quotes.
     both = zip(override.sweep_iterator(), override.sweep_string_iterator(), strict=True)
     return [quoted(value) if isinstance(value, str) else text for value, text in both]
-
-
-def _with_quotes(text: str) -> str:
-    """Returns an override with its value in quotes, for a text such as größe=1.txt, whose
-    characters have no place in Hydra's grammar."""
-    key, value = text.split("=", 1)
-    return f"{key}={quoted(value)}"
 
 
 @functools.cache

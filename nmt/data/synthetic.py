@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from nmt.foundation.part_limits import ConfigError, RunView, idle_keys
+from nmt.foundation.part_limits import ConfigError, RunView, broken, idle_keys
 from nmt.foundation.ranges import Count, NonNegative, Ratio, Size, Width
 
 
@@ -59,34 +59,41 @@ class Synthetic:
         and for each text or model that is not supported with the chosen `synthetic.direction`, and
         for guided alignment.
         """
-        if run.value("objective.guided_alignment"):
-            yield run.error(
-                "objective.guided_alignment",
-                "the final model is trained on a mixture of corpora, which cannot be aligned; set "
-                "objective.guided_alignment=0",
-            )
+        guided = run.value("objective.guided_alignment")
         model = run.value("synthetic.model")
         direction = run.value("synthetic.direction")
         is_backward = direction not in ("both", "forward")
-        for key in ("synthetic.text", "init", "objective.teacher"):
-            if direction == "both" and run.value(key):
-                yield run.error(
+        yield from broken(
+            (
+                guided,
+                "objective.guided_alignment",
+                "the final model is trained on a mixture of corpora, which cannot be aligned; set "
+                "objective.guided_alignment=0",
+                guided,
+            ),
+            *(
+                (
+                    direction == "both" and run.value(key),
                     key,
                     "not supported with synthetic.direction=both, which trains new models and "
                     "translates only the training pairs; leave this key out",
+                    run.value(key),
                 )
-        if direction == "forward" and not model:
-            yield ConfigError(
+                for key in ("synthetic.text", "init", "objective.teacher")
+            ),
+            (
+                direction == "forward" and not model,
                 "synthetic.model",
                 "required for synthetic.direction=forward; give a run folder, or several run "
                 "folders [A,B]",
-            )
-        if is_backward and not run.value("synthetic.text"):
-            yield ConfigError(
+            ),
+            (
+                is_backward and not run.value("synthetic.text"),
                 "synthetic.text",
                 "required for back-translation; give a file of target-language sentences, one per "
                 "line",
-            )
+            ),
+        )
         # A run given with init or objective.teacher cannot initialise the reverse model.
         initial = next(filter(run.value, ("init", "objective.teacher")), None)
         if is_backward and initial and not model:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nmt.data.labels import LabelSet
 from nmt.foundation.interfaces import Loss, TextBatch
-from nmt.foundation.part_limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView, broken
 from nmt.foundation.ranges import Fraction, Range, Width
 from nmt.model import Network
 from nmt.model.encoder import Encoder
@@ -17,9 +17,6 @@ from nmt.model.layers.dropout import Dropout, WordDropout
 from nmt.model.layers.embedding import Words, draw, embedding
 from nmt.model.layers.numeric import to_float, xavier
 from nmt.model.pooling import Pooled, Pooling
-
-Hidden = Annotated[int, Range(0, 100_000)]
-"""Type of the number of hidden units; 0 disables the hidden layer."""
 
 
 class Seq2Label(Network):
@@ -51,7 +48,7 @@ class Seq2Label(Network):
         dropout: Fraction = 0.0,
         word_dropout: Fraction = 0.0,
         feature_dropout: Fraction = 0.0,
-        hidden_size: Hidden = 0,
+        hidden_size: Annotated[int, Range(0, 100_000)] = 0,
     ) -> None:
         super().__init__()
         self.labels = labels
@@ -69,21 +66,24 @@ class Seq2Label(Network):
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Yields an error if a classifier is configured with data without labels, an encoder of
         images, or separate vocabularies for source and target."""
-        if not hasattr(run.parts["data"], "labelled"):
-            yield ConfigError(
-                "data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub"
-            )
-        if run.parts["encoder"].reads_pictures:
-            yield ConfigError(
+        yield from broken(
+            (
+                not hasattr(run.parts["data"], "labelled"),
+                "data",
+                "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub",
+            ),
+            (
+                run.parts["encoder"].reads_pictures,
                 "encoder",
                 "the encoder reads images, but the data is text; choose encoder=bidirectional",
-            )
-        if not run.joint:
-            yield ConfigError(
+            ),
+            (
+                not run.joint,
                 "tokenizer.joint",
                 "classification has one vocabulary only; leave tokenizer.joint out",
-                "false",
-            )
+                False,
+            ),
+        )
 
     def read(self, batch: TextBatch) -> tuple[Float[Tensor, "B L"], Pooled]:
         """Computes the logits of the labels.

@@ -17,7 +17,7 @@ from nmt.foundation.interfaces import (
     SourceWords,
     State,
 )
-from nmt.foundation.part_limits import ConfigError, RunView, idle_keys, shown
+from nmt.foundation.part_limits import ConfigError, RunView, broken, idle_keys, shown
 from nmt.foundation.ranges import Fraction, Positive, Width
 from nmt.model import Network
 from nmt.model.copying import Copying
@@ -153,32 +153,35 @@ class Seq2Seq(Network):
         for a lexicon mixture with copying, and for either of these with attention weights whose sum
         is not 1."""
         lexicon = run.value("model.lexicon")
-        if lexicon and run.sources > 1:
-            yield run.error(
+        is_mixture = lexicon and run.value("model.lexicon_use") == "mixture"
+        is_copying = run.value("model.copy")
+        shared = "requires a shared vocabulary of source and target; set tokenizer.joint=true or {}"
+        yield from broken(
+            (
+                lexicon and run.sources > 1,
                 "model.lexicon",
                 "supported only with one source text per sentence pair; set model.lexicon=null",
-            )
-        is_mixture = lexicon and run.value("model.lexicon_use") == "mixture"
-        if (is_mixture or run.value("model.copy")) and run.value("window.normalized") is False:
-            yield run.error(
+                lexicon,
+            ),
+            (
+                (is_mixture or is_copying) and run.value("window.normalized") is False,
                 "window.normalized",
                 "copying and the mixture with a lexicon need attention weights that sum to 1; set "
                 "window.normalized=true",
-            )
-        if is_mixture and run.value("model.copy"):
-            yield run.error(
+                False,
+            ),
+            (
+                is_mixture and is_copying,
                 "model.lexicon_use",
                 "mixing in the lexicon's distribution cannot be combined with model.copy=true; set "
                 "model.copy=false or model.lexicon_use=bias",
-            )
-        if run.joint:
-            return
-        for key, instead in cls.needs_joint(run.value("model")).items():
-            yield run.error(
-                key,
-                "requires a shared vocabulary of source and target; set tokenizer.joint=true or "
-                + instead,
-            )
+                "mixture",
+            ),
+            *(
+                (not run.joint, key, shared.format(instead), run.value(key))
+                for key, instead in cls.needs_joint(run.value("model")).items()
+            ),
+        )
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:

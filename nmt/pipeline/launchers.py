@@ -27,11 +27,6 @@ EXTRAS = {"joblib": "sweep", "submitit": "sweep", "ray": "ray"}
 """Maps a package to the extra of nmt that installs its Hydra launcher plugin."""
 CHOICE = "hydra/launcher="
 SETTING = "hydra.launcher."
-ACCEPTED = (
-    f"not supported; a sweep accepts {CHOICE}NAME and {SETTING}KEY=VALUE. Set the folder by "
-    "run_dir=DIR and the type of sweep by sweep=grid, halving or optuna"
-)
-"""Problem and remedy in the error message for Hydra settings that a sweep does not accept."""
 
 
 def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
@@ -44,7 +39,15 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
     """
     chosen = [text for text in overrides if text.startswith(CHOICE)]
     settings = [text for text in overrides if text.startswith(SETTING)]
-    refuse(ConfigError(text, ACCEPTED) for text in overrides if text not in chosen + settings)
+    refuse(
+        ConfigError(
+            text,
+            f"not supported; a sweep accepts {CHOICE}NAME and {SETTING}KEY=VALUE. Set the folder "
+            "by run_dir=DIR and the type of sweep by sweep=grid, halving or optuna",
+        )
+        for text in overrides
+        if text not in chosen + settings
+    )
     for text in chosen:
         _check_launcher(text.removeprefix(CHOICE), choices)
     if not settings:

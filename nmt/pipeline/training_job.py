@@ -17,7 +17,7 @@ from nmt.configuration.yaml_files import added_folders, options
 from nmt.foundation import plugins
 from nmt.foundation.configurations import NOT_LEARNT, digest
 from nmt.foundation.errors import first_line
-from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse
+from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse
 from nmt.foundation.progress import repeating
 from nmt.metric import LOWER_IS_BETTER
 from nmt.pipeline import launchers
@@ -265,10 +265,11 @@ def _unsuitable(overrides: Sequence[Any]) -> Iterator[ConfigError]:
     """Yields an error for each override that a sweep does not support."""
     for override in overrides:
         key = override.key_or_group
-        if key == "resume":
-            yield ConfigError(key, "a sweep resumes its own runs; leave resume out")
-        if OF_THE_SWEEP.match(f"{key}=") and override.is_sweep_override():
-            yield ConfigError(key, "a sweep has a single value of this key; give one value")
+        has_values = OF_THE_SWEEP.match(f"{key}=") and override.is_sweep_override()
+        yield from broken(
+            (key == "resume", key, "a sweep resumes its own runs; leave resume out"),
+            (has_values, key, "a sweep has a single value of this key; give one value"),
+        )
 
 
 def _of_a_run(overrides: Sequence[str]) -> list[str]:

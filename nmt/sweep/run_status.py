@@ -16,8 +16,6 @@ from nmt.storage.metrics_file import TAIL, read_metrics
 
 RECORD = "sweep.json"
 """Name of the file in a run folder in which the sweep records attempts and failures."""
-LOG = "train.log"
-"""Name of the log file in a run folder."""
 WARNING = re.compile(r"^\S+ \S+ WARNING (.*)", re.MULTILINE)
 """Regular expression for the first line of a warning in a log file."""
 
@@ -118,7 +116,7 @@ class Run:
 
     def warnings(self) -> list[str]:
         """Returns the warnings in the log file of the run, in chronological order."""
-        file = self.folder / LOG
+        file = self.folder / "train.log"
         text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         return WARNING.findall(text)
 

@@ -7,11 +7,6 @@ from nmt.foundation.devices import Precision
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
 from nmt.training.time_budget import seconds_of
 
-OnNaN = Literal["stop", "skip", "rollback"]
-"""Reaction to a NaN or infinite loss or gradient: stop the training, skip the update, or roll back
-to the last saved state.
-"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSettings:
@@ -55,7 +50,7 @@ class LoopSettings:
     """Number of updates between two progress reports."""
     keep: Size = 1
     """Number of most recent training checkpoints to keep in the run folder."""
-    on_nan: OnNaN = "stop"
+    on_nan: Literal["stop", "skip", "rollback"] = "stop"
     """Reaction to a NaN or infinite loss or gradient. NaN or infinite weights are never saved.
 
     stop: raise an error and keep the last saved state

@@ -63,7 +63,14 @@ class ProgressBar(Callback, contextlib.AbstractContextManager["ProgressBar"]):
         left = elapsed / done * (update.total - update.update) if done else None
         if left is not None and elapsed > MEASURED_SECONDS and not self._is_estimated:
             self._is_estimated = True
-            self._log_estimate(elapsed + left, update.total)
+            if elapsed + left > LONG_SECONDS:
+                log.info(
+                    "estimated training time: %s (about %s updates; fewer if trainer.patience ends "
+                    "the training early). To shorten the training, set time_budget or "
+                    "trainer.max_updates, or lower trainer.max_epochs",
+                    duration(elapsed + left),
+                    f"{update.total:,}",
+                )
         self._ended_at = _position(update.epoch, update.update, update.total)
         self._lines.show(
             f"{self._ended_at}  train_loss {update.loss:.3f}  {update.speed:,.0f} {self.unit}/s",
@@ -77,17 +84,6 @@ class ProgressBar(Callback, contextlib.AbstractContextManager["ProgressBar"]):
                 f"{self.unit}_per_second": update.speed,
             },
         )
-
-    def _log_estimate(self, seconds: float, updates: int) -> None:
-        """Logs the estimated duration of a training run if it is long."""
-        if seconds > LONG_SECONDS:
-            log.info(
-                "estimated training time: %s (about %s updates; fewer if trainer.patience ends the "
-                "training early). To shorten the training, set time_budget or trainer.max_updates, "
-                "or lower trainer.max_epochs",
-                duration(seconds),
-                f"{updates:,}",
-            )
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
         figures = "  ".join(_figure(name, value) for name, value in validation.metrics.items())

@@ -100,14 +100,6 @@ def git_commit() -> str | None:
     return described.stdout.decode().strip() or None
 
 
-def locked_folder(path: Path) -> Lock:
-    """Creates a folder unless it exists, locks it for this process, and returns the lock.
-
-    Raises UserError if the folder cannot be created, or if another process is using it.
-    """
-    return Lock(path / LOCK, f"run_dir={path}")
-
-
 def claim(path: Path) -> Lock:
     """Locks a folder for a new run of this process, and returns the lock. Files left by a run that
     ended before its first checkpoint are removed.
@@ -116,7 +108,7 @@ def claim(path: Path) -> Lock:
 
     Raises UserError if the folder contains another run, or if another process is using it.
     """
-    lock = locked_folder(path)
+    lock = Lock(path / LOCK, f"run_dir={path}")
     try:
         _check_free(path)
     except UserError:

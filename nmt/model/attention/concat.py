@@ -57,14 +57,11 @@ class Concat(Score):
     ) -> Float[Tensor, "B T S"]:
         # The graph of an ONNX export must be valid for any number of sentences.
         if torch.is_grad_enabled() or torch.onnx.is_in_onnx_export():
-            return self._score(query, keys)
+            return _scores(query, keys, self.direction)
         sentences = max(1, CACHED // (query.size(1) * keys.size(1) * keys.size(2)))
         # [b, T, K], [b, S, K]
         slices = zip(query.split(sentences), keys.split(sentences), strict=True)
-        return torch.cat([self._score(q, k) for q, k in slices])
-
-    def _score(self, query: Tensor, keys: Tensor) -> Tensor:
-        return _scores(query, keys, self.direction)
+        return torch.cat([_scores(q, k, self.direction) for q, k in slices])
 
 
 @fused

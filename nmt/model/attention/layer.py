@@ -2,8 +2,6 @@
 
 nmt/model/attention/__init__.py has the equations."""
 
-from typing import NamedTuple
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -33,19 +31,6 @@ whose first dimension indexes the batch rows.
 The score state contains the total weights of earlier steps [N, S]. The score state is empty if the
 score does not depend on earlier weights.
 """
-
-
-class ProjectedQuery(NamedTuple):
-    """Projected queries [N, T, P], split along the features.
-
-    score: input of the score function
-    window: input of the window; None if the window does not depend on the query
-    gate: pre-activation of the context gate [N, T, 1]; None without a gate
-    """
-
-    score: Tensor
-    window: Tensor | None
-    gate: Tensor | None
 
 
 class Attention(nn.Module):
@@ -164,17 +149,6 @@ class Attention(nn.Module):
         """
         return self.query(query, *(layer(query) for layer in self._query_layers))
 
-    def _split(self, query: Float[Tensor, "N T P"]) -> ProjectedQuery:
-        gate = None
-        window = None
-        if self.gate is not None:
-            # Splits the features from the end, in the reverse order of `_query_layers`.
-            query, gate = query.split([query.size(-1) - 1, 1], -1)  # gate [N, T, 1]
-        if self.window.query_layer is not None:
-            size = self.window.query_layer.out_features
-            query, window = query.split([query.size(-1) - size, size], -1)  # window [N, T, Q]
-        return ProjectedQuery(query, window, gate)
-
     def attend(
         self,
         query: Float[Tensor, "N T P"],
@@ -255,9 +229,18 @@ class Attention(nn.Module):
             )
             return weights.unsqueeze(1), state  # [N, 1, S]
         attended, window_state = state
-        parts = self._split(to_float(query))
+        # The inputs of the score, the window and the context gate are split from the end, in the
+        # reverse order of `_query_layers`.
+        query = to_float(query)
+        gate = None
+        window_query = None
+        if self.gate is not None:
+            query, gate = query.split([query.size(-1) - 1, 1], -1)  # gate [N, T, 1]
+        if self.window.query_layer is not None:
+            size = self.window.query_layer.out_features
+            query, window_query = query.split([query.size(-1) - size, size], -1)  # [N, T, Q]
         scores = self.score(
-            scatter_rows(parts.score, sentences, layout),
+            scatter_rows(query, sentences, layout),
             memory.keys,
             *(scatter_rows(weights.unsqueeze(1), sentences, layout) for weights in attended),
         )  # [B, n, H·S]
@@ -267,14 +250,14 @@ class Attention(nn.Module):
         scores = scores.masked_fill(is_padding, -torch.inf)  # [B, n, H·S]
         scores = gather_rows(scores, query.size(1), layout)  # [N, T, H·S]
         if heads == 1:
-            weights, window_state = self.window(scores, parts.window, window_state, self.normalizer)
+            weights, window_state = self.window(scores, window_query, window_state, self.normalizer)
         else:
             by_head = self.normalizer(scores.unflatten(-1, (heads, -1)))  # [N, T, H, S]
             # The weights of a query, over all heads together, sum to 1.
             weights = by_head.flatten(-2) / heads
         state = tuple(total + weights.squeeze(1) for total in attended), window_state
-        if parts.gate is not None:
-            weights = weights * torch.sigmoid(parts.gate)  # β, [N, T, 1]
+        if gate is not None:
+            weights = weights * torch.sigmoid(gate)  # β, [N, T, 1]
         return weights, state
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Prepared) -> Float[Tensor, "N T S"]:

@@ -9,7 +9,6 @@ are parameters.
 """
 
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -24,7 +23,7 @@ class Fixed(Decoder):
     """Decoder without attention, which reads the encoder's final state at every decoder step. All T
     steps are computed at once."""
 
-    attends: ClassVar[bool] = False
+    attends = False
 
     def make_layers(self) -> None:
         inputs = self.embedding_size + self.memory_size

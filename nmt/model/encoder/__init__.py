@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nmt.data.picture_reader import Reader
 from nmt.foundation.interfaces import Encoded, Pictures
-from nmt.foundation.part_limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView, broken
 from nmt.model.layers.cells import CellName
 from nmt.model.layers.dropout import idle_layers
 
@@ -45,29 +45,33 @@ class Encoder(nn.Module):
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Yields an error if the encoder does not read the type of source in the data: text, images
         or both."""
-        problem = None
-        if cls.reads_pictures and not run.pictures:
-            problem = (
+        choices = BOTH if run.sources else "grid or convolution"
+        has_images = run.pictures and cls.reads_pictures
+        yield from broken(
+            (
+                cls.reads_pictures and not run.pictures,
+                "encoder",
                 "the encoder reads images, but this data has none; choose data=captions or "
-                "data=digits, or encoder=bidirectional"
-            )
-        elif run.pictures and not cls.reads_pictures:
-            choices = BOTH if run.sources else "grid or convolution"
-            problem = (
-                f"the encoder reads only text, but the data has images; choose encoder={choices}"
-            )
-        elif run.pictures and cls.reads_words and not run.sources:
-            problem = (
+                "data=digits, or encoder=bidirectional",
+            ),
+            (
+                run.pictures and not cls.reads_pictures,
+                "encoder",
+                f"the encoder reads only text, but the data has images; choose encoder={choices}",
+            ),
+            (
+                has_images and cls.reads_words and not run.sources,
+                "encoder",
                 "the encoder reads text and images, but the data has no source text; set "
-                "data.source, or choose encoder=grid or convolution"
-            )
-        elif run.pictures and run.sources and not cls.reads_words:
-            problem = (
+                "data.source, or choose encoder=grid or convolution",
+            ),
+            (
+                has_images and run.sources and not cls.reads_words,
+                "encoder",
                 "the encoder reads only images, but the data also has source text; leave "
-                f"data.source out, or choose encoder={BOTH}"
-            )
-        if problem:
-            yield ConfigError("encoder", problem)
+                f"data.source out, or choose encoder={BOTH}",
+            ),
+        )
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:

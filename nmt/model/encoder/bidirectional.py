@@ -5,8 +5,6 @@
 →h_s and ←h_s are the states of the two directions at source position s (1 to S).
 """
 
-from typing import ClassVar
-
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -17,7 +15,7 @@ class Bidirectional(RNNEncoder):
     """Encoder whose layers read in both directions. The input of each layer is the output of both
     directions of the layer below. The memory size is 2·hidden_size."""
 
-    directions: ClassVar[int] = 2
+    directions = 2
 
     def run(
         self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]

@@ -23,25 +23,26 @@ from nmt.model.encoder.rnn_encoder import RNNEncoder
 from nmt.model.layers.dropout import idle_layers
 from nmt.model.layers.numeric import xavier
 
-Words = Annotated[Callable[..., RNNEncoder], Nested(RNNEncoder, ("embedding_size",))]
-"""Type of factories of text encoders: functions of `embedding_size`; the configuration sets all
-other arguments."""
-Places = Annotated[Callable[..., Grid], Nested(Grid, ("embedding_size", "hidden_size"))]
-"""Type of factories of image encoders: functions of `embedding_size` and `hidden_size`; the
-configuration sets all other arguments."""
-
 
 class MultiModal(Encoder):
     """Encoder of text and images, with the memory size of the text encoder.
 
     embedding_size: E, length of an embedding vector
-    words: factory of the text encoder
-    places: factory of the image encoder; its `hidden_size` is the memory size of the text encoder
+    words: factory of the text encoder, a function of `embedding_size`; the configuration sets all
+        other arguments
+    places: factory of the image encoder, a function of `embedding_size` and of `hidden_size`, the
+        memory size of the text encoder; the configuration sets all other arguments
     """
 
     reads_pictures: ClassVar[bool] = True
 
-    def __init__(self, *, embedding_size: int, words: Words, places: Places) -> None:
+    def __init__(
+        self,
+        *,
+        embedding_size: int,
+        words: Annotated[Callable[..., RNNEncoder], Nested(RNNEncoder, ("embedding_size",))],
+        places: Annotated[Callable[..., Grid], Nested(Grid, ("embedding_size", "hidden_size"))],
+    ) -> None:
         super().__init__()
         self.words = words(embedding_size=embedding_size)
         self.memory_size = self.words.memory_size

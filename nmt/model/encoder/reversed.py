@@ -6,9 +6,6 @@ the reversed source of Luong et al. 2015).
 x_s is the embedding and h_s the annotation of source position s (1 to S).
 """
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from nmt.model.encoder.rnn_encoder import RNNEncoder
 
 
@@ -18,7 +15,4 @@ class Reversed(RNNEncoder):
     Annotations keep the order of the source, so windows and alignments need no conversion.
     """
 
-    def run(
-        self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
-    ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
-        return self.run_backwards(i, x, lengths)
+    run = RNNEncoder.run_backwards

@@ -112,7 +112,10 @@ class _LinearCrossEntropy(Function):
             db += losses.d_logits.sum(0)
             low_d = losses.d_logits if dtype == accurate else low_logits.copy_(losses.d_logits)
             dx[rows_] = low_d @ low_weight
-            _add_product(dw, low_d.t(), features)
+            if dw.dtype == dtype:
+                dw.addmm_(low_d.t(), features)
+            else:
+                dw.add_(low_d.t() @ features)
         ctx.save_for_backward(dx, dw, db, *d_values)
         ctx.mark_non_differentiable(nll)
         return total, nll
@@ -143,14 +146,6 @@ def _linear(
     if logits.dtype != product.dtype:
         logits.copy_(product)
     return logits.add_(bias), product
-
-
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Adds the matrix product of a and b to `total` in place; the dtype of `total` may be wider."""
-    if total.dtype == a.dtype:
-        total.addmm_(a, b)
-    else:
-        total.add_(a @ b)
 
 
 class _Losses(NamedTuple):

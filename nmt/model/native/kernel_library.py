@@ -101,16 +101,12 @@ def _compiled(compiler: str) -> Path:
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = f"{path}.{os.getpid()}"
-        _output(compiler, *FLAGS, *sources, *_openmp(), "-o", unfinished)
+        # OpenMP is the library that PyTorch has loaded; a second one would start its own threads.
+        openmp = (Path(torch.__file__).parent / "lib").glob("lib[gi]omp*.so*")
+        linked = ("-Wl,--as-needed", *map(str, openmp))
+        _output(compiler, *FLAGS, *sources, *linked, "-o", unfinished)
         os.replace(unfinished, path)
     return path
-
-
-def _openmp() -> list[str]:
-    """Returns linker options for the OpenMP library that PyTorch has loaded, because a second
-    library would start its own threads."""
-    libraries = (Path(torch.__file__).parent / "lib").glob("lib[gi]omp*.so*")
-    return ["-Wl,--as-needed", *map(str, libraries)]
 
 
 def _output(*command: str) -> str:

@@ -64,8 +64,7 @@ def write_real_pairs(
     """Writes the real (not synthetic) sentence pairs to files unless the files exist.
 
     Returns the record of the pairs and of the command's inputs. Raises UserError if the folder has
-    other content or was created with other settings.
-    """
+    other content or was created with other settings."""
     record = folder / RECORD
     text_hash = hash_of_file(synthetic.text) if synthetic.text else None
     values = flat(learnt_settings(settings.values))
@@ -81,7 +80,8 @@ def write_real_pairs(
         )
     if synthetic.text:
         _check_text(settings, synthetic)
-    splits = _without_copied_pairs(settings)
+    config = {**settings.values, "copied_pairs": 0.0}  # each training adds its own copied pairs
+    splits = loaded(config, components.make(config, "filters"))
     if synthetic.text:
         side = 0 if synthetic.direction == "forward" else 1
         lines = stream_lines(find_file(synthetic.text))
@@ -117,12 +117,6 @@ def _save(corpus: RealPairs, folder: Path) -> None:
     write_atomically(folder / RECORD, text.encode())
     shutil.rmtree(folder / "corpus", ignore_errors=True)  # incomplete
     os.replace(folder / UNFINISHED, folder / "corpus")
-
-
-def _without_copied_pairs(settings: BacktranslateSettings) -> Splits:
-    """Loads the real pairs. Each training adds its own copied pairs."""
-    config = {**settings.values, "copied_pairs": 0.0}
-    return loaded(config, components.make(config, "filters"))
 
 
 def _read_record(record: Path) -> RealPairs:

@@ -33,8 +33,8 @@ from nmt.pipeline.model_commands import translate
 from nmt.pipeline.resumed_training import final_score
 from nmt.pipeline.run_training import TRIAL_UPDATES, train
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.files import read_json_object
-from nmt.training.run_directory import locked_folder
+from nmt.storage.files import LOCK, read_json_object
+from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def backtranslate(settings: BacktranslateSettings) -> float:
     folder = Path(str(settings.run_dir))
     with together(find_device(settings.device).type == "cuda", AGAIN) as ranks:
         ranks.agree("configuration", flat(settings.values), "start all ranks with the same command")
-        with locked_folder(folder) if ranks.first else contextlib.nullcontext():
+        with Lock(folder / LOCK, f"run_dir={folder}") if ranks.first else contextlib.nullcontext():
             try:
                 corpus = ranks.on_first(partial(write_real_pairs, settings, synthetic, folder))
                 plan = StepSettings(settings, synthetic, folder, corpus)

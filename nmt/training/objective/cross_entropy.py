@@ -8,14 +8,13 @@ The reward is the log-likelihood of the target tokens given the sampled source p
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from nmt.foundation.interfaces import PAD, Batch, DecoderOutput, Loss, Prepared
-from nmt.foundation.part_limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView, broken
 from nmt.foundation.ranges import Fraction, NonNegative
 from nmt.model.seq2seq import Seq2Seq
 
@@ -49,7 +48,7 @@ class CrossEntropy:
     doubly_stochastic: NonNegative = 0.0
     guided_alignment: NonNegative = 0.0
 
-    can_be_recorded: ClassVar[bool] = True
+    can_be_recorded = True
     """True: updates can be recorded as CUDA graphs, because the loss depends only on the network
     and the batch."""
 
@@ -59,28 +58,34 @@ class CrossEntropy:
         of the run does not support."""
         guided = "objective.guided_alignment"
         yield from run.needing_attention("objective.doubly_stochastic", guided)
-        if not run.value(guided):
-            return
+        weight = run.value(guided)
         # Without data.alignment, the tokens of the training pairs are aligned before the training.
-        if not run.value("data.alignment"):
-            if not run.sources:
-                yield run.error(
-                    guided, "guided alignment needs source words, but the source is an image"
-                )
-            if run.value("tokenizer.sampling"):
-                yield run.error(
-                    guided,
-                    "subwords cannot be aligned before training, because tokenizer.sampling "
-                    "draws a new segmentation in each epoch; give word alignments "
-                    "(data.alignment), or set tokenizer.sampling=0",
-                )
+        is_estimated = weight and not run.value("data.alignment")
         weighing = (run.parts.get(group) for group in ("window", "normalizer"))
-        if not all(getattr(part, "all_positive", True) for part in weighing):
-            yield run.error(
+        are_positive = all(getattr(part, "all_positive", True) for part in weighing)
+        yield from broken(
+            (
+                is_estimated and not run.sources,
+                guided,
+                "guided alignment needs source words, but the source is an image",
+                weight,
+            ),
+            (
+                is_estimated and run.value("tokenizer.sampling"),
+                guided,
+                "subwords cannot be aligned before training, because tokenizer.sampling "
+                "draws a new segmentation in each epoch; give word alignments "
+                "(data.alignment), or set tokenizer.sampling=0",
+                weight,
+            ),
+            (
+                weight and not are_positive,
                 guided,
                 "guided alignment needs attention weights above 0; use normalizer=softmax, "
                 "and neither window=hard nor window=monotonic",
-            )
+                weight,
+            ),
+        )
 
     def __call__(self, model: Seq2Seq, batch: Batch, update: int, total: int = 0) -> Loss:
         output, memory = model.teacher_forcing(batch)

@@ -14,7 +14,6 @@ teacher's translations, which nmt.backtranslate generates.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -43,7 +42,7 @@ class Distillation:
     label_smoothing: Fraction = 0.0
     teachers: Sequence[Seq2Seq] = ()
 
-    can_be_recorded: ClassVar[bool] = True
+    can_be_recorded = True
     """True: updates can be recorded as CUDA graphs, because the loss depends only on the network
     and the batch."""
 

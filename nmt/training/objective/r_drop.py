@@ -11,11 +11,10 @@ cross-entropy.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from nmt.foundation.configurations import flat
 from nmt.foundation.interfaces import Batch, Loss
-from nmt.foundation.part_limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView, broken
 from nmt.foundation.ranges import Fraction, Positive
 from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.cross_entropy import CrossEntropy, likelihood_loss
@@ -33,7 +32,7 @@ class RDrop:
     agreement: Positive = 1.0
     label_smoothing: Fraction = 0.0
 
-    can_be_recorded: ClassVar[bool] = True
+    can_be_recorded = True
     """True: updates can be recorded as CUDA graphs, because the loss depends only on the network
     and the batch."""
 
@@ -42,25 +41,29 @@ class RDrop:
         """Yields an error if the network has no dropout, because both passes would be equal. Yields
         an error for a copy mechanism and for a mixture with a lexicon, because R-Drop compares only
         distributions over the vocabulary."""
-        if not cls._drops(run):
-            yield ConfigError(
+        yield from broken(
+            (
+                not cls._drops(run),
                 "objective",
                 "compares two passes with different dropout masks, but every dropout probability "
                 "is 0; set model.dropout above 0",
                 "r_drop",
-            )
-        if run.value("model.copy"):
-            yield run.error(
+            ),
+            (
+                run.value("model.copy"),
                 "model.copy",
                 "cannot be combined with objective=r_drop, which compares only distributions over "
                 "the vocabulary and would ignore copied words; set model.copy=false",
-            )
-        if run.value("model.lexicon") and run.value("model.lexicon_use") == "mixture":
-            yield run.error(
+                True,
+            ),
+            (
+                run.value("model.lexicon") and run.value("model.lexicon_use") == "mixture",
                 "model.lexicon_use",
                 "cannot be combined with objective=r_drop, which compares the softmax "
                 "distributions before the lexicon is mixed in; set model.lexicon_use=bias",
-            )
+                "mixture",
+            ),
+        )
 
     @staticmethod
     def _drops(run: RunView) -> bool:

@@ -29,9 +29,6 @@ from nmt.model.layers.numeric import exclude, sampled
 from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.cross_entropy import likelihood_loss
 
-Decay = Literal["constant", "linear", "exponential", "inverse_sigmoid"]
-"""Decay schedule of the teacher-forcing ratio."""
-
 
 @dataclass(kw_only=True)
 class ScheduledSampling:
@@ -47,7 +44,7 @@ class ScheduledSampling:
     """
 
     label_smoothing: Fraction = 0.0
-    decay: Decay = "inverse_sigmoid"
+    decay: Literal["constant", "linear", "exponential", "inverse_sigmoid"] = "inverse_sigmoid"
     start: Ratio = 1.0
     end: Ratio = 0.5
     pace: Positive = 0.5
