@@ -81,8 +81,10 @@ LAYOUTS: Mapping[str, Mapping[str, Callable[[Tensor], Tensor | None]]] = {
         "[S, B], true for words": lambda mask: mask.transpose(0, 1),
         "[S, B], true for padding": lambda mask: ~mask.transpose(0, 1),
         "[B, 1, 1, S], true for words": lambda mask: mask[:, None, None],
-        "[B, S], 0 for words and -inf for padding": lambda mask: _added(mask),
-        "[B, 1, S], 0 for words and -inf for padding": lambda mask: _added(mask).unsqueeze(1),
+        "[B, S], 0 for words and -inf for padding": lambda mask: mask.double().log(),
+        "[B, 1, S], 0 for words and -inf for padding": lambda mask: (
+            mask.double().log().unsqueeze(1)
+        ),
     },
     "lengths": {"[B]": lambda mask: mask.sum(1)},
     "previous": {
@@ -197,11 +199,6 @@ class Probe:
             changed = self._called(replace(example, memory=memory), layouts)
             influence = changed.output - answer.output  # [B, M]
         return float(influence.abs().sum().nan_to_num(torch.inf))
-
-
-def _added(mask: Tensor) -> Tensor:
-    """Returns a mask that is added to scores: 0 for words and -inf for padding."""
-    return torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -torch.inf)
 
 
 def _answer(result: Any, example: AttentionExample) -> Answer:

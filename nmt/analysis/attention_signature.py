@@ -148,7 +148,12 @@ def _roles(function: Callable[..., Any]) -> Mapping[str, str]:
     for name in sorted(masks, key=lambda name: "pad" not in name)[1:]:
         del roles[name]
     if "query" not in roles.values():
-        roles |= dict.fromkeys(_likely_queries(roles)[:1], "query")
+        # For example, the query may be encoder_hidden if another parameter is encoder_outputs, or
+        # input if another parameter is source_hids.
+        memories = [name for name, role in roles.items() if role == "memory"]
+        hidden = [name for name in memories if "hidden" in name and len(memories) > 1]
+        tokens = [name for name, role in roles.items() if role == "tokens"]
+        roles |= dict.fromkeys([*hidden, *tokens, *memories][:1], "query")
     for needed in ("query", "memory"):
         if needed not in roles.values():
             raise ValueError(
@@ -156,15 +161,3 @@ def _roles(function: Callable[..., Any]) -> Mapping[str, str]:
                 f"rename the parameter that receives the {needed} to {needed}"
             )
     return roles
-
-
-def _likely_queries(roles: Mapping[str, str]) -> list[str]:
-    """Returns parameters that may be the query if no name matches, the most likely first.
-
-    For example, the query may be encoder_hidden if another parameter is encoder_outputs, or input
-    if another parameter is source_hids.
-    """
-    memories = [parameter for parameter, role in roles.items() if role == "memory"]
-    hidden = [parameter for parameter in memories if "hidden" in parameter and len(memories) > 1]
-    tokens = [parameter for parameter, role in roles.items() if role == "tokens"]
-    return [*hidden, *tokens, *memories]

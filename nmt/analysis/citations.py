@@ -79,7 +79,14 @@ def print_papers(*, model: str | None = None) -> None:
     config = {} if model is None else read_model(model).meta.get("config") or {}
     settings = flat(config)
     cited = entries.keys() if model is None else papers_of(settings)
-    _warn_of_plugins(config)
+    missing = [package for package in plugins.needed(config) if not plugins.home_of(package)]
+    if missing:
+        names = ",".join(missing)
+        log.warning(
+            "plugin %s: the papers that its code cites are not listed; add --plugins %s",
+            names,
+            names,
+        )
     for target, keys in _cited(settings).items():
         # A short reference of a plugin may be another paper than in nmt. BibTeX ignores this line.
         if keys and plugins.home_of(target):
@@ -94,35 +101,16 @@ def references(text: str) -> list[str]:
     return ["-".join([*re.findall(r"\w+", authors), year]).lower() for authors, year in matches]
 
 
-def _trusted_targets(settings: Mapping[str, Any]) -> list[str]:
-    """Returns the qualified names of the classes in a configuration that are defined by nmt or by a
-    permitted plugin.
-
-    The configuration comes from an untrusted file, so other classes must not be imported.
-    """
-    targets = [str(value) for key, value in settings.items() if key.endswith("._target_")]
-    return [path for path in targets if path.startswith("nmt.") or plugins.home_of(path)]
-
-
-def _warn_of_plugins(settings: Mapping[str, Any]) -> None:
-    """Logs a warning if the printed papers lack those of a plugin that is not permitted."""
-    missing = [package for package in plugins.needed(settings) if not plugins.home_of(package)]
-    if missing:
-        names = ",".join(missing)
-        log.warning(
-            "plugin %s: the papers that its code cites are not listed; add --plugins %s",
-            names,
-            names,
-        )
-
-
 def _cited(settings: Mapping[str, Any]) -> dict[str, set[str]]:
     """Returns the BibTeX keys of the papers in the docstrings of a model's components, by class.
 
     settings: values by full key
     """
     cited = {}
-    for target in _trusted_targets(settings):
+    targets = [str(value) for key, value in settings.items() if key.endswith("._target_")]
+    # The configuration comes from an untrusted file, so other classes must not be imported.
+    trusted = [path for path in targets if path.startswith("nmt.") or plugins.home_of(path)]
+    for target in trusted:
         located = pydoc.locate(target)
         documented = (located, inspect.getmodule(located))
         texts = [inspect.getdoc(part) or "" for part in documented]

@@ -161,7 +161,10 @@ def with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunR
     if not runs:
         raise UserError(f"systems={systems[0]}: cannot be scored, because no run is finished")
     # A path may contain "=" too.
-    parts = [("", system) if Path(system).is_file() else _named(system) for system in systems]
+    parts = [
+        ("", system) if "=" not in system or Path(system).is_file() else system.split("=", 1)
+        for system in systems
+    ]
     files = [file for _, file in parts]
     suffixes = unique_suffixes(files)
     names = [name or suffix for (name, _), suffix in zip(parts, suffixes, strict=True)]
@@ -177,14 +180,6 @@ def with_systems(runs: Sequence[RunResult], systems: Sequence[str]) -> list[RunR
     ]
     named = [replace(run, settings={"system": OWN_SYSTEM, **run.settings}) for run in runs]
     return [*named, *others]
-
-
-def _named(system: str) -> tuple[str, str]:
-    """Splits NAME=FILE into name and file; the name is empty if only a file is given."""
-    if "=" not in system:
-        return "", system
-    name, file = system.split("=", 1)
-    return name, file
 
 
 def result_of_file(file: Path, name: str, runs: Sequence[RunResult], metric: Metric) -> RunResult:

@@ -44,7 +44,18 @@ def evaluate_file(
     if not sentences:
         raise UserError(f"{source}: the file is empty")
     translator = load()
-    _warn_of_languages(translator.languages, source, references)
+    # The extension of a file may name the other language of the model.
+    from_language, to_language = translator.languages
+    opposites = {source: to_language, **dict.fromkeys(references, from_language)}
+    for file, language in opposites.items():
+        if f".{language}" in Path(file).suffixes and from_language != to_language:
+            log.warning(
+                "%s: the file extension names the wrong language; the model translates from %s to "
+                "%s",
+                file,
+                from_language,
+                to_language,
+            )
     with open_sink(output) if output else contextlib.nullcontext() as sink:
         hypotheses, scores = scores_of(translator, metric, sentences, reference_lines)
         if sink is not None:
@@ -52,26 +63,6 @@ def evaluate_file(
     for name, result in scores.items():
         print(f"{name:6}{result.score:7.2f}   {result.signature}")
     return scores[metric.name].score
-
-
-def _warn_of_languages(languages: Sequence[str], source: str, references: Sequence[str]) -> None:
-    """Logs a warning for each file whose extension names the other language of the model.
-
-    An example is a source file whose extension is the target language.
-
-    languages: source and target language of the model
-    source: file of source sentences
-    references: files of references
-    """
-    opposites = {source: languages[1], **dict.fromkeys(references, languages[0])}
-    for file, language in opposites.items():
-        if f".{language}" in Path(file).suffixes and languages[0] != languages[1]:
-            log.warning(
-                "%s: the file extension names the wrong language; the model translates from %s to "
-                "%s",
-                file,
-                *languages,
-            )
 
 
 def translations(translator: Translator, sentences: Sequence[str]) -> list[str]:

@@ -154,9 +154,15 @@ def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> 
     tables = comparison_tables(comparison)
     lead = summary(comparison, tables)
     markdown_texts = [*map("{}\n".format, lead), *map(markdown, tables)]
+    keys = ("title", "head", "rows", "note")
+    values = {
+        "summary": lead,
+        "tables": [{key: getattr(table, key) for key in keys} for table in tables],
+        "sentences": [example.as_json() for example in examples],
+    }
     files = {
         ".md": "\n".join([*markdown_texts, examples_markdown(examples)]).encode(),
-        ".json": _as_json(lead, tables, examples).encode(),
+        ".json": (json.dumps(values, ensure_ascii=False, indent=1) + "\n").encode(),
         ".tex": "\n".join(map(latex, tables)).encode(),
         ".html": _page(lead, tables, examples, comparison),
     }
@@ -185,18 +191,6 @@ def _warn_of_tokenised_text(outputs: Mapping[str, Sequence[str]], metric: Metric
             name,
             f"{counts[name]:,}",
         )
-
-
-def _as_json(
-    lead: Sequence[str], tables: Sequence[ReportTable], examples: Sequence[Example]
-) -> str:
-    keys = ("title", "head", "rows", "note")
-    values = {
-        "summary": list(lead),
-        "tables": [{key: getattr(table, key) for key in keys} for table in tables],
-        "sentences": [example.as_json() for example in examples],
-    }
-    return json.dumps(values, ensure_ascii=False, indent=1) + "\n"
 
 
 def _page(

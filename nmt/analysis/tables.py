@@ -11,8 +11,6 @@ from markupsafe import Markup
 
 from nmt.drawing.pages import render
 
-TERMINAL_WIDTH = 160
-"""Width in characters of a printed table if stdout is not a terminal."""
 BOLD = "Bold marks"
 """Beginning of the note that explains bold scores. A terminal shows a star instead of bold, so its
 note begins with "* marks"."""
@@ -97,7 +95,7 @@ def terminal(table: ReportTable) -> str:
         drawn.add_row(*(Text.from_markup(cell, emoji=False) for cell in row))
     is_terminal = sys.stdout.isatty()
     # Without a width, rich uses 80 columns for a pipe or a file.
-    width = None if is_terminal else TERMINAL_WIDTH
+    width = None if is_terminal else 160
     output = io.StringIO()  # rich prints to a file only
     console = Console(
         file=output, force_terminal=is_terminal, width=width, highlight=False, markup=False

@@ -132,8 +132,15 @@ def _packed(model: Seq2Seq) -> tuple[list[dict[str, Any]], bytes]:
         elif is_matrix(name):
             rounded_rows, scales = quantized(parameter)
             rows, columns = rounded_rows.shape
-            place = {"scales": add(scales), "offset": add(rounded_rows)}
-            places.append({"name": name, "rows": rows, "columns": columns, **place})
+            places.append(
+                {
+                    "name": name,
+                    "rows": rows,
+                    "columns": columns,
+                    "scales": add(scales),
+                    "offset": add(rounded_rows),
+                }
+            )
         else:
             offset = add(parameter.detach().float().cpu().numpy())
             places.append({"name": name, "rows": 1, "columns": parameter.numel(), "offset": offset})
@@ -141,8 +148,9 @@ def _packed(model: Seq2Seq) -> tuple[list[dict[str, Any]], bytes]:
     for name, table in tables.items():
         # Token ids are below 2^24, so that float32 represents them exactly.
         offset = add(table.float().cpu().numpy())
-        place = {"rows": 1, "columns": table.numel(), "offset": offset}
-        places.append({"name": f"lexicon.{name}", **place})
+        places.append(
+            {"name": f"lexicon.{name}", "rows": 1, "columns": table.numel(), "offset": offset}
+        )
     return places, bytes(packed)
 
 

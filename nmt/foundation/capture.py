@@ -83,10 +83,10 @@ class Recording(Generic[Inputs, Outputs]):
         self.graph: torch.cuda.CUDAGraph | None = None
         if pool is None:
             self.outputs = map_tensors(function(self.inputs), torch.clone)
-            return
-        with fusing():
+        else:
             self._capture(pool)
 
+    @fusing()
     def _capture(self, pool: Any) -> None:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())

@@ -25,8 +25,6 @@ from typing import Any
 from nmt.foundation.configurations import flat
 from nmt.foundation.errors import UsageError, first_line
 
-ENTRY_POINTS = "nmt.plugins"
-"""Name of the entry point group with which an installed package declares itself a plugin."""
 _of_process: list[str] = []
 _of_context: ContextVar[tuple[str, ...]] = ContextVar("plugins", default=())
 
@@ -34,7 +32,7 @@ _of_context: ContextVar[tuple[str, ...]] = ContextVar("plugins", default=())
 @functools.cache
 def installed() -> tuple[str, ...]:
     """Returns the names of the packages with an entry point in the group `nmt.plugins`."""
-    points = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    points = importlib.metadata.entry_points(group="nmt.plugins")
     return tuple(sorted({point.module.partition(".")[0] for point in points}))
 
 
@@ -172,5 +170,5 @@ def problem_of(error: Exception) -> str | None:
         place += (
             f"; classes of {', '.join(used)} may change tensors in place or return wrong values"
         )
-        return place + advice(tests().values())
-    return place + advice(argument for kind, argument in tests().items() if kind is owner)
+    arguments = [name for kind, name in tests().items() if owner is None or kind is owner]
+    return place + advice(arguments)

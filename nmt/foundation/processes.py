@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# Parameter numbers of the C function mallopt, from malloc.h.
-_TRIM_THRESHOLD = -1
-_TOP_PAD = -2
-_MMAP_THRESHOLD = -3
+# Values of the C function mallopt by parameter number, from malloc.h.
+_MALLOC_SETTINGS = {
+    -3: 2**30,  # M_MMAP_THRESHOLD
+    -1: 2**31 - 1,  # M_TRIM_THRESHOLD
+    -2: 2**26,  # M_TOP_PAD
+}
 
 
 def prepare_process(threads: int | None = None) -> None:
@@ -33,9 +35,8 @@ def keep_freed_memory() -> None:
     """
     mallopt = c_function("mallopt")
     if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, 2**30)
-        mallopt(_TRIM_THRESHOLD, 2**31 - 1)
-        mallopt(_TOP_PAD, 2**26)
+        for parameter, value in _MALLOC_SETTINGS.items():
+            mallopt(parameter, value)
 
 
 def c_function(name: str) -> Any:

@@ -15,8 +15,6 @@ from nmt.foundation.errors import UserError, first_line
 Item = TypeVar("Item")
 CONNECTION_ERRORS = ("gloo", "Gloo", "NCCL", "Connection", "connection", "peer", "recv", "pipe")
 """Substrings of PyTorch's messages about lost connections, which gloo raises as RuntimeError."""
-CLAIMS = "claims"
-"""Key in torchrun's key-value store under which the number of claimed items is stored."""
 NO_MORE = 1 << 40
 """Value added to the claim counter to mark all items as claimed; greater than any item count."""
 
@@ -235,7 +233,7 @@ def _add_claims(count: int) -> int:
 
     with exchange():
         # The connected store: a new connection to a lost rank 0 would be retried for minutes.
-        return int(_get_default_store().add(CLAIMS, count))
+        return int(_get_default_store().add("claims", count))
 
 
 def _difference(value: object, first: object) -> str:

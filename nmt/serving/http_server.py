@@ -20,14 +20,8 @@ from uvicorn.supervisors import Multiprocess
 from nmt.foundation.errors import UserError
 
 log = logging.getLogger(__name__)
-BACKLOG = 128
-"""Maximum number of connections that wait to be accepted."""
-SHUTDOWN_SECONDS = 60
-"""Grace period in seconds: time limit for answering open requests when the server stops."""
 START_SECONDS = 120
 """Seconds within which a server process must import its packages and answer its supervisor."""
-ONCE = 10**9
-"""Seconds between two calls of uvicorn's `callback_notify`; the first call follows the start."""
 
 
 class Supervisor(Multiprocess):
@@ -71,15 +65,15 @@ def run_server(
         make_app,
         factory=True,
         workers=workers,
-        backlog=BACKLOG,
+        backlog=128,  # maximum number of connections that wait to be accepted
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=bool(proxies),
         forwarded_allow_ips=list(proxies),
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        timeout_graceful_shutdown=60,  # seconds for answering open requests at the end
         timeout_worker_healthcheck=START_SECONDS,
-        timeout_notify=ONCE,
+        timeout_notify=10**9,  # callback_notify is called once, after the start
     )
     if workers == 1:
         config.load()  # a model that cannot be loaded is reported before the socket is bound

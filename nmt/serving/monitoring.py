@@ -32,8 +32,6 @@ from nmt.foundation.processes import is_running
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable with the folder in which several processes add up their metrics."""
-BATCH_SIZES = [2**power for power in range(10)]
-"""Upper bounds of the histogram of batch sizes, in sentences."""
 
 
 class ServerMetrics:
@@ -72,7 +70,7 @@ class ServerMetrics:
             "Sentences in a batch",
             ["model"],
             registry=registry,
-            buckets=BATCH_SIZES,
+            buckets=[2**power for power in range(10)],  # upper bounds, in sentences
         )
         self.reloads = Counter(
             "nmt_reloads",

@@ -232,10 +232,12 @@ def constraint_of(fields: Fields, sentence: str, *, is_first: bool) -> Constrain
     the entry. A phrase that is part of another required phrase adds nothing. The field `prefix`
     applies only to the first sentence of a text.
     """
-    phrases = dict.fromkeys(fields["required"])
-    for source_word, translation in fields["glossary"].items():
-        if _has_word(sentence, source_word):
-            phrases[translation] = None
+    translations = [
+        translation
+        for source_word, translation in fields["glossary"].items()
+        if _has_word(sentence, source_word)
+    ]
+    phrases = dict.fromkeys([*fields["required"], *translations])
     required = [
         phrase
         for phrase in phrases
@@ -303,7 +305,10 @@ def specification(limits: Limits) -> Schema:
         paths[path] = {
             "post": {
                 "summary": post.summary,
-                "requestBody": {"required": True, "content": _json_content(body)},
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {"schema": body}},
+                },
                 "responses": {"200": _response("success", post.answer), **errors},
             }
         }
@@ -320,8 +325,4 @@ def specification(limits: Limits) -> Schema:
 
 
 def _response(description: str, schema: Schema) -> Schema:
-    return {"description": description, "content": _json_content(schema)}
-
-
-def _json_content(schema: Schema) -> Schema:
-    return {"application/json": {"schema": schema}}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
