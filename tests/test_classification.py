@@ -670,6 +670,10 @@ def test_answers_and_explanations(trained):
     assert results[1]["importances"] is None
     assert sum(results[0]["importances"]) == pytest.approx(1.0, abs=1e-3)
     assert results[0]["words"][int(np.argmax(results[0]["importances"]))] == "superb"
+    (folder / "many.txt").write_text("a superb film\n" * 13)
+    explain = f"explain={folder}/page.png"
+    result = run(f"model={folder}/run", f"input={folder}/many.txt", explain)
+    assert "shows only the first 12 of 13 texts" in result.stderr
     result = run(f"model={folder}/run", "format=jsonl", stdin="the film was awful on a day")
     assert json.loads(result.stdout)["labels"] == ["bad"]
 
@@ -798,6 +802,7 @@ def test_several_labels_vectors_and_last(tmp_path):
     assert result.returncode == 0, result.stderr
     result = run(f"model={tmp_path}/last", f"explain={tmp_path}/x.html", stdin="a")
     assert "the classifier has no word importances" in result.stderr
+    assert "train a classifier with another pooling" in result.stderr
 
 
 def test_a_wrong_label_column_does_not_flood_the_terminal(tokenizer, caplog):

@@ -411,6 +411,9 @@ def test_several_sources_from_training_to_answers(corpus, tmp_path):
         "bad, line 2",
     )
     assert not (tmp_path / "out.partial").exists()
+    pair = f"source={tmp_path}/bad", f"target={tmp_path}/bad"
+    failed(run("score", f"model={folder}", *pair), "bad, line 2", "1 column")
+    failed(run("align", f"model={folder}", *pair), "bad, line 2", "1 column")
     swapped = run(
         "train", *few, "data.source=[fr,en]", f"init={folder}", f"run_dir={tmp_path}/swapped"
     )

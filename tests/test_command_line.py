@@ -108,7 +108,7 @@ def test_translate_never_fails_on_strange_lines(trained):
     lines = result.stdout.decode().split("\n")
     assert len(lines) == len(strange) + 1
     assert lines[:3] == ["", "", ""]
-    assert "only the first 1000 tokens are translated" in result.stderr.decode()
+    assert "only the first 1000 tokens are read" in result.stderr.decode()
 
 
 def test_translate_keeps_stdout_clean_and_order(trained):

@@ -104,7 +104,7 @@ def test_the_example_translates_as_the_model_does(exported, small_run, no_repeat
     code = f"import sys; sys.modules['torch'] = sys.modules['nmt'] = None; sys.argv = ['translate.py', {str(folder)!r}]; exec(open({str(folder / 'translate.py')!r}, encoding='utf-8').read())"
     result = subprocess.run(
         [sys.executable, "-c", code],
-        input=("\n".join(lines) + "\n").encode(),
+        input=("\ufeff" + "\n".join(lines) + "\n").encode(),
         capture_output=True,
         check=True,
         env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
@@ -177,6 +177,22 @@ def test_a_card_has_what_the_hub_reads_and_the_folder_is_a_model(card, small_run
     assert (card / "best.safetensors").stat().st_size <= (
         small_run / "best.safetensors"
     ).stat().st_size
+
+
+def test_an_export_of_the_best_checkpoint_has_the_results_and_the_name_of_its_run(
+    small_run, tmp_path
+):
+    best = f"model={small_run}/best.safetensors"
+    assert run("export", best, "format=card", f"output={tmp_path}/card").returncode == 0
+    results = json.loads((small_run / "results.json").read_text())
+    text = (tmp_path / "card" / "README.md").read_text()
+    assert results["scores"]["bleu"]["signature"] in text
+    assert run("export", best, "format=html", f"output={tmp_path}/page.html").returncode == 0
+    page = (tmp_path / "page.html").read_text()
+    assert f'"model-settings">{{"name":"{small_run.name}"' in page
+    last = f"model={small_run}/last.safetensors"
+    assert run("export", last, "format=card", f"output={tmp_path}/last").returncode == 0
+    assert "has no test results" in (tmp_path / "last" / "README.md").read_text()
 
 
 def test_a_card_describes_the_model(small_run, tmp_path):

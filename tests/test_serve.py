@@ -866,6 +866,15 @@ def test_an_index_of_another_model_is_refused(index, small_run, pair, tmp_path, 
     (tmp_path / "no.safetensors").write_bytes(b"x" * 40)
     result = run("serve", f"model={small_run}", f"index={tmp_path}/no.safetensors")
     assert b"not an index written by nmt.index" in result.stderr
+    text = f"source={index[0].parent}/s", f"target={index[0].parent}/t"
+    for output, message in (
+        ("no.safetensors", "exists and is not an index"),
+        ("no/index.safetensors", "cannot be written (folder"),
+    ):
+        result = run("index", f"model={small_run}", *text, f"output={tmp_path}/{output}")
+        assert result.returncode in (1, 2)
+        assert message in result.stderr.decode()
+    assert (tmp_path / "no.safetensors").read_bytes() == b"x" * 40
     result = run(
         "index",
         f"model={small_run}",

@@ -175,6 +175,12 @@ def write_map(maps: Sequence[AttentionMap], path: Path, style: FigureStyle = USU
                 PICTURES,
                 f"{len(maps):,}",
             )
+        if any(m.places for m in maps) and any(m.weights for m in maps):
+            log.warning(
+                "%s: shows only the attention to images; write .html or .json to get the attention "
+                "to words, too",
+                path,
+            )
         with waiting(f"drawing {path.name}"):
             from nmt.drawing.plots import save
 
@@ -182,7 +188,11 @@ def write_map(maps: Sequence[AttentionMap], path: Path, style: FigureStyle = USU
     else:
         drawn = tracked(maps, f"drawing {path.name}", "sentences")
         sections = [_section(attention_map) for attention_map in drawn]
-        note = render("attention_note", places=maps[0].places)
+        note = render(
+            "attention_note",
+            places=any(m.places for m in maps),
+            weights=any(m.weights for m in maps),
+        )
         write_atomically(path, page("Attention weights", note, sections))
 
 
@@ -211,7 +221,7 @@ def _figure(maps: Sequence[AttentionMap], width: float | None = None) -> Figure:
     """
     from nmt.drawing.attention_figure import HeatMap, heat_map_figure, picture_figure
 
-    if maps[0].places:
+    if any(m.places for m in maps):
         return picture_figure([row for m in maps for row in m.pictures])
     pairs = [
         [HeatMap(m.title_of(name), m.source, m.target, w) for name, w in m.weights.items()]

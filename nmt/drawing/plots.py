@@ -32,6 +32,8 @@ except ImportError:
     raise UserError(advice("matplotlib")) from None
 
 log = logging.getLogger(__name__)
+# `fonts_for` also reads fonts without a normal weight, of which matplotlib warns.
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
 LINE = "#3b6ea5"
 ACCENT = "#c0504d"
 CHART_COLOURS = (

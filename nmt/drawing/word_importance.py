@@ -129,6 +129,13 @@ def write_explanations(
     elif path.suffix in FIGURES:
         from nmt.drawing.plots import save
 
+        if len(numbers) > PICTURES:
+            log.warning(
+                "%s: shows only the first %s of %s texts; write .html or .json to get all",
+                path,
+                PICTURES,
+                f"{len(numbers):,}",
+            )
         with waiting(f"drawing {path.name}"):
             save(_figure([answers[i] for i in numbers[:PICTURES]]), path)
     else:

@@ -11,10 +11,9 @@ from nmt.exporting.html import write_html
 from nmt.exporting.onnx import write_onnx
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import require
-from nmt.inference.model_facts import model_facts
+from nmt.inference.model_facts import model_facts, test_results
 from nmt.inference.translator import Translator
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.files import read_json_object
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +41,15 @@ def export_model(
     saved = ckpt.read_model(model)
     try:
         if format == "card":
-            write_card(saved, read_json_object(Path(model) / "results.json"), path)
+            write_card(saved, test_results(model), path)
         elif format == "html":
             translator = load()
             facts = model_facts(model, translator.tokenizer)
-            write_html(translator, Path(model).name, path, facts)
+            is_in_folder = saved.path.name in (ckpt.BEST, ckpt.LAST)
+            name = saved.path.resolve().parent.name if is_in_folder else saved.path.stem
+            if model.startswith(ckpt.HUB):
+                name = Path(model).name
+            write_html(translator, name, path, facts)
         else:
             require("onnx")
             write_onnx(load(), path)

@@ -117,8 +117,8 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     if sys.stdin is None:
         sys.exit("stdin is closed; run: python translate.py FOLDER < FILE")
-    # UTF-8 and \n line ends, independent of the locale
-    sys.stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")
+    # UTF-8, with or without a byte order mark, and \n line ends, independent of the locale
+    sys.stdin.reconfigure(encoding="utf-8-sig", errors="replace", newline="\n")
     sys.stdout.reconfigure(encoding="utf-8")
     model = Model(sys.argv[1])
     for line in sys.stdin:

@@ -2,6 +2,7 @@
 vectors, or probabilities of a statistical word aligner."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from nmt.data.word_aligner import AlignerName, WordAligner
 from nmt.data.word_vectors import nearest, read_vectors
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
+from nmt.foundation.progress import repeating
 from nmt.inference.parallel import ProgressCallback
 from nmt.inference.translator import Translator
 from nmt.tokenizer.words import SPLITS, Units
@@ -113,7 +115,8 @@ def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] 
         further = read_aligned(*train) if train else [[], []]
         texts = [[*text, *more] for text, more in zip((sources, targets), further, strict=True)]
         words = [[split(line.lower()) for line in text] for text in texts]
-        weights = WordAligner(*words, method=method).weights()
+        with repeating(1.0, partial(progress, 0)):  # a display during the training
+            weights = WordAligner(*words, method=method).weights()
         for source, target, table in zip(sources, targets, weights, strict=False):
             yield AttentionMap(split(source), split(target), {"": table}, ends=False)
 

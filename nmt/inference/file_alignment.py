@@ -4,7 +4,7 @@ import itertools
 import json
 import logging
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -58,12 +58,14 @@ class Aligner:
     symmetrization: combination of the links of both directions
     needs_all: setting, such as method=hmm, with which the functions need all sentence pairs at
         once; None if the pairs can be aligned in chunks
+    check_source: function that raises UserError for a source line that the aligner cannot read
     """
 
     forward: Attend
     backward: Attend | None
     symmetrization: Symmetrization
     needs_all: str | None = None
+    check_source: Callable[[str], object] = str
 
     def links(
         self, pairs: Sequence[AlignedPair], progress: ProgressCallback
@@ -117,6 +119,7 @@ def align_files(
             raise UserError(f"{setting}: {NEEDS_ONE_OUTPUT}")
     texts = find_input(source), find_input(target)
     count = count_aligned(*texts)
+    texts[0].require(aligner.check_source)
     gold_links = read_gold_links("gold", gold, texts[0], count) if gold else []
     lines = [text.lines() for text in texts]
     pairs = map(AlignedPair, *lines, gold_links or itertools.repeat(None))

@@ -4,11 +4,9 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from nmt.data import unique_suffixes
-from nmt.data.pictures import check_picture
 from nmt.drawing import FigureStyle
 from nmt.drawing.attention_map import write_map
 from nmt.foundation.errors import UserError
@@ -22,7 +20,6 @@ from nmt.inference.prompt import at_terminal
 from nmt.inference.shared_output import NEEDS_ONE_OUTPUT, JobShare, in_parts, sink_of
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
-from nmt.tokenizer.columns import Columns
 from nmt.tokenizer.words import Units
 
 Translated = list[tuple[str, Translation]]
@@ -66,7 +63,7 @@ def translate_file(
     on_failure: OnFailure = "keep" if source.is_stdin else "resume"
     with sink_of(ranks, output, source.count, work, resume, on_failure, job) as sink:
         translator = load(None)
-        _check_input(source, translator)
+        source.require(translator.check_line, translator.check_constraint)
         compared = {path: load(path) for path in compare}
         _check_models(translator, compared, format, attention_map)
         to_terminal = output is None and sys.stdout.isatty()
@@ -168,20 +165,6 @@ def _counter(step: Progress, lines: Sequence[str]) -> Callable[[int], None]:
         step(count, sum(itertools.islice(lengths, count)))
 
     return finished
-
-
-def _check_input(source: InputLines, translator: Translator) -> None:
-    """Raises UserError if a line or its constraint is unsuitable for the model."""
-    check_line = partial(_check_line, translator.tokenizer.columns)
-    source.require(check_line, translator.check_constraint)
-
-
-def _check_line(columns: Columns, line: str) -> None:
-    """Raises UserError if an input line lacks source columns of the model, or names an unusable
-    image file."""
-    columns.split(line)
-    if columns.picture_in(line):
-        check_picture(columns.picture_in(line))
 
 
 def _check_shared(source: InputLines, in_parts: bool, attention_map: str | None) -> None:

@@ -88,7 +88,7 @@ class ForcedDecoder:
         for i, source in enumerate(sources):
             if len(source) > self.max_source:
                 log.warning(
-                    'line "%s …" has %s tokens: only the first %s tokens are translated',
+                    'line "%s …" has %s tokens: only the first %s tokens are read',
                     lines[i][:40],
                     len(source),
                     self.max_source,

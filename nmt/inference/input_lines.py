@@ -6,13 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from nmt.data.lines import batched, check_line_length
 from nmt.data.text_encoding import BOM, LONE_SURROGATE, Errors, decode_line, has_surrogate
 from nmt.foundation.errors import UserError
 from nmt.inference.constraint import Constraint
-from nmt.inference.text_input import TextInput, find_input
+from nmt.inference.text_input import TextInput, checked, find_input
 
 CHUNK = 2000
 """Number of lines per chunk: enough for batches of similar lengths, few enough for frequent
@@ -107,8 +106,7 @@ class InputLines:
         self._check = check
         self._check_constraint = check_constraint
         if self._file is not None:
-            for number, line in enumerate(self._file.lines(self.errors), 1):
-                _apply(check, line, f"{self._file}, line {number:,}")
+            self._file.require(check, self.errors)
             for _ in self._constraints():
                 pass
 
@@ -144,7 +142,7 @@ class InputLines:
                 ),
             )
             files = ", ".join(str(file) for file, _ in self._constraint_files)
-            _apply(self._check_constraint, combined, f"{files}, line {number:,}")
+            checked(self._check_constraint, combined, f"{files}, line {number:,}")
             yield combined
 
     def _parsed(
@@ -186,13 +184,6 @@ def _parse_constraint(line: str, place: str) -> Constraint:
     return constraint
 
 
-def _apply(check: Callable[[Any], object], value: object, place: str) -> None:
-    try:
-        check(value)
-    except UserError as error:
-        raise UserError(f"{place}: {error}") from error
-
-
 def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
     """Yields the lines of stdin as they arrive. All lines before an invalid line are yielded before
     its error is raised."""
@@ -204,7 +195,7 @@ def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
                 number += 1
                 data = line.removeprefix(BOM) if number == 1 else line
                 text = decode_line(data, number, "stdin", errors)
-                _apply(check, text, f"stdin, line {number:,}")
+                checked(check, text, f"stdin, line {number:,}")
                 texts.append(text)
         finally:  # an error is raised after all earlier lines are translated
             if texts:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from nmt.drawing.word_importance import Classified, as_json, write_explanations
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError
 from nmt.foundation.progress import Progress, log_speed
 from nmt.inference.explanations.word_removal import write_effects
 from nmt.inference.input_lines import InputLines
@@ -42,9 +42,9 @@ def label_file(
     with open_sink(output, work=work) as sink:
         classifier = load()
         if explain and not classifier.attends:
-            raise UserError(
-                f"explain={explain}: the classifier has no word importances (pooling=last); "
-                "choose a classifier with attention"
+            raise UsageError(
+                f"explain={explain}: the classifier has no word importances (pooling=last); leave "
+                "explain out, or train a classifier with another pooling"
             )
         began = time.monotonic()
         # At a terminal, a progress bar would mix with the output lines.

@@ -10,8 +10,8 @@ from nmt.data.lines import read_lines
 from nmt.foundation.configurations import class_label
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK
-from nmt.storage.checkpoint import read_model
-from nmt.storage.files import read_json_object
+from nmt.storage.checkpoint import find_checkpoint, read_model
+from nmt.storage.files import BEST, LAST, read_json_object
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import words
 
@@ -26,6 +26,16 @@ LONG = 150
 MOST_LINES = 1000
 """Number of test sentences from which the examples are chosen, so that choosing takes little
 time."""
+
+
+def test_results(model: str) -> dict[str, Any]:
+    """Returns the test results of a run, which are those of its best checkpoint; empty for other
+    checkpoints.
+
+    model: run folder, checkpoint file or name on the Hugging Face Hub
+    """
+    file = find_checkpoint(model)
+    return read_json_object(file.with_name("results.json")) if file.name == BEST else {}
 
 
 def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -46,11 +56,12 @@ def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
         saved = read_model(path)
     except UserError:
         return {}
-    folder = Path(path)
     config: Mapping[str, Any] = saved.meta.get("config") or {}
-    results = read_json_object(folder / "results.json")
+    results = test_results(path)
     # Source sentences of the test or validation set
-    files = sorted(folder.glob("*.source.txt"))
+    files = (
+        sorted(saved.path.parent.glob("*.source.txt")) if saved.path.name in (BEST, LAST) else []
+    )
     lines = read_lines(files[0])[:MOST_LINES] if files else []
     facts = {
         "network": _network(config),

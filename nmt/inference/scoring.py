@@ -82,6 +82,7 @@ def score_files(
     # A first pass reports errors in the files before any output is written.
     count = sum(1 for _ in pairs_of(*texts, errors))
     translator = load()
+    texts[0].require(translator.check_line, errors)
     step = Progress("scoring", count // ranks.count, "lines")
     with sink_of(ranks, output, count, work=work) as sink, step:
         for chunk in sink.own(batched(pairs_of(*texts, errors), CHUNK)):

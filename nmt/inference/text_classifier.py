@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import overload
 
 import numpy as np
@@ -32,12 +32,14 @@ class TextClassifier:
 
     model: classification network
     tokenizer: tokenizer of the network
-    max_tokens: maximum number of tokens per text; longer texts are truncated, with a warning
+    max_tokens: maximum number of tokens per text; longer texts are truncated, with one
+        warning
     """
 
     model: Seq2Label
     tokenizer: Tokenizer
     max_tokens: int
+    _has_warned: bool = field(default=False, init=False)
 
     def __repr__(self) -> str:
         labels = ", ".join(self.model.labels.names[:8])
@@ -96,13 +98,12 @@ class TextClassifier:
         documents = encode_documents(
             lines, self.tokenizer, self.model.pooling.splits, self.max_tokens
         )
-        if documents.cut:
+        if documents.cut and not self._has_warned:
             log.warning(
-                "%s texts have more than %s tokens: the classifier reads only the beginning of "
-                "each text",
-                documents.cut,
-                self.max_tokens,
+                "the classifier reads only the first %s tokens of a text; some texts are longer",
+                f"{self.max_tokens:,}",
             )
+            self._has_warned = True
         return documents
 
     @torch.inference_mode()

@@ -7,7 +7,7 @@ Files in object stores are read as streams through fsspec, which is installed wi
 import hashlib
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,15 @@ class TextInput:
                         decoded_chunks(opened, str(file), errors)
                     )
 
+    def require(self, check: Callable[[str], object], errors: Errors = "strict") -> None:
+        """Checks all lines. Raises UserError with the line number for the first invalid line.
+
+        check: function that raises UserError for an invalid line
+        errors: treatment of bytes that are not UTF-8
+        """
+        for number, line in enumerate(self.lines(errors), 1):
+            checked(check, line, f"{self}, line {number:,}")
+
     def _cells(self, file: Path | RemoteFile) -> Iterator[str]:
         """Yields the cells of a column of a Parquet file."""
         import pyarrow.parquet
@@ -146,6 +155,15 @@ class TextInput:
             with open(file, "rb") as opened:
                 total.update(hashlib.file_digest(opened, "sha256").digest())
         return total.hexdigest()
+
+
+def checked(check: Callable[[Any], object], value: object, place: str) -> None:
+    """Calls a check. Raises its UserError with the place of the value, a file and line, in front of
+    the message."""
+    try:
+        check(value)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from error
 
 
 def find_input(name: str) -> TextInput:

@@ -281,6 +281,16 @@ class Translator(ForcedDecoder):
             no_repeat_ngram_size=self.no_repeat_ngram_size,
         )
 
+    def check_line(self, line: str) -> None:
+        """Raises UserError if an input line lacks source columns of the models, or names an image
+        that they cannot read."""
+        columns = self.tokenizer.columns
+        columns.split(line)
+        picture = columns.picture_in(line)
+        for model in self.networks.models:
+            if picture and model.encoder.reader is not None:
+                model.encoder.reader([picture])
+
     def check_constraint(self, constraint: Constraint) -> None:
         """Raises UserError if the vocabulary cannot spell a constraint, or the constraint
         contradicts itself."""

@@ -41,7 +41,7 @@ from nmt.inference.labelling import label_file
 from nmt.inference.scoring import score_files
 from nmt.loading import text_classifier, translator, translator_for
 from nmt.pipeline.fingerprint import fingerprint
-from nmt.storage.checkpoint import find_checkpoint
+from nmt.storage.files import check_folder, safetensors_metadata
 
 Placed = TypeVar("Placed", bound=ModelSettings)
 
@@ -150,12 +150,17 @@ def _aligner(settings: AlignSettings) -> Aligner:
         train = settings.train or []
         return Aligner(counts(train), counts(train[::-1]), how, f"method={settings.method}")
     load = cache(partial(translator_for, settings))
+
+    def check_source(line: str) -> None:
+        load().check_line(line)
+
     if not settings.reverse:
-        return Aligner(attention_of_model(load, settings.model, settings.units), None, how)
+        forward = attention_of_model(load, settings.model, settings.units)
+        return Aligner(forward, None, how, check_source=check_source)
     load_reverse = cache(partial(translator_for, settings, settings.reverse))
     backward = attention_of_model(load_reverse, settings.reverse, settings.units)
     forward = attention_of_model(load, settings.model, settings.units, load_reverse)
-    return Aligner(forward, backward, how)
+    return Aligner(forward, backward, how, check_source=check_source)
 
 
 def label(settings: LabelSettings) -> None:
@@ -173,10 +178,15 @@ def label(settings: LabelSettings) -> None:
 
 def index(*, model: str, source: str, target: str, output: str, device: str) -> None:
     """Writes an index of training sentences, with which similar sentences can be found."""
-    has_other_suffix = not output.endswith(".safetensors")
-    refuse(broken((has_other_suffix, "output", "must end in .safetensors", output)))
-    is_model = Path(output).resolve() == find_checkpoint(model, "model").resolve()
-    refuse(broken((is_model, "output", "is also the model; choose another file", output)))
+    path = Path(output)
+    is_other = path.exists() and "nmt_index" not in safetensors_metadata(path)
+    refuse(
+        broken(
+            (path.suffix != ".safetensors", "output", "must end in .safetensors", output),
+            (is_other, "output", "exists and is not an index; choose another file", output),
+        )
+    )
+    check_folder(path, f"output={output}")
     load = partial(translator, model, device=device)
     index_files(load, model=model, source=source, target=target, output=output)
 

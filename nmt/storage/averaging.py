@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from nmt.foundation.configurations import changed_keys
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.part_limits import broken, refuse
 from nmt.storage import checkpoint as ckpt
+from nmt.storage.files import safetensors_metadata
 
 log = logging.getLogger(__name__)
 PARTS = ("encoder", "decoder", "attention", "window", "normalizer", "pooling")
@@ -44,19 +45,20 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
     Raises UserError if the network architectures, the vocabularies or the settings differ.
     """
     inputs = [ckpt.find_checkpoint(model, "models").resolve() for model in models]
+    path = Path(output)
+    is_input = path.resolve() in inputs
+    # The metadata contains the header of a checkpoint as JSON.
+    is_averaged = '"averaged"' in safetensors_metadata(path).get("nmt", "")
+    is_other = path.exists() and not is_input and not is_averaged
     refuse(
         broken(
             (not output.endswith(".safetensors"), "output", "must end in .safetensors", output),
             (len(models) < 2, "models", "must name at least two, as [A,B]", models),
-            (
-                Path(output).resolve() in inputs,
-                "output",
-                "is also an input model; choose another file",
-                output,
-            ),
+            (is_input, "output", "is also an input model; choose another file", output),
+            (is_other, "output", "exists and is not an average; choose another file", output),
         )
     )
-    checkpoints = [ckpt.read_model(path) for path in models]
+    checkpoints = [ckpt.read_model(model) for model in models]
     first = checkpoints[0]
     weights = [saved.weights for saved in checkpoints]
     for saved in checkpoints[1:]:
@@ -78,7 +80,7 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
         tensors[f"model/{name}"] = torch.stack([one_model[name] for one_model in weights]).mean(0)
     meta = {key: value for key, value in first.meta.items() if key not in DROPPED}
     meta["averaged"] = [str(saved.path) for saved in checkpoints]
-    ckpt.write(Path(output), meta, tensors)
+    ckpt.write(path, meta, tensors)
     log.info("%s: written; the weights are the mean of %s checkpoints", output, len(checkpoints))
 
 
@@ -115,8 +117,13 @@ def _check_same_network(first: ckpt.Checkpoint, other: ckpt.Checkpoint) -> None:
     """Raises UserError unless two checkpoints have the same architecture, vocabularies and
     settings.
     """
-    ckpt.check_kind(other, str(first.meta.get("command", "train")))
     names = f"models: {first.path} and {other.path}"
+    kinds = {str(saved.meta.get("command", "train")) for saved in (first, other)}
+    if len(kinds) > 1:
+        raise UsageError(
+            f"{names} are a translation model and a classifier; only checkpoints of one kind can "
+            "be averaged"
+        )
     first_shapes, other_shapes = (
         {name: tuple(tensor.shape) for name, tensor in saved.weights.items()}
         for saved in (first, other)

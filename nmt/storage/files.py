@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from nmt.foundation.errors import UserError
 
 BEST = "best.safetensors"
@@ -38,6 +40,15 @@ def check_folder(path: Path, name: str = "") -> None:
     """
     if not path.parent.is_dir():
         raise UserError(f"{name or path}: cannot be written (folder {path.parent} not found)")
+
+
+def safetensors_metadata(path: Path) -> dict[str, str]:
+    """Returns the metadata of a safetensors file; empty for other files."""
+    try:
+        with safe_open(path, "np") as opened:
+            return opened.metadata() or {}
+    except (OSError, SafetensorError):
+        return {}
 
 
 def write_atomically(path: Path, data: bytes) -> None:

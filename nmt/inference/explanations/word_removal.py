@@ -96,6 +96,8 @@ def write_effects(
         return
     gap = removal(classifier, [join_words(answer.words) for answer in answers[:TEXTS]])
     lead = [f"On average over {gap.texts} texts, {gap.clause}."] if gap.texts else []
+    if len(answers) > TEXTS:
+        lead.append(f"Only the first {TEXTS} texts show the effects of removing single words.")
     effects = [word_effects(classifier, answer) for answer in answers[:TEXTS]]
     write_explanations(answers, path, gold, effects, lead)
 
