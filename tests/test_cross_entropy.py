@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.model.layers import fused_cross_entropy as cross_entropy
 from nmt.model.layers.fused_cross_entropy import linear_cross_entropy
@@ -55,3 +56,17 @@ def test_a_batch_without_gradients_needs_none():
             torch.randn(3, 4), torch.randn(5, 4), torch.zeros(5), torch.tensor([0, 1, 4])
         )
     assert torch.isfinite(loss)
+
+
+def test_a_validation_computes_no_gradient():
+    """One matrix product without gradients, more with them."""
+    x, weight, bias = (
+        torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((6, 5), (9, 5), (9,))
+    )
+    targets = torch.randint(0, 9, (6,))
+    products = []
+    for is_training in (False, True):
+        with torch.set_grad_enabled(is_training), FlopCounterMode(display=False) as counter:
+            linear_cross_entropy(x, weight, bias, targets)
+        products.append(counter.get_total_flops() / (2 * 6 * 5 * 9))
+    assert products[0] == 1 < products[1]

@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import math
 import subprocess
 import sys
 
@@ -61,13 +62,20 @@ def test_the_distribution_is_that_of_sentencepiece(model, alpha, word):
     assert all(theirs.decode(list(cut)) == word for cut in cuts)
 
 
-def test_backward_sampling_is_the_list_of_all_ways(monkeypatch):
-    """Words with too many cuts to list are sampled from sums: the same distribution."""
-    ours, draws = tokenizer("unigram", 0.3), 2000
-    listed = frequencies(ours.encode_source(["lowest"], seed)[0] for seed in range(draws))
-    monkeypatch.setattr("nmt.tokenizer.sampling.MAX_CUTS", 1)
-    other = tokenizer("unigram", 0.3)
-    summed = frequencies(other.encode_source(["lowest"], seed)[0] for seed in range(draws))
+def test_unigram_sampling_is_the_list_of_all_ways():
+    """A word's draws against the probabilities of all its segmentations, listed."""
+    ours, draws, alpha, word = tokenizer("unigram", 0.3), 2000, 0.3, "▁lowest"
+    model = sentencepiece.SentencePieceProcessor(model_proto=ours.models[0])
+    scores = {model.id_to_piece(i): (i, model.get_score(i)) for i in range(3, len(model))}
+    ways = {}
+    for cuts in itertools.product([False, True], repeat=len(word) - 1):
+        ends = [*itertools.compress(range(1, len(word)), cuts), len(word)]
+        pieces = [word[a:b] for a, b in itertools.pairwise([0, *ends])]
+        if all(piece in scores for piece in pieces):
+            score = sum(scores[piece][1] for piece in pieces)
+            ways[tuple(scores[piece][0] for piece in pieces)] = math.exp(alpha * score)
+    listed = {cut: weight / sum(ways.values()) for cut, weight in ways.items()}
+    summed = frequencies(ours.encode_source(["lowest"], seed)[0] for seed in range(draws))
     assert distance(listed, summed) < 0.08
 
 

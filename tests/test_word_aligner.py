@@ -101,7 +101,7 @@ def test_one_direction_is_not_combined():
 def test_sentences_without_vectors_get_weights_of_zero(tmp_path):
     for name in ("s", "t"):
         (tmp_path / name).write_text("1 2\nknown 1 0\n")
-    attend = attention_of_vectors(f"{tmp_path}/s", f"{tmp_path}/t", "word")
-    maps = list(attend(["", "a b"], ["", "c"], lambda count: None))
+    files = f"{tmp_path}/s", f"{tmp_path}/t"
+    maps = list(attention_of_vectors(*files, "word", ["", "a b"], ["", "c"], lambda count: None))
     assert [each.total.shape for each in maps] == [(0, 0), (1, 2)]
     assert not maps[1].total.any()

@@ -142,24 +142,26 @@ def _aligner(settings: AlignSettings) -> Aligner:
     how = settings.symmetrize
     if settings.vectors:
         source_vectors, target_vectors = settings.vectors
-        forward = attention_of_vectors(source_vectors, target_vectors, settings.units)
-        backward = attention_of_vectors(target_vectors, source_vectors, settings.units)
+        forward = partial(attention_of_vectors, source_vectors, target_vectors, settings.units)
+        backward = partial(attention_of_vectors, target_vectors, source_vectors, settings.units)
         return Aligner(forward, backward, how, "vectors")
     if settings.method != "attention":
         counts = partial(alignment_by_counts, settings.method, settings.units)
         train = settings.train or []
-        return Aligner(counts(train), counts(train[::-1]), how, f"method={settings.method}")
+        return Aligner(
+            partial(counts, train), partial(counts, train[::-1]), how, f"method={settings.method}"
+        )
     load = cache(partial(translator_for, settings))
 
     def check_source(line: str) -> None:
         load().check_line(line)
 
     if not settings.reverse:
-        forward = attention_of_model(load, settings.model, settings.units)
+        forward = partial(attention_of_model, load, settings.model, settings.units, None)
         return Aligner(forward, None, how, check_source=check_source)
     load_reverse = cache(partial(translator_for, settings, settings.reverse))
-    backward = attention_of_model(load_reverse, settings.reverse, settings.units)
-    forward = attention_of_model(load, settings.model, settings.units, load_reverse)
+    backward = partial(attention_of_model, load_reverse, settings.reverse, settings.units, None)
+    forward = partial(attention_of_model, load, settings.model, settings.units, load_reverse)
     return Aligner(forward, backward, how, check_source=check_source)
 
 

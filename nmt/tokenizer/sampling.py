@@ -11,7 +11,6 @@ Subwords never cross the space before a word, so each word is segmented independ
     bpe        merges in order of their score, each skipped with probability α
 """
 
-import bisect
 import functools
 import heapq
 import itertools
@@ -25,17 +24,15 @@ import sentencepiece
 from nmt.foundation.interfaces import EOS, UNK
 from nmt.tokenizer.words import SPACE
 
-MAX_CUTS = 512
-"""Maximum number of segmentations enumerated per word; if exceeded, dynamic programming is used."""
 CACHED_WORDS = 2**16
-"""Maximum number of words whose segmentations are cached."""
+"""Maximum number of words whose subwords, or usual segmentations, are cached."""
 UNKNOWN_PENALTY = 10.0
 """Lowest subword score minus the score of an unknown character, as in SentencePiece."""
 Draws = Callable[[], float]
 """Function that returns a random number in [0, 1)."""
 Arc = tuple[int, float, list[int]]
-"""Tuple (start, α · log-probability, token ids) of a subword. `start` is the index of its first
-character in the word, and α the smoothing exponent of the sampling."""
+"""Tuple (start, weight, token ids) of a subword. `start` is the index of its first character in the
+word."""
 
 
 class Sampler:
@@ -62,9 +59,9 @@ class Sampler:
         self._longest = max(map(len, self._scores), default=1)
         lowest = min((score for score, _ in self._scores.values()), default=0.0)
         self._unknown_score = lowest - UNKNOWN_PENALTY
-        # Words repeat, so their segmentations are cached.
+        # Words repeat, so what does not depend on the draws is cached.
         cache = functools.lru_cache(CACHED_WORDS)
-        self._cuts = cache(self._all_cuts)
+        self._last_subwords = cache(self._forward)
         self._usual = cache(self._usual_merges)
 
     def encode(self, lines: Sequence[str], seed: int) -> list[list[int]]:
@@ -95,14 +92,43 @@ class Sampler:
     # Unigram
 
     def _drawn(self, word: str, draws: Draws) -> list[int]:
-        cuts = self._cuts(word)
-        if cuts is None:
-            return self._backward(word, draws)
-        sums, ids = cuts
-        return ids[min(bisect.bisect_right(sums, draws() * sums[-1]), len(ids) - 1)]
+        """Samples a segmentation of a word backwards, from its last subword to its first."""
+        last_subwords = self._last_subwords(word)
+        ids: list[int] = []
+        end = len(word)
+        while end:
+            remaining = draws()
+            for begin, probability, piece in last_subwords[end]:  # noqa: B007 (read after the loop)
+                remaining -= probability
+                if remaining < 0:
+                    break
+            ids = piece + ids
+            end = begin
+        return ids
+
+    def _forward(self, word: str) -> list[list[Arc]]:
+        """Returns, for each prefix of a word, from the empty prefix to the word, the subwords that
+        may end it. Their weights are their probabilities in a random segmentation of the prefix."""
+        sums = [0.0]  # log-sum of the weights of all segmentations of each prefix
+        last_subwords: list[list[Arc]] = [[]]
+        for end in range(1, len(word) + 1):
+            arcs = self._arcs(word, end)
+            weights = [sums[begin] + score for begin, score, _ in arcs]
+            # Subtracting the maximum prevents overflow of exp.
+            highest = max(weights)
+            log_sum = highest + math.log(sum(math.exp(weight - highest) for weight in weights))
+            sums.append(log_sum)
+            last_subwords.append(
+                [
+                    (begin, math.exp(weight - log_sum), ids)
+                    for (begin, _, ids), weight in zip(arcs, weights, strict=True)
+                ]
+            )
+        return last_subwords
 
     def _arcs(self, word: str, end: int) -> list[Arc]:
-        """Returns the subwords of a word that end at a given character position."""
+        """Returns the subwords of a word that end at a given character position. Their weights are
+        log-probabilities, times the smoothing exponent α."""
         arcs = []
         for begin in range(max(0, end - self._longest), end):
             piece = word[begin:end]
@@ -112,48 +138,6 @@ class Sampler:
         if last not in self._scores:
             arcs.append((end - 1, self.alpha * self._unknown_score, self._ids(last)))
         return arcs
-
-    def _all_cuts(self, word: str) -> tuple[list[float], list[list[int]]] | None:
-        """Returns cumulative weights and token ids of all segmentations of a word.
-
-        Returns None for more than MAX_CUTS segmentations.
-        """
-        # segmentations of each prefix of the word
-        ways: list[list[tuple[float, list[int]]]] = [[(0.0, [])]]
-        for end in range(1, len(word) + 1):
-            longer = [
-                (weight + score, [*ids, *piece])
-                for begin, score, piece in self._arcs(word, end)
-                for weight, ids in ways[begin]
-            ]
-            if len(longer) > MAX_CUTS:
-                return None
-            ways.append(longer)
-        # Subtracting the maximum prevents overflow of exp.
-        highest = max(weight for weight, _ in ways[-1])
-        weights = [math.exp(weight - highest) for weight, _ in ways[-1]]
-        return list(itertools.accumulate(weights)), [ids for _, ids in ways[-1]]
-
-    def _backward(self, word: str, draws: Draws) -> list[int]:
-        """Samples a segmentation of a word by forward filtering and backward sampling."""
-        sums = [0.0]
-        arcs: list[list[Arc]] = [[]]
-        for end in range(1, len(word) + 1):
-            arcs.append(self._arcs(word, end))
-            weights = [sums[begin] + score for begin, score, _ in arcs[end]]
-            highest = max(weights)
-            sums.append(highest + math.log(sum(math.exp(weight - highest) for weight in weights)))
-        ids: list[int] = []
-        end = len(word)
-        while end:
-            remaining = draws()
-            for begin, score, piece in arcs[end]:  # noqa: B007 (read after the loop)
-                remaining -= math.exp(sums[begin] + score - sums[end])
-                if remaining < 0:
-                    break
-            ids = piece + ids
-            end = begin
-        return ids
 
     # BPE
 

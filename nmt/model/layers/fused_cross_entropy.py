@@ -79,6 +79,7 @@ class _LinearCrossEntropy(Function):
         smoothing: float,
         dtype: torch.dtype,
         agreement: float,
+        is_training: bool,
         *optional: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
@@ -104,7 +105,7 @@ class _LinearCrossEntropy(Function):
             losses = _losses(logits, gold, smoothing, agreement, values.slice(rows_))
             total += losses.loss
             nll += losses.nll
-            if not any(ctx.needs_input_grad):
+            if not is_training:  # `ctx.needs_input_grad` is True under no_grad, too
                 continue
             for gradient, of_rows in zip(d_values, losses.d_values, strict=True):
                 if gradient is not None and of_rows is not None:
@@ -126,7 +127,7 @@ class _LinearCrossEntropy(Function):
             None if gradient is None else gradient.mul(d.to(gradient.dtype))
             for gradient in ctx.saved_tensors
         )
-        return *d_inputs, None, None, None, None, d_generated, d_copied, None, None, d_biases
+        return *d_inputs, *[None] * 5, d_generated, d_copied, None, None, d_biases
 
 
 def _linear(
@@ -310,5 +311,5 @@ def linear_cross_entropy(
             return NativeCrossEntropy.apply(x, weight, bias, targets, smoothing, agreement, dtype)
         values = _TokenValues(generated, copied, weights, *(token_biases or (None, None)))
         return _LinearCrossEntropy.apply(
-            x, weight, bias, targets, smoothing, dtype, agreement, *values
+            x, weight, bias, targets, smoothing, dtype, agreement, torch.is_grad_enabled(), *values
         )

@@ -8,39 +8,12 @@ and Q_k the mean square of the k largest entries. The threshold for a support of
 
     τ_k = M_k − √((1 − k (Q_k − M_k²)) / k)
 
-and the size of the support is the number of k with τ_k ≤ x_k (algorithm 2). For an output gradient
-g and q = √p, the input gradient is ∂L/∂z = q (g − Σ q g / Σ q) (eq. 11).
+and the size of the support is the number of k with τ_k ≤ x_k (algorithm 2).
 """
-
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd import Function
-
-
-class _Entmax15(Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor) -> Tensor:
-        x = (z - z.amax(-1, keepdim=True)) / 2
-        # Values below −1 get weight 0. The lower bound makes masked scores finite.
-        ranked = x.sort(-1, descending=True).values.clamp(min=-2.0)  # [… S]
-        k = torch.arange(1, x.size(-1) + 1, device=x.device, dtype=x.dtype)  # [S]
-        mean = ranked.cumsum(-1) / k  # [… S], of the k largest scores
-        mean_square = (ranked**2).cumsum(-1) / k  # [… S], of the k largest scores
-        spread = (1 - k * (mean_square - mean**2)) / k
-        taus = mean - spread.clamp(min=0).sqrt()  # [… S], the threshold of a support of k
-        size = (taus <= ranked).sum(-1, keepdim=True)  # [… 1], of the support
-        p = (x - taus.gather(-1, size - 1)).clamp(min=0) ** 2  # [… S]
-        ctx.save_for_backward(p)
-        return p
-
-    @staticmethod
-    def backward(ctx: Any, d: Tensor) -> Tensor:
-        q = ctx.saved_tensors[0].sqrt()  # [… S]
-        # q = √p is 0 outside the support.
-        return q * (d - (q * d).sum(-1, keepdim=True) / q.sum(-1, keepdim=True))
 
 
 class Entmax15:
@@ -49,4 +22,16 @@ class Entmax15:
     all_positive = False
 
     def __call__(self, scores: Float[Tensor, "*rows S"]) -> Float[Tensor, "*rows S"]:
-        return _Entmax15.apply(scores)
+        # The shift makes the largest score 0. It changes no weight, so it needs no gradient.
+        x = (scores - scores.detach().amax(-1, keepdim=True)) / 2
+        # Values below −1 get weight 0. The lower bound makes masked scores finite.
+        ranked = x.sort(-1, descending=True).values.clamp(min=-2.0)  # [… S]
+        k = torch.arange(1, x.size(-1) + 1, device=x.device, dtype=x.dtype)  # [S]
+        mean = ranked.cumsum(-1) / k  # [… S], of the k largest scores
+        mean_square = (ranked**2).cumsum(-1) / k  # [… S], of the k largest scores
+        spread = (1 - k * (mean_square - mean**2)) / k  # [… S]
+        taus = mean - spread.clamp(min=0).sqrt()  # [… S], the threshold of a support of k
+        size = (taus <= ranked).sum(-1, keepdim=True)  # [… 1], of the support
+        # Recomputed, because the root of 0, of another k, would have the gradient NaN.
+        tau = mean.gather(-1, size - 1) - spread.gather(-1, size - 1).sqrt()  # [… 1]
+        return torch.relu(x - tau) ** 2
