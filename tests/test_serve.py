@@ -235,6 +235,14 @@ def test_tokens_of_a_prefix_are_not_texts(client, pair, small_run):
     assert answer.status_code == 200, answer.text
 
 
+def test_a_prefix_has_a_maximum_length(client, pair):
+    """A longer prefix would raise the length limit of the translation, and block the server."""
+    for length, status in ((500, 200), (501, 400)):
+        answer = client.post("/translate", json={"q": "a", "prefix": ("a " * 251)[:length], **pair})
+        assert answer.status_code == status, answer.text
+    assert "a text of at most 500 characters" in answer.json()["error"]
+
+
 @pytest.mark.parametrize("search", ["mbr", "sample", "greedy"])
 def test_searches_without_a_beam_are_served(search, small_run, pair):
     """A search that keeps one hypothesis has no alternatives."""
@@ -935,6 +943,18 @@ def test_a_client_that_others_wrote(address, small_run):
     assert translated == load(small_run).translate("a b c")
     with pytest.raises(urllib.error.HTTPError):
         client.detect("a b c")
+
+
+def test_the_training_state_is_no_newer_checkpoint(small_run, tmp_path):
+    """A deployment that deletes best.safetensors before it moves the next one keeps the model."""
+    folder = shutil.copytree(small_run, tmp_path / "run")
+    [model] = served(f"model={folder}").models.all
+    assert not model.is_outdated()
+    (folder / "best.safetensors").rename(folder / "later")
+    assert (folder / "last.safetensors").exists()
+    assert not model.is_outdated()
+    (folder / "best.safetensors").write_bytes((folder / "later").read_bytes())
+    assert model.is_outdated()
 
 
 @pytest.mark.exhaustive

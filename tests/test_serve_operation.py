@@ -299,6 +299,31 @@ def test_several_processes(small_run, pair):
 
 
 @pytest.mark.exhaustive
+def test_a_process_that_cannot_start_does_not_end_the_others(small_run, pair, tmp_path):
+    folder = shutil.copytree(small_run, tmp_path / "run")
+    process, url = start(f"model={folder}", "workers=2")
+    until(lambda: answered(url, pair) and len(workers_of(url)) == 2)
+    best = (folder / "best.safetensors").read_bytes()
+    (folder / "damaged").write_bytes(best[:1000])
+    (folder / "damaged").replace(folder / "best.safetensors")
+    before = workers_of(url)
+    os.kill(min(before), signal.SIGKILL)
+    answers = []
+    for _ in range(20):  # a process needs a few seconds until it fails to start
+        time.sleep(0.5)
+        answers.append(answered(url, pair))
+    assert all(answers), answers
+    assert max(before) in workers_of(url)
+    (folder / "whole").write_bytes(best)
+    (folder / "whole").replace(folder / "best.safetensors")
+    until(lambda: len(workers_of(url) - before) == 1)
+    process.send_signal(signal.SIGTERM)
+    errors = process.communicate(timeout=40)[1]
+    assert "a server process cannot start" in errors
+    assert process.returncode == 0
+
+
+@pytest.mark.exhaustive
 def test_no_process_outlives_its_supervisor(small_run, pair):
     process, url = start(f"model={small_run}", "workers=2")
     until(lambda: answered(url, pair))

@@ -225,6 +225,7 @@ def test_a_wrong_value_of_the_data_fails_alone(tmp_path):
     listed = run("train", "-m", "--dry-run", *TINY, "data.train=60,6O", f"run_dir={tmp_path}/s")
     assert listed.returncode == 0, listed.stderr
     assert b"2 runs" in listed.stdout
+    assert b"waiting: data.train=6O: " in listed.stdout
 
 
 def test_the_command_line_replaces_a_key_of_the_grids_with_a_warning(tmp_path, caplog):
@@ -438,6 +439,12 @@ def test_a_search_by_optuna_is_kept_and_continues(tmp_path):
         storage=JournalStorage(JournalFileBackend(f"{tmp_path}/study/optuna.journal")),
     )
     assert len(study.trials) == 3
+    # A continued study chooses the same trials as an uninterrupted one.
+    assert len({trial.params["optimizer.lr"] for trial in study.trials}) == 3
+    at_once = f"run_dir={tmp_path}/once"
+    assert run("train", "-m", *others, *tiny, "sweep.trials=3", at_once).returncode == 0
+    names = [{file.parent.name for file in tmp_path.glob(f"{name}/*/results.json")} for name in ("study", "once")]  # fmt: skip
+    assert names[0] == names[1]
     assert study.direction == optuna.study.StudyDirection.MINIMIZE
     validation = sorted(
         json.loads(file.read_text())["validation"]["loss"]

@@ -71,7 +71,7 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
             )
     _warn_of_outdated(results)
     if not results and not swept:
-        raise UserError(
+        raise UsageError(
             f"{', '.join(names)}: no finished run found; the folder of a finished run contains "
             "results.json"
         )

@@ -13,7 +13,7 @@ from uvicorn.config import STARTUP_FAILURE
 from nmt.configuration.translation_settings import ServeSettings
 from nmt.data.lines import find_file
 from nmt.foundation import plugins
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.json_log import choose_format, chosen_formatter
 from nmt.foundation.processes import prepare_process
 from nmt.inference.explanations.neighbors import read_index
@@ -34,6 +34,8 @@ ZONED = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:
 
 def serve(settings: ServeSettings) -> None:
     """Runs the server until the process is stopped."""
+    # Messages of uvicorn have the format of nmt's messages.
+    logging.getLogger("uvicorn").handlers = logging.getLogger("nmt").handlers
     make_app = partial(application, settings)
     if settings.workers > 1:
         # Wrong models are reported once, before any process starts.
@@ -138,7 +140,7 @@ def _loaded(settings: ServeSettings, path: str) -> Translator | TextClassifier:
     translator = translator_for(settings, path, mapped=settings.workers > 1)
     columns = translator.tokenizer.columns
     if not columns.plain:
-        raise UserError(
+        raise UsageError(
             f"model={path}: reads {columns.described}; nmt.serve supports plain text only"
         )
     return translator

@@ -1,7 +1,7 @@
 """Sweeps (-m): trains every run of a command line in its own folder, and reports the results."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nmt.analysis.run_report import report_folders
@@ -30,7 +30,9 @@ def sweep(
     of_hydra = [text for text in overrides if text.startswith("hydra")]
     job = TrainingJob(command, [text for text in overrides if text not in of_hydra], of_hydra)
     if dry:
-        print("\n".join(listing(job, job.sweeper.planned(job))))
+        runs = job.sweeper.planned(job)
+        problems = {run.name: job.problem(run) for run in runs if run.state is RunState.WAITING}
+        print("\n".join(listing(job, runs, problems)))
         return
     with Lock(job.folder / launchers.NOTES / "lock", f"run_dir={job.folder}"):
         try:
@@ -42,9 +44,12 @@ def sweep(
             raise
 
 
-def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
+def listing(job: TrainingJob, runs: Sequence[Run], problems: Mapping[str, str]) -> list[str]:
     """Returns the output lines of --dry-run: a summary of the sweep, then each run with its
-    state."""
+    state.
+
+    problems: errors in the configuration of each waiting run, by name of the run
+    """
     states = {run.name: run.state for run in runs}
     width = max((len(run.name) for run in runs), default=0)
     summary = (
@@ -56,7 +61,7 @@ def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
     for run in runs:
         state = states[run.name]
         details = {
-            RunState.WAITING: "",
+            RunState.WAITING: problems.get(run.name),
             RunState.FINISHED: best_score(run, job.metric),
             RunState.HALTED: best_score(run, job.metric),
             RunState.FAILED: run.record().get("failure"),

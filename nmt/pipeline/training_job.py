@@ -229,18 +229,23 @@ class TrainingJob:
             with closing(progress), repeating(DISPLAY_SECONDS, progress.update):
                 launchers.launch(self.folder, ready, epochs, self.of_hydra)
 
+    def problem(self, run: Run) -> str:
+        """Returns the errors in the configuration of a run; empty for a valid configuration."""
+        try:
+            configure(self.command, run.overrides)
+        except ConfigErrors as error:
+            return "; ".join(map(str, error.faults))
+        return ""
+
     def _can_begin(self, run: Run) -> bool:
         """Returns whether the configuration of a run is valid; records the errors of an invalid
         configuration.
         """
-        try:
-            configure(self.command, run.overrides)
-        except ConfigErrors as error:
-            failure = "; ".join(map(str, error.faults))
+        failure = self.problem(run)
+        if failure:
             run.note(failure=failure)
             log.error("%s: %s", run.name, failure)
-            return False
-        return True
+        return not failure
 
     def score(self, run: Run, epochs: int = 0) -> float | None:
         if run.record().get("failure"):

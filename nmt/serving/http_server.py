@@ -9,6 +9,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -16,6 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
 
 from nmt.foundation.errors import UserError
 
@@ -24,17 +26,41 @@ START_SECONDS = 120
 """Seconds within which a server process must import its packages and answer its supervisor."""
 
 
+RETRY_SECONDS = 10
+"""Seconds between two attempts to replace a server process whose replacement cannot start."""
+
+
 class Supervisor(Multiprocess):
     """Supervisor of server processes: starts processes, replaces processes that end, passes on
     SIGTERM.
+
+    If a replacement cannot start, for example because of a damaged newer checkpoint, the other
+    processes answer the requests meanwhile.
     """
 
+    retry_at = 0.0
+
     def keep_subprocess_alive(self) -> None:
-        # Without this second end of the pipe, waiting for the answer of a process that has been
-        # killed ends at once instead of after START_SECONDS.
-        for process in self.processes:
+        if self.should_exit.is_set():
+            return
+        for number, process in enumerate(self.processes):
+            # Without this second end of the pipe, waiting for the answer of a process that has been
+            # killed ends at once instead of after START_SECONDS.
             process.child_conn.close()
-        super().keep_subprocess_alive()
+            if process.is_alive(START_SECONDS):
+                continue
+            process.kill()
+            process.join()
+            if process.exitcode == STARTUP_FAILURE:
+                if not any(other.is_ready() for other in self.processes):
+                    self.should_exit.set()
+                    return
+                if time.monotonic() < self.retry_at:
+                    continue
+                self.retry_at = time.monotonic() + RETRY_SECONDS
+                log.error("a server process cannot start; the other processes answer the requests")
+            self.processes[number] = Process(self.config, self.sockets)
+            self.processes[number].start()
 
     def terminate_all(self) -> None:
         # An open socket without a server process would accept connections and never answer them.

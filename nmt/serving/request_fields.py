@@ -23,6 +23,9 @@ Schema = dict[str, Any]
 FORM = "application/x-www-form-urlencoded"
 MAX_NUMBERS = 1000
 """Maximum number of items in a request field that is a list of numbers."""
+MAX_PREFIX = 500
+"""Maximum number of characters of the field `prefix`, which extends the limit of the translation's
+length."""
 LARGEST = 2**31 - 1
 """Maximum value of a token id, position or sentence number in a request."""
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -51,6 +54,7 @@ def choice(*choices: str) -> Schema:
 
 TEXT = declared("a text", "string", "")
 TEXTS = declared("a text or a list of texts", ["string", "array"], "", items=TEXT)
+PREFIX = declared(f"a text of at most {MAX_PREFIX} characters", "string", "", maxLength=MAX_PREFIX)
 WORD = declared("a text that is not blank", "string", "", pattern=r"\S")
 WORDS = declared("a list of words", "array", [], items=WORD)
 FLAG = declared("true or false", "boolean", False)
@@ -79,8 +83,10 @@ def parsed(value: Any, schema: Schema) -> Any:
         kind = "array" if isinstance(value, list) else "string"
     match kind:
         case "string" if isinstance(value, str):
-            is_valid = re.search(schema.get("pattern", ""), value) is not None
-            return value if is_valid and value in schema.get("enum", [value]) else None
+            has_pattern = re.search(schema.get("pattern", ""), value) is not None
+            is_short = len(value) <= schema.get("maxLength", LARGEST)
+            is_valid = has_pattern and is_short and value in schema.get("enum", [value])
+            return value if is_valid else None
         case "boolean":
             return BOOLEANS.get(str(value).lower())
         case "integer" if isinstance(value, int | str):
@@ -160,7 +166,7 @@ POSTS = {
             "scores": FLAG,
             "units": choice("word", "piece"),
             "glossary": GLOSSARY,
-            "prefix": TEXT,
+            "prefix": PREFIX,
             "required": WORDS,
             "forbidden": WORDS,
         },

@@ -19,6 +19,7 @@ from nmt.serving.batcher import Batcher
 from nmt.serving.limits import Refused, file_stamp
 from nmt.serving.monitoring import ServerMetrics
 from nmt.storage.checkpoint import HUB, find_checkpoint
+from nmt.storage.files import BEST
 
 log = logging.getLogger(__name__)
 AUTO = "auto"
@@ -112,7 +113,12 @@ class ServedModel(Generic[Model]):
         """Returns whether the path of the model has a newer checkpoint than the loaded
         checkpoint.
         """
-        return not self.path.startswith(HUB) and _stamp(self.path) not in (self._stamp, None)
+        if self.path.startswith(HUB):
+            return False
+        stamp = _stamp(self.path)
+        # Without best.safetensors, `find_checkpoint` returns the training state, which is older.
+        is_fallback = bool(self._stamp and stamp and self._stamp[0] == BEST != stamp[0])
+        return stamp not in (self._stamp, None) and not is_fallback
 
     def reload(self) -> None:
         """Loads the newest checkpoint at the model's path.
@@ -236,9 +242,11 @@ class Models:
                     await asyncio.to_thread(served.reload)  # requests are answered during this wait
 
 
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    """Returns the inode, modification time and size of a checkpoint file; None if not found."""
+def _stamp(path: str) -> tuple[Any, ...] | None:
+    """Returns the name, inode, modification time and size of the checkpoint file of a model; None
+    if not found."""
     try:
-        return file_stamp(find_checkpoint(path))
+        file = find_checkpoint(path)
     except UserError:
         return None
+    return file.name, *(file_stamp(file) or ())

@@ -53,6 +53,7 @@ class Trials(Sweeper):
         interrupted = [trial for trial in study.trials if not trial.state.is_finished()]
         while interrupted or len(study.trials) < self.trials:
             count = min(self.parallel, self.trials - len(study.trials))
+            study.sampler = self._sampler(len(study.trials))
             trials = interrupted or [study.ask(space) for _ in range(count)]
             interrupted = []
             runs = [job.trial(trial.params) for trial in trials]
@@ -83,9 +84,19 @@ class Trials(Sweeper):
             study_name=digest([job.fixed_settings, {key: repr(space[key]) for key in space}]),
             storage=JournalStorage(JournalFileBackend(str(job.folder / JOURNAL))),
             direction="maximize" if job.greater else "minimize",
-            sampler=optuna.samplers.TPESampler(seed=self.seed, constant_liar=self.parallel > 1),
             load_if_exists=True,
         )
+
+    def _sampler(self, number: int) -> Any:
+        """Returns the sampler of the trial with the given number and of the trials chosen with it.
+
+        The seed depends on the number, so a continued study chooses the same trials as an
+        uninterrupted one.
+        """
+        from optuna.samplers import TPESampler
+
+        seed = 1000 * self.seed + number
+        return TPESampler(seed=seed, constant_liar=self.parallel > 1)
 
 
 def _tell(study: Any, job: Job, number: int, run: Run) -> None:

@@ -17,7 +17,7 @@ from nmt.data.lines import find_file, stream_lines
 from nmt.data.overlap import warn_of_held_out_lines
 from nmt.data.synthetic import Synthetic
 from nmt.foundation.configurations import changed_keys, flat, learnt_settings
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.part_limits import shown
 from nmt.inference.output_formats import one_line
 from nmt.pipeline.assembly.translation_parts import loaded
@@ -146,14 +146,14 @@ def _check_unchanged(
     """Raises UserError if the settings or the monolingual text have changed since the run folder of
     the back-translation was created."""
     if corpus.text != text_hash:
-        raise UserError(
+        raise UsageError(
             f"synthetic.text={synthetic.text}: the file has changed since the back-translation "
             f"in {folder} began; choose another run_dir"
         )
     for key in changed_keys(corpus.settings, values):
         reuse = f", and reuse the reverse model by synthetic.model={folder / 'reverse'}"
         is_trained = (folder / "reverse" / "results.json").exists()
-        raise UserError(
+        raise UsageError(
             f"run_dir={folder}: created with {key}={shown(corpus.settings.get(key))}, not "
             f"{shown(values.get(key))}; choose another folder{reuse if is_trained else ''}"
         )

@@ -16,7 +16,7 @@ from nmt.data.lines import find_file
 from nmt.data.synthetic import Synthetic
 from nmt.foundation.configurations import flat
 from nmt.foundation.devices import find_device
-from nmt.foundation.errors import Stopped, UserError
+from nmt.foundation.errors import Stopped, UsageError
 from nmt.foundation.ranks import Ranks
 from nmt.foundation.terminal import set_up_logging
 from nmt.foundation.torchrun import AGAIN, together
@@ -77,13 +77,13 @@ def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> N
         learnt = languages_of(path)
         if synthetic.direction == "both":
             if len(set(languages)) < 2 or learnt not in (languages, languages[::-1]):
-                raise UserError(
+                raise UsageError(
                     f"synthetic.model={path}: translates from {' to '.join(learnt)}, but "
                     "synthetic.direction=both needs models between data.source and data.target, "
                     f"which are {' and '.join(map(str, languages))}"
                 )
         elif len(set(languages)) == 2 and learnt == needed[::-1]:
-            raise UserError(
+            raise UsageError(
                 f"synthetic.model={path}: translates from {learnt[0]} to {learnt[1]}, but "
                 f"synthetic.direction={synthetic.direction} needs a "
                 f"model from {needed[0]} to {needed[1]}"
