@@ -26,6 +26,9 @@ from nmt.tokenizer.words import SPACE
 
 CACHED_WORDS = 2**16
 """Maximum number of words whose subwords, or usual segmentations, are cached."""
+CACHED_LENGTH = 20
+"""Maximum number of characters of a word whose subwords are cached. Longer words, such as sentences
+of scripts without spaces, rarely repeat and have many subwords."""
 UNKNOWN_PENALTY = 10.0
 """Lowest subword score minus the score of an unknown character, as in SentencePiece."""
 Draws = Callable[[], float]
@@ -61,7 +64,7 @@ class Sampler:
         self._unknown_score = lowest - UNKNOWN_PENALTY
         # Words repeat, so what does not depend on the draws is cached.
         cache = functools.lru_cache(CACHED_WORDS)
-        self._last_subwords = cache(self._forward)
+        self._cached_forward = cache(self._forward)
         self._usual = cache(self._usual_merges)
 
     def encode(self, lines: Sequence[str], seed: int) -> list[list[int]]:
@@ -93,7 +96,8 @@ class Sampler:
 
     def _drawn(self, word: str, draws: Draws) -> list[int]:
         """Samples a segmentation of a word backwards, from its last subword to its first."""
-        last_subwords = self._last_subwords(word)
+        forward = self._cached_forward if len(word) <= CACHED_LENGTH else self._forward
+        last_subwords = forward(word)
         ids: list[int] = []
         end = len(word)
         while end:
