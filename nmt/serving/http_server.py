@@ -39,6 +39,7 @@ class Supervisor(Multiprocess):
     """
 
     retry_at = 0.0
+    has_failed = False
 
     def keep_subprocess_alive(self) -> None:
         if self.should_exit.is_set():
@@ -53,6 +54,7 @@ class Supervisor(Multiprocess):
             process.join()
             if process.exitcode == STARTUP_FAILURE:
                 if not any(other.is_ready() for other in self.processes):
+                    self.has_failed = True
                     self.should_exit.set()
                     return
                 if time.monotonic() < self.retry_at:
@@ -111,7 +113,7 @@ def run_server(
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
             supervisor = Supervisor(config, [listener])
             supervisor.run()
-        if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
+        if supervisor.has_failed:
             raise SystemExit(1)
         return
     # uvicorn raises the signal again after the last response. Ignoring it gives exit status 0.
