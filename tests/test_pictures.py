@@ -943,32 +943,18 @@ def test_multimodal_translation(tmp_path):
         "tokenizer=char",
     )
     (tmp_path / "in").write_text(f"red dog\t{tmp_path}/0.png\nred dog\t\n")
-    result = run(
-        "translate", f"model={folder}", f"input={tmp_path}/in", f"attention_map={tmp_path}/map.html"
-    )
-    assert result.returncode == 0, result.stderr.decode()
-    assert result.stdout.count(b"\n") == 2
-    html = (tmp_path / "map.html").read_text()
-    assert 'class="look"' in html
     # Sentences with and without an image have different legends, in any order.
     (tmp_path / "turned").write_text(f"red dog\t\nred dog\t{tmp_path}/0.png\n")
-    turned = run(
-        "translate",
-        f"model={folder}",
-        f"input={tmp_path}/turned",
-        f"attention_map={tmp_path}/turned.html",
-    )
-    assert turned.returncode == 0, turned.stderr.decode()
-    for shown in (html, (tmp_path / "turned.html").read_text()):
-        assert "Columns are source words" in shown
-        assert "One image per target word" in shown
     for name in ("in", "turned"):
-        result = run(
-            "translate",
-            f"model={folder}",
-            f"input={tmp_path}/{name}",
-            f"attention_map={tmp_path}/map.png",
-        )
+        command = "translate", f"model={folder}", f"input={tmp_path}/{name}"
+        result = run(*command, f"attention_map={tmp_path}/map.html")
+        assert result.returncode == 0, result.stderr.decode()
+        assert result.stdout.count(b"\n") == 2
+        html = (tmp_path / "map.html").read_text()
+        assert 'class="look"' in html
+        assert "Columns are source words" in html
+        assert "One image per target word" in html
+        result = run(*command, f"attention_map={tmp_path}/map.png")
         assert result.returncode == 0, result.stderr.decode()
         assert b"shows only the attention to images" in result.stderr
     np.save(tmp_path / "features.npy", np.zeros((4, 3), np.float32))
