@@ -639,6 +639,8 @@ def test_spaces_around_an_equals_sign_are_named(typed):
         ("train", ["device=cuda:99"], "not available on this machine"),
         ("translate", ["model=nowhere"], "file or folder not found"),
         ("train", ["resume=nowhere"], "was not found"),
+        ("train", ["++resume=nowhere"], "was not found"),
+        ("train", ["--help", "seed=1,2"], "only a sweep (-m) accepts"),
         ("train", ["data=text", "data.train=a", "data.validation=a", "data.source=b",
                    "data.target=c"], "file not found"),
         ("train", ["run_dir=FULL"], "contains another run"),
@@ -742,6 +744,8 @@ def test_combinations_of_values_do_not_write_the_same_file(small_run, tmp_path):
         run("translate", *command, f"output={tmp_path}/o"), "2 combinations of values would write"
     )
     assert not (tmp_path / "o").exists()
+    twice = run("compare", "-m", "samples=10,20", f"reference={source}", str(source), cwd=tmp_path)
+    failed(twice, "output=comparison: 2 combinations of values would write")
     several = run("translate", *command[:-1], f"output={tmp_path}/o,{tmp_path}/p")
     assert several.returncode == 0
     assert (tmp_path / "p").read_text()

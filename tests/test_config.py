@@ -591,6 +591,8 @@ def test_a_fault_that_several_groups_repeat_is_reported_once():
         (["search.n_best=9"], "search.width=5"),
         (["tokenizer=word", "tokenizer.sampling=0.1"], "only unigram and bpe can sample"),
         (["objective=scheduled_sampling", "objective.start=0.1"], "objective.end"),
+        (["objective=scheduled_sampling", "objective.end=1"], "set this key below 1"),
+        (["objective=scheduled_sampling", "objective.decay=constant"], "objective.start=1.0: all"),
         (["data=text"], "data.train: missing; give data.train=<text or a list, each text>"),
         (["key"], "must have the form key=value"),
         (["optimizer=adam", "optimizer=sgd"], "optimizer: set twice (adam and sgd)"),

@@ -16,9 +16,10 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX graphs need pip in
 pytest.importorskip("onnx")
 
 import nmt
-from nmt.exporting import exported_beam
+from nmt.exporting import export_model, exported_beam
 from nmt.exporting.onnx import write_graphs
 from nmt.exporting.translate_onnx import run as run_graph
+from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
@@ -112,6 +113,20 @@ def test_the_example_translates_as_the_model_does(exported, small_run, no_repeat
     limits = {"no_repeat_ngram_size": no_repeat, "max_source": most}
     translator = nmt.load(small_run, search="beam", **limits)
     assert result.stdout.decode().splitlines() == translator.translate(lines)
+
+
+def test_a_failed_export_keeps_the_folder_of_another_command(small_run, tmp_path, monkeypatch):
+    def meanwhile(model):
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out/README.md").touch()
+        return {}
+
+    monkeypatch.setattr(export_model, "test_results", meanwhile)
+    with pytest.raises(UserError, match="out: cannot be written .File exists"):
+        export_model.export_model(
+            None, model=str(small_run), format="card", output=str(tmp_path / "out")
+        )
+    assert (tmp_path / "out/README.md").exists()
 
 
 def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exported):
@@ -219,7 +234,7 @@ def test_a_card_describes_the_model(small_run, tmp_path):
     assert f"# {' → '.join(saved.meta['languages'])}\n" in text
     assert metadata["model-index"][0]["results"][0]["dataset"]["type"] == "validation"
     assert "- validation bleu: 1.00 (`s`)" in text
-    assert "decoder bahdanau, attention concat), trained with nmt 0.0.9." in text
+    assert "bahdanau decoder, concat attention), trained with nmt 0.0.9." in text
     shown = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     assert shown["trainer"] == saved.meta["config"]["trainer"]
     assert not {"run_dir", "device", "threads", "callback"} & {*shown}
@@ -227,7 +242,7 @@ def test_a_card_describes_the_model(small_run, tmp_path):
     fixed = {"_target_": "nmt.model.decoder.fixed.Fixed", "cell": "lstm"}
     metadata, text = written(decoder=fixed, attention={}, window={}, **cells)
     assert metadata["tags"] == ["recurrent", "lstm"]
-    assert "encoder convolution, decoder fixed)" in text
+    assert "convolution encoder, fixed decoder)" in text
     last = {"_target_": "nmt.model.pooling.last.Last"}
     metadata, text = written(pooling=last, decoder={}, attention={})
     assert metadata["pipeline_tag"] == "text-classification"

@@ -405,10 +405,10 @@ def test_faults_of_averaging_are_reported(base, texts, tmp_path):
         "init_vocabulary=grow",
         "trainer.max_updates=1",
     )
-    failed(run("average", f"models=[{base},{grown}]", out), "different network architectures")
+    failed(run("average", f"models=[{base},{grown}]", out), "differ in network architecture")
     same = trained(tmp_path / "same", *texts[1], *SIZES, "sizes.vocabulary=12", "decoder=luong", "attention=dot", "cell=lstm",
                    "trainer.max_updates=1")  # fmt: skip
-    failed(run("average", f"models=[{base},{same}]", out), "different")
+    failed(run("average", f"models=[{base},{same}]", out), "differ in ", "vocabulary")
     saved = ckpt.read(base / ckpt.BEST)
     meta = {
         **saved.meta,
@@ -423,6 +423,6 @@ def test_faults_of_averaging_are_reported(base, texts, tmp_path):
     tensors = {**saved.tensors, "lexicon/tokens": torch.zeros(1, 1, dtype=torch.int32)}
     ckpt.write(tmp_path / "lexicon.safetensors", saved.meta, tensors)
     failed(
-        run("average", f"models=[{base},{tmp_path}/lexicon.safetensors]", out), "different lexicons"
+        run("average", f"models=[{base},{tmp_path}/lexicon.safetensors]", out), "differ in lexicon"
     )
     assert not (tmp_path / "mean.safetensors").exists()

@@ -14,6 +14,7 @@ from nmt.data.lines import read_lines
 from nmt.data.sources.captions import Captions
 from nmt.data.sources.hub import HubData
 from nmt.data.sources.table import TableFiles
+from nmt.data.sources.text import TextFiles
 from nmt.foundation.errors import UserError
 
 ENGLISH = [f"A man sees dog {i}." for i in range(60)]
@@ -291,3 +292,37 @@ def test_a_text_with_commas_gets_advice_that_works():
     typed = str(caught.value).rpartition("text with commas as ")[2].splitlines()[0]
     echo = subprocess.run(f"echo {typed}", shell=True, capture_output=True, text=True)
     assert configure("train", [echo.stdout.strip(), *keys]).values["data"]["train"] == "a.ha,b.en"
+
+
+@pytest.mark.parametrize("count", range(1, 30))
+def test_parts_by_percentages_are_disjoint_and_complete(tmp_path, count):
+    (tmp_path / "t.tsv").write_text("".join(f"{i}\tx\n" for i in range(count)))
+    for percent in range(5, 100, 5):
+        parts = (f"@:{100 - percent}%", f"@-{percent}%:")
+        names = dict(
+            zip(("train", "validation"), (f"{tmp_path}/t.tsv{p}" for p in parts), strict=True)
+        )
+        columns = {"source": "1", "target": "2", "header": False}
+        try:
+            splits = TableFiles(format="tsv", split=0.0, **names, **columns).load()
+        except UserError:  # one part has no row
+            continue
+        rows = [*splits.train.source, *splits.validation.source]
+        assert rows == [str(i) for i in range(count)]
+
+
+def test_missing_columns_of_a_part_are_named(tmp_path):
+    (tmp_path / "r.csv").write_text("review,class\n" + "a,b\n" * 10)
+    names = {"train": f"{tmp_path}/r.csv@:5", "validation": f"{tmp_path}/r.csv@5:"}
+    with pytest.raises(UserError, match="review"):
+        TableFiles(format="csv", split=0.0, **names, text="text", label="label").labelled()
+
+
+def test_a_file_with_the_name_of_a_pair_of_files_does_not_hide_the_pair(tmp_path):
+    for ending in ("", ".en", ".de"):
+        (tmp_path / f"val{ending}").write_text("a\n")
+    name = str(tmp_path / "val")
+    data = TextFiles(train=name, validation=name, source="en", target="de")
+    assert len(data.load().validation) == 1
+    with pytest.raises(UserError, match="without the language extension"):
+        TextFiles(train=name, validation=f"{name}.en", source="en", target="de").load()

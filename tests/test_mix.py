@@ -412,3 +412,14 @@ def test_some_lines_of_a_file(folder):
     assert (len(splits.validation), len(splits.test)) == (4, SIZES["dirty"] - 100)
     text = FULL.replace("dirty: dirty", 'dirty: "dirty@10:20"')
     assert len(mix(folder, text).load().mixture.corpora["dirty"]) == 10
+
+
+@pytest.mark.parametrize("name", ["1", "1.5"])
+def test_names_that_yaml_reads_as_numbers(folder, name):
+    text = f"datasets: {{{name}: medium.tsv}}\nstages: [{name}]\n{name}: ['{name} 1', until {name} inf]\n"
+    assert len(mix(folder, text).load().mixture.corpora) == 1
+
+
+def test_tags_with_line_breaks_are_refused(folder):
+    with pytest.raises(ValueError, match="data.tags.clean=.*must be text without line breaks"):
+        mix(folder, tags={"clean": "a\nb"})

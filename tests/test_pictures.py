@@ -702,6 +702,8 @@ def test_words_that_depend_on_one_digit(number, language, told):
 def test_unknown_languages_and_small_pages_are_refused():
     with pytest.raises(UserError, match="data.language=xx: not supported by num2words"):
         Digits(language="xx").load()
+    with pytest.raises(UserError, match="data.language=am: num2words cannot write 1234 "):
+        number_words(1234, "am")
     with pytest.raises(ValueError, match="need at least 16 rows and 24 columns"):
         Digits(columns=20)
 
@@ -1046,4 +1048,17 @@ def test_empty_cells_of_a_table_are_rows_without_caption_or_picture(tmp_path):
     with pytest.raises(
         UserError, match="2 of 3 rows are invalid .row 2: no caption; row 3: no image"
     ):
+        Captions(**names).load()
+
+
+def test_an_empty_image_of_parquet_is_a_row_without_image(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install '.[parquet]'")
+    pyarrow = pytest.importorskip("pyarrow")
+    file = tmp_path / "t.parquet"
+    name = image(tmp_path, "a.png")
+    columns = {"image": [str(name), None], "caption": ["x", "y"], "en": ["a", "b"]}
+    parquet.write_table(pyarrow.table(columns), file)
+    names = {"train": str(file), "validation": str(file)}
+    assert len(Captions(**names, source="en").load().train) == 2
+    with pytest.raises(UserError, match="row 2: no image"):
         Captions(**names).load()

@@ -301,8 +301,12 @@ def test_an_objective_with_other_parameters_is_named():
     class Torchlike:
         def __call__(self, output, target): ...
 
-    with pytest.raises(ValueError, match=r"objective=Torchlike: `__call__` must have .* total"):
-        check_objective(Torchlike)
+    class Empty: ...
+
+    for objective in (Torchlike, Empty):
+        message = rf"objective={objective.__name__}: `__call__` must have .* total"
+        with pytest.raises(ValueError, match=message):
+            check_objective(objective)
 
 
 def test_a_decoder_without_the_layout_is_named():

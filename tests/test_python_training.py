@@ -131,6 +131,8 @@ def test_wrong_callbacks_are_named_before_the_training(callbacks, problem, tmp_p
 def test_scores_need_columns(small_run):
     with pytest.raises(UserError, match=r"must be a datasets\.Dataset, or a mapping .* not list"):
         nmt.evaluate(nmt.load(small_run), [{"en": "a", "de": "b"}], source="en", reference="de")
+    with pytest.raises(UserError, match="not NoneType"):
+        nmt.evaluate(nmt.load(small_run), None, source="en", reference="de")
 
 
 def test_a_missing_column_to_translate_is_named(small_run):

@@ -1,6 +1,7 @@
 """The server: what others' clients get, the same answers in any company, tags that stay, limits that hold, no faults."""
 
 import asyncio
+import copy
 import json
 import os
 import random
@@ -26,6 +27,7 @@ httpx = pytest.importorskip("httpx2", reason="tests of the server need httpx2")
 from starlette.testclient import TestClient
 
 from nmt.configuration.configure import configure
+from nmt.data.documents import sentences
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS
 from nmt.inference.explanations.explanation import explain
@@ -37,9 +39,12 @@ from nmt.serving import markup
 from nmt.serving.app import language_of_code
 from nmt.serving.batcher import Batcher
 from nmt.serving.limits import KeyFile, Limits, Pace, Refused
+from nmt.serving.monitoring import ServerMetrics
 from nmt.serving.passages import joined, spans
 from nmt.serving.request_fields import constraint_of
+from nmt.serving.served_models import ServedModel
 from nmt.storage import checkpoint as ckpt
+from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.words import words
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # searches: test_search.py executes signatures
@@ -190,6 +195,19 @@ def test_words_of_a_glossary_are_whole_words(word, sentence, occurs):
 def test_phrases_within_other_phrases_are_required_once(glossary, required):
     fields = {"glossary": glossary, "required": ["Hund"], "forbidden": [], "prefix": ""}
     assert constraint_of(fields, "A black dog runs.", is_first=False).required == required
+
+
+@pytest.mark.parametrize(
+    ("given", "required"),
+    [
+        (["Hund", "hund"], ("Hund", "hund")),
+        (["US", "us army", "US  army"], ("us army", "US army")),
+        (["Sie", "sie sind"], ("Sie", "sie sind")),
+    ],
+)
+def test_required_phrases_distinguish_cases(given, required):
+    fields = {"glossary": {}, "required": given, "forbidden": [], "prefix": ""}
+    assert constraint_of(fields, "a", is_first=False).required == required
 
 
 def test_nested_elements_are_kept(client, pair):
@@ -451,7 +469,12 @@ def test_what_stands_between_sentences_stays_there(client, pair, text, written):
     assert re.findall(r"\s*<[^>]*>\s*", answer) == re.findall(r"\s*<[^>]*>\s*", written)
 
 
-@given(st.text(st.sampled_from("ab. !?\n\t。猫"), max_size=40))
+def test_closing_quotes_belong_to_the_sentence():
+    assert sentences("すごい！！行こう。") == ["すごい！！", "行こう。"]
+    assert sentences("「好。」她说。走了。") == ["「好。」她说。", "走了。"]
+
+
+@given(st.text(st.sampled_from("ab. !?\n\t。」猫"), max_size=40))
 def test_a_text_is_its_sentences(text):
     places = spans(text)
     assert [text[p.start : p.stop] for p in places] == [
@@ -486,6 +509,7 @@ def test_limits(small_run, pair):
     with TestClient(small.app()) as client:
         for fields, status, message in (
             ({"q": "a" * 21, **pair}, 413, "q: 21 characters, at most 20"), ({"q": ["a"] * 4, **pair}, 413, "4 texts"),
+            ({"q": "a", **pair, "glossary": {"a" * 12: "b" * 9}}, 413, "glossary: 21 characters, at most 20"),
             ({"q": "a" * 500, **pair}, 413, "larger than 400 bytes"), ({**pair}, 400, "missing q"), ({"q": "a"}, 400, "missing source"),
             ({"q": "a", "source": "xx", "target": "yy"}, 400, "xx → yy: model not found; available:"), ({"q": 3, **pair}, 400, "text or a list"),
             ({"q": "a", **pair, "format": "pdf"}, 400, "text or html"), ({"q": "\ud800", **pair}, 400, "lone surrogate"),
@@ -943,6 +967,42 @@ def test_a_client_that_others_wrote(address, small_run):
     assert translated == load(small_run).translate("a b c")
     with pytest.raises(urllib.error.HTTPError):
         client.detect("a b c")
+
+
+def test_a_checkpoint_written_while_the_server_starts_is_newer(small_run, tmp_path):
+    folder = shutil.copytree(small_run, tmp_path / "run")
+
+    def load_while_training(path):
+        model = load(path)
+        (folder / "new").write_bytes((folder / "best.safetensors").read_bytes())
+        (folder / "new").replace(folder / "best.safetensors")
+        return model
+
+    pool = ThreadPoolExecutor(1)
+    model = ServedModel(
+        "m", str(folder), load_while_training, pool, wait=0, most=8, metrics=ServerMetrics()
+    )
+    assert model.is_outdated()
+    pool.shutdown()
+
+
+def test_a_reload_does_not_change_requests_in_progress(small_run, pair, monkeypatch):
+    """The tokens of a response are those of the tokenizer of the model that has translated."""
+    server = served(f"model={small_run}", "names=[reverse]")
+    [model] = server.models.all
+    asked = {"q": "a b c", **pair, "scores": True, "units": "piece"}
+    other = copy.copy(model.model)
+    other.tokenizer = SentencePiece(model="char", vocabulary_size=9).train(["x y z"], ["x y z"])
+    with TestClient(server.app()) as client:
+        before = client.post("/translate", json=asked).json()
+        work = model.batcher.work
+
+        def reloaded(requests):
+            monkeypatch.setattr(model, "model", other)
+            return work(requests)
+
+        monkeypatch.setattr(model.batcher, "work", reloaded)
+        assert client.post("/translate", json=asked).json() == before
 
 
 def test_the_training_state_is_no_newer_checkpoint(small_run, tmp_path):

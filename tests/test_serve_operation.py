@@ -155,6 +155,12 @@ def test_metrics_may_need_a_key(small_run, tmp_path):
         assert client.get("/metrics").status_code == 403
         assert client.get("/metrics", headers={"Authorization": "Bearer valid"}).status_code == 200
         assert client.get("/ready").status_code == 200
+    limited = served(
+        f"model={small_run}", f"keys={tmp_path}/keys", "metrics_key=true", "per_minute=3"
+    )
+    with TestClient(limited.app()) as client:
+        statuses = [client.get("/metrics").status_code for _ in range(5)]
+        assert statuses == [403, 403, 403, 429, 429]
     with pytest.raises(UserError, match="metrics_key"):
         served(f"model={small_run}", "metrics_key=true")
 

@@ -395,3 +395,33 @@ def test_a_folder_of_parts_has_one_writer(small_run, text, tmp_path):
     with Lock(tmp_path / "parts" / ".lock", "another command"):
         failed(run("translate", *work(small_run, text, f"{tmp_path}/parts/")), "parts/")
     assert not list((tmp_path / "parts").glob("part-*"))
+
+
+def test_a_link_as_output_stays_a_link(tmp_path):
+    """As /dev/stdout, if the shell redirects the output to a file."""
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "file").touch()
+    with output_sinks.open_sink(str(tmp_path / "link")) as sink:
+        sink.write(["a"])
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "a\n"
+
+
+def test_an_output_without_record_is_written_again_after_a_kill(tmp_path):
+    """nmt.evaluate records no settings of its output, and always begins again."""
+    sink = output_sinks.open_sink(str(tmp_path / "out"))
+    sink.write(["a"])
+    sink._lock.release()  # as after a kill
+    sink._file.close()
+    with output_sinks.open_sink(str(tmp_path / "out")) as again:
+        again.write(["b"])
+    assert (tmp_path / "out").read_text() == "b\n"
+
+
+def test_joined_parts_are_on_the_disk_before_the_file_is_renamed(tmp_path, monkeypatch):
+    (tmp_path / "part").write_bytes(b"x" * 1500)
+    sizes = []
+    monkeypatch.setattr(output_sinks.os, "fsync", lambda fd: sizes.append(os.fstat(fd).st_size))
+    with output_sinks.open_sink(str(tmp_path / "out")) as sink:
+        sink.copy(tmp_path / "part")
+    assert 1500 in sizes

@@ -211,6 +211,11 @@ def test_long_names_stay_different():
         (["seed=1,2", "sweep=grid,halving"], "a sweep has a single value of this key"),
         (["sweep=optuna", "optimizer.lr=interval(0.1,0.001)"], "optimizer.lr: not a search space"),
         (["sweep.grids=['attention=nothing']"], "attention=nothing: unknown choice"),
+        (["sweep.grids=['seed=range(3,1)']"], "seed: has no values: seed=range(3,1)"),
+        (["sweep.grids=['optimizer.lr=interval(0.1,1)']"], "is supported by sweep=optuna only"),
+        (["decoder=glob(foo*)"], "decoder: has no values"),
+        (["trainer.max_epochs=range(1,3,0)"], "trainer.max_epochs: has no values"),
+        (["+hydra.launcher.n_jobs=2", "seed=1,2"], "not supported; a sweep accepts"),
     ],
 )
 def test_what_is_wrong_with_a_sweep_is_reported_before_anything_runs(tmp_path, typed, said):
@@ -546,6 +551,7 @@ def test_why_a_run_failed():
         == "it is\n  - this"
     )
     assert job.reason(1, "error: file not found") == "file not found"
+    assert job.reason(1, "a b ERROR first\na b INFO x\nerror: last\n  - this") == "last\n  - this"
     assert "SIGKILL; probably out of memory" in job.reason(-9, "")
     as_json = '{"time": "now", "level": "INFO", "message": "a"}\n{"time": "now", "level": "ERROR", "message": "it is\\n- this"}'
     assert job.reason(1, f"{as_json}\n") == "it is\n- this"

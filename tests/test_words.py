@@ -9,6 +9,7 @@ from commands import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt.foundation.interfaces import UNK
 from nmt.inference.word_alignment import by_word
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.words import SPLITS, characters, covered, join_words, words
@@ -212,3 +213,29 @@ def test_unknown_words_that_were_replaced_keep_their_places(line, expected):
     tokenizer = SentencePiece(model="word", vocabulary_size=20).train([text] * 9, [text] * 9)
     [ids] = tokenizer.encode_target(["the Q dog Q runs"])
     assert [list(place) for place in tokenizer.target_words(line, ids)] == expected
+
+
+def test_words_around_many_unknown_words_are_found_quickly():
+    """With 12 unknown words, a search with backtracking would take days."""
+    corpus = ["das haus ist gross und klein"] * 50
+    tokenizer = SentencePiece(model="word", vocabulary_size=12, lowercase=True).train(
+        corpus, corpus
+    )
+    names = [
+        "anna",
+        "bernd",
+        "carla",
+        "dieter",
+        "emil",
+        "frida",
+        "gustav",
+        "heinz",
+        "ida",
+        "jan",
+        "karl",
+        "lena",
+    ]
+    line = " ".join([*names, "sahen das Haus"])  # "Haus" is not the decoded text
+    [ids] = tokenizer.encode_target([line])
+    assert ids.count(UNK) >= 12
+    assert len(tokenizer.target_words(line, ids)) == len(ids)

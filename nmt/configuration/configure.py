@@ -80,7 +80,7 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
         raise UsageError(f"--from {again}: not supported by nmt.{command}; use nmt.train")
     # Back-translation resumes from its own record, where resume= is an error.
     if issubclass(kind, TrainingSettings) and not issubclass(kind, BacktranslateSettings):
-        resumes = [text for text in overrides if text.startswith("resume=")]
+        resumes = [text for text in overrides if text.lstrip("+").startswith("resume=")]
         changes = [text for text in overrides if text not in resumes]
         # If `resume` occurs several times, the last value takes precedence, as for every key.
         [*_, value] = [None, *(override.value() for override in parse(resumes)[0])]

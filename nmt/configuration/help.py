@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.configuration.compose import choices_of, compose
+from nmt.configuration.overrides import refuse_sweep
 from nmt.configuration.yaml_files import CONF, folders, options
 from nmt.foundation.configurations import value_of
 from nmt.foundation.errors import UsageError
@@ -50,6 +51,7 @@ def help_of(command: str, words: Sequence[str]) -> str:
     """
     overrides = [word for word in words if "=" in word]
     sought = [word for word in words if "=" not in word]
+    refuse_sweep(overrides)
     config = compose(command, overrides)
     choices = choices_of(command, overrides)
     usage, groups, keys = _read(command)

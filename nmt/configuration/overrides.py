@@ -48,7 +48,14 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
 def values_of(override: Any) -> list[str]:
     """Returns the values of a sweep override, as they are typed for a single run."""
     # For functions such as choice(…), Hydra's own strings contain backslashes instead of quotes.
-    both = zip(override.sweep_iterator(), override.sweep_string_iterator(), strict=True)
+    key = override.key_or_group
+    why = "interval(…) is supported by sweep=optuna only; give values or range(…)"
+    refuse([ConfigError(key, why)] if override.is_interval_sweep() else [])
+    try:
+        both = [*zip(override.sweep_iterator(), override.sweep_string_iterator(), strict=True)]
+    except ValueError:  # a range with step 0
+        both = []
+    refuse([] if both else [ConfigError(key, f"has no values: {override.input_line}")])
     return [quoted(value) if isinstance(value, str) else text for value, text in both]
 
 

@@ -126,7 +126,7 @@ class TrainSettings(TrainingSettings):
                 self.copied_pairs,
             ),
             (
-                self.copied_pairs and self.filters["drop_identical"],
+                self.copied_pairs and self.filters.get("drop_identical"),
                 "copied_pairs",
                 "filters.drop_identical=true would drop the copied pairs; set copied_pairs=0, or "
                 "leave out filters.drop_identical",

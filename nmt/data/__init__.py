@@ -180,12 +180,16 @@ class LabelledSplits:
 
     train: Labelled
     validation: Labelled
-    test: Labelled | None
+    test: Labelled | None = None
 
 
-def as_list(names: str | int | Sequence[str | int] | None) -> list[str]:
+def as_list(names: str | float | Sequence[str | float] | None) -> list[str]:
     """Returns one name or several names as a list of strings; None becomes an empty list."""
-    return [str(names)] if isinstance(names, str | int) else [str(name) for name in names or ()]
+    return (
+        [str(names)]
+        if isinstance(names, str | float | int)
+        else [str(name) for name in names or ()]
+    )
 
 
 def unique_suffixes(paths: Sequence[str]) -> list[str]:

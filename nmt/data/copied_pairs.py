@@ -29,25 +29,19 @@ def with_copied_pairs(splits: Splits, share: float, filters: Filters) -> Splits:
     Raises UserError if the filters drop all pairs.
     """
 
-    def filtered(pairs: Pairs) -> Pairs:
-        passing = filters.text(pairs)
+    def with_copies(pairs: Pairs) -> Pairs:
+        pairs = filters.text(pairs)
         if filters.drop_held_out:
-            passing = passing.select(training_rows(replace(splits, train=passing), filters))
-        return passing
+            pairs = pairs.select(training_rows(replace(splits, train=pairs), filters))
+        rows = (np.arange(int(len(pairs) * share)) / share).astype(np.int64)
+        log.info("%s: added %s copied pairs (copied_pairs=%g)", pairs.name, f"{len(rows):,}", share)
+        copied = pairs.select(rows)
+        return chained([pairs, replace(copied, source=copied.target)], pairs.name)
 
     if splits.mixture is None:
-        return replace(splits, train=_with_copies(filtered(splits.train), share))
-    corpora = {
-        name: _with_copies(filtered(pairs), share) for name, pairs in splits.mixture.corpora.items()
-    }
+        return replace(splits, train=with_copies(splits.train))
+    corpora = {name: with_copies(pairs) for name, pairs in splits.mixture.corpora.items()}
     return replace(splits, mixture=replace(splits.mixture, corpora=corpora))
-
-
-def _with_copies(pairs: Pairs, share: float) -> Pairs:
-    rows = (np.arange(int(len(pairs) * share)) / share).astype(np.int64)
-    log.info("%s: added %s copied pairs (copied_pairs=%g)", pairs.name, f"{len(rows):,}", share)
-    copied = pairs.select(rows)
-    return chained([pairs, replace(copied, source=copied.target)], pairs.name)
 
 
 def share_of_common_names(pairs: Pairs) -> float:

@@ -17,7 +17,7 @@ from nmt.tokenizer import Tokenizer
 LONGEST_SENTENCE = 500
 """Maximum number of characters per sentence in requests to the server and on exported HTML pages;
 longer sentences are split."""
-SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])")
+SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])(?![。！？」』）”’\"')\]])")
 ABBREVIATION = re.compile(
     r"(\w|(\w\.)+\w|dr|mr|mrs|ms|prof|st|jr|sr|vs|etc|e\.g|i\.e|no|nr|vol|fig|approx|dept|gen|col|"
     r"lt|sgt|rev|hon|inc|ltd|co|hr|fr|bzw|ca|usw|ing|mag|mme|mlle|m|sra|srta|dott|avv|ing)\.",

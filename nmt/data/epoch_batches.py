@@ -50,9 +50,9 @@ class EpochBatches:
         self.segmentation_seed = hash((seed, epoch)) % 2**31 if data.tokenizer.sampling else None
         self.modifiers: list[Sequence[Modifier]] = []  # the modifiers that apply to each batch
         self.indices: list[np.ndarray] = []  # the indices of the pairs in each batch
-        segments: Sequence[tuple[Stage | None, np.ndarray]] = [(None, data.kept)]
-        if mixing is not None:
-            segments = mixing.epoch(epoch)
+        segments: Sequence[tuple[Stage | None, np.ndarray]] = (
+            [(None, data.kept)] if mixing is None else mixing.epoch(epoch)
+        )
         source_lengths = data.train.source.lengths
         target_lengths = data.train.target.lengths
         for stage, rows in segments:  # a batch belongs to one stage

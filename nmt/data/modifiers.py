@@ -134,8 +134,8 @@ def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
 
     probabilities: probability of each kind in MISTAKES; without any probability, 0.1 for every kind
     """
-    numbers = [value for value in probabilities.values() if isinstance(value, int | float)]
-    if len(numbers) < len(probabilities) or not all(0 <= number <= 1 for number in numbers):
+    values = probabilities.values()
+    if not all(isinstance(value, int | float) and 0 <= value <= 1 for value in values):
         raise ValueError("every probability of a typo must be a number from 0 to 1")
     source, target = pair
     text = source
@@ -225,8 +225,7 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
     if name in UNSUPPORTED:
         raise UserError(f"modifier {name}: not supported, because the modifier {UNSUPPORTED[name]}")
     check_known("modifier", [name], MODIFIERS)
-    is_number = isinstance(probability, int | float) and not isinstance(probability, bool)
-    if not is_number or not 0 <= probability <= 1:
+    if type(probability) not in (int, float) or not 0 <= probability <= 1:
         raise UserError(
             f"modifier {name}: probability {probability!r} must be a number from 0 to 1"
         )

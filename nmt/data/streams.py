@@ -21,13 +21,11 @@ def _row(bound: str, count: int) -> int | None:
     bound: row index, or percentage of the rows such as 90%; "" without a bound
     count: number of rows of the table
     """
-    if not bound:
-        return None
     if not bound.endswith("%"):
-        return int(bound)
-    rows = round(float(bound[:-1]) * count / 100)
-    # A negative index that is rounded to 0 would be the first row.
-    return max(0, count + rows) if bound.startswith("-") else rows
+        return int(bound) if bound else None
+    percent = float(bound[:-1])
+    # -10% is the same row as 90%.
+    return round((max(0, 100 + percent) if bound.startswith("-") else percent) * count / 100)
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,8 @@ class Stream(Generic[Item]):
             first = 0
             for chunk in self.read():
                 selected = range(len(chunk))[max(rows.start - first, 0) : max(rows.stop - first, 0)]
-                if selected:
+                # Rows without any requested column have length 0; their reader reports the columns.
+                if selected or not len(chunk):
                     yield chunk.select(selected)
                 first += len(chunk)
                 if first >= rows.stop:

@@ -13,7 +13,8 @@ from typing import Any
 import yaml
 
 from nmt.exporting import write_tokenizer
-from nmt.foundation.configurations import NOT_LEARNT, class_label
+from nmt.foundation.configurations import NOT_LEARNT
+from nmt.inference.model_facts import network_parts
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import write_atomically
 from nmt.tokenizer import Tokenizer
@@ -50,18 +51,15 @@ the metadata above.
 
 Parameters: {parameters:,}. Versions: {versions}.
 """
-PARTS = ("encoder", "decoder", "attention", "window", "pooling")
-"""Names of the configuration groups whose choices describe the network in the model card."""
 
 
 def write_card(saved: ckpt.Checkpoint, results: Mapping[str, Any], folder: Path) -> None:
-    """Writes the weights, the tokenizer and the model card into a new folder.
+    """Writes the weights, the tokenizer and the model card into an empty folder.
 
     saved: checkpoint; its training state is left out
     results: content of results.json of the run, or empty
-    folder: path of the new folder
+    folder: path of the empty folder
     """
-    folder.mkdir(parents=True)
     # `weights` is the moving average if the checkpoint has one.
     tensors = {f"model/{name}": tensor for name, tensor in saved.weights.items()}
     for part in ("tokenizer", "lexicon"):
@@ -81,7 +79,6 @@ def card_text(
     is_classifier = meta.get("command") == "classify"
     languages = [str(language) for language in meta.get("languages") or []]
     config: Mapping[str, Any] = meta["config"]
-    choices = {name: _choice(config, name) for name in PARTS}
     scores: Mapping[str, Any] = results.get("scores", {})
     data_part = str(results.get("part", "test"))
     figures = [
@@ -99,10 +96,7 @@ def card_text(
         metadata=_yaml(_metadata(meta, tokenizer, scores, data_part)),
         title=title,
         purpose=purpose,
-        # The choice window=window means attention without a window.
-        network=", ".join(
-            f"{k} {choice}" for k, choice in choices.items() if choice not in ("", k)
-        ),
+        network=network_parts(config),
         version=versions.get("nmt", "(version unknown)"),
         method="classify" if is_classifier else "translate",
         figures="\n".join(figures) or "The model has no test results.",
@@ -162,18 +156,12 @@ def _yaml(values: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 
-def _choice(config: Mapping[str, Any], key: str) -> str:
-    """Returns the short name of the class that a configuration group selects; "" without one."""
-    target = (config.get(key) or {}).get("_target_")
-    return class_label(target, key) if target else ""
-
-
 def _attends(config: Mapping[str, Any]) -> bool:
     target = str((config.get("pooling") or {}).get("_target_", ""))
     # The configuration comes from a file, so only modules of the package are imported.
     if target.startswith("nmt.model.pooling."):
         return bool(getattr(pkgutil.resolve_name(target), "attends", False))
-    return bool(_choice(config, "attention"))
+    return bool(config.get("attention"))
 
 
 def _portable(value: Any) -> Any:

@@ -1,8 +1,10 @@
 """Exports a model as ONNX graphs, an HTML page, or a folder for the Hugging Face Hub."""
 
+import contextlib
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -39,28 +41,39 @@ def export_model(
     if path.exists():
         raise UserError(f"output={path}: already exists; choose another output")
     saved = ckpt.read_model(model)
+    write: Callable[[Path], None]
+    if format == "card":
+        write = partial(write_card, saved, test_results(model))
+    elif format == "html":
+        translator = load()
+        is_in_folder = saved.path.name in (ckpt.BEST, ckpt.LAST)
+        name = saved.path.resolve().parent.name if is_in_folder else saved.path.stem
+        if model.startswith(ckpt.HUB):
+            name = Path(model).name
+        facts = model_facts(model, translator.tokenizer)
+        write = partial(write_html, translator, name, facts=facts)
+    else:
+        require("onnx")
+        write = partial(write_onnx, load())
     try:
-        if format == "card":
-            write_card(saved, test_results(model), path)
-        elif format == "html":
-            translator = load()
-            facts = model_facts(model, translator.tokenizer)
-            is_in_folder = saved.path.name in (ckpt.BEST, ckpt.LAST)
-            name = saved.path.resolve().parent.name if is_in_folder else saved.path.stem
-            if model.startswith(ckpt.HUB):
-                name = Path(model).name
-            write_html(translator, name, path, facts)
-        else:
-            require("onnx")
-            write_onnx(load(), path)
-    except BaseException as error:
-        shutil.rmtree(path, ignore_errors=True)
-        if isinstance(error, OSError):
-            reason = error.strerror or error
-            raise UserError(f"output={path}: cannot be written ({reason})") from error
-        raise
+        with contextlib.nullcontext() if format == "html" else _new_folder(path):
+            write(path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"output={path}: cannot be written ({reason})") from error
     files = list(path.iterdir()) if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files) / 1e6
     advice = "; open the file in a browser" if format == "html" else ""
     count = f"{len(files)} file{'s'[: len(files) > 1]}"
     log.info("exported %s: %s, %.1f MB%s", path, count, size, advice)
+
+
+@contextlib.contextmanager
+def _new_folder(path: Path) -> Iterator[None]:
+    """Context manager that creates a folder, and removes it if an exception is raised."""
+    path.mkdir(parents=True)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise

@@ -124,7 +124,10 @@ def _packed(model: Seq2Seq) -> tuple[list[dict[str, Any]], bytes]:
         packed.extend(array.tobytes())
         return len(packed) - array.nbytes
 
-    for name, parameter in model.named_parameters(remove_duplicate=False):
+    tables = {} if model.lexicon is None else model.lexicon.table()
+    # Token ids are below 2^24, so that float32 represents them exactly.
+    lexicon = [(f"lexicon.{name}", table) for name, table in tables.items()]
+    for name, parameter in [*model.named_parameters(remove_duplicate=False), *lexicon]:
         first_name = names.setdefault(id(parameter), name)
         # Tied parameters are stored once.
         if first_name != name:
@@ -144,13 +147,6 @@ def _packed(model: Seq2Seq) -> tuple[list[dict[str, Any]], bytes]:
         else:
             offset = add(parameter.detach().float().cpu().numpy())
             places.append({"name": name, "rows": 1, "columns": parameter.numel(), "offset": offset})
-    tables = {} if model.lexicon is None else model.lexicon.table()
-    for name, table in tables.items():
-        # Token ids are below 2^24, so that float32 represents them exactly.
-        offset = add(table.float().cpu().numpy())
-        places.append(
-            {"name": f"lexicon.{name}", "rows": 1, "columns": table.numel(), "offset": offset}
-        )
     return places, bytes(packed)
 
 

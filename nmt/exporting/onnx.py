@@ -56,12 +56,11 @@ class _Graph(nn.Module):
 
 
 def write_onnx(translator: Translator, folder: Path) -> None:
-    """Writes the graphs, tokenizer, search settings and an example script into a new folder.
+    """Writes the graphs, tokenizer, search settings and an example script into an empty folder.
 
     Raises UserError if the model cannot be exported.
     """
     model = check_exportable(translator)
-    folder.mkdir(parents=True)
     write_graphs(model, folder)
     write_tokenizer(translator.tokenizer, folder)
     settings = json.dumps(_settings(translator), indent=2) + "\n"

@@ -96,6 +96,7 @@ def attention_of_vectors(
         target_vectors = _matrix(target_words, target_table, size)  # [T, D]
         weights = nearest(source_vectors, target_vectors)  # [T, S]
         yield AttentionMap(source_words, target_words, {"": weights}, ends=False)
+        progress(1)
 
 
 def alignment_by_counts(
@@ -121,6 +122,7 @@ def alignment_by_counts(
         weights = WordAligner(*words, method=method).weights()
     for source, target, table in zip(sources, targets, weights, strict=False):
         yield AttentionMap(split(source), split(target), {"": table}, ends=False)
+        progress(1)
 
 
 def _forms(lines: Sequence[str], split: Callable[[str], list[str]]) -> set[str]:

@@ -15,7 +15,7 @@ from nmt.storage.files import BEST, LAST, read_json_object
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import words
 
-PARTS = ("encoder", "decoder", "attention", "pooling")
+PARTS = ("encoder", "decoder", "attention", "window", "pooling")
 """Names of the configuration groups that describe a network."""
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "macro_f1": "macro-F1"}
 """Maps the names of metrics to their usual spelling, for the web page."""
@@ -64,7 +64,7 @@ def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
     )
     lines = read_lines(files[0])[:MOST_LINES] if files else []
     facts = {
-        "network": _network(config),
+        "network": network_parts(config),
         "parameters": sum(tensor.numel() for tensor in saved.weights.values()),
         "training": _training_text(config.get("data") or {}),
         "scores": [
@@ -114,16 +114,14 @@ def _hardest(tokenizer: Tokenizer, line: str) -> tuple[bool, int]:
     return has_unknown, max(map(len, ids_by_word), default=0)
 
 
-def _network(config: Mapping[str, Any]) -> str:
+def network_parts(config: Mapping[str, Any]) -> str:
     """Returns the names of the parts of a network, such as `bidirectional encoder, luong
     decoder`."""
-    targets = {part: (config.get(part) or {}).get("_target_") for part in PARTS}
-    names = [
-        f"{class_label(target, part)} {part}".replace("_", " ")
-        for part, target in targets.items()
-        if target
-    ]
-    return ", ".join(names)
+    groups = {part: config[part] for part in PARTS if config.get(part)}
+    labels = {part: class_label(group["_target_"], part) for part, group in groups.items()}
+    # The choice window=window means attention without a window.
+    names = [f"{label} {part}" for part, label in labels.items() if label != part]
+    return ", ".join(names).replace("_", " ")
 
 
 def _training_text(data: Mapping[str, Any]) -> str:

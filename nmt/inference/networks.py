@@ -88,8 +88,8 @@ class Networks:
     def __getstate__(self) -> dict[str, Any]:
         # Weights in a CPU-specific layout and CUDA graphs cannot be pickled. They are made again
         # when needed.
-        weights = PackedWeights(self.packed_weights.precision)
-        return {**vars(self), "packed_weights": weights, "_recordings": {}}
+        packed_weights = PackedWeights(self.packed_weights.precision)
+        return {**vars(self), "packed_weights": packed_weights, "_recordings": {}}
 
     @property
     def device(self) -> torch.device:

@@ -51,6 +51,8 @@ def open_sink(
     path = None if name is None else Path(name)
     if path is None or (path.exists() and not path.is_file()):
         return StreamSink(path)
+    # A link such as /dev/stdout stays a link.
+    path = path.resolve() if path.is_symlink() else path
     return FileSink(path, work or {}, resume=resume, on_failure=on_failure)
 
 
@@ -100,6 +102,7 @@ class StreamSink(contextlib.AbstractContextManager["StreamSink"]):
         """Copies the content of a file to the output. Raises UserError if writing fails."""
         with self._named_errors(), open(file, "rb") as opened:
             shutil.copyfileobj(opened, self._file)
+            self._file.flush()
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         with contextlib.suppress(OSError):  # `write` has already raised the error of a failed flush
@@ -112,7 +115,9 @@ class StreamSink(contextlib.AbstractContextManager["StreamSink"]):
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise UserError(f"{self.name}: cannot be written ({error.strerror})") from error
+            raise UserError(
+                f"{self.name}: cannot be written ({error.strerror or error})"
+            ) from error
 
 
 class FileSink(StreamSink):
@@ -222,7 +227,7 @@ def differences(before: Any, now: Mapping[str, str]) -> str:
     before: record of an earlier output, as read from its file
     now: record of this output
     """
-    if not before or not isinstance(before, Mapping):
+    if not isinstance(before, Mapping):
         return "unknown origin"
     names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     return ", ".join(f"different {name}" for name in names)

@@ -86,8 +86,8 @@ class Prompt:
     def _attention(self, line: str, translation: Translation) -> None:
         """Prints, for each word of the last translation, the source words with the greatest
         attention weights."""
-        if not self.translator.attends:
-            print("the model has no attention (decoder=fixed)")
+        if not self.translator.attends or not self.translator.tokenizer.columns.sources:
+            print("the model has no attention to source words")
             return
         [attention] = self.translator.attention_maps([line], [translation], units=self.units)
         for word, weights in zip(attention.target, attention.total, strict=True):

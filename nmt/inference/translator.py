@@ -261,6 +261,7 @@ class Translator(ForcedDecoder):
         )
         for i, translation in results:
             translations[i] = translation
+        progress(len(lines) - len(with_words))
         self._check_constraints(translations, requests)
         if self.unknown == "mark":
             return translations
@@ -419,7 +420,8 @@ class Translator(ForcedDecoder):
         translation: given translation; None uses the model's own translation
         units: units of the map: words or subwords
 
-        Raises UserError if the model has no attention or the text has no words.
+        Raises UserError if the model has no attention, or the text has no words and no translation
+        is given.
         """
         if not isinstance(text, str):
             raise TypeError(f"text: expected one string, got {type(text).__name__}")

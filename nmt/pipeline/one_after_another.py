@@ -1,5 +1,6 @@
 """Runs a non-training command once for each combination of values (-m), in sequence."""
 
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -35,7 +36,8 @@ def run_all(
                 f"setting; leave {text} out"
             )
     combinations = variants(overrides)
-    _refuse_shared_output(combinations, first_valid(command, combinations).written)
+    first_valid(command, combinations)
+    _refuse_shared_output(command, combinations)
     failed = False
     for combination in combinations:
         log.info("running nmt.%s %s", command, " ".join(combination))
@@ -48,19 +50,26 @@ def run_all(
         raise SystemExit(1)
 
 
-def _refuse_shared_output(combinations: Sequence[Sequence[str]], written: Sequence[str]) -> None:
+def _refuse_shared_output(command: str, combinations: Sequence[Sequence[str]]) -> None:
     """Raises ConfigErrors if several combinations write the same file.
 
+    command: name of the command, such as translate
     combinations: one list of overrides for each combination
-    written: keys that name output files
     """
-    for key in written:
-        typed = [text for texts in combinations for text in texts if text.startswith(f"{key}=")]
-        names = [text for text in typed if text != f"{key}=null"]
-        name, count = next(iter(Counter(names).most_common(1)), ("", 0))
-        if count > 1:
-            why = f"{count} combinations of values would write this file; run single commands"
-            refuse([ConfigError(key, why, name.partition("=")[2])])
+    written: Counter[tuple[str, str, Any]] = Counter()
+    for combination in combinations:
+        with contextlib.suppress(UserError):  # reported when the combination runs
+            settings = configure(command, combination)
+            names = {key: getattr(settings, key, None) for key in settings.written}
+            # With `job`, several commands write parts of the same files.
+            job = getattr(settings, "job", None)
+            written.update((key, str(name), job) for key, name in names.items() if name)
+    why = "{} combinations of values would write this file; run single commands"
+    refuse(
+        ConfigError(key, why.format(count), name)
+        for (key, name, _), count in written.items()
+        if count > 1
+    )
 
 
 def first_valid(command: str, combinations: Sequence[Sequence[str]]) -> Settings:
@@ -76,8 +85,8 @@ def first_valid(command: str, combinations: Sequence[Sequence[str]]) -> Settings
     for combination in combinations:
         try:
             return configure(command, combination)
-        except ConfigErrors as error:
-            errors.append(error.faults)
+        except UserError as error:
+            errors.append(getattr(error, "faults", (ConfigError("", str(error)),)))
     common = [error for error in errors[0] if all(error in others for others in errors)]
     raise ConfigErrors(common or list(dict.fromkeys(chain.from_iterable(errors))))
 

@@ -186,12 +186,12 @@ def evaluate(
     translator = model if isinstance(model, Translator) else load(model, plugins=plugins)
     if not isinstance(translator, Translator):
         raise UserError(f"model={model}: must be a translation model, not a classifier")
-    columns = getattr(data, "column_names", None) or list(data)
-    if isinstance(data, Sequence):
+    if data is None or isinstance(data, Sequence):
         raise UserError(
             "data: must be a datasets.Dataset, or a mapping from column names to lists of "
             f"strings, not {type(data).__name__}"
         )
+    columns = getattr(data, "column_names", None) or list(data)
     missing = [name for name in (source, *as_list(reference)) if name not in columns]
     if missing:
         raise UserError(

@@ -225,7 +225,7 @@ def _run(
             compare_with(Path(settings.repeats), contents)
         check_space(folder, parts)
         if update is not None:
-            files.drop_records_after(update)  # the updates after the last checkpoint are repeated
+            files.on_rollback(update)  # the updates after the last checkpoint are repeated
         files.describe(config, {**contents, **parts.task.test_fingerprints})
     is_trial = 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
     score = train_and_test(

@@ -27,7 +27,7 @@ def sweep(
 
     Raises UserError before any training if all runs are invalid, and SystemExit if some runs fail.
     """
-    of_hydra = [text for text in overrides if text.startswith("hydra")]
+    of_hydra = [text for text in overrides if text.lstrip("+~").startswith("hydra")]
     job = TrainingJob(command, [text for text in overrides if text not in of_hydra], of_hydra)
     if dry:
         runs = job.sweeper.planned(job)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt import components
-from nmt.configuration.check import faults_of, faults_of_building
+from nmt.configuration.check import faults_of, faults_of_building, raised_errors
 from nmt.configuration.compose import choices_of, compose
 from nmt.configuration.configure import configure
 from nmt.configuration.overrides import parse, values_of
@@ -24,6 +24,8 @@ from nmt.pipeline import launchers
 from nmt.pipeline.assembly.run_parts import trackers_of
 from nmt.pipeline.one_after_another import first_valid, variants
 from nmt.pipeline.run_identity import RunIdentities
+from nmt.storage.files import LOCK
+from nmt.storage.lock import Holder
 from nmt.sweep.names import differing, name_of
 from nmt.sweep.run_status import Run, RunState, find
 from nmt.sweep.watch import SweepProgress
@@ -106,9 +108,6 @@ class TrainingJob:
         return not components.make(self._config, "metric").lower_is_better
 
     def grid(self, grids: Sequence[str] | None) -> list[list[str]]:
-        why = "interval(…) is supported by sweep=optuna only; give values or range(…)"
-        typed = self._typed.values()
-        refuse(ConfigError(o.key_or_group, why) for o in typed if o.is_interval_sweep())
         return [
             _of_a_run(combination)
             for grid in grids or [""]
@@ -220,7 +219,13 @@ class TrainingJob:
             time.sleep(0.5)
         running = [run for run in unfinished if run.state is RunState.RUNNING]
         for run in running:
-            log.warning("run %s: skipped, because another process is training this run", run.name)
+            log.warning(
+                "run %s: skipped, because %s is training this run. If this process has ended, "
+                "delete %s",
+                run.name,
+                Holder.read(run.folder / LOCK) or "another process",
+                run.folder / LOCK,
+            )
         for run in runs:
             run.note()
         ready = [run for run in unfinished if run not in running and self._can_begin(run)]
@@ -231,11 +236,7 @@ class TrainingJob:
 
     def problem(self, run: Run) -> str:
         """Returns the errors in the configuration of a run; empty for a valid configuration."""
-        try:
-            configure(self.command, run.overrides)
-        except ConfigErrors as error:
-            return "; ".join(map(str, error.faults))
-        return ""
+        return "; ".join(map(str, raised_errors(configure, self.command, run.overrides)))
 
     def _can_begin(self, run: Run) -> bool:
         """Returns whether the configuration of a run is valid; records the errors of an invalid
@@ -262,7 +263,7 @@ class TrainingJob:
         try:
             trainer = compose(self.command, run.overrides)["trainer"]
             return int(trainer.get("max_epochs", Trainer.max_epochs))
-        except (ConfigErrors, ValueError):
+        except (ConfigErrors, ValueError, TypeError):
             return 0
 
 

@@ -64,7 +64,6 @@ class MBR:
             )
         self.n_best = n_best
         self.utility = utility
-        self.weighted = source == "beam"  # samples are equally probable
         self.search: Search = Sample(
             n_best=candidates, temperature=temperature, epsilon=epsilon, seed=seed
         )
@@ -92,7 +91,9 @@ class MBR:
         weights: defaultdict[str, float] = defaultdict(float)
         highest = max(hypothesis.log_prob for hypothesis in hypotheses)
         for hypothesis, text in zip(hypotheses, texts, strict=True):
-            weights[text] += math.exp(hypothesis.log_prob - highest) if self.weighted else 1.0
+            # Samples are equally probable.
+            is_sample = isinstance(self.search, Sample)
+            weights[text] += 1.0 if is_sample else math.exp(hypothesis.log_prob - highest)
         utility = similarity(self.utility)  # 0 to 100
         first = {
             text: hypothesis

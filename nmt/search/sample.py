@@ -53,8 +53,8 @@ class Sample:
     seed: Count = 1
 
     def __post_init__(self) -> None:
-        names = [field.name for field in fields(Sample)]
-        check_arguments("search", Sample, **{name: getattr(self, name) for name in names})
+        values = {field.name: getattr(self, field.name) for field in fields(Sample)}
+        check_arguments("search", Sample, **values)
 
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]

@@ -125,13 +125,13 @@ async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Do
     """Returns the translation of each text in the request field `q`, divided into its parts."""
     is_html = fields["format"] == "html"
     texts = await asyncio.to_thread(lambda: [_divided(q, is_html) for q in as_list(fields["q"])])
-    requests = [request for text in texts for request in _requests(text, fields)]
+    model = served.model  # a newer checkpoint may replace it meanwhile
+    requests = [request for text in texts for request in _requests(model, text, fields)]
     # One translation per request, in the order of the requests.
     translations = iter(await served.batcher.do(requests))
-    tokenizer = served.model.tokenizer
     return [
         [
-            Passage(block, places, [next(translations) for _ in places], tokenizer, is_html)
+            Passage(block, places, [next(translations) for _ in places], model.tokenizer, is_html)
             if isinstance(block, Part)
             else block
             for block, places in text
@@ -148,10 +148,11 @@ def _divided(text: str, is_html: bool) -> list[tuple[str | Part, list[range]]]:
 
 
 def _requests(
-    text: Sequence[tuple[str | Part, list[range]]], fields: Fields
+    model: Translator, text: Sequence[tuple[str | Part, list[range]]], fields: Fields
 ) -> list[SentenceRequest]:
     """Returns a translation request for each sentence of a text.
 
+    model: translator of all sentences
     text: blocks of the text, each with the positions of its sentences
     fields: fields of the request, which contain the options
     """
@@ -165,6 +166,7 @@ def _requests(
     ]
     return [
         SentenceRequest(
+            model,
             sentence,
             constraint_of(fields, sentence, is_first=number == 0),
             details_of=1 + fields["alternatives"] if needs_details else 0,

@@ -88,7 +88,7 @@ class Server:
         self.pace = Pace(limits.per_minute)
         self.metrics = metrics
         self._stopping = asyncio.Event()
-        self._open = 0
+        self._slots = asyncio.Semaphore(limits.open)  # free places for open requests
 
     def app(
         self, *, origins: Sequence[str] = (), reload: float = 0.0, drain: float = 0.0
@@ -157,7 +157,7 @@ class Server:
     async def _answer(self, path: str, handler: Handler, request: Request) -> Response:
         """Reads a POST request, checks the limits, and returns the response."""
         key = _key_in_header(request)
-        address = request.client.host if request.client else ""
+        address = _address(request)
         # A key in the header is checked before the body is read. A key in the body has precedence.
         if key:
             self._check_key(key, address)
@@ -171,11 +171,10 @@ class Server:
             log.info("request: %s", json.dumps(fields, ensure_ascii=False))
         # Count open requests after reading the body, so that slow clients do not block others.
         self._check_load()
-        self._open += 1
-        self.metrics.open.set(self._open)
         try:
-            async with asyncio.timeout(self.limits.seconds):
-                return JSONResponse(await _unless_gone(request, handler(fields)))
+            with self.metrics.open.track_inprogress():
+                async with self._slots, asyncio.timeout(self.limits.seconds):
+                    return JSONResponse(await _unless_gone(request, handler(fields)))
         except TimeoutError:
             raise Refused(
                 503, f"no result within {self.limits.seconds:g} seconds", self._retry_after()
@@ -183,16 +182,14 @@ class Server:
         except ValueError as error:
             # Invalid values and unsatisfiable constraints are errors of the request.
             raise Refused(400, str(error)) from error
-        finally:
-            self._open -= 1  # also counted after an error
-            self.metrics.open.set(self._open)
 
     def _check_load(self) -> None:
         """Raises Refused if too many requests are open, or the queue is expected to need more time
         than a request may take."""
         expected = self.models.expected_seconds
-        if self._open >= self.limits.open:
-            raise Refused(503, f"server busy: {self._open:,} open requests", self._retry_after())
+        if self._slots.locked():
+            message = f"server busy: {self.limits.open:,} open requests"
+            raise Refused(503, message, self._retry_after())
         if expected > self.limits.seconds:
             message = f"server busy: the queue needs {expected:.0f} seconds"
             raise Refused(503, message, self._retry_after())
@@ -206,14 +203,12 @@ class Server:
         texts = as_list(fields["q"])
         self.metrics.texts.inc(len(texts))
         self.metrics.characters.inc(sum(map(len, texts)))
-        self.limits.check_texts(texts, "q")
-        others: list[Any] = [*fields.get("glossary", {}).values()]
-        for name in OTHER_TEXTS:
+        for name in ("q", *OTHER_TEXTS):
             value = fields.get(name, "")
-            # Iteration over a glossary yields its source words.
-            others += [value] if isinstance(value, str) else value
-        others = [text for text in others if isinstance(text, str) and text]
-        self.limits.check_texts(others, ", ".join(OTHER_TEXTS))
+            if isinstance(value, dict):
+                value = [*value, *value.values()]
+            values = [value] if isinstance(value, str) else value
+            self.limits.check_texts([text for text in values if isinstance(text, str)], name)
 
     def _check_key(self, key: str, address: str) -> None:
         """Raises Refused for an invalid API key, and counts the attempt towards the rate limit of
@@ -298,7 +293,7 @@ class Server:
 
     async def _metrics(self, request: Request) -> Response:
         if self.guard_metrics:
-            self.limits.check_key(_key_in_header(request))
+            self._check_key(_key_in_header(request), _address(request))
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def _ready(self, _: Request) -> Response:
@@ -306,6 +301,10 @@ class Server:
         if self._stopping.is_set():
             raise Refused(503, "the server is shutting down")
         return JSONResponse({"status": "ready"})
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _key_in_header(request: Request) -> str:

@@ -30,8 +30,8 @@ class Refused(HTTPException):
 class Limits:
     """Request limits.
 
-    characters: maximum number of characters in all texts of a request
-    texts: maximum number of texts in a request
+    characters: maximum number of characters in all texts of a field
+    texts: maximum number of texts in a field
     bytes: maximum number of bytes in a request body
     seconds: maximum time until the response, in seconds
     open: maximum number of requests in progress
@@ -47,7 +47,7 @@ class Limits:
     per_minute: int = 0
     keys: "KeyFile | None" = None
 
-    def check_texts(self, texts: Sequence[str], name: str = "q") -> None:
+    def check_texts(self, texts: Sequence[str], name: str) -> None:
         """Raises Refused if a field has too many texts or characters.
 
         texts: texts of the request

@@ -241,23 +241,23 @@ def constraint_of(fields: Fields, sentence: str, *, is_first: bool) -> Constrain
     translations = [
         translation
         for source_word, translation in fields["glossary"].items()
-        if _has_word(sentence, source_word)
+        if _contains(sentence.casefold(), source_word.casefold())
     ]
-    phrases = dict.fromkeys([*fields["required"], *translations])
+    texts = [" ".join(phrase.split()) for phrase in [*fields["required"], *translations]]
+    phrases = dict.fromkeys(texts)
     required = [
         phrase
         for phrase in phrases
-        if not any(other != phrase and _has_word(other, phrase) for other in phrases)
+        if not any(other != phrase and _contains(other, phrase) for other in phrases)
     ]
     prefix = fields["prefix"] if is_first else ""
     constraint = Constraint(prefix, tuple(required), tuple(fields["forbidden"]))
     return None if constraint == Constraint() else constraint
 
 
-def _has_word(sentence: str, word: str) -> bool:
-    """Returns whether a word or phrase occurs in a sentence, regardless of case and not as a part
-    of other words."""
-    text, phrase = (" ".join(part.casefold().split()) for part in (sentence, word))
+def _contains(sentence: str, word: str) -> bool:
+    """Returns whether a word or phrase occurs in a sentence, and not as a part of other words."""
+    text, phrase = (" ".join(part.split()) for part in (sentence, word))
     # The lookahead also finds occurrences that overlap.
     starts = [match.start() for match in re.finditer(f"(?={re.escape(phrase)})", text)]
     ends = [start + len(phrase) for start in starts]

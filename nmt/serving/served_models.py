@@ -31,12 +31,14 @@ Model = TypeVar("Model", Translator, TextClassifier)
 class SentenceRequest:
     """Translation request for one sentence.
 
+    translator: model of the request, which a reload does not replace
     sentence: source sentence
     constraint: phrases that must or must not appear in the translation; None if unconstrained
     details_of: number of best hypotheses for which token probabilities and attention are computed
     whole_beam: whether to return all hypotheses of the beam
     """
 
+    translator: Translator
     sentence: str
     constraint: Constraint | None = None
     details_of: int = 0
@@ -69,11 +71,11 @@ class ServedModel(Generic[Model]):
         self.name = name
         self.path = path
         self.pool = pool
+        self._stamp = _stamp(path)  # before loading, as in `reload`
         self.model: Model = load(path)
         self.facts = model_facts(path, self.model.tokenizer)
         self.status = "ok"
         self._load: Callable[[str], Model] = load
-        self._stamp = _stamp(path)
         self._reloads = partial(metrics.reloads.labels, name)
         self.batcher: Batcher[SentenceRequest, Translation] = Batcher(
             self.translate_batch,
@@ -86,21 +88,18 @@ class ServedModel(Generic[Model]):
         )
 
     def translate_batch(self, requests: list[SentenceRequest]) -> list[Translation]:
-        """Translates sentences with a single checkpoint; sentences with equal options share a
-        batch.
-        """
-        # A newer checkpoint may replace self.model during the batch.
-        translator = self.model
-        assert isinstance(translator, Translator)
+        """Translates sentences; sentences with the same model and options share a batch."""
         # Dictionary keys merge equal requests.
         groups: defaultdict[Any, dict[SentenceRequest, None]] = defaultdict(dict)
         for request in requests:
             # One search receives only sentences with constraints, or only sentences without.
             is_free = request.constraint is None
-            groups[request.whole_beam, request.details_of, is_free][request] = None
+            options = (request.translator, request.whole_beam, request.details_of, is_free)
+            groups[options][request] = None
         translations: dict[SentenceRequest, Translation] = {}
         for group in groups.values():
             first = next(iter(group))
+            translator = first.translator
             searcher = translator.with_whole_beam() if first.whole_beam else translator
             constraints = [request.constraint for request in group if request.constraint]
             answers = searcher.translations(
@@ -247,6 +246,6 @@ def _stamp(path: str) -> tuple[Any, ...] | None:
     if not found."""
     try:
         file = find_checkpoint(path)
-    except UserError:
+    except (UserError, OSError):  # OSError: the file system is not available for now
         return None
     return file.name, *(file_stamp(file) or ())

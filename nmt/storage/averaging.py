@@ -75,9 +75,10 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
         name: tensor
         for name, tensor in first.tensors.items()
         if name.startswith(("tokenizer/", "lexicon/"))
+    } | {
+        f"model/{name}": torch.stack([one_model[name] for one_model in weights]).mean(0)
+        for name in weights[0]
     }
-    for name in weights[0]:
-        tensors[f"model/{name}"] = torch.stack([one_model[name] for one_model in weights]).mean(0)
     meta = {key: value for key, value in first.meta.items() if key not in DROPPED}
     meta["averaged"] = [str(saved.path) for saved in checkpoints]
     ckpt.write(path, meta, tensors)
@@ -124,26 +125,7 @@ def _check_same_network(first: ckpt.Checkpoint, other: ckpt.Checkpoint) -> None:
             f"{names} are a translation model and a classifier; only checkpoints of one kind can "
             "be averaged"
         )
-    first_shapes, other_shapes = (
-        {name: tuple(tensor.shape) for name, tensor in saved.weights.items()}
-        for saved in (first, other)
-    )
-    if first_shapes != other_shapes:
-        raise UserError(
-            f"{names} have different network architectures; only checkpoints with the same "
-            "architecture can be averaged"
-        )
-    if ckpt.tokenizer_from(other).models != ckpt.tokenizer_from(first).models:
-        raise UserError(
-            f"{names} have different vocabularies; only checkpoints with the same vocabulary can "
-            "be averaged"
-        )
-    if ckpt.weights_hash(first.part("lexicon")) != ckpt.weights_hash(other.part("lexicon")):
-        raise UserError(
-            f"{names} have different lexicons; only checkpoints with the same lexicon can be averaged"
-        )
-    # Equal shapes do not suffice: other choices may use the same weights differently.
-    differing = changed_keys(_facts(first.meta), _facts(other.meta))
+    differing = changed_keys(_facts(first), _facts(other))
     if differing:
         raise UserError(
             f"{names} differ in {', '.join(differing)}; only checkpoints that agree in these "
@@ -151,11 +133,16 @@ def _check_same_network(first: ckpt.Checkpoint, other: ckpt.Checkpoint) -> None:
         )
 
 
-def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(saved: ckpt.Checkpoint) -> dict[str, Any]:
     """Returns the properties that averaged models must share, such as components and languages."""
+    meta = saved.meta
     config = meta.get("config") or {}
     groups = {name: config[name] for name in PARTS if isinstance(config.get(name), Mapping)}
     return {
+        "network architecture": [(name, t.shape) for name, t in sorted(saved.weights.items())],
+        "vocabulary": ckpt.tokenizer_from(saved).models,
+        "lexicon": ckpt.weights_hash(saved.part("lexicon")),
+        # Equal shapes do not suffice: other choices may use the same weights differently.
         **{name: group.get("_target_") for name, group in groups.items()},
         "labels": meta.get("labels"),
         "languages": meta.get("languages"),

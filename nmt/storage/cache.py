@@ -4,13 +4,13 @@ import errno
 import json
 import os
 import shutil
-import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from nmt.foundation.errors import UserError
-from nmt.storage.files import WRITING, read_json_object, sync_folder, write_atomically
+from nmt.storage.files import WRITING, crc32, read_json_object, sync_folder, write_atomically
 from nmt.storage.lock import wait_for_lock
 
 MANIFEST = "complete.json"
@@ -48,7 +48,9 @@ def build_once(folder: Path, what: str, build: Callable[[Path], Counts | None]) 
         return counts
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with wait_for_lock(folder.with_name(f".{folder.name}.lock"), f"{what} ({folder})"):
+        with wait_for_lock(
+            folder.with_name(f".{folder.name}.lock"), f"NMT_CACHE: {what} ({folder})"
+        ):
             counts = _checked(folder, what)
             return _built(folder, build) if counts is None else counts
     except OSError as error:
@@ -112,8 +114,5 @@ def _checksum(file: Path) -> int:
     """Returns the CRC-32 checksum of a file, or -1 if the file does not exist."""
     if not file.is_file():
         return -1
-    checksum = 0
     with open(file, "rb") as opened:
-        while block := opened.read(BLOCK):
-            checksum = zlib.crc32(block, checksum)  # continues the checksum of the earlier blocks
-    return checksum
+        return crc32(iter(partial(opened.read, BLOCK), b""))

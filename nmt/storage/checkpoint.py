@@ -10,11 +10,9 @@ Reading a file executes no code from it. A file is written under a temporary nam
 so the previous file survives a crash or a full disk.
 """
 
-import functools
 import hashlib
 import json
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from torch import Tensor, nn
 from nmt.foundation import plugins
 from nmt.foundation.errors import UsageError, UserError, first_line
 from nmt.foundation.extras import require
-from nmt.storage.files import BEST, LAST, write_atomically
+from nmt.storage.files import BEST, LAST, crc32, write_atomically
 from nmt.storage.upgrade import upgraded
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.columns import Columns
@@ -220,7 +218,7 @@ def _is_intact(header: str, version: int, tensors: Mapping[str, Tensor]) -> bool
     if version < 2:
         # The checksum of version 1 covers only the values of the tensors.
         values = list(_parts_of(tensors))[1::2]
-        return json.loads(header).get("checksum") in (None, _crc(values))
+        return json.loads(header).get("checksum") in (None, crc32(values))
     text, stated = header.rpartition(CHECKSUM)[::2]
     return stated == f"{_checksum(tensors, text + '}')}}}"
 
@@ -229,12 +227,7 @@ def _checksum(tensors: Mapping[str, Tensor], text: str) -> int:
     """Returns the CRC-32 checksum of the header text and of all tensors, including their names,
     types and shapes.
     """
-    return _crc([text.encode("utf-8", "surrogatepass"), *_parts_of(tensors)])
-
-
-def _crc(parts: Iterable[bytes | memoryview]) -> int:
-    """Returns the CRC-32 checksum of concatenated bytes."""
-    return functools.reduce(lambda checksum, part: zlib.crc32(part, checksum), parts, 0)
+    return crc32([text.encode("utf-8", "surrogatepass"), *_parts_of(tensors)])
 
 
 def check_kind(checkpoint: Checkpoint, command: str) -> None:

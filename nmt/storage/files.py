@@ -2,9 +2,12 @@
 new content."""
 
 import contextlib
+import functools
 import itertools
 import json
 import os
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +85,11 @@ def read_json_object(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def crc32(parts: Iterable[bytes | memoryview]) -> int:
+    """Returns the CRC-32 checksum of concatenated bytes."""
+    return functools.reduce(lambda checksum, part: zlib.crc32(part, checksum), parts, 0)
 
 
 def sync_folder(folder: Path) -> None:

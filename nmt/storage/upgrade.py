@@ -79,16 +79,15 @@ def with_renamed_targets(config: Any) -> Any:
 
 def _nested(encoder: dict[str, Any]) -> dict[str, Any]:
     """Converts the configuration of a former multi-modal encoder to the current format."""
-    keys = {key: value for key, value in encoder.items() if key != "_target_"}
     return {
         "_target_": "nmt.model.encoder.multi_modal.MultiModal",
         "words": {
+            **{key: value for key, value in encoder.items() if key not in OF_PICTURES},
             "_target_": "nmt.model.encoder.bidirectional.Bidirectional",
-            **{key: value for key, value in keys.items() if key not in OF_PICTURES},
         },
         "places": {
             "_target_": NESTED[encoder["_target_"]],
-            **{key: value for key, value in keys.items() if key in OF_PICTURES},
+            **{key: value for key, value in encoder.items() if key in OF_PICTURES},
         },
     }
 

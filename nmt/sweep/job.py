@@ -26,7 +26,7 @@ SAVE_SECONDS = 60
 """Seconds that an interrupted training process has to save its state before the sweep kills it."""
 INTERRUPTED = 130
 """Exit status of a training process that was interrupted and has saved its state."""
-MESSAGE = re.compile(r"^(?:error: |\S+ \S+ ERROR )(?P<message>.*)", re.DOTALL | re.MULTILINE)
+MESSAGE = re.compile(r"^(?:error: |\S+ \S+ ERROR )", re.MULTILINE)
 JSON_ERROR = re.compile(r'^\{.*"level": "ERROR".*\}$', re.MULTILINE)
 """Regular expression for the line of an error message if log=json is set."""
 
@@ -106,9 +106,9 @@ def reason(status: int, printed: str) -> str:
     records = JSON_ERROR.findall(printed)
     if records:
         return str(json.loads(records[-1])["message"])[:LONGEST]
-    messages = list(MESSAGE.finditer(printed))
-    if messages:
-        return messages[-1]["message"].strip()[:LONGEST]
+    [*earlier, last] = MESSAGE.split(printed)
+    if earlier:
+        return last.strip()[:LONGEST]
     lines = printed.strip().splitlines()
     return f"exit status {status}{': ' + lines[-1][:LONGEST] if lines else ''}"
 

@@ -146,6 +146,11 @@ class SentencePiece:
 
     def _train(self, lines: Sequence[str], name: str, shared: Shared | None) -> bytes:
         texts = prepared(lines, self.lowercase)
+        if not any(texts):
+            raise UserError(
+                f"tokenizer: no {name} text to train a vocabulary; check the training data, or raise "
+                "tokenizer.sample"
+            )
         num_cut = sum(len(line) > LONGEST for line in texts)
         if num_cut:
             log.warning(

@@ -243,7 +243,10 @@ class Tokenizer:
         # Known tokens before, between and after the unknown tokens
         groups = self.columns.texts(ids, separator=UNK)
         texts = self.decode(groups)
-        match = re.fullmatch("(.*?)".join(map(re.escape, texts)), line, re.DOTALL)
+        first_text, *middle, last_text = map(re.escape, texts)
+        # Atomic groups prevent exponential backtracking if the texts do not match.
+        replacements = "".join(f"(?>(.*?){text})" for text in middle)
+        match = re.fullmatch(f"{first_text}{replacements}(.*){last_text}", line, re.DOTALL)
         if match is None:
             return self._places(self._target, line, ids, split)
 

@@ -280,7 +280,10 @@ class RunDirectory(Callback):
             self.write_lines(f"validation-{update:08d}.txt", validation.answers)
 
     def on_rollback(self, update: int) -> None:
-        self.drop_records_after(update)
+        """Removes the records of all updates after `update` from metrics.jsonl, because a run
+        repeats these updates when it is resumed, and after a rollback."""
+        entries = [entry for entry in read_metrics(self.path) if entry["update"] <= update]
+        self.write_lines("metrics.jsonl", [json.dumps(entry) for entry in entries])
 
     def record(self, entry: Mapping[str, Any]) -> None:
         """Appends a record (JSON object) to metrics.jsonl, as one line."""
@@ -291,9 +294,3 @@ class RunDirectory(Callback):
             raise UserError(
                 f"{self.path}/metrics.jsonl: cannot be written ({error.strerror})"
             ) from error
-
-    def drop_records_after(self, update: int) -> None:
-        """Removes the records of all updates after `update` from metrics.jsonl, because a run
-        repeats these updates when it is resumed, and after a rollback."""
-        entries = [entry for entry in read_metrics(self.path) if entry["update"] <= update]
-        self.write_lines("metrics.jsonl", [json.dumps(entry) for entry in entries])

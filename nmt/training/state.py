@@ -7,6 +7,7 @@ the seed and the position in the data.
 
 import contextlib
 import math
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.foundation.errors import UserError
+from nmt.foundation.parameter_types import fits
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.training.schedule import Schedule
 
@@ -60,8 +62,9 @@ class TrainingProgress:
     def of(cls, saved: Mapping[str, Any]) -> "TrainingProgress":
         """Restores the progress from a saved mapping, the result of `dataclasses.asdict`. Raises
         KeyError, TypeError or ValueError if the mapping is damaged."""
+        hints = typing.get_type_hints(cls)
         for name, value in saved.items():
-            if type(value) not in KINDS.get(name, (int,)):  # isinstance accepts bool as int
+            if not fits(value, hints[name]):
                 raise TypeError(f"{name} is {type(value).__name__}")
         progress = cls(**saved)
         progress.snapshots = [(int(update), float(score)) for update, score in progress.snapshots]
@@ -71,16 +74,6 @@ class TrainingProgress:
         return progress
 
 
-KINDS: Mapping[str, tuple[type, ...]] = {
-    "best": (float, int, type(None)),
-    "best_loss": (float, int),
-    "seconds": (float, int),
-    "finished": (bool,),
-    "validating": (bool,),
-    "averaged": (bool,),
-    "snapshots": (list, tuple),
-}
-"""Types of the fields of a saved `TrainingProgress`. Fields that are not listed are integers."""
 RMSPROP_BUFFERS = {"momentum": "momentum_buffer", "centered": "grad_avg"}
 """Maps settings of torch.optim.RMSprop to the state entries that they need."""
 

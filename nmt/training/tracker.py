@@ -323,8 +323,6 @@ class Tracking(Callback):
 
         results: final scores; None if the run was stopped or has failed
         """
-        final = None
-        if results is not None:
-            final = {f"final/{name}": value for name, value in results.items()}
+        final = results and {f"final/{name}": value for name, value in results.items()}
         for tracker in self.trackers:
             tracker.close(final)

@@ -177,7 +177,7 @@ class Captions:
         for i, cell in enumerate(rows.values[image]):
             number = rows.first + i
             place = rows.place(i)
-            if file.suffix == ".parquet" and not isinstance(cell, str):
+            if file.suffix == ".parquet" and not isinstance(cell, str | None):
                 # The cell's image is read when a batch is built.
                 cell = f"{file.name}#{image}@{number - 1}"
             captions: list[str] = []

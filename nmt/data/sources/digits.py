@@ -8,7 +8,6 @@ no scan of a digit.
 import functools
 import random
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -188,6 +187,10 @@ def number_words(number: int, language: str) -> str:
             f"data.language={language}: not supported by num2words (available: "
             f"{', '.join(sorted(CONVERTER_CLASSES))})"
         ) from None
+    except Exception as error:  # errors of some languages for some numbers
+        raise UserError(
+            f"data.language={language}: num2words cannot write {number} ({error})"
+        ) from error
 
 
 @functools.cache
@@ -206,17 +209,12 @@ def digit_words(number: int, text: str, language: str) -> tuple[tuple[int, int, 
     In the returned tuples, begin is the index of the word's first character, end the index after
     its last character, and digit the index of the digit in the number.
     """
-    digits_of = _digits_by_word(str(number), language)
-    spans = list(re.finditer(r"\w+", text))
-    counts = Counter(span[0] for span in spans)
-    seen = Counter[str]()
-    words = []
-    for span in spans:
-        digits = digits_of.get(span[0], [])
-        if len(digits) == counts[span[0]]:
-            words.append((span.start(), span.end(), digits[seen[span[0]]]))
-        seen[span[0]] += 1
-    return tuple(words)
+    words: list[tuple[int, int, int]] = []
+    for word, digits in _digits_by_word(str(number), language).items():
+        spans = [match.span() for match in re.finditer(rf"\b{word}\b", text)]
+        if len(spans) == len(digits):
+            words += [(*span, digit) for span, digit in zip(spans, digits, strict=True)]
+    return tuple(sorted(words))
 
 
 def _digits_by_word(written: str, language: str) -> Mapping[str, list[int]]:

@@ -66,7 +66,7 @@ class HubData(Table):
         classes = class_names(table.features)
 
         def read() -> Iterator[Rows]:
-            for start in range(0, len(requested), CHUNK):
+            for start in range(0, len(table), CHUNK):
                 yield Rows(
                     name=name,
                     names=table.column_names,

@@ -70,13 +70,15 @@ class Mix:
         with reading(key, " as YAML"):
             self.text = self.file.read_text(encoding="utf-8")
             content = yaml.safe_load(self.text)
+        if isinstance(content, dict):  # YAML reads some names as numbers or Booleans
+            content = {str(name): node for name, node in content.items()}
         try:
             self.files = _corpora(content)
             self.stages = _stages(content, self.files)
             check_known("data.tags: corpus", self.tags, self.files)
             for name, tag in self.tags.items():
-                if not isinstance(tag, str):
-                    raise UserError(f"data.tags.{name}={tag}: must be text")
+                if not isinstance(tag, str) or "\n" in tag:
+                    raise UserError(f"data.tags.{name}={tag!r}: must be text without line breaks")
         except UserError as error:
             raise ValueError(f"{key}: {error}") from error
 

@@ -150,8 +150,7 @@ class Table:
         ]
         if self.parts.share:
             parts = split_labelled(parts[0], self.parts.share)
-        train, validation, *test = parts  # the order of `named` and of `split_labelled`
-        return LabelledSplits(train, validation, test[0] if test else None)
+        return LabelledSplits(*parts)
 
 
 class TableFiles(Table):

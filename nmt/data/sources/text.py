@@ -51,7 +51,9 @@ class TextFiles:
         self.columns = PairColumns(as_list(source), target, factors or [], alignment)
         self.files: dict[str, list[str]] = {}
         several: list[Any] = [validation] if isinstance(validation, str) else validation or []
-        if several and all(isinstance(part, str) and Path(part).is_file() for part in several):
+        if len(several) > 1 and all(
+            isinstance(part, str) and Path(part).is_file() for part in several
+        ):
             several = [several]  # a list of existing files is a single part
         self.parts = PartNames(
             self._named(train),

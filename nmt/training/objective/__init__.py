@@ -7,12 +7,15 @@ Modules in reading order: cross_entropy, scheduled_sampling, r_drop, minimum_ris
 """
 
 import inspect
+from collections.abc import Callable
 
 
 def check_objective(objective: type) -> None:
     """Raises ValueError if a training objective cannot be called with the trainer's arguments."""
     arguments = ("self", "network", "batch", "update", "total")
     try:
+        if not issubclass(objective, Callable):  # type: ignore[arg-type]
+            raise TypeError("the method is missing")
         inspect.signature(objective.__call__).bind(*arguments)
     except TypeError as error:
         raise ValueError(

@@ -59,11 +59,11 @@ class ScheduledSampling:
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Yields an error if the teacher-forcing ratio is always 1, so that nothing is sampled."""
-        objective = run.parts.get("objective")
-        if isinstance(objective, cls) and objective.ratio(update=10**9, total=1) == 1:
-            key = "start" if objective.decay == "constant" else "end"
+        is_constant = run.value("objective.decay") == "constant"
+        key = "objective.start" if is_constant else "objective.end"
+        if run.value(key) == 1:
             yield run.error(
-                f"objective.{key}",
+                key,
                 "all decoder inputs would be reference tokens; set this key below 1, or "
                 "objective=cross_entropy",
             )
