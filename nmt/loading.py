@@ -1,6 +1,7 @@
 """Loading of trained models from checkpoints."""
 
 import inspect
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from nmt.search.beam import Beam
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import Tokenizer
 
+log = logging.getLogger(__name__)
 Made = TypeVar("Made", bound=nn.Module)
 
 
@@ -140,6 +142,15 @@ def _translator(
                 f"model: {first.path} and {saved.path} have different vocabularies, so their "
                 "probabilities cannot be averaged. Train the models of an ensemble on the same "
                 "data with the same tokenizer settings"
+            )
+        if saved.meta.get("languages") != first.meta.get("languages"):
+            log.warning(
+                "model: %s translates %s, but %s translates %s; the models of an ensemble should "
+                "translate the same languages",
+                first.path,
+                " → ".join(first.meta.get("languages") or ["?"]),
+                saved.path,
+                " → ".join(saved.meta.get("languages") or ["?"]),
             )
     try:
         languages = tuple(map(str, first.meta.get("languages") or ("source", "target")))

@@ -151,3 +151,16 @@ def test_missing_models_are_named(tmp_path):
         nmt.load(tmp_path / "nothing")
     with pytest.raises(UserError, match="has neither best.safetensors nor last.safetensors"):
         nmt.load(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / ckpt.BEST).touch()
+    with pytest.raises(UserError, match=f"such as {tmp_path}/model"):
+        nmt.load(tmp_path)
+
+
+def test_ensembles_of_other_languages_are_named(small_run, tmp_path, caplog):
+    saved = ckpt.read(small_run / ckpt.BEST)
+    first, second = saved.meta["languages"]
+    meta = {**saved.meta, "languages": [second, first]}
+    ckpt.write(tmp_path / "reversed.safetensors", meta, saved.tensors)
+    nmt.load([small_run, tmp_path / "reversed.safetensors"])
+    assert f"reversed.safetensors translates {second} → {first}" in caplog.text

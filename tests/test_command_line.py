@@ -12,6 +12,7 @@ import tomllib
 from argparse import Namespace
 
 import pytest
+import torch
 from builders import compose
 from commands import ROOT, failed, run, run_alone
 
@@ -21,6 +22,8 @@ from nmt.configuration.help import help_of
 from nmt.configuration.overrides import parse
 from nmt.drawing import plots
 from nmt.foundation import extras as deferred
+from nmt.foundation import processes
+from nmt.foundation.command_exit import with_exit_status
 from nmt.foundation.errors import typed
 
 SMALL = [
@@ -513,6 +516,8 @@ def test_bad_input_to_training(corpus, tmp_path):
     failed(run("train", "resume=/nowhere"), "cannot be resumed")
     (tmp_path / "early").mkdir()
     failed(run("train", f"resume={tmp_path}/early"), f"run_dir={tmp_path}/early resume=auto")
+    assert "delete" not in failed(run("train", f"resume={corpus}"), "is not a run folder")
+    failed(run("train", f"resume={corpus}/val.en"), f"give the run folder, such as {corpus}")
     failed(run("train", "model.dropout=1.5", "~cell", cwd=tmp_path), "cell")
     assert not (tmp_path / "never").exists()
     assert not (tmp_path / "runs").exists()
@@ -933,3 +938,30 @@ def test_a_table_is_not_its_own_reference(trained, tmp_path):
     failed(
         run("evaluate", f"model={trained}", *files), "this file is also the source file. If a table"
     )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+    ],
+)
+def test_a_lack_of_memory_is_one_message(error, capsys):
+    def fail():
+        raise error
+
+    with pytest.raises(SystemExit) as caught:
+        with_exit_status(fail)
+    assert caught.value.code == 1
+    assert "not enough memory" in capsys.readouterr().err
+
+
+def test_more_threads_than_cores_are_named(monkeypatch):
+    warnings = []
+    monkeypatch.setattr(processes.log, "warning", lambda *values: warnings.append(values))
+    before = torch.get_num_threads()
+    processes.prepare_process(processes.available_cores() + 1)
+    torch.set_num_threads(before)
+    assert "further threads make it slower" in warnings[0][0]

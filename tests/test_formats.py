@@ -318,6 +318,16 @@ def test_missing_columns_of_a_part_are_named(tmp_path):
         TableFiles(format="csv", split=0.0, **names, text="text", label="label").labelled()
 
 
+def test_lists_of_corpora_and_tables_get_hints(tmp_path):
+    for name in ("a.en", "a.de", "b.en", "b.de", "t.tsv"):
+        (tmp_path / name).write_text("x\ty\n")
+    languages = {"source": "en", "target": "de", "split": 0.1}
+    with pytest.raises(UserError, match="one file per language.*data=mix"):
+        TextFiles(train=[f"{tmp_path}/a", f"{tmp_path}/b"], **languages).load()
+    with pytest.raises(UserError, match="is a table; set data=tsv"):
+        TextFiles(train=f"{tmp_path}/t.tsv", **languages).load()
+
+
 def test_a_file_with_the_name_of_a_pair_of_files_does_not_hide_the_pair(tmp_path):
     for ending in ("", ".en", ".de"):
         (tmp_path / f"val{ending}").write_text("a\n")

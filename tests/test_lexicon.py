@@ -247,6 +247,21 @@ def test_fine_tuning_keeps_the_lexicon(run_folder, tmp_path):
         assert torch.equal(first, second)
 
 
+@pytest.mark.exhaustive
+def test_fine_tuning_between_other_languages_estimates_the_lexicon(run_folder, tmp_path):
+    for side, line in (("x", "a b c\n"), ("y", "f e d\n")):
+        (tmp_path / f"t.{side}").write_text(line * 20)
+    text = ["data=text", f"data.train={tmp_path}/t", f"data.validation={tmp_path}/t"]
+    options = ["data.source=x", "data.target=y", f"init={run_folder}", "trainer.max_updates=1"]
+    tuned = trained(tmp_path / "tuned", *text, *options, "search=greedy", "max_validation=2")
+    tokenizer = nmt.load(tuned).tokenizer
+    table = nmt.load(tuned).models[0].lexicon.table()
+    sources = {
+        token for token in range(len(table["tokens"])) if table["probabilities"][token, 0] > 0
+    }
+    assert sources <= {*tokenizer.encode_source(["a b c"])[0], EOS}
+
+
 def test_a_file_of_words_becomes_a_lexicon_of_tokens(run_folder, tmp_path):
     tokenizer = nmt.load(run_folder).tokenizer
     file = tmp_path / "words"

@@ -58,9 +58,14 @@ def saved_run(path: str, command: str) -> ckpt.Checkpoint:
     Raises UserError if the checkpoint does not exist, belongs to another command, or needs plugins
     that are not permitted.
     """
-    file = Path(path) / ckpt.LAST
+    folder = Path(path)
+    file = folder / ckpt.LAST
     nothing = "the run folder was not found, so the training cannot be resumed"
-    if Path(path).is_dir():
+    if folder.is_file():
+        nothing = f"is a file; give the run folder, such as {folder.parent}"
+    elif folder.is_dir() and list(folder.iterdir()) and not (folder / "config.yaml").exists():
+        nothing = f"is not a run folder (neither {ckpt.LAST} nor config.yaml was found)"
+    elif folder.is_dir():
         nothing = (
             f"the folder has no {ckpt.LAST}, so the training cannot be resumed. If the "
             f"training ended before its first save, repeat the first command with run_dir={path} "

@@ -18,7 +18,7 @@ from nmt.data import as_list
 from nmt.data.lines import OPENERS
 from nmt.foundation.configurations import flat
 from nmt.foundation.part_limits import ConfigError, broken, refuse
-from nmt.foundation.ranges import Size
+from nmt.foundation.ranges import Threads
 from nmt.foundation.signatures import signature
 
 Some = TypeVar("Some", bound="Settings")
@@ -39,7 +39,7 @@ class Settings:
         "input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold", "links",
         "lexicon", "train", "vectors",
     )  # fmt: skip
-    threads: Size | None = None
+    threads: Threads | None = None
     log: Literal["text", "json"] = "text"
 
     @classmethod

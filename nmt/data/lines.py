@@ -61,10 +61,13 @@ OPENERS: dict[str, Callable[..., Any]] = {
 """Functions that open compressed files for reading, by file extension."""
 
 
-def find_file(path: str) -> Path:
+def find_file(path: str, name: str = "") -> Path:
     """Returns `path`, or `path` with the suffix .gz, .xz, .bz2 or .zst if only that file exists.
 
     The content of a pipe is copied to a temporary file, whose path is returned.
+
+    path: path of the file
+    name: name of the file in the message; by default the path
 
     Raises UserError, which lists similar file names, if no file exists.
     """
@@ -87,7 +90,7 @@ def find_file(path: str) -> Path:
     if similar:
         more = " …" if len(names) > len(similar) else ""
         problem += f". Files in the folder: {', '.join(similar)}{more}"
-    raise UsageError(f"{path}: {problem}")
+    raise UsageError(f"{name or path}: {problem}")
 
 
 def check_no_pointer(file: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 from nmt.exporting.card import write_card
 from nmt.exporting.html import write_html
 from nmt.exporting.onnx import write_onnx
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.extras import require
 from nmt.inference.model_facts import model_facts, test_results
 from nmt.inference.translator import Translator
@@ -39,7 +39,7 @@ def export_model(
     """
     path = Path(output)
     if path.exists():
-        raise UserError(f"output={path}: already exists; choose another output")
+        raise UsageError(f"output={path}: already exists; choose another output")
     saved = ckpt.read_model(model)
     write: Callable[[Path], None]
     if format == "card":

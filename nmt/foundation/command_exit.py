@@ -4,12 +4,14 @@ import contextlib
 import errno
 import logging
 import os
+import re
+import signal
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from nmt.foundation.errors import Stopped, UserError
+from nmt.foundation.errors import Stopped, UserError, first_line
 from nmt.foundation.json_log import error_line
 from nmt.foundation.plugins import problem_of
 from nmt.foundation.torchrun import Silent, is_connected, of_torchrun
@@ -20,6 +22,8 @@ DISK_FULL = 74
 """Exit status after a full disk (EX_IOERR of sysexits.h)."""
 ACCESS_ERRORS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 """Values of `errno` for a path that the user may not access, or that is too long."""
+OUT_OF_MEMORY = re.compile("MemoryError|OutOfMemory|out of memory|can't allocate memory")
+"""Regular expression for exceptions of Python and PyTorch about a lack of memory."""
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)
 """Values of `errno` after a failed attempt to write output."""
 
@@ -42,12 +46,18 @@ def with_exit_status(action: Callable[[], Any]) -> Any:
     except Stopped as stopped:
         raise SystemExit(0 if stopped.planned else 130) from None
     except KeyboardInterrupt:
+        # Another Ctrl-C ends the process at once, without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         raise SystemExit(130) from None
     except BrokenPipeError:
         # Prevents Python from reporting the broken pipe again at exit.
         sys.stderr.close()
         raise SystemExit(1) from None
     except Exception as error:
+        if isinstance(error, MemoryError | RuntimeError) and OUT_OF_MEMORY.search(repr(error)):
+            remedy = "use smaller batches, shorter lines or a smaller network"
+            _tell(UserError(f"not enough memory ({first_line(error)}); {remedy}"))
+            raise SystemExit(1) from None
         if isinstance(error, OSError) and error.errno in ACCESS_ERRORS:
             _tell(UserError(f"{error.filename}: cannot be accessed ({error.strerror})"))
             raise SystemExit(1) from None

@@ -1,11 +1,13 @@
 """Functions for local processes: set-up, number of CPU cores, and test for a running process."""
 
 import ctypes
+import logging
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
+log = logging.getLogger(__name__)
 # Values of the C function mallopt by parameter number, from malloc.h.
 _MALLOC_SETTINGS = {
     -3: 2**30,  # M_MMAP_THRESHOLD
@@ -24,6 +26,12 @@ def prepare_process(threads: int | None = None) -> None:
     if threads is not None:
         import torch
 
+        if threads > available_cores():
+            log.warning(
+                "threads=%s: the process has %s CPU cores; further threads make it slower",
+                f"{threads:,}",
+                available_cores(),
+            )
         torch.set_num_threads(threads)
 
 

@@ -71,6 +71,7 @@ Width = Annotated[int, Range(1, 65_536)]
 """Layer width in units, or beam width in hypotheses: 1 to 65,536."""
 Depth = Annotated[int, Range(1, 100)]
 """Small count, such as the number of layers of an encoder or of digits in an image: 1 to 100."""
+Threads = Annotated[int, Range(1, 1024)]
 Length = Annotated[int, Range(1, 100_000)]
 """Number of tokens of a sentence: 1 to 100,000."""
 Count = Annotated[int, Range(0)]

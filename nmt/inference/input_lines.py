@@ -167,10 +167,12 @@ def _parse_constraint(line: str, place: str) -> Constraint:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: not JSON ({error}); {CONSTRAINT_FORM}") from error
     types = {"prefix": str, "required": list, "forbidden": list}
-    if not isinstance(fields, dict) or not all(
-        isinstance(value, types.get(key, ())) for key, value in fields.items()
-    ):
+    if not isinstance(fields, dict):
         raise UserError(f"{place}: {CONSTRAINT_FORM}")
+    for key, value in fields.items():
+        if not isinstance(value, types.get(key, ())):
+            problem = "wrong type of value" if key in types else "unknown key"
+            raise UserError(f"{place}: {key}: {problem}; {CONSTRAINT_FORM}")
     constraint = Constraint(
         prefix=fields.get("prefix", ""),
         required=tuple(fields.get("required", ())),

@@ -225,8 +225,12 @@ def parse_body(body: bytes, content_type: str) -> Fields:
             return values
     except UnicodeEncodeError:
         problem = "the body contains a lone surrogate (half of a UTF-16 character)"
-    except (ValueError, RecursionError) as error:
-        problem = f"the body cannot be parsed ({type(error).__name__})"
+    except UnicodeDecodeError:
+        problem = "the body is not UTF-8"
+    except RecursionError:
+        problem = "the body is nested too deeply"
+    except ValueError as error:
+        problem = f"the body is not valid ({error})"
     raise Refused(400, f"Invalid request: {problem}")
 
 

@@ -138,6 +138,8 @@ def find_checkpoint(model: str, key: str = "model") -> Path:
         problem = (
             f"the folder has neither {BEST} nor {LAST}. Give the run folder of a trained model"
         )
+        inner = min(path.glob(f"*/{BEST}"), default=None)  # of a sweep or a back-translation
+        problem += f", such as {inner.parent}" if inner else ""
     raise UsageError(f"{key}={model}: {problem}")
 
 

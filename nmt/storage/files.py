@@ -13,7 +13,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 
 BEST = "best.safetensors"
 LAST = "last.safetensors"
@@ -25,10 +25,10 @@ _numbers = itertools.count()
 
 
 def check_base_name(path: Path) -> None:
-    """Raises UserError if the path of output files without extensions has an extension, or its
+    """Raises UsageError if the path of output files without extensions has an extension, or its
     folder does not exist."""
     if path.suffix in (".md", ".json", ".html", ".tex", ".csv", ".png"):
-        raise UserError(
+        raise UsageError(
             f"output={path}: several files are written, which get their own extensions; give "
             f"output={path.with_suffix('')}"
         )
@@ -36,13 +36,16 @@ def check_base_name(path: Path) -> None:
 
 
 def check_folder(path: Path, name: str = "") -> None:
-    """Raises UserError if the folder of a file that will be written does not exist.
+    """Raises UsageError if the folder of a file that will be written does not exist, or does not
+    permit writing.
 
     path: path of the file
     name: name of the file in the message; by default the path
     """
     if not path.parent.is_dir():
-        raise UserError(f"{name or path}: cannot be written (folder {path.parent} not found)")
+        raise UsageError(f"{name or path}: cannot be written (folder {path.parent} not found)")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"{name or path}: cannot be written (folder {path.parent} is read-only)")
 
 
 def safetensors_metadata(path: Path) -> dict[str, str]:

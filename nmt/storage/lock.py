@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.storage.files import read_json_object
 
 try:
@@ -74,13 +74,12 @@ class Lock(contextlib.AbstractContextManager["Lock"]):
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             self._file = _open_locked(file, what)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise UsageError(f"{what}: is a file, or in a file; choose another folder") from error
         except OSError as error:
-            problem = (
-                f"cannot be written ({error.strerror}). Free some space, or choose another folder"
-            )
-            if isinstance(error, FileExistsError | NotADirectoryError):
-                problem = "is a file, or in a file; choose another folder"
-            raise UserError(f"{what}: {problem}") from error
+            raise UserError(
+                f"{what}: cannot be written ({error.strerror}); choose another folder"
+            ) from error
 
     def release(self) -> None:
         if not self._file.closed:

@@ -15,6 +15,9 @@ from nmt.data.streams import Stream, in_memory
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Share
 
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+"""Suffixes of tables, which other data sources read."""
+
 
 class TextFiles:
     """Data source of aligned text files `{train,validation,test}.{source,target}`.
@@ -101,6 +104,11 @@ class TextFiles:
             slice_ = ""
             paths = self.files[part]
             names = self.columns.names if len(paths) == len(self.columns.names) else columns.names
+            if any(Path(f"{path}.{names[0]}").is_file() for path in paths):
+                raise UserError(
+                    f"{part}: a list names one file per language; to train on several corpora, "
+                    "join their files, or use data=mix"
+                )
             if len(paths) != len(names):
                 raise UserError(
                     f"{part}: the number of files is {len(paths)}, expected {len(names)} "
@@ -108,17 +116,19 @@ class TextFiles:
                 )
         else:
             prefix, slice_ = parse_part(part)
+            names = columns.names
             file = Path(prefix)
             if file.is_file() and file.suffix[1:] in columns.names:
                 raise UserError(
                     f"{file}: give the name without the language extension, {file.with_suffix('')}"
                 )
+            if file.is_file() and file.suffix in TABLES and not Path(f"{file}.{names[0]}").exists():
+                raise UserError(f"{file}: is a table; set data={file.suffix[1:]} instead of text")
             if file.is_dir() and not list(file.parent.glob(f"{file.name}.*")):
                 raise UserError(
                     f"{file}: is a folder; give its files without the language extension, such as "
                     f"{file / 'train'}"
                 )
-            names = columns.names
             paths = [f"{prefix}.{suffix}" for suffix in names]
         all_files = dict(zip(names, map(find_file, paths), strict=True))
         files = {suffix: all_files[suffix] for suffix in columns.names}

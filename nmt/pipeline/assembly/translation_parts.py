@@ -3,7 +3,7 @@
 import inspect
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -63,10 +63,7 @@ def translation_task(
     network = _network(settings, initial, data.tokenizer)
     if settings.vectors and trained is None:
         use_vectors(network, data.tokenizer, settings.vectors)
-    if trained is not None:
-        ckpt.load_lexicon(network, trained)
-    elif network.lexicon is not None:
-        network.lexicon.fill(ranks.on_first(partial(_lexicon, settings, data)))
+    _set_lexicon(network, settings, trained, data, splits.languages, ranks)
     if teachers is not None:
         teachers.check(network, data, settings)
     return TranslationTask(
@@ -101,7 +98,7 @@ def check_new_training(settings: TrainSettings) -> None:
             raise UsageError(f"filters.max_symbols={filters['max_symbols']}: {why}")
     lexicon = settings.model.get("lexicon")
     if lexicon not in (None, "auto") and not settings.init:  # init= has a lexicon already
-        find_file(lexicon)
+        find_file(lexicon, f"model.lexicon={lexicon}")
     for path in as_list(settings.objective.get("teacher")):
         ckpt.find_checkpoint(path, "objective.teacher")
 
@@ -187,10 +184,43 @@ def _network(
     return network
 
 
-def _lexicon(settings: TrainSettings, data: PreparedData) -> Mapping[str, torch.Tensor]:
-    """Returns the translation lexicon of a new network, from a file or the training text."""
-    began = time.monotonic()
+def _set_lexicon(
+    network: Seq2Seq,
+    settings: TrainSettings,
+    trained: ckpt.Checkpoint | None,
+    data: PreparedData,
+    languages: Sequence[str],
+    ranks: Ranks,
+) -> None:
+    """Fills the translation lexicon of a network that has one.
+
+    The lexicon of a resumed run or of an initial model is kept. If the initial model translates
+    between other languages, a new lexicon is estimated from the training text.
+
+    trained: checkpoint of the resumed run or initial model; None for a new network
+    languages: names of the source and target languages of the training text
+    """
+    if network.lexicon is None:
+        return
     file = settings.model["lexicon"]
+    if trained is not None:
+        before = trained.meta.get("languages")
+        if before in (None, [*languages]):
+            ckpt.load_lexicon(network, trained)
+            return
+        file = "auto"
+        log.warning(
+            "init=%s: translates %s, the training text %s; the lexicon is estimated again",
+            settings.init,
+            " → ".join(before),
+            " → ".join(languages),
+        )
+    network.lexicon.fill(ranks.on_first(partial(_lexicon, file, data)))
+
+
+def _lexicon(file: str, data: PreparedData) -> Mapping[str, torch.Tensor]:
+    """Returns a translation lexicon, from a file or, for "auto", the training text."""
+    began = time.monotonic()
     if file == "auto":
         table = estimated_lexicon(data.train, data.kept, data.tokenizer.source_size)
     else:

@@ -162,10 +162,10 @@ class Backtranslation:
         name = plan.settings.metric["name"]
         score = final_score(results, name)
         log.info(
-            "back-translation finished: %s %s %.2f; results in %s",
+            "back-translation finished: %s %s %.2f; the model is in %s",
             results["part"],
             name,
             score,
-            plan.folder,
+            folder,
         )
         return score
