@@ -121,3 +121,10 @@ def test_settings_that_use_a_paper(paper, expected):
 
 def test_settings_name_papers_that_have_an_entry():
     assert set(SETTINGS) <= set(ENTRIES)
+
+
+@pytest.mark.parametrize(
+    ("depth", "expected"), [(1, False), (2, True), (9, True), (10, True), (100, True)]
+)
+def test_deep_transitions_have_a_paper(depth, expected):
+    assert uses("pascanu-et-al-2014", {"encoder.transition_depth": depth}) is expected

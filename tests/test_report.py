@@ -958,3 +958,18 @@ def test_negative_and_undefined_values_are_drawn(sweep):
     low, high = axes.get_xlim()
     assert low < -9 and high > -1
     charts.learning_curves(ranking)
+
+
+def test_test_and_validation_runs_have_charts_of_their_own(tmp_path):
+    pytest.importorskip("matplotlib", reason="pip install '.[plots]'")
+    for part in ("test", "validation"):
+        for decoder, quality in (("luong", 0.7), ("bahdanau", 0.9)):
+            make_run(tmp_path / part / decoder, decoder, 1, quality, part=part)
+    report = Report.of(collect([str(tmp_path)]).finished, [], None)
+    text = tables_page(report, tmp_path)
+    for title in ("Learning curves of test runs", "Learning curves of validation runs"):
+        assert f"{title}</h2>" in text
+
+
+def test_markdown_shows_every_character():
+    assert tables.escaped("~~a~~ &amp; b & c") == r"\~\~a\~\~ \&amp; b & c"

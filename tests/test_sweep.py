@@ -755,3 +755,13 @@ def test_choices_are_no_paths(tmp_path, monkeypatch):
     (tmp_path / "words").write_text("a\tc\n")
     after = identities()
     assert (after[0], after[1] != before[1]) == (before[0], True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is a function of Linux")
+def test_a_process_whose_name_is_cut_within_a_character_is_running():
+    code = "import ctypes; ctypes.CDLL(None).prctl(15, b'caf\\xc3'); print(flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+        process.stdout.readline()
+        assert is_running(process.pid)
+        process.stdin.write(b"\n")

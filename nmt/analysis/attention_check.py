@@ -60,10 +60,8 @@ class Verdict:
     @property
     def text(self) -> str:
         """Result as text, with a summary and one paragraph for each broken law."""
-        result = f"keeps all {self.tried} laws"
-        if self.broken:
-            result = f"breaks {len(self.broken)} of {self.tried} laws"
-        paragraphs = [f"{self.name}: {result}. {self.called}"]
+        number = f"breaks {len(self.broken)} of" if self.broken else "keeps all"
+        paragraphs = [f"{self.name}: {number} {self.tried} laws. {self.called}"]
         paragraphs += [f"{law}: {text}" for law, text in self.broken.items()]
         if self.skipped:
             laws = "; ".join(self.skipped)
@@ -86,13 +84,11 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
 
     Raises UserError if the code cannot be called.
     """
-    if name is None:
-        name = str(getattr(target, "__name__", type(target).__name__))
+    name = name or str(getattr(target, "__name__", type(target).__name__))
     if isinstance(target, type) and issubclass(target, Decoder):
         score = " and attention=general" if target.attends else ""
         called = f"The code was built with small sizes{score}."
-        broken = decoder_laws.check_decoder(target)
-        return Verdict(name, called, broken, len(decoder_laws.LAWS))
+        return Verdict(name, called, decoder_laws.check_decoder(target), len(decoder_laws.LAWS))
     probe = probe_of(target, name)
     layouts = [f"{parameter} {probe.layouts[role]}" for parameter, role in probe.roles.items()]
     called = f"The code was called with {', '.join(layouts)}."
@@ -143,6 +139,6 @@ def check_file(target: str) -> Verdict:
         )
         raise UserError(
             f"functions={target}: {name or 'NAME'} not found in {path}; the file "
-            f"defines {', '.join(defined)}"
+            f"defines {', '.join(defined) or 'no function or class'}"
         )
     return check_attention(getattr(module, name), f"{path}:{name}")

@@ -40,10 +40,13 @@ JITTER = 0.12
 """Vertical distance between the dots of two seeds, as a fraction of the row height."""
 
 
-def chart_sections(ranking: Ranking) -> dict[str, Markup]:
+def chart_sections(ranking: Ranking, suffix: str = "") -> dict[str, Markup]:
     """Maps the title of each kind of chart to its HTML section: the charts and a description.
 
     Charts that compare fewer than two values are left out.
+
+    ranking: ranking of the runs
+    suffix: end of the titles that do not name the data set of the scores
     """
     metric = TITLES.get(ranking.metric, ranking.metric)
     lower = " Lower is better." if is_lower_better(ranking.runs, ranking.metric) else ""
@@ -57,19 +60,19 @@ def chart_sections(ranking: Ranking) -> dict[str, Markup]:
             f"configurations that no test separates from the best one.{lower}",
             [_chart(_scores, ranking)],
         ),
-        "Learning curves": (
+        f"Learning curves{suffix}": (
             "Lines are means over seeds, up to the last epoch of the shortest run. Bands extend "
             "from minimum to maximum.",
             [_chart(partial(_curve, name=name), ranking) for name in _curve_names(ranking)],
         ),
-        "Cost and quality": (
+        f"Cost and quality{suffix}": (
             "Each dot is a run. The best runs have a high score and a low cost.",
             [
                 _chart(partial(_costs, unit=unit, cost=costs[unit]), ranking, label=add_legend)
                 for unit in costs
             ],
         ),
-        "Quality by source length": (
+        f"Quality by source length{suffix}": (
             "BLEU of groups of sentences by mean source length, as in Bahdanau et al. (2015), "
             "figure 2, and Luong et al. (2015), figure 6.",
             [_chart(_by_length, ranking)] if "bleu" in ranking.runs[0].scores else [],
@@ -138,18 +141,15 @@ def _curve_names(ranking: Ranking) -> list[str]:
 
 def _scores(ax: Any, ranking: Ranking) -> None:
     for row, configuration in enumerate(ranking.rows):
-        runs = [run for run in configuration.runs if ranking.metric in run.scores]
-        if not runs:
-            continue
         # The names are at the axis, so the colour shows what no test separates from the best.
-        is_worse = bool(configuration.chances) and not ranking.may_be_best(configuration)
+        is_worse = ranking.chances(configuration) and not ranking.may_be_best(configuration)
         colour = WORSE if is_worse else BEST
-        scores = [run.scores[ranking.metric] for run in runs]
+        scores = configuration.scores(ranking.metric)
         gid = values_of(
             f"{configuration.label}, seed {run.seed}: {score:.2f}"
-            for run, score in zip(runs, scores, strict=True)
+            for run, score in zip(configuration.runs, scores, strict=True)
         )
-        heights = [row + JITTER * (i - (len(runs) - 1) / 2) for i in range(len(runs))]
+        heights = [row + JITTER * (i - (len(scores) - 1) / 2) for i in range(len(scores))]
         ax.plot(scores, heights, "o", ms=4.5, color=colour, gid=gid)
         mean = statistics.fmean(scores)
         ax.plot([mean, mean], [row - 0.35, row + 0.35], color=colour, lw=2)
@@ -215,11 +215,7 @@ def _costs(ax: Any, ranking: Ranking, cost: Callable[[RunResult], float], unit: 
     unit: unit of the cost, as a plural
     """
     for configuration, properties in line_properties(ranking):
-        runs = [
-            run
-            for run in configuration.runs
-            if ranking.metric in run.scores and run.answers is None
-        ]
+        runs = [run for run in configuration.runs if run.answers is None]
         gid = values_of(
             f"{configuration.label}, seed {run.seed}: {run.scores[ranking.metric]:.2f}, "
             f"{cost(run):.3g} {unit}"

@@ -33,7 +33,7 @@ ON = "*"
 SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
     "arthur-et-al-2016": [{"model.lexicon": ON}],
     "ba-et-al-2016": [{"*.cell": "norm_*"}, {"*.layer_norm": ON}],
-    "barone-et-al-2017": [{"*.transition_depth": "[2-9]"}],
+    "barone-et-al-2017": [{"*.transition_depth": "[2-9]"}, {"*.transition_depth": "??*"}],
     "chen-et-al-2016": [{"objective.guided_alignment": ON}],
     "chen-et-al-2018": [{"*.cell": "norm_*"}],
     "cho-et-al-2014": [{"*.cell": "*gru"}, {"decoder._target_": "*.Fixed"}],
@@ -45,7 +45,7 @@ SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
     "jozefowicz-et-al-2015": [{"*.cell": "*lstm"}],
     "kudo-2018": [{"tokenizer.model": "unigram"}],
     "nguyen-chiang-2018": [{"model.lexical": ON}],
-    "pascanu-et-al-2014": [{"*.transition_depth": "[2-9]"}],
+    "pascanu-et-al-2014": [{"*.transition_depth": "[2-9]"}, {"*.transition_depth": "??*"}],
     "provilkov-et-al-2020": [{"tokenizer.model": "bpe", "tokenizer.sampling": ON}],
     "see-et-al-2017": [{"model.copy": ON}],
     "semeniuta-et-al-2016": [{"*.recurrent_dropout": ON, "*.recurrent_dropout_of": "update"}],
@@ -79,13 +79,12 @@ def print_papers(*, model: str | None = None) -> None:
     config = {} if model is None else read_model(model).meta.get("config") or {}
     settings = flat(config)
     cited = entries.keys() if model is None else papers_of(settings)
-    missing = [package for package in plugins.needed(config) if not plugins.home_of(package)]
+    missing = ",".join(name for name in plugins.needed(config) if not plugins.home_of(name))
     if missing:
-        names = ",".join(missing)
         log.warning(
             "plugin %s: the papers that its code cites are not listed; add --plugins %s",
-            names,
-            names,
+            missing,
+            missing,
         )
     for target, keys in _cited(settings).items():
         # A short reference of a plugin may be another paper than in nmt. BibTeX ignores this line.
@@ -112,8 +111,7 @@ def _cited(settings: Mapping[str, Any]) -> dict[str, set[str]]:
     trusted = [path for path in targets if path.startswith("nmt.") or plugins.home_of(path)]
     for target in trusted:
         located = pydoc.locate(target)
-        documented = (located, inspect.getmodule(located))
-        texts = [inspect.getdoc(part) or "" for part in documented]
+        texts = [inspect.getdoc(part) or "" for part in (located, inspect.getmodule(located))]
         cited[target] = {key for text in texts for key in references(text)}
     return cited
 

@@ -74,11 +74,15 @@ def _word_table(
         word_accuracy([tokens(line) for line in lines], reference, group)
         for lines in comparison.outputs.values()
     ]
-    rows = []
-    for name in names:
-        if name in accuracies[0]:
-            scores = [f"{accuracy[name].f1:.1f}" for accuracy in accuracies]
-            rows.append([name, f"{accuracies[0][name].expected:,}", *scores])
+    rows = [
+        [
+            name,
+            f"{accuracies[0][name].expected:,}",
+            *(f"{accuracy[name].f1:.1f}" for accuracy in accuracies),
+        ]
+        for name in names
+        if name in accuracies[0]
+    ]
     return comparison.table(title, ["words", "in the reference"], rows, note)
 
 
@@ -132,10 +136,14 @@ def _source_word_table(comparison: Comparison) -> ReportTable:
     frequent = [source for source in expected if expected[source] >= FEWEST]
     # The names break ties, so that the table is always the same.
     frequent.sort(key=lambda source: (-gain(source), -expected[source], source))
-    rows = []
-    for source in frequent[:ROWS]:
-        shares = [f"{100 * counts[source] / expected[source]:.0f}" for counts in right]
-        rows.append([source, f"{expected[source]:,}", *shares])
+    rows = [
+        [
+            source,
+            f"{expected[source]:,}",
+            *(f"{100 * counts[source] / expected[source]:.0f}" for counts in right),
+        ]
+        for source in frequent[:ROWS]
+    ]
     note = (
         "The second column is the number of reference words that the attention of the first "
         "model aligns with the source word. Other cells are the percentage of these words that "

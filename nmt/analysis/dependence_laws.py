@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from nmt.analysis.attention_probe import AttentionExample, Probe
-from nmt.analysis.laws import BrokenLaw, difference, require, require_equal, tolerance
+from nmt.analysis.laws import difference, require, require_equal, tolerance
 from nmt.foundation.errors import first_line
 
 
@@ -120,11 +120,11 @@ def gradients_arrive(probe: Probe) -> None:
         (coefficients * output).sum(), [query, memory], allow_unused=True
     )
     for gradient, name in zip(gradients, ("query", "memory"), strict=True):
-        if gradient is None or not gradient.any():
-            raise BrokenLaw(
-                f"no gradient of the attention weights reaches the {name}: either the weights do "
-                f"not depend on the {name}, or detach(), .data or argmax cut the gradient."
-            )
+        require(
+            gradient is not None and gradient.any(),
+            f"no gradient of the attention weights reaches the {name}: either the weights do not "
+            f"depend on the {name}, or detach(), .data or argmax cut the gradient.",
+        )
         require(
             gradient.isfinite().all(),
             f"the gradient of the {name} is NaN or inf, probably because of 0 · inf at a masked "

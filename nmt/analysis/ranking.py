@@ -67,21 +67,19 @@ class Ranking:
         return [run for row in self.rows for run in row.runs]
 
     def mean(self, row: Configuration) -> float:
-        """Returns the mean score of a configuration over its seeds; 0 without scores."""
-        return statistics.fmean(row.scores(self.metric) or [0.0])
+        """Returns the mean score of a configuration over its seeds."""
+        return statistics.fmean(row.scores(self.metric))
 
     def may_be_best(self, row: Configuration) -> bool:
         """Returns True if a configuration has the best score, or a score that is not significantly
         worse than the best score."""
-        chances = self.chances(row)
         is_equal = self.mean(row) == self.mean(self.rows[0])
-        return is_equal or (bool(chances) and min(chances) > LEVEL)
+        return is_equal or min(self.chances(row), default=0.0) > LEVEL
 
     def chances(self, row: Configuration) -> Sequence[float]:
         """Returns the p-values of a configuration's difference from the best configuration."""
         # If the best configuration has one run, the tests over seeds use another baseline.
-        is_repeated = len(self.rows[0].runs) > 1
-        return row.chances if is_repeated else row.sentence_chances
+        return row.chances if len(self.rows[0].runs) > 1 else row.sentence_chances
 
     @property
     def is_tested(self) -> bool:

@@ -48,9 +48,9 @@ def report_notes(ranking: Ranking, columns: Sequence[str]) -> str:
 
 def paper_caption(ranking: Ranking, columns: Sequence[str]) -> str:
     """Returns short explanations of the columns, for the caption of the LaTeX table."""
-    bold = "and scores that no test separates from the best (5 %)"
-    if not ranking.is_tested:
-        bold = "untested"
+    bold = (
+        "and scores that no test separates from the best (5 %)" if ranking.is_tested else "untested"
+    )
     results = [row.over_sentences for row in ranking.rows if row.over_sentences]
     explanations = [
         _seeds(ranking, columns),

@@ -79,11 +79,11 @@ def _command(record: Mapping[str, Any], *, is_single: bool) -> str | None:
     if not program:
         return None
     left_out = ("run_dir=", "resume=") if is_single else ("run_dir=", "resume=", "seed=")
-    kept = [word for word in words if not word.startswith(left_out)]
+    settings = [word for word in words if not word.startswith(left_out)]
     # A run that was started from Python has the name of the user's script.
     file = Path(program)
     name = ["-m", f"nmt.{file.stem}"] if file.parent.name == "nmt" else [program]
-    return shlex.join(["python", *name, *kept])
+    return shlex.join(["python", *name, *settings])
 
 
 def _metrics(row: Configuration, ranking: Ranking) -> dict[str, dict[str, Any]]:

@@ -91,10 +91,7 @@ def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration
         values = {key: group[0].settings.get(key, "") for key in columns}
         grouped.append(Configuration(values, counted, repeats=repeats))
     sign = 1 if is_lower_better(runs, metric) else -1
-    # Configurations without a score come last.
-    return sorted(
-        grouped, key=lambda c: sign * statistics.mean(c.scores(metric) or [sign * math.inf])
-    )
+    return sorted(grouped, key=lambda c: sign * statistics.mean(c.scores(metric)))
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
@@ -123,5 +120,4 @@ def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
         if len({*values}) > 1 and not (is_option and division in divisions):
             columns.append(key)
         divisions.add(division)  # divisions by earlier keys, including keys that are left out
-    later = [key for key in columns if key not in FIRST_COLUMNS]
-    return [*(key for key in FIRST_COLUMNS if key in columns), *later]
+    return list(dict.fromkeys([*(key for key in FIRST_COLUMNS if key in columns), *columns]))

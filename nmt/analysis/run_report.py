@@ -79,14 +79,12 @@ class Report:
         rankings = []
         for part in sorted({run.part for run in runs}):
             of_part = [run for run in runs if run.part == part]
-            default = of_part[0].metric
             # Translations of other systems lack the scores of a plugin's metric.
             shared = [name for name in of_part[0].scores if all(name in r.scores for r in of_part)]
             if not shared:
                 folders = " and ".join(str(run.folder) for run in (of_part[0], of_part[-1]))
                 raise UserError(f"{folders} have no common metric; report them separately")
-            if default not in shared:
-                default = shared[0]
+            default = of_part[0].metric if of_part[0].metric in shared else shared[0]
             rankings.append(Ranking.of(part, of_part, metric or default, samples, trials))
         return cls(
             rankings,
@@ -255,17 +253,18 @@ def report_page(report: Report, tables: Sequence[ReportTable], base: Path) -> by
     for ranking, table in zip(rankings, tables, strict=False):
         # The first cell of a configuration is a link to its best run by validation. Other tools
         # have no run.
-        linked = [row.best_by_validation() for row in ranking.rows]
         links = {
             (i, 0): os.path.relpath(run.folder, base.parent)
-            for i, run in enumerate(linked)
+            for i, run in enumerate(row.best_by_validation() for row in ranking.rows)
             if run.answers is None
         }
         sections[table.title] = page_table(replace(table, links=links))
         if installed("matplotlib"):
             from nmt.analysis.charts import chart_sections
 
-            sections |= chart_sections(ranking)
+            # Sections of several rankings need different titles.
+            suffix = f" of {ranking.part} runs" if len(rankings) > 1 else ""
+            sections |= chart_sections(ranking, suffix)
     sections |= {table.title: page_table(table) for table in tables[len(rankings) :]}
     return page(
         "Report",

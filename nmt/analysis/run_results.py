@@ -101,11 +101,8 @@ class RunResult:
     @property
     def references(self) -> list[list[str]]:
         """Sets of reference translations for the data set `part`; [] without references."""
-        first = self.lines(".reference")
-        further = itertools.takewhile(
-            bool, (self.lines(f".reference{number}") for number in itertools.count(2))
-        )
-        return [first, *further] if first else []
+        sides = itertools.chain([".reference"], map(".reference{}".format, itertools.count(2)))
+        return list(itertools.takewhile(bool, map(self.lines, sides)))
 
     def lines(self, side: str = "") -> list[str]:
         """Returns the lines of a text file for the data set `part`; [] if the file is missing.
@@ -124,8 +121,7 @@ def read_result(folder: Path) -> RunResult:
     Raises OSError, ValueError, LookupError or TypeError if a file is missing or damaged.
     """
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    text = (folder / "config.yaml").read_text(encoding="utf-8")
-    config = with_renamed_targets(yaml.safe_load(text))
+    config = with_renamed_targets(yaml.safe_load((folder / "config.yaml").read_bytes()))
     scores = results["scores"]
     part = str(results.get("part", "test"))
     metric = str(config.get("choose_by") or config["metric"]["name"])

@@ -36,13 +36,11 @@ def suspicious_outputs(comparison: Comparison) -> ReportTable:
     source = comparison.source or [""] * len(comparison.reference)
     if not comparison.source:
         del kinds["copied from the source"]
-    rows = []
-    for kind, is_kind in kinds.items():
-        counts = [
-            sum(map(is_kind, source, comparison.reference, lines))
-            for lines in comparison.outputs.values()
-        ]
-        rows.append([kind, *map(str, counts)])
+    outputs = comparison.outputs.values()
+    rows = [
+        [kind, *(str(sum(map(is_kind, source, comparison.reference, out))) for out in outputs)]
+        for kind, is_kind in kinds.items()
+    ]
     note = (
         "Cells are numbers of sentences. A copied output has at least 80 % of its words in "
         "common with the source, in the same order. A repetitive output repeats a word or "

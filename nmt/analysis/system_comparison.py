@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -139,14 +138,15 @@ def _links(
     source: source sentences
     reference: reference translation of each sentence
     """
-    links: dict[int, list[tuple[str, str]]] = {}
-    if models and models[0].attends and models[0].tokenizer.columns.sources:
-        # Empty lines have no attention.
-        numbers = [i for i in range(len(source)) if words(source[i]) and words(reference[i])]
-        maps = models[0].forced_maps([source[i] for i in numbers], [reference[i] for i in numbers])
-        for i, weights in zip(numbers, maps, strict=True):
-            links[i] = [(weights.target[t], weights.source[s]) for s, t in word_links(weights)]
-    return links
+    if not models or not models[0].attends or not models[0].tokenizer.columns.sources:
+        return {}
+    # Empty lines have no attention.
+    numbers = [i for i in range(len(source)) if words(source[i]) and words(reference[i])]
+    maps = models[0].forced_maps([source[i] for i in numbers], [reference[i] for i in numbers])
+    return {
+        i: [(weights.target[t], weights.source[s]) for s, t in word_links(weights)]
+        for i, weights in zip(numbers, maps, strict=True)
+    }
 
 
 def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> None:
@@ -169,8 +169,7 @@ def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> 
     for ending, content in files.items():
         write_atomically(Path(output + ending), content)
     # Print after writing the files, because a reader may close the pipe early.
-    for text in (*lead, *map(terminal, tables)):
-        sys.stdout.write(f"{text}\n")
+    print(*lead, *map(terminal, tables), sep="\n")
     log.info("wrote %s", ", ".join(output + ending for ending in files))
 
 

@@ -112,10 +112,9 @@ def _rows(table: ReportTable, escape: Callable[[str], str], bold: str) -> Iterat
     bold: format string of bold cells
     """
     for number, row in enumerate(table.rows):
-        texts = [escape(cell) for cell in row]
         yield [
             bold.format(text) if text and (number, place) in table.bold else text
-            for place, text in enumerate(texts)
+            for place, text in enumerate(map(escape, row))
         ]
 
 
@@ -130,7 +129,7 @@ def markdown(table: ReportTable) -> str:
 
 def escaped(cell: str) -> str:
     """Returns text as Markdown that shows all its characters."""
-    return re.sub(r"([|\\*_<>`\[\]])", r"\\\1", cell).replace("\n", " ")
+    return re.sub(r"[|\\*_<>`\[\]~]|&(?=#?\w+;)", r"\\\g<0>", cell).replace("\n", " ")
 
 
 TEX = str.maketrans({

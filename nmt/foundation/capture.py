@@ -143,20 +143,14 @@ class Recordings(Generic[Inputs, Outputs]):
             self._note_failure(f"at most {LIMIT} batch shapes are recorded")
             return None
         try:
-            with self.unchanged(), self._on_device():
+            # The current device is the device of new CUDA streams and graphs; -1 changes nothing.
+            with self.unchanged(), torch.cuda.device(self.device if self.pool else -1):
                 self.recordings[key] = Recording(self.function, inputs, self.pool)
         except RuntimeError as error:
             # The end of a capture raises a further error, which does not name the cause.
             cause = error.__context__ or error
             self._note_failure(str(cause).partition("\n")[0])
-            return None
-        return self.recordings[key]
-
-    def _on_device(self) -> AbstractContextManager[object]:
-        """Returns a context manager that makes the device current for CUDA streams and graphs."""
-        if self.pool is None:
-            return contextlib.nullcontext()
-        return torch.cuda.device(self.device)
+        return self.recordings.get(key)
 
     def _note_failure(self, reason: str) -> None:
         if not self.has_failed:

@@ -75,9 +75,8 @@ def in_list(text: str) -> str:
     If an item is not a plain word, all items are quoted.
     """
     items = [item.strip(" \"'") for item in text.removeprefix("[").removesuffix("]").split(",")]
-    plain = all(re.fullmatch(r"[A-Za-z0-9_./-]+", item) for item in items)
     # JSON's double quotes are valid in Hydra's grammar.
-    if not plain:
+    if not all(re.fullmatch(r"[A-Za-z0-9_./-]+", item) for item in items):
         items = [json.dumps(item, ensure_ascii=False) for item in items]
     return f"[{','.join(items)}]"
 

@@ -29,6 +29,7 @@ def fusing() -> Iterator[None]:
         _is_fusing.reset(token)
 
 
+@functools.cache
 def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     import torch._inductor.config as settings
 
@@ -44,7 +45,6 @@ def fused(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     example because no C compiler is installed, the reason is logged and the function is called as
     it is.
     """
-    compiled = functools.cache(lambda: _compiled(function))
     failures: list[str] = []
 
     @functools.wraps(function)
@@ -53,10 +53,10 @@ def fused(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         if not _is_fusing.get() or not is_on_gpu or failures:
             return function(*tensors)
         try:
-            return compiled()(*tensors)  # type: ignore[no-any-return]
+            return _compiled(function)(*tensors)  # type: ignore[no-any-return]
         except torch._dynamo.exc.TorchDynamoException as error:
-            lines = str(error).strip().split("\n")
-            failures.append(" ".join(lines[:2]))  # the second line has the cause
+            # The second line has the cause.
+            failures.append(" ".join(str(error).strip().split("\n")[:2]))
             log.info("capture: %s is not compiled (%s)", function.__name__, failures[0])
             return function(*tensors)
 

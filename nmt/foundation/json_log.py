@@ -32,8 +32,8 @@ class JsonFormatter(logging.Formatter):
             "time": written_at.isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "message": record.getMessage(),
+            **for_json(getattr(record, "fields", {})),
         }
-        values |= for_json(getattr(record, "fields", {}))
         if record.exc_info:
             values["exception"] = self.formatException(record.exc_info)
         return json.dumps(values, ensure_ascii=False, default=str)
@@ -53,7 +53,5 @@ def chosen_formatter() -> logging.Formatter | None:
 
 def error_line(message: str) -> str:
     """Returns the line to print on stderr for an error before the log of the command is set up."""
-    formatter = chosen_formatter()
-    if formatter is None:
-        return f"error: {message}"
+    formatter = chosen_formatter() or logging.Formatter("error: %(message)s")
     return formatter.format(logging.makeLogRecord({"levelname": "ERROR", "msg": message}))

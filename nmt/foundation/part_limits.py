@@ -180,8 +180,8 @@ class RunView:
         """Yields an error for each given key that is set although the decoder has no attention."""
         for key in keys:
             if self.value(key) and not self.attends:
-                why = (
+                yield self.error(
+                    key,
                     "needs attention, but attention=none; leave the key out, or choose an "
-                    "attention score function"
+                    "attention score function",
                 )
-                yield self.error(key, why)

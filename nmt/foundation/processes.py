@@ -72,7 +72,8 @@ def is_running(process: int) -> bool:
     except OSError:  # the process belongs to another user
         pass
     try:
-        status = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        # Bytes, because the name of a process may be cut within a character.
+        status = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0]
     except (OSError, IndexError):  # raised on systems without /proc
         return True
-    return status not in ("Z", "X")
+    return status not in (b"Z", b"X")

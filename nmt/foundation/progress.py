@@ -182,16 +182,12 @@ class Progress:
             self._lines = ProgressLines(QUIET_SECONDS)
         total = f" of {self.total:,}" if self.total else ""
         text = f"{self.what}: {self.done:,}{total} {self.unit}"
-        share = self._finished_share()
+        share = self.done / self.total if self.total else None
+        if self.work:
+            share = min(1.0, self.work_done / self.work)
         left = seconds / share - seconds if share else None
         fields = {"task": self.what, "done": self.done, "total": self.total, "unit": self.unit}
         self._lines.show(text, share=share, elapsed=seconds, left=left, fields=fields)
-
-    def _finished_share(self) -> float | None:
-        """Returns the finished fraction of the work; None if the total is unknown."""
-        if self.work:
-            return min(1.0, self.work_done / self.work)
-        return self.done / self.total if self.total else None
 
 
 def tracked(items: Sequence[Item], what: str, unit: str) -> Iterator[Item]:
@@ -217,14 +213,13 @@ def log_speed(count: int, action: str, seconds: float, output: str) -> None:
     """
     speed = count / max(seconds, 1e-9)
     number = f"{speed:,.0f}" if speed >= 10 else f"{speed:.1f}"
-    fields = {"lines": count, "lines_per_second": speed, "output": output}
     log.info(
         "%s lines %s, %s per second → %s",
         f"{count:,}",
         action,
         number,
         output,
-        extra={"fields": fields},
+        extra={"fields": {"lines": count, "lines_per_second": speed, "output": output}},
     )
 
 

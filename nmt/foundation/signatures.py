@@ -79,12 +79,11 @@ def signature(
         parameters, annotated = _parameters(function)
         # A parameter without annotation, in a plugin, accepts any value.
         hints = {name: annotated.get(name, Any) for name in parameters} | hints
-        keywords = {
-            parameter.name: parameter.default
-            for parameter in parameters.values()
-            if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in given
+        defaults |= {
+            name: parameter.default
+            for name, parameter in parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY and name not in {*given, *defaults}
         }
-        defaults |= {name: keywords[name] for name in keywords if name not in defaults}
     return hints, defaults
 
 
@@ -120,8 +119,14 @@ def bound(target: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., 
     """Returns a class or function with the values of a configuration group bound as keyword
     arguments (functools.partial)."""
     hints, _ = signature(target)
-    keys = {key: value for key, value in node.items() if key != "_target_"}
-    return partial(target, **{key: _argument(value, hints.get(key)) for key, value in keys.items()})
+    return partial(
+        target,
+        **{
+            key: _argument(value, hints.get(key))
+            for key, value in node.items()
+            if key != "_target_"
+        },
+    )
 
 
 def _argument(value: Any, hint: Any) -> Any:
@@ -147,8 +152,7 @@ def as_float(value: Any, hint: Any) -> Any:
 def nested_of(hint: Any) -> Nested | None:
     """Returns the marker `Nested` in the annotation of a parameter that receives a component; None
     for other annotations."""
-    extras = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
-    return next((extra for extra in extras if isinstance(extra, Nested)), None)
+    return next((extra for extra in typing.get_args(hint) if isinstance(extra, Nested)), None)
 
 
 def type_and_ranges(hint: Any) -> tuple[Any, list[Range]]:

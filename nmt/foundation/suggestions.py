@@ -21,11 +21,11 @@ def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) 
     everywhere: all dotted keys of the configuration, for suggestions from other groups
     """
     if not known and not everywhere:
-        problem = (
+        return ConfigError(
+            key,
             "key not found, because this choice has no settings. Leave it out, or set _target_ "
-            "in your YAML file to a class that has this parameter"
+            "in your YAML file to a class that has this parameter",
         )
-        return ConfigError(key, problem)
     others = [name for name in everywhere if name != key]
     nearest = near_matches(key.rpartition(".")[2], known, others)
     return ConfigError(key, "key not found", choices=tuple(sorted(known)), nearest=nearest)

@@ -29,8 +29,9 @@ class TerminalHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = record.levelname if record.levelname in LEVEL_STYLES else ""
-        message = Text.assemble((level, LEVEL_STYLES.get(level, "")), " " * bool(level))
-        message.append(self.format(record))
+        message = Text.assemble(
+            (level, LEVEL_STYLES.get(level, "")), " " * bool(level), self.format(record)
+        )
         line = Table.grid(padding=(0, 1))
         written_at = time.strftime("%H:%M:%S", time.localtime(record.created))
         line.add_row(Text(written_at, "dim"), getattr(record, "screen", message))
@@ -45,6 +46,10 @@ def hush() -> None:
 
 def set_up_logging(file: Path | None = None) -> None:
     """Sends log messages to stderr and, if a file is given, also to the file."""
+    # `hush` has silenced this rank, which stays silent.
+    if console.quiet:
+        return
+    root = logging.getLogger("nmt")
     plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
     if console.is_terminal:
         screen: logging.Handler = TerminalHandler()
@@ -55,21 +60,16 @@ def set_up_logging(file: Path | None = None) -> None:
     if file is not None:
         log_file = logging.FileHandler(file, encoding="utf-8")
         log_file.setFormatter(plain)
+        for message in early_messages:
+            log_file.emit(root.makeRecord("nmt", logging.INFO, "", 0, message, (), None))
+        early_messages.clear()
         handlers.append(log_file)
-    # `hush` has silenced this rank, which stays silent.
-    if console.quiet:
-        return
-    root = logging.getLogger("nmt")
     previous = root.handlers[:]
     root.handlers[:] = handlers
     for handler in previous:
         handler.close()
     root.setLevel(logging.INFO)
     root.propagate = False  # a handler of the caller's root logger would repeat each message
-    if file is not None:
-        for message in early_messages:
-            log_file.emit(root.makeRecord("nmt", logging.INFO, "", 0, message, (), None))
-        early_messages.clear()
 
 
 def log_early(message: str) -> None:

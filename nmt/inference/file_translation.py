@@ -73,11 +73,19 @@ def translate_file(
         total = 0 if to_terminal else (source.count - earlier) // (ranks.count * job.count)
         began = time.monotonic()
         lines = _translate(translator, source, sink, format, units, total, bool(attention_map))
-    count = sum(ranks.gather(sink.finished_lines - earlier))
-    if output is not None and count:
-        log_speed(count, "translated", time.monotonic() - began, output)
+    _log_end(sum(ranks.gather(sink.finished_lines - earlier)), began, output)
     if attention_map:
         _write_maps(lines, translator, model, compared, units, Path(attention_map), style)
+
+
+def _log_end(count: int, began: float, output: str | None) -> None:
+    """Logs the number of translated lines and the speed, unless the output is stdout.
+
+    count: number of lines
+    began: time of `time.monotonic()` before the translation
+    """
+    if output is not None and count:
+        log_speed(count, "translated", time.monotonic() - began, output)
 
 
 def _write_maps(

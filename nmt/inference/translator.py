@@ -250,8 +250,8 @@ class Translator(ForcedDecoder):
         translations = [Translation(source, [], [], []) for source in sources]
 
         def translate_batch(batch: list[int]) -> list[Translation]:
-            batch_sources = [sources[i] for i in batch]
-            return self._translate_batch(batch_sources, [requests[i] for i in batch], details_of)
+            of_batch = [requests[i] for i in batch]
+            return self._translate_batch([sources[i] for i in batch], of_batch, details_of)
 
         with_words = [i for i, source in enumerate(sources) if source]
         lengths = [length_of(source) + 1 for source in sources]  # source tokens and </s>
@@ -266,8 +266,7 @@ class Translator(ForcedDecoder):
         if self.unknown == "mark":
             return translations
         force = self.force if self.unknown == "copy" else None
-        lexicons = (model.lexicon for model in self.models if model.lexicon is not None)
-        lexicon = next(lexicons, None)
+        lexicon = next(filter(None, (model.lexicon for model in self.models)), None)
         replace_unknown_words(lines, translations, self.tokenizer, force, self.lexicon, lexicon)
         return self._without_repetition(translations)
 

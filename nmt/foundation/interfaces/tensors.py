@@ -27,8 +27,7 @@ def map_tensors(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
     elif isinstance(value, Mapping):
         result = {key: map_tensors(item, change) for key, item in value.items()}
     elif is_dataclass(value):
-        items = {f.name: getattr(value, f.name) for f in fields(value)}
-        changed = {name: map_tensors(item, change) for name, item in items.items()}
+        changed = {f.name: map_tensors(getattr(value, f.name), change) for f in fields(value)}
         result = replace(value, **changed)  # type: ignore[type-var]
     return result  # type: ignore[no-any-return]
 
