@@ -765,3 +765,11 @@ def test_a_process_whose_name_is_cut_within_a_character_is_running():
         process.stdout.readline()
         assert is_running(process.pid)
         process.stdin.write(b"\n")
+
+
+@pytest.mark.parametrize("text", ["文件", "é", "x"])
+def test_names_of_runs_are_names_of_folders(tmp_path, text):
+    names = {name_of({"data.train": text * 200, "seed": seed}) for seed in ("1", "2")}
+    assert len(names) == 2
+    for name in names:
+        (tmp_path / name).mkdir()

@@ -239,3 +239,11 @@ def test_words_around_many_unknown_words_are_found_quickly():
     [ids] = tokenizer.encode_target([line])
     assert ids.count(UNK) >= 12
     assert len(tokenizer.target_words(line, ids)) == len(ids)
+
+
+def test_spellings_with_bytes_spell_the_text():
+    """The names of bytes, such as <0xC3>, may also consist of ordinary subwords."""
+    corpus = ["one <x> 0x9A C3 <"] * 60
+    tokenizer = SentencePiece(vocabulary_size=330, byte_fallback=True).train([], corpus)
+    spellings = tokenizer.spellings("éa")
+    assert tokenizer.decode(spellings) == ["éa"] * len(spellings)

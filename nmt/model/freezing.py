@@ -34,17 +34,18 @@ def freeze(network: nn.Module, names: Sequence[str]) -> None:
     Raises UserError if a name matches no parameter, or if no trainable parameter is left.
     """
     parameters = dict(network.named_parameters(remove_duplicate=False))
-    unknown = []
-    for name in names:
-        frozen = [p for key, p in parameters.items() if f"{key}.".startswith(f"{name}.")]
-        if not frozen:
-            unknown.append(name)
-        for parameter in frozen:
-            parameter.requires_grad_(False)
+    frozen = {
+        name: [p for key, p in parameters.items() if f"{key}.".startswith(f"{name}.")]
+        for name in names
+    }
+    unknown = [name for name in names if not frozen[name]]
     if unknown:
         parts = ", ".join(sorted({name.partition(".")[0] for name in parameters}))
         raise UserError(
             f"freeze={','.join(unknown)}: not found in the network (available: {parts})"
         )
+    for matching in frozen.values():
+        for parameter in matching:
+            parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in parameters.values()):
         raise UserError("freeze: all parameters of the network are frozen; freeze fewer modules")

@@ -119,8 +119,7 @@ class Lexicon(nn.Module):
         candidates = memory.source_words.candidates  # [B, C]
         probabilities = candidate_probabilities(output, memory, layout)  # [B, n, C]
         bias = torch.log1p(probabilities / self.epsilon)  # [B, n, C]
-        num_rows = output.readout.size(0)
-        steps = output.readout.size(1)
+        num_rows, steps = output.readout.shape[:2]
         rows = candidates[sentences_of_rows(num_rows, memory, layout)]  # [N, C]
         return rows.unsqueeze(1).expand(-1, steps, -1), gather_rows(bias, steps, layout)
 

@@ -34,9 +34,6 @@ class Seq2Label(Network):
         use 2,000); 0 disables the hidden layer
     """
 
-    encoder: Encoder
-    pooling: Pooling
-
     def __init__(
         self,
         *,

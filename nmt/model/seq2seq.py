@@ -68,10 +68,6 @@ class Seq2Seq(Network):
     or `lexicon` is set without attention or without source tokens.
     """
 
-    encoder: Encoder
-    decoder: Decoder
-    source_embedding: nn.Embedding | None
-
     def __init__(
         self,
         *,

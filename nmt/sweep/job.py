@@ -127,11 +127,11 @@ def run_environment(launcher: Mapping[str, Any], slots: Path) -> Iterator[dict[s
     }
     jobs = parallel_jobs(launcher)
     devices = gpus() if jobs > 1 else []
-    if not devices:
+    if devices:
+        with _slot(slots, jobs) as slot:
+            yield {**variables, "CUDA_VISIBLE_DEVICES": devices[slot % len(devices)]}
+    else:
         yield variables
-        return
-    with _slot(slots, jobs) as slot:
-        yield {**variables, "CUDA_VISIBLE_DEVICES": devices[slot % len(devices)]}
 
 
 def parallel_jobs(launcher: Mapping[str, Any]) -> int:

@@ -9,7 +9,7 @@ FIRST = ("experiment", "data", "encoder", "decoder", "attention", "window", "nor
 GROUPS = {*FIRST, "tokenizer", "optimizer", "schedule", "objective", "search", "metric", "trainer"}
 """Configuration groups whose choices appear in a run name without the group's name."""
 LONGEST = 120
-"""Maximum number of characters in a run name."""
+"""Maximum number of bytes of a run name in UTF-8."""
 NUMBER = re.compile(r"-?[\d.]+(e[+-]?\d+)?")
 
 
@@ -31,14 +31,12 @@ def name_of(parts: Mapping[str, str]) -> str:
     words = []
     for (key, value), short in zip(parts.items(), short_keys, strict=True):
         label = short if short_keys.count(short) == 1 else key
-        if key in GROUPS:
-            words.append(value)
-        elif NUMBER.fullmatch(value):
-            words.append(f"{label}{value}")
-        else:
-            words.append(f"{label}-{value}")
+        separator = "" if NUMBER.fullmatch(value) else "-"
+        words.append(value if key in GROUPS else f"{label}{separator}{value}")
     name = re.sub(r"[^\w.+-]+", "-", "-".join(words)).strip("-.") or "run"
-    if len(name) <= LONGEST:
+    encoded = name.encode()
+    if len(encoded) <= LONGEST:
         return name
     # The hash distinguishes long names with equal beginnings.
-    return f"{name[: LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    beginning = encoded[: LONGEST - 9].decode(errors="ignore")
+    return f"{beginning}-{hashlib.sha256(encoded).hexdigest()[:8]}"

@@ -144,17 +144,18 @@ def find(folder: Path) -> list[Run]:
     for file in sorted(folder.glob(f"*/{RECORD}")):
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
-            run = Run(
-                folder=file.parent,
-                key=str(record["key"]),
-                command=str(record["command"]),
-                overrides=tuple(map(str, record["overrides"])),
-                config_dirs=tuple(map(str, record.get("config_dirs", ()))),
-                plugins=tuple(map(str, record.get("plugins", ()))),
+            runs.append(
+                Run(
+                    folder=file.parent,
+                    key=str(record["key"]),
+                    command=str(record["command"]),
+                    overrides=tuple(map(str, record["overrides"])),
+                    config_dirs=tuple(map(str, record.get("config_dirs", ()))),
+                    plugins=tuple(map(str, record.get("plugins", ()))),
+                )
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(
                 f"{file}: cannot be read ({error!r}). Move or remove the folder {file.parent}"
             ) from error
-        runs.append(run)
     return runs

@@ -263,8 +263,8 @@ class Tokenizer:
                 first = index_of_word(begin)
                 places.append(range(first, first + len(split(line[begin:end]))))
             first = index_of_word(match.end(number) if number else 0)
-            known = self._places(self._target, text, group, split)
-            places += [range(first + place.start, first + place.stop) for place in known]
+            of_group = self._places(self._target, text, group, split)
+            places += [range(first + place.start, first + place.stop) for place in of_group]
         return places
 
     def target_spans(self, line: str, ids: Sequence[int]) -> list[range]:
@@ -361,7 +361,10 @@ class Tokenizer:
                 for path in paths[begin]
             ]
             paths.append(sorted(longer, key=len)[:most])
-        spellings = [usual, *(path for path in paths[-1] if path != usual)]
+        # The names of <unk> and of bytes, such as <0xC3>, may also be spelled by ordinary subwords.
+        expected, *decoded = self.decode([usual, *paths[-1]])
+        same = [path for path, line in zip(paths[-1], decoded, strict=True) if line == expected]
+        spellings = [usual, *(path for path in same if path != usual)]
         if not any(character.isalnum() for character in text):
             containing = [[i] for piece, i in ids_by_piece.items() if text.strip() in piece]
             spellings += [spelling for spelling in containing if spelling not in spellings]

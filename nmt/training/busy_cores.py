@@ -68,7 +68,8 @@ class FewerThreads(Callback):
                 chosen,
                 self._most,
                 speeds[best] / speeds[self._most],
-                *[self._most] * 2,
+                self._most,
+                self._most,
             )
         elif chosen > before:
             log.info(

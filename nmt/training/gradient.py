@@ -137,10 +137,9 @@ def _seed(seed: int, epoch: int, batch: int, device: torch.device) -> None:
     of ranks and of interruptions."""
     key = hashlib.blake2b(f"{seed} {epoch} {batch}".encode(), digest_size=8).digest()
     number = int.from_bytes(key, "little", signed=True)
-    if device.type not in ("cpu", "cuda"):
-        torch.manual_seed(number)
-        return
     # torch.manual_seed takes a millisecond, in which it prepares the seeds of absent devices.
     torch.default_generator.manual_seed(number)
     if device.type == "cuda":
         torch.cuda.manual_seed_all(number)
+    elif device.type != "cpu":
+        torch.manual_seed(number)

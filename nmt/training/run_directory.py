@@ -169,10 +169,8 @@ def clear(path: Path, kept: Collection[str] = ()) -> None:
     """
     remove_unfinished(path)
     patterns = (*BEGINNING, *CHECKPOINTS, f"validation-{DIGITS}.txt", "events.out.tfevents.*")
-    for pattern in patterns:
-        for file in path.glob(pattern):
-            if file.name in kept:
-                continue
+    for file in {file for pattern in patterns for file in path.glob(pattern)}:
+        if file.name not in kept:
             with contextlib.suppress(OSError):
                 file.unlink()
 

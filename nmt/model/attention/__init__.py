@@ -41,11 +41,10 @@ class Score(nn.Module):
 
     heads = 1
     recurs = False
-    query_layer: nn.Linear | None
 
     def __init__(self) -> None:
         super().__init__()
-        self.query_layer = None
+        self.query_layer: nn.Linear | None = None
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
         """Returns the attention keys: annotations projected for the comparison with queries.
@@ -101,7 +100,7 @@ def check_score(score: Score, query_size: int, memory_size: int) -> None:
     query_size: Q, number of features of a query
     memory_size: M, number of features of an annotation
 
-    Raises ValueError if the call fails or the shape of the result is wrong.
+    Raises ValueError if the call raises RuntimeError or the shape of the result is wrong.
     """
     if score.recurs:
         return

@@ -96,11 +96,9 @@ class Attention(nn.Module):
         memory: prepared encoder memory of the sentences
         rows: N, number of batch rows (hypotheses); a multiple of the number of sentences
         """
-        window_state = self.window.initial_state(memory.encoded, rows)
-        if not self.score.recurs:
-            return (), window_state
-        # total attention [N, S]
-        return (memory.values.new_zeros(rows, memory.mask.size(1)),), window_state
+        shape = (rows, memory.mask.size(1))  # [N, S]
+        score_state = (memory.values.new_zeros(shape),) if self.score.recurs else ()
+        return score_state, self.window.initial_state(memory.encoded, rows)
 
     @property
     def reads_rows(self) -> bool:
@@ -190,9 +188,8 @@ class Attention(nn.Module):
         dtype = values.dtype
         if torch.is_autocast_enabled(values.device.type):
             dtype = torch.get_autocast_dtype(values.device.type)
-        if not usable(memory.keys, values, values.new_empty(0, dtype=dtype)):
-            return None
-        if not self.reads_keys(memory.keys):
+        is_usable = usable(memory.keys, values, values.new_empty(0, dtype=dtype))
+        if not (is_usable and self.reads_keys(memory.keys)):
             return None
         return NativeMemory(form, memory.keys, values, memory.mask, self.score.direction, dtype)
 

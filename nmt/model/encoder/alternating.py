@@ -22,6 +22,5 @@ class Alternating(RNNEncoder):
     def run(
         self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
-        if i % 2 == 0:
-            return super().run(i, x, lengths)
-        return self.run_backwards(i, x, lengths)
+        run = self.run_backwards if i % 2 else super().run
+        return run(i, x, lengths)

@@ -106,10 +106,9 @@ class RNNEncoder(Encoder):
         for i, norm in enumerate(self.norms):
             y, final_state = self.run(i, self.dropout(x) if i else x, lengths)  # [B, S, M], [B, M]
             y = norm(y)
-            final_state = norm(final_state)
             x = x + y if self.residual and i else y  # [B, S, M]
         mask = torch.arange(x.size(1), device=x.device) < lengths.unsqueeze(1)  # [B, S]
-        return Encoded(values=x, mask=mask, final_state=final_state)
+        return Encoded(values=x, mask=mask, final_state=self.norms[-1](final_state))
 
     def forward(
         self,

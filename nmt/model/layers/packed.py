@@ -47,12 +47,6 @@ class PackedWeights:
         self.precision = precision
         self.cached: dict[tuple[nn.Module, str], Any] = {}
 
-    def get(self, owner: nn.Module, name: str, blocks: tuple[WeightBlock, ...]) -> Packed:
-        """Returns the packed form of weight blocks that multiply the same input, and packs them on
-        the first call. `name` is the key of the packed weights and must be unique within the
-        module `owner`."""
-        return self.keep(owner, name, lambda: Packed(blocks, self.precision))
-
     def keep(self, owner: nn.Module, name: str, make: Callable[[], Kept]) -> Kept:
         """Returns a cached object computed from the weights of the module `owner`. `make` creates
         the object on the first call. `name` is the object's key, unique within the module."""
@@ -84,17 +78,19 @@ def current_weights() -> PackedWeights | None:
 def native(x: Tensor) -> bool:
     """Returns whether the C++ extension is used for a tensor: inside the context manager
     `generating`, with gradients disabled, for float32 tensors on a CPU."""
-    weights = _current.get()
-    if weights is None or torch.is_grad_enabled() or x.dtype != torch.float32 or not x.is_cpu:
-        return False
-    return library() is not None
+    is_generating = _current.get() is not None and not torch.is_grad_enabled()
+    return is_generating and x.dtype == torch.float32 and x.is_cpu and library() is not None
 
 
 def packed(owner: nn.Module, name: str, *blocks: WeightBlock) -> Packed | None:
     """Returns the packed form of a module's weight blocks; None outside the context manager
-    `generating`, or if gradients are enabled."""
+    `generating`, or if gradients are enabled. The blocks, which multiply the same input, are packed
+    on the first call. `name` is the key of the packed weights and must be unique within the module
+    `owner`."""
     weights = _current.get()
-    return None if weights is None or torch.is_grad_enabled() else weights.get(owner, name, blocks)
+    if weights is None or torch.is_grad_enabled():
+        return None
+    return weights.keep(owner, name, lambda: Packed(blocks, weights.precision))
 
 
 class Packed:
@@ -119,8 +115,7 @@ def join(*blocks: WeightBlock) -> tuple[Tensor, Tensor]:
 
 
 def _float32(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
-    product = _native_product("float32", weight, bias)
-    return product or (lambda x: F.linear(x, weight, bias))
+    return _native_product("float32", weight, bias) or (lambda x: F.linear(x, weight, bias))
 
 
 def _bfloat16(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:

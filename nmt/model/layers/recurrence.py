@@ -148,7 +148,7 @@ class Recurrent(nn.Module):
                 input_size, hidden_size, batch_first=True, bidirectional=directions == 2
             )
         self.initialize()
-        self.transitions = nn.ModuleList(
+        self.transitions: Sequence[Transition] = nn.ModuleList(  # type: ignore[assignment]
             Transition(self.gates, hidden_size, directions, self.gate_norm())
             for _ in range(depth - 1)
         )
@@ -225,13 +225,9 @@ class Recurrent(nn.Module):
         first = fused_linear(self, "state", self.weight_block("hh"), *blocks)
         deeper = [
             fused_linear(transition, "state", (transition.weight[0], transition.bias[0]))
-            for transition in self._transitions
+            for transition in self.transitions
         ]
         return self._loop(first, deeper, mask)
-
-    @property
-    def _transitions(self) -> list[Transition]:
-        return list(self.transitions)  # type: ignore[arg-type]
 
     def _loop(self, first: Products, deeper: Sequence[Products], mask: Tensor | None) -> Loop:
         state_mask = mask if self.dropout_of == "state" else None
@@ -242,7 +238,7 @@ class Recurrent(nn.Module):
 
         def step(a: Tensor, u: Tensor, state: CellState) -> CellState:
             state = self.cell(a, self.state_norm(u), state, update_mask)
-            for transition, products in zip(self._transitions, deeper, strict=True):
+            for transition, products in zip(self.transitions, deeper, strict=True):
                 u = products(masked(state[0]))[0]  # [… G·Q]
                 a = transition.inputs.expand_as(u)
                 state = self.cell(a, transition.norm(u), state, update_mask)
@@ -309,7 +305,7 @@ class Recurrent(nn.Module):
         first = _alone(LoopProduct(*self._both_directions("hh")))
         deeper = [
             _alone(LoopProduct(t.weight.transpose(1, 2), t.bias.unsqueeze(1)))
-            for t in self._transitions
+            for t in self.transitions
         ]
         zeros = tuple(torch.stack([part, part]) for part in self._zeros(x))  # [2, B, Q]
         outputs, _ = _run(self._loop(first, deeper, mask), self.input_norm(a), zeros)

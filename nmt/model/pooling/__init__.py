@@ -45,7 +45,6 @@ class Pooling(nn.Module):
 
     splits = False
     attends = True
-    feature_size: int
 
     def __init__(self, *, memory_size: int) -> None:
         super().__init__()

@@ -238,8 +238,8 @@ class TextBatches:
 def fingerprints(splits: LabelledSplits) -> tuple[dict[str, str], dict[str, str]]:
     """Returns two dictionaries from the name of a data set to its hash: one for the training set
     and the validation set, one for the test set."""
-    known = {"train": _fingerprint(splits.train), "validation": _fingerprint(splits.validation)}
-    return known, {"test": _fingerprint(splits.test)} if splits.test else {}
+    hashes = {"train": _fingerprint(splits.train), "validation": _fingerprint(splits.validation)}
+    return hashes, {"test": _fingerprint(splits.test)} if splits.test else {}
 
 
 def _fingerprint(part: Labelled) -> str:

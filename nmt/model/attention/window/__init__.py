@@ -42,11 +42,10 @@ class Window(nn.Module):
     needs_reward = False
     all_positive = True
     positional = False
-    query_layer: nn.Linear | None
 
     def __init__(self, *, query_size: int) -> None:
         super().__init__()
-        self.query_layer = None
+        self.query_layer: nn.Linear | None = None
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:

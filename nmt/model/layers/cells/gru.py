@@ -63,9 +63,8 @@ class GRU(Recurrent):
         x: inputs of the layer
         mask: recurrent dropout mask; None without dropout
         """
-        if mask is not None or not self.is_torch_layer or not torch.is_grad_enabled():
-            return False
-        return usable(x, self.weight_block("hh")[0])
+        is_plain = mask is None and self.is_torch_layer
+        return is_plain and torch.is_grad_enabled() and usable(x, self.weight_block("hh")[0])
 
     def _laid_out(self, product: native_decoding.MatrixProduct) -> list[Tensor]:
         """Returns the weights of both directions, in the dtype and memory format that a matrix

@@ -11,8 +11,7 @@ o is the output gate. All other equations are those of the LSTM without normalis
 
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt.model.layers.cells.lstm import LSTM, lstm
 from nmt.model.layers.gate_norm import GateNorm
@@ -29,10 +28,8 @@ class NormLSTM(LSTM):
     ) -> None:
         super().__init__(input_size, hidden_size, directions, **options)
         self.carried_norm = GateNorm(1, hidden_size, directions)
-        with (
-            torch.no_grad()
-        ):  # normalisation removes the bias of the forget gate, so it is set here
-            self.input_norm.bias.select(-2, 1).fill_(1.0)  # type: ignore[operator, union-attr]
+        # Normalisation removes the bias of the forget gate, so it is set here.
+        nn.init.ones_(self.input_norm.bias.select(-2, 1))  # type: ignore[operator, union-attr]
 
     def cell(
         self, a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None
