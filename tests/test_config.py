@@ -256,9 +256,10 @@ def test_the_computed_recipe_between_measured_ones(table):
     middle = round(math.sqrt(1_000 * 3_000))
     config = compose(*table(middle))
     assert config["sizes"]["vocabulary"] == round(math.sqrt(1000 * 2000), -2) == 1400
-    assert config["decoder"]["hidden_size"] == round(math.sqrt(128 * 512) / 32) * 32 == 256
+    assert config["decoder"]["hidden_size"] == round(math.sqrt(256 * 512) / 32) * 32 == 352
     assert config["trainer"]["max_epochs"] == round(math.sqrt(50 * 30)) == 39
-    assert config["optimizer"]["lr"] == round(math.sqrt(0.003 * 0.002), 4) == 0.0024
+    assert config["optimizer"]["lr"] == 0.002
+    assert config["model"]["dropout"] == round(math.sqrt(0.35 * 0.4), 2) == 0.37
     assert config["trainer"]["ema"] == 0.99
     shared = compose(*table(1_700))["decoder"], compose("experiment=low_resource_1k")["decoder"]
     assert shared[0]["_target_"] == shared[1]["_target_"]
