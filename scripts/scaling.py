@@ -15,7 +15,7 @@ import numpy as np
 
 REGISTER = Path(__file__).with_name("results") / "quality.json"
 ENTRIES = {
-    1_000: "little_1k_lexicon_seeds",
+    1_000: "little_1k_en_larger_three_seeds",
     3_000: "little_3k_en_larger_three_seeds",
     10_000: "little_10k_larger_seeds",
     29_000: "multi30k_best",
