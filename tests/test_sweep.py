@@ -553,6 +553,7 @@ def test_why_a_run_failed():
     assert job.reason(1, "error: file not found") == "file not found"
     assert job.reason(1, "a b ERROR first\na b INFO x\nerror: last\n  - this") == "last\n  - this"
     assert "SIGKILL; probably out of memory" in job.reason(-9, "")
+    assert job.reason(-40, "") == "killed by signal 40"
     as_json = '{"time": "now", "level": "INFO", "message": "a"}\n{"time": "now", "level": "ERROR", "message": "it is\\n- this"}'
     assert job.reason(1, f"{as_json}\n") == "it is\n- this"
     assert job.reason(1, "Traceback\nKeyError: 1") == "exit status 1: KeyError: 1"

@@ -4,6 +4,7 @@ Modules in reading order: pages, plots, attention_figure, attention_map, then th
 order.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,10 +46,11 @@ def unwritable(key: str, name: str | None) -> Iterator[ConfigError]:
     """
     file = name or ENDINGS[0]
     missing = file.endswith(FIGURES) and not installed("matplotlib")
+    is_writable = os.access(Path(file).parent, os.W_OK)
     return broken(
         (not file.endswith(ENDINGS), key, "must end in .html, .png, .pdf, .svg or .json", name),
         (missing, key, f"{advice('matplotlib')}, or write a .html file", name),
-        (not Path(file).parent.is_dir(), key, "the folder was not found; create it first", name),
+        (not is_writable, key, "the folder was not found, or is read-only", name),
     )
 
 

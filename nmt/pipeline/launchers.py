@@ -21,10 +21,14 @@ from nmt.sweep.run_status import Run, find
 
 NOTES = ".sweep"
 """Name of the subfolder of a sweep for locks, shared tokenizers and launcher files."""
-PACKAGES = {"workers": "joblib", "slurm": "submitit", "slurm_here": "submitit", "ray_here": "ray"}
-"""Maps each launcher in conf/hydra/launcher to the Python package that the launcher requires."""
-EXTRAS = {"joblib": "sweep", "submitit": "sweep", "ray": "ray"}
-"""Maps a package to the extra of nmt that installs its Hydra launcher plugin."""
+PACKAGES = {
+    "workers": ("joblib", "sweep"),
+    "slurm": ("submitit", "sweep"),
+    "slurm_here": ("submitit", "sweep"),
+    "ray_here": ("ray", "ray"),
+}
+"""Maps each launcher in conf/hydra/launcher to the Python package that the launcher requires, and
+to the extra of nmt that installs the package and its Hydra launcher plugin."""
 CHOICE = "hydra/launcher="
 SETTING = "hydra.launcher."
 
@@ -71,11 +75,11 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
 
 def _check_launcher(name: str, choices: Sequence[str]) -> None:
     """Raises UsageError if a launcher is unknown, not installed, or unavailable on this machine."""
-    package = PACKAGES.get(name)
+    package, extra = PACKAGES.get(name, (None, None))
     if package is not None and not is_installed(package):
         raise UsageError(
             f"{CHOICE}{name}: needs hydra-{package}-launcher; run pip install "
-            f"'.[{EXTRAS[package]}]' in a checkout of nmt"
+            f"'.[{extra}]' in a checkout of nmt"
         )
     if name not in choices:
         raise UsageError(f"{CHOICE}{name}: launcher not found (available: {', '.join(choices)})")

@@ -100,7 +100,8 @@ def reason(status: int, printed: str) -> str:
     printed: output of the process
     """
     if status < 0:
-        name = signal.Signals(-status).name
+        # Real-time signals have no names.
+        name = {s.value: s.name for s in signal.Signals}.get(-status, f"signal {-status}")
         hint = "; probably out of memory" if name == "SIGKILL" else ""
         return f"killed by {name}{hint}"
     records = JSON_ERROR.findall(printed)
