@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError
 from nmt.foundation.interfaces import Search
 from nmt.inference.translator import Translator
 from nmt.model.seq2seq import Seq2Seq
@@ -25,13 +25,13 @@ def only_model(translator: Translator, form: str) -> Seq2Seq:
     translator: translator whose model is exported
     form: export format, for messages
 
-    Raises UserError for an ensemble, and for a model that does not read plain text.
+    Raises UsageError for an ensemble, and for a model that does not read plain text.
     """
     if len(translator.models) > 1:
-        raise UserError(f"format={form}: an ensemble cannot be exported; export each model alone")
+        raise UsageError(f"format={form}: an ensemble cannot be exported; export each model alone")
     if not translator.tokenizer.columns.plain:
         reads = translator.tokenizer.columns.described
-        raise UserError(f"format={form}: the model must read plain text, but reads {reads}")
+        raise UsageError(f"format={form}: the model must read plain text, but reads {reads}")
     if translator.unknown != "mark":
         log.warning(
             "format=%s: translation.unknown=%s is not supported; the exported model writes ⁇ for "

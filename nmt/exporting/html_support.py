@@ -1,7 +1,7 @@
 """Checks whether the JavaScript code of an exported web page supports a model."""
 
 from nmt.exporting import only_model
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError
 from nmt.inference.translator import Translator
 from nmt.model.attention.window import Window
 from nmt.model.seq2seq import Seq2Seq
@@ -29,7 +29,7 @@ def part_name(part: object) -> str:
 def exportable(translator: Translator) -> Seq2Seq:
     """Returns the network of a translator for the export to HTML.
 
-    Raises UserError if the JavaScript code does not support the network or the tokenizer.
+    Raises UsageError if the JavaScript code does not support the network or the tokenizer.
     """
     model = only_model(translator, "html")
     window: object = None
@@ -61,5 +61,5 @@ def exportable(translator: Translator) -> Seq2Seq:
     }
     for problem, is_present in problems.items():
         if is_present:
-            raise UserError(f"format=html: {problem}")
+            raise UsageError(f"format=html: {problem}")
     return model

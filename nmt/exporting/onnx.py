@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from nmt.exporting import exported_beam, only_model, write_tokenizer
 from nmt.foundation.capture import tensors_of
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError
 from nmt.foundation.interfaces import BOS, EOS, PAD, Prepared, State, map_tensors
 from nmt.inference.translator import Translator
 from nmt.model.layers.recurrence import Recurrent
@@ -58,7 +58,7 @@ class _Graph(nn.Module):
 def write_onnx(translator: Translator, folder: Path) -> None:
     """Writes the graphs, tokenizer, search settings and an example script into an empty folder.
 
-    Raises UserError if the model cannot be exported.
+    Raises UsageError if the model cannot be exported.
     """
     model = check_exportable(translator)
     write_graphs(model, folder)
@@ -130,22 +130,22 @@ def _settings(translator: Translator) -> dict[str, Any]:
 
 
 def check_exportable(translator: Translator) -> Seq2Seq:
-    """Returns the network of a translator. Raises UserError if ONNX does not support the
+    """Returns the network of a translator. Raises UsageError if ONNX does not support the
     network."""
     model = only_model(translator, "onnx")
     if model.lexicon is not None:
-        raise UserError(
+        raise UsageError(
             "format=onnx: a model with a translation lexicon is not supported; use format=html, or "
             "train a model with model.lexicon=null"
         )
     if model.decoder.attends and model.decoder.attention.score.heads > 1:
-        raise UserError(
+        raise UsageError(
             "format=onnx: several attention heads are not supported, because PyTorch's exporter "
             "would fix the sentence length; use format=html"
         )
     for name, module in model.named_modules():
         if isinstance(module, Recurrent) and not module.is_torch_layer:
-            raise UserError(
+            raise UsageError(
                 f"format=onnx: the {name.partition('.')[0]} has layer-normalised gates, a deep "
                 "transition or a cell of your own, which ONNX's GRU and LSTM do not support; for a "
                 "cell of nmt, use format=html"

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import sentencepiece
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
 from nmt.foundation.part_limits import RunView, idle_keys
 from nmt.foundation.progress import waiting
@@ -172,7 +172,7 @@ class SentencePiece:
             remedy = "lower tokenizer.character_coverage"
             if not self.options["byte_fallback"]:
                 remedy += " (tokenizer.byte_fallback=true keeps the rare characters as bytes)"
-            raise UserError(
+            raise UsageError(
                 f"tokenizer: SentencePiece cannot train a {name} vocabulary of {size:,} subwords "
                 f"({why}). Raise sizes.vocabulary (or tokenizer.vocabulary_size), {remedy}, or set "
                 "tokenizer=char"

@@ -12,7 +12,7 @@ from nmt.data.lines import check_aligned, find_file, stream_chunks
 from nmt.data.pair_columns import PairColumns, unread_links
 from nmt.data.parts import Keep, PartNames, load_splits, parse_part
 from nmt.data.streams import Stream, in_memory
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError
 from nmt.foundation.ranges import Share
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -82,14 +82,14 @@ class TextFiles:
     def load(self, keep: Keep = in_memory) -> Splits:
         """Loads the training, validation and test sets as sentence pairs.
 
-        Raises UserError if a data set cannot be used.
+        Raises UsageError if a data set cannot be used.
         """
         return load_splits(self.columns, self.parts, self.stream, keep)
 
     def training_stream(self) -> Stream[Pairs]:
         """Returns the training pairs without word alignments.
 
-        Raises UserError if a file is not found.
+        Raises UsageError if a file is not found.
         """
         return self.stream(self.parts.train, aligned=False)
 
@@ -105,12 +105,12 @@ class TextFiles:
             paths = self.files[part]
             names = self.columns.names if len(paths) == len(self.columns.names) else columns.names
             if any(Path(f"{path}.{names[0]}").is_file() for path in paths):
-                raise UserError(
+                raise UsageError(
                     f"{part}: a list names one file per language; to train on several corpora, "
                     "join their files, or use data=mix"
                 )
             if len(paths) != len(names):
-                raise UserError(
+                raise UsageError(
                     f"{part}: the number of files is {len(paths)}, expected {len(names)} "
                     f"({', '.join(names)})"
                 )
@@ -119,13 +119,13 @@ class TextFiles:
             names = columns.names
             file = Path(prefix)
             if file.is_file() and file.suffix[1:] in columns.names:
-                raise UserError(
+                raise UsageError(
                     f"{file}: give the name without the language extension, {file.with_suffix('')}"
                 )
             if file.is_file() and file.suffix in TABLES and not Path(f"{file}.{names[0]}").exists():
-                raise UserError(f"{file}: is a table; set data={file.suffix[1:]} instead of text")
+                raise UsageError(f"{file}: is a table; set data={file.suffix[1:]} instead of text")
             if file.is_dir() and not list(file.parent.glob(f"{file.name}.*")):
-                raise UserError(
+                raise UsageError(
                     f"{file}: is a folder; give its files without the language extension, such as "
                     f"{file / 'train'}"
                 )
