@@ -66,7 +66,7 @@ def read_gold_links(key: str, name: str, source: object, count: int) -> list[Gol
 
     Raises UserError if a line is invalid.
     """
-    file = find_file(name)
+    file = find_file(name, f"{key}={name}")
     lines = read_lines(file)
     written = [line for line in lines if line.strip()]
     if written and all(map(NAACL_LINK.fullmatch, written)):

@@ -27,7 +27,7 @@ def read_vectors(path: str, vocabulary: Collection[str] | None = None) -> dict[s
 
     Raises UserError with file and line if the format is invalid.
     """
-    file = find_file(path)
+    file = find_file(path, f"vectors={path}")
     vectors = dict[str, np.ndarray]()
     size = 0  # vector size, 0 until known
     for number, line in enumerate(stream_lines(file), 1):

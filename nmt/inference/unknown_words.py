@@ -29,7 +29,7 @@ def read_lexicon(path: str) -> dict[str, str]:
     If a source word has several lines, the first line is used. Raises UserError with the line
     number for a malformed line.
     """
-    file = find_file(path)
+    file = find_file(path, f"lexicon={path}")
     lexicon: dict[str, str] = {}
     for number, line in enumerate(stream_lines(file), 1):
         word, tab, translation = line.partition("\t")

@@ -100,7 +100,7 @@ def server_of(settings: ServeSettings) -> Server:
         settings.max_open,
         settings.per_minute,
         # Without keys, any client may use the server.
-        KeyFile(find_file(settings.keys)) if settings.keys else None,
+        KeyFile(find_file(settings.keys, f"keys={settings.keys}")) if settings.keys else None,
     )
     metrics = ServerMetrics()
     # A single worker, since one batch uses all CPU threads.
@@ -119,7 +119,9 @@ def server_of(settings: ServeSettings) -> Server:
             for name, path in settings.called.items()
         ]
     )
-    index = read_index(find_file(settings.index)) if settings.index else None
+    index = (
+        read_index(find_file(settings.index, f"index={settings.index}")) if settings.index else None
+    )
     return Server(
         models,
         limits,

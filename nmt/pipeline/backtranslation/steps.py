@@ -49,7 +49,7 @@ def backtranslate(settings: BacktranslateSettings) -> float:
     trackers_of(settings.values)  # raises UserError before the text is read
     check_new_training(settings)
     if synthetic.text is not None:
-        find_file(synthetic.text)
+        find_file(synthetic.text, f"synthetic.text={synthetic.text}")
     if synthetic.model is not None:
         _check_direction(settings, synthetic)
     folder = Path(str(settings.run_dir))
