@@ -143,17 +143,17 @@ def _translator(
                 "probabilities cannot be averaged. Train the models of an ensemble on the same "
                 "data with the same tokenizer settings"
             )
-        if saved.meta.get("languages") != first.meta.get("languages"):
+        if saved.languages != first.languages:
             log.warning(
                 "model: %s translates %s, but %s translates %s; the models of an ensemble should "
                 "translate the same languages",
                 first.path,
-                " → ".join(first.meta.get("languages") or ["?"]),
+                " → ".join(first.languages),
                 saved.path,
-                " → ".join(saved.meta.get("languages") or ["?"]),
+                " → ".join(saved.languages),
             )
     try:
-        languages = tuple(map(str, first.meta.get("languages") or ("source", "target")))
+        languages = first.languages or ("source", "target")
         settings = {**config["translation"], "languages": languages, **options}
         settings["typical_words"] = first.meta.get("typical_words")
         if isinstance(search, str):

@@ -119,14 +119,10 @@ def bound(target: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., 
     """Returns a class or function with the values of a configuration group bound as keyword
     arguments (functools.partial)."""
     hints, _ = signature(target)
-    return partial(
-        target,
-        **{
-            key: _argument(value, hints.get(key))
-            for key, value in node.items()
-            if key != "_target_"
-        },
-    )
+    values = {
+        key: _argument(value, hints.get(key)) for key, value in node.items() if key != "_target_"
+    }
+    return partial(target, **values)
 
 
 def _argument(value: Any, hint: Any) -> Any:

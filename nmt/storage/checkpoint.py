@@ -81,6 +81,12 @@ class Checkpoint:
             raise UserError(f"{self.path}: damaged checkpoint (no configuration)")
         return self.meta["config"]
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Names of the source and target languages of a translation model; empty if unknown."""
+        names = self.meta.get("languages")
+        return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
+
 
 def _parts_of(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     """Yields the bytes of tensors for a digest: for each tensor, its name, type and shape, and then

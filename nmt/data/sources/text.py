@@ -82,7 +82,7 @@ class TextFiles:
     def load(self, keep: Keep = in_memory) -> Splits:
         """Loads the training, validation and test sets as sentence pairs.
 
-        Raises UsageError if a data set cannot be used.
+        Raises UserError if a data set cannot be used.
         """
         return load_splits(self.columns, self.parts, self.stream, keep)
 

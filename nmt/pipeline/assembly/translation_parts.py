@@ -204,15 +204,15 @@ def _set_lexicon(
         return
     file = settings.model["lexicon"]
     if trained is not None:
-        before = trained.meta.get("languages")
-        if before in (None, [*languages]):
+        if trained.languages in ((), tuple(languages)):
             ckpt.load_lexicon(network, trained)
             return
         file = "auto"
         log.warning(
-            "init=%s: translates %s, the training text %s; the lexicon is estimated again",
+            "init=%s: the model translates %s, but the languages of the training text are %s; "
+            "the lexicon is estimated again",
             settings.init,
-            " → ".join(before),
+            " → ".join(trained.languages),
             " → ".join(languages),
         )
     network.lexicon.fill(ranks.on_first(partial(_lexicon, file, data)))

@@ -29,7 +29,7 @@ versa."""
 @functools.cache
 def languages_of(path: str) -> tuple[str, ...]:
     """Returns the names of the source and target languages of the trained model `path`."""
-    return tuple(ckpt.read_model(path, "synthetic.model", "train").meta.get("languages") or ())
+    return ckpt.read_model(path, "synthetic.model", "train").languages
 
 
 @dataclass(frozen=True)
