@@ -2,6 +2,8 @@
 
 import sys
 
+from nmt.foundation.command_exit import with_exit_status
+
 COMMANDS = {
     "train": "trains a translation model; -m trains a sweep",
     "classify": "trains a text classifier",
@@ -40,4 +42,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with_exit_status(main)

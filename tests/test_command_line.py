@@ -697,6 +697,13 @@ def test_a_command_as_an_argument_of_the_package_is_named():
     assert "write python -m nmt.train" in result.stderr
 
 
+def test_the_list_of_commands_may_be_cut_off():
+    """As by `python -m nmt | head`."""
+    command = f"{sys.executable} -u -m nmt | true"  # nothing reads the pipe
+    result = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert "Traceback" not in result.stderr
+
+
 def test_a_config_file_as_a_flag_gets_the_right_flag():
     failed(run("train", "--config", "my.yaml"), "write --from FILE")
 

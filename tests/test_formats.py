@@ -15,6 +15,7 @@ from nmt.data.sources.captions import Captions
 from nmt.data.sources.hub import HubData
 from nmt.data.sources.table import TableFiles
 from nmt.data.sources.text import TextFiles
+from nmt.data.text_encoding import check_head
 from nmt.foundation.errors import UserError
 
 ENGLISH = [f"A man sees dog {i}." for i in range(60)]
@@ -69,6 +70,12 @@ def test_wide_encodings_are_named_in_every_format(tmp_path, form):
 def test_other_text_is_no_wide_encoding(tmp_path, text):
     file = written(tmp_path / "t", text * 50)
     assert len(read_lines(tmp_path / "t")) == (text * 50).count("\n"), file
+
+
+def test_binary_files_get_no_advice_about_line_ends():
+    check_head(
+        b"\x7fELF\x02\x00\x00\r\x01", "program"
+    )  # its bytes are no UTF-8, which is named later
 
 
 def test_carriage_returns_as_line_ends_are_named(tmp_path):

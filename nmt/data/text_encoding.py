@@ -41,7 +41,8 @@ def check_head(head: bytes, name: str) -> None:
         )
     if head.startswith(LFS_POINTER):
         raise UserError(f"{name}: {LFS_ADVICE}")
-    if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
+    is_binary = b"\0" in head
+    if not is_binary and b"\n" not in head and b"\r" in head.rstrip(b"\r"):
         raise UserError(
             f"{name}: lines end with carriage returns (CR), but must end with newlines. "
             "Convert the file first: tr '\\r' '\\n'"
