@@ -60,8 +60,8 @@ class Verdict:
     @property
     def text(self) -> str:
         """Result as text, with a summary and one paragraph for each broken law."""
-        number = f"breaks {len(self.broken)} of" if self.broken else "keeps all"
-        paragraphs = [f"{self.name}: {number} {self.tried} laws. {self.called}"]
+        outcome = f"breaks {len(self.broken)} of" if self.broken else "keeps all"
+        paragraphs = [f"{self.name}: {outcome} {self.tried} laws. {self.called}"]
         paragraphs += [f"{law}: {text}" for law, text in self.broken.items()]
         if self.skipped:
             laws = "; ".join(self.skipped)
