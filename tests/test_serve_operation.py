@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import signal
+import struct
 import threading
 import time
 import tracemalloc
@@ -23,6 +24,7 @@ from test_serve import end, served, start
 from nmt.foundation.errors import UserError
 from nmt.foundation.json_log import JsonFormatter
 from nmt.loading import load, translator
+from nmt.serving import monitoring
 from nmt.serving.batcher import Batcher
 from nmt.serving.limits import KeyFile, Refused
 from nmt.storage import checkpoint as ckpt
@@ -348,3 +350,15 @@ def test_drain_of_one_process(small_run, pair):
     assert answered(url, pair)
     stopped.join()
     assert not answered(url, pair)
+
+
+def test_metrics_are_read_again_while_a_process_starts(client, monkeypatch):
+    """The file of a process that starts is empty at first."""
+    generate = monitoring.generate_latest
+
+    def first_fails(registry):
+        monkeypatch.setattr(monitoring, "generate_latest", generate)
+        raise struct.error("unpack_from requires a buffer of at least 4 bytes")
+
+    monkeypatch.setattr(monitoring, "generate_latest", first_fails)
+    assert "nmt_requests_total" in client.get("/metrics").text

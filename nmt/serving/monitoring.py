@@ -4,9 +4,11 @@ and the access log.
 An ASGI middleware gives each request an id, logs it, and counts it for the metrics.
 """
 
+import contextlib
 import logging
 import os
 import re
+import struct
 import time
 import uuid
 from collections.abc import Callable, Iterable, Set
@@ -86,6 +88,10 @@ class ServerMetrics:
             registry = CollectorRegistry()
             registry.register(_Processes())
             MultiProcessCollector(registry)
+        # A process that starts creates an empty file, which cannot be read for some microseconds.
+        with contextlib.suppress(struct.error):
+            return generate_latest(registry)
+        time.sleep(0.01)
         return generate_latest(registry)
 
 
