@@ -41,7 +41,7 @@ from nmt.serving.batcher import Batcher
 from nmt.serving.limits import KeyFile, Limits, Pace, Refused
 from nmt.serving.monitoring import ServerMetrics
 from nmt.serving.passages import joined, spans
-from nmt.serving.request_fields import constraint_of
+from nmt.serving.requested_constraint import constraint_of
 from nmt.serving.served_models import ServedModel
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import SentencePiece

@@ -1,5 +1,5 @@
 """HTTP server for translation and classification, with a web page that explains translations.
 
-Modules in reading order: app, request_fields, answers, explanation_answers, served_models, batcher,
-passages, markup, then the others in any order.
+Modules in reading order: app, request_fields, requested_constraint, answers, explanation_answers,
+served_models, batcher, passages, markup, then the others in any order.
 """

@@ -15,7 +15,8 @@ from nmt.inference.word_alignment import word_alignment
 from nmt.serving.limits import Refused
 from nmt.serving.markup import AlignedSentence, Part, blocks, with_tags
 from nmt.serving.passages import joined, spans
-from nmt.serving.request_fields import Fields, constraint_of
+from nmt.serving.request_fields import Fields
+from nmt.serving.requested_constraint import constraint_of
 from nmt.serving.served_models import AUTO, Models, SentenceRequest, ServedModel
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import words

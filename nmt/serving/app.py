@@ -29,7 +29,8 @@ from nmt.serving.explanation_answers import contrasted, explained, neighbors
 from nmt.serving.http_server import stopping
 from nmt.serving.limits import Limits, Pace, Refused
 from nmt.serving.monitoring import AccessLog, ServerMetrics
-from nmt.serving.request_fields import POSTS, Fields, parse_body, specification
+from nmt.serving.openapi import specification
+from nmt.serving.request_fields import POSTS, Fields, parse_body
 from nmt.serving.served_models import Models, ServedModel
 
 log = logging.getLogger("nmt.serve")

@@ -1,4 +1,4 @@
-"""Fields of requests, and the OpenAPI document of the server.
+"""Fields of requests.
 
 The fields are those of LibreTranslate, and additional fields in the same style. Each field has a
 JSON schema, which is used to check requests and is part of /openapi.json.
@@ -6,16 +6,12 @@ JSON schema, which is used to check requests and is part of /openapi.json.
 
 import json
 import re
-import unicodedata
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import nmt
-from nmt.inference.constraint import Constraint
-from nmt.serving.limits import Limits, Refused
-from nmt.tokenizer.words import spaceless
+from nmt.serving.limits import Refused
 
 Fields = Mapping[str, Any]
 """Values of a request's fields, by field name."""
@@ -232,107 +228,3 @@ def parse_body(body: bytes, content_type: str) -> Fields:
     except ValueError as error:
         problem = f"the body is not valid ({error})"
     raise Refused(400, f"Invalid request: {problem}")
-
-
-def constraint_of(fields: Fields, sentence: str, *, is_first: bool) -> Constraint | None:
-    """Returns the search constraint for the translation of a sentence; None without a constraint.
-
-    The translation must contain the phrases of the field `required`. For each entry of the field
-    `glossary` whose source word occurs in the sentence, it must also contain the translation of
-    the entry. A phrase that is part of another required phrase adds nothing. The field `prefix`
-    applies only to the first sentence of a text.
-    """
-    translations = [
-        translation
-        for source_word, translation in fields["glossary"].items()
-        if _contains(sentence.casefold(), source_word.casefold())
-    ]
-    texts = [" ".join(phrase.split()) for phrase in [*fields["required"], *translations]]
-    phrases = dict.fromkeys(texts)
-    required = [
-        phrase
-        for phrase in phrases
-        if not any(other != phrase and _contains(other, phrase) for other in phrases)
-    ]
-    prefix = fields["prefix"] if is_first else ""
-    constraint = Constraint(prefix, tuple(required), tuple(fields["forbidden"]))
-    return None if constraint == Constraint() else constraint
-
-
-def _contains(sentence: str, word: str) -> bool:
-    """Returns whether a word or phrase occurs in a sentence, and not as a part of other words."""
-    text, phrase = (" ".join(part.split()) for part in (sentence, word))
-    # The lookahead also finds occurrences that overlap.
-    starts = [match.start() for match in re.finditer(f"(?={re.escape(phrase)})", text)]
-    ends = [start + len(phrase) for start in starts]
-    return any(
-        not _inside_word(text, start) and not _inside_word(text, end)
-        for start, end in zip(starts, ends, strict=True)
-    )
-
-
-def _inside_word(text: str, position: int) -> bool:
-    """Returns whether a word continues across a position between two characters. Words of scripts
-    without spaces, such as that of Japanese, have no visible boundaries, so they never do."""
-    neighbours = text[max(0, position - 1) : position + 1]
-    return 0 < position < len(text) and all(
-        unicodedata.category(character)[0] in "LMN" and not spaceless(character)
-        for character in neighbours
-    )
-
-
-GETS = {
-    "/languages": "Source languages, each with its target languages",
-    "/models": "Names, languages and capabilities of the models",
-    "/health": "Status of the server and of each model",
-    "/ready": "Whether the server accepts requests",
-    "/frontend/settings": "Settings in the form of LibreTranslate's web page",
-}
-"""Summary of each URL path that accepts GET requests, for the OpenAPI document."""
-STRING = {"type": "string"}
-ERROR = {"type": "object", "properties": {"error": STRING}, "required": ["error"]}
-
-
-def specification(limits: Limits) -> Schema:
-    """Returns the OpenAPI 3.1 document of a server with the given limits."""
-    sizes = f"{limits.characters:,} characters, {limits.texts:,} texts or {limits.bytes:,} bytes"
-    errors = {
-        "400": _response("a field is missing or invalid", ERROR),
-        "403": _response("the API key is missing or invalid", ERROR),
-        "408": _response("the request body arrives too slowly", ERROR),
-        "413": _response(f"the request has more than {sizes}", ERROR),
-        "415": _response("the content type is not supported", ERROR),
-        "429": _response("the caller sends too many requests", ERROR),
-        "503": _response("the server is overloaded, or the response takes too long", ERROR),
-    }
-    paths: dict[str, Any] = {}
-    for path, post in POSTS.items():
-        body = {
-            "type": "object",
-            "properties": {**post.required, **post.optional, "api_key": STRING},
-            "required": [*post.required],
-        }
-        paths[path] = {
-            "post": {
-                "summary": post.summary,
-                "requestBody": {
-                    "required": True,
-                    "content": {"application/json": {"schema": body}},
-                },
-                "responses": {"200": _response("success", post.answer), **errors},
-            }
-        }
-    for path, summary in GETS.items():
-        responses = {"200": _response("success", {"type": ["object", "array"]})}
-        if path == "/ready":
-            responses["503"] = errors["503"]
-        paths[path] = {"get": {"summary": summary, "responses": responses}}
-    description = "LibreTranslate's API with additional fields and paths"
-    info = {"title": "nmt", "version": nmt.__version__, "description": description}
-    # The address of the server is relative to the address of the document, also behind a prefix.
-    servers = [{"url": "."}]
-    return {"openapi": "3.1.0", "info": info, "servers": servers, "paths": paths}
-
-
-def _response(description: str, schema: Schema) -> Schema:
-    return {"description": description, "content": {"application/json": {"schema": schema}}}
