@@ -90,6 +90,11 @@ class Transposed(Score):
         return torch.bmm(keys, query.transpose(1, 2))  # [B, S, T]
 
 
+class Several(Score):
+    def forward(self, query, keys, *_):
+        return query, keys
+
+
 class Halved(Score):
     def keys(self, values):
         return values[..., ::2]
@@ -102,6 +107,7 @@ class Halved(Score):
             Transposed,
             r"attention=Transposed: `forward` returned scores of shape \[2, 4, 3\].*\[2, 3, 4\]",
         ),
+        (Several, r"attention=Several: `forward` returned scores of shape tuple, expected"),
         (Halved, "attention=Halved: a test of the score function with a tiny example failed"),
     ],
 )

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from nmt import components
 from nmt.foundation.interfaces import Encoded
+from nmt.model.attention.general import General
 from nmt.model.attention.layer import Attention, sums
 from nmt.model.attention.multi_head import MultiHead
 from nmt.model.attention.normalizer.entmax15 import Entmax15
@@ -70,6 +71,35 @@ def test_sparse_normalizers_equal_their_definition(kind, normalizer, spread):
         assert p == pytest.approx(simplex_point(kind, row), abs=1e-9)
     assert normalizer(torch.tensor([[3.0, -torch.inf, 2.5]]))[0, 1] == 0
     assert torch.autograd.gradcheck(normalizer, z[4:].clone().requires_grad_())
+
+
+@pytest.mark.parametrize("normalizer", [Softmax(), Sparsemax(), Entmax15()])
+def test_weights_are_a_distribution_under_autocast(normalizer):
+    """The scores are rounded to bfloat16, but not the sums of a normaliser."""
+    model = Attention(General(query_size=SIZE, memory_size=SIZE), None, normalizer)
+    values = torch.randn(B, 300, SIZE)
+    memory = model.prepare(Encoded(values, torch.ones(B, 300, dtype=torch.bool), values[:, 0]))
+    with torch.autocast("cpu", torch.bfloat16):
+        query = model.project(torch.randn(B, T, SIZE))
+        weights, _ = model.attend(query, memory, model.initial_attention_state(memory, B))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, T))
+
+
+class Flat(Softmax):
+    """A normaliser of a user, with the same weight at each position."""
+
+    def __call__(self, scores):
+        return super().__call__(scores.masked_fill(scores > -torch.inf, 0.0))
+
+
+def test_a_normalizer_that_extends_softmax_is_not_replaced_by_softmax():
+    model = Attention(General(query_size=SIZE, memory_size=SIZE), None, Flat())
+    values = torch.randn(B, S, SIZE)
+    memory = model.prepare(Encoded(values, torch.ones(B, S, dtype=torch.bool), values[:, 0]))
+    query = model.project(torch.randn(B, T, SIZE))
+    state = model.initial_attention_state(memory, B)
+    weights, _, _ = model.attend_and_sum(query, memory, state)
+    torch.testing.assert_close(weights, torch.full((B, T, S), 1 / S))
 
 
 # Windows

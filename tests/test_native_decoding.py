@@ -197,6 +197,12 @@ def test_a_whole_search_finds_what_its_steps_find(decoder, score):
                 assert [getattr(h, name) for h in ours] == pytest.approx(expected, abs=1e-4)
 
 
+def test_the_exponent_of_the_penalty_may_be_an_integer():
+    searches = [Beam(width=3, length_penalty="wu", alpha=alpha) for alpha in (1, 1.0)]
+    of_int, of_float = _all_translations("luong", "general", "float32", searches, True)
+    assert of_int == of_float
+
+
 @pytest.mark.parametrize(("width", "penalty"), [(1, "none"), (3, "wu")])
 @pytest.mark.parametrize("score", ["general", "concat"])
 @pytest.mark.parametrize("decoder", DECODERS)

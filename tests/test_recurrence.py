@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from torch.autograd import gradcheck
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.model.layers import cells
 from nmt.model.layers.cells import recurrent
-from nmt.model.layers.cells.gru import gru
+from nmt.model.layers.cells.gru import GRU, gru
 from nmt.model.layers.cells.lstm import lstm
 from nmt.model.layers.loop_products import LoopProduct, fused_linear
 from nmt.model.layers.numeric import tanh
@@ -195,6 +196,39 @@ def test_a_cell_is_found_by_the_name_of_its_file(tmp_path, monkeypatch, unchecke
     assert list(cells.NAMES) == sorted(
         path.stem for path in Path(cells.__file__).parent.glob("[!_]*.py")
     )
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm", "norm_gru"])
+def test_the_last_state_of_one_direction_is_before_the_padding(cell):
+    layer, x, lengths = recurrent(cell, 5, 4), torch.randn(2, 6, 5), torch.tensor([6, 3])
+    _, (last,) = layer(x, lengths=lengths)
+    alone, _ = layer(x[1:, :3])
+    torch.testing.assert_close(last[1:], alone[:, -1])
+
+
+class Halved(GRU):
+    """A cell of a user that changes the GRU."""
+
+    def cell(self, a, u, state, update_mask=None):
+        (h,) = super().cell(a, u, state, update_mask)
+        return (h / 2,)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_cell_that_extends_the_gru_is_used_in_training_and_generation(directions):
+    layer, x = Halved(5, 4, directions), torch.randn(2, 6, 5)
+    lengths = torch.tensor([6, 6]) if directions == 2 else None
+    trained, _ = layer(x, lengths=lengths)
+    with torch.no_grad(), generating(PackedWeights("float32")):
+        generated, _ = layer(x, lengths=lengths)
+    state = torch.zeros(2, 4)
+    first = layer.cell(
+        F.linear(x[:, 0], *layer.weight_block("ih")),
+        F.linear(state, *layer.weight_block("hh")),
+        (state,),
+    )
+    torch.testing.assert_close(trained[:, 0, :4], first[0])
+    torch.testing.assert_close(generated, trained)
 
 
 @pytest.mark.exhaustive

@@ -313,10 +313,25 @@ def test_invalid_arguments_of_a_search_are_refused(search, settings, message, un
         search(**settings)
 
 
-def test_a_tiny_temperature_is_greedy_search():
+@pytest.mark.parametrize("temperature", [1e-40, 1e-300])
+def test_a_tiny_temperature_is_greedy_search(temperature):
     tables = [random_table(seed) for seed in range(5)]
-    greedy, sampled = (find(s, tables, [5] * 5) for s in (Greedy(), Sample(temperature=1e-40)))
+    searches = Greedy(), Sample(temperature=temperature)
+    greedy, sampled = (find(search, tables, [5] * 5) for search in searches)
     assert [[h.tokens for h in hs] for hs in sampled] == [[h.tokens for h in hs] for hs in greedy]
+
+
+def test_top_k_keeps_k_of_equally_probable_tokens():
+    p = Sample(top_k=1, epsilon=0.5).distribution(torch.full((1, 40), math.log(1 / 40)))
+    assert int((p > 0).sum()) == 1
+
+
+def test_a_large_diversity_leaves_the_log_probabilities_of_the_model():
+    search = Diverse(width=2, groups=2, diversity=1e8, n_best=2, length_penalty="none")
+    [hypotheses] = find(search, [garden_path], [5])
+    found = {tuple(h.tokens): h.log_prob for h in hypotheses}
+    assert found[B,] == pytest.approx(math.log(0.4 * 0.95))
+    assert found[A, A] == pytest.approx(math.log(0.6 * 0.4 * 0.8))
 
 
 def test_diverse_groups_avoid_each_other():

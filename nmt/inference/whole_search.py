@@ -107,7 +107,7 @@ def whole_search(
         decoder.embedding_size,
         tables.token_size,
     )
-    scoring = (get_args(PenaltyName).index(penalty.name), penalty.alpha)
+    scoring = (get_args(PenaltyName).index(penalty.name), float(penalty.alpha))
     call(
         "beam_search", product.address, product.kind, *sizes, width, n_best, longest,
         BOS, EOS, max(32, CACHED // vocabulary), *scoring, *tables.tensors,

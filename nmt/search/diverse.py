@@ -72,7 +72,9 @@ class Diverse(Beam):
         sentences, width = beam.totals.shape
         size = width // self.groups
         sentence, slot = np.divmod(beam.slots, width)  # [n], [n]
-        uses = log_probs.new_zeros(sentences, log_probs.size(1))  # [b, V], at this step
+        # In float64, because penalties are subtracted and added again.
+        shape = (sentences, log_probs.size(1))
+        uses = log_probs.new_zeros(shape, dtype=torch.float64)  # [b, V], at this step
         groups = []
         for first in range(0, width, size):
             in_group = np.flatnonzero(slot // size == first // size)  # [m]

@@ -28,6 +28,9 @@ from nmt.search.breadth_first import breadth_first_search
 from nmt.search.constrained import refuse_required
 from nmt.search.penalty import Penalty
 
+COLDEST = 1e-30
+"""Lower temperatures are replaced by this one, because they could become 0 in float32."""
+
 
 @dataclass(kw_only=True, eq=False)
 class Sample:
@@ -107,10 +110,11 @@ class Sample:
         """
         # The largest quotient is 0, however small the temperature is.
         differences = log_probs - log_probs.amax(-1, keepdim=True)  # [n, V]
-        p = torch.softmax(differences / self.temperature, -1)  # [n, V]
+        p = torch.softmax(differences / max(self.temperature, COLDEST), -1)  # [n, V]
         if not self.epsilon and not self.top_k and self.top_p == 1:
             return p
-        allowed = p >= self.epsilon  # [n, V]
+        # The most probable token is always allowed; `epsilon` might rule out all tokens.
+        allowed = p >= p.amax(-1, keepdim=True).clamp(max=self.epsilon)  # [n, V]
         if self.top_k or self.top_p < 1:
             ranked, order = p.sort(-1, descending=True)  # [n, V], [n, V]
             # A token is allowed if all more probable tokens together have less than `top_p`.
@@ -118,5 +122,4 @@ class Sample:
             if self.top_k:
                 allowed_by_rank[:, self.top_k :] = False
             allowed &= torch.zeros_like(allowed).scatter_(1, order, allowed_by_rank)
-        # The most probable token is always allowed; `epsilon` might rule out all tokens.
-        return p * allowed.scatter_(1, p.argmax(-1, keepdim=True), True)
+        return p * allowed

@@ -100,7 +100,8 @@ def check_score(score: Score, query_size: int, memory_size: int) -> None:
     query_size: Q, number of features of a query
     memory_size: M, number of features of an annotation
 
-    Raises ValueError if the call raises RuntimeError or the shape of the result is wrong.
+    Raises ValueError if the call raises RuntimeError or the result is not a tensor of the expected
+    shape.
     """
     if score.recurs:
         return
@@ -115,8 +116,9 @@ def check_score(score: Score, query_size: int, memory_size: int) -> None:
             f"attention={name}: a test of the score function with a tiny example failed: {error}"
         ) from error
     shape = [2, 3, 4 * score.heads]
-    if list(scores.shape) != shape:
+    found = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    if found != shape:
         raise ValueError(
             f"attention={type(score).__name__}: `forward` returned scores of shape "
-            f"{list(scores.shape)}, expected [sentences, queries, positions × heads] = {shape}"
+            f"{found}, expected [sentences, queries, positions × heads] = {shape}"
         )

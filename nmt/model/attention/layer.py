@@ -107,7 +107,7 @@ class Attention(nn.Module):
         return (
             self.score.native_form is not None
             and type(self.window) is Window
-            and isinstance(self.normalizer, Softmax)
+            and type(self.normalizer) is Softmax
             and self.gate is None
         )
 
@@ -240,7 +240,8 @@ class Attention(nn.Module):
             scatter_rows(query, sentences, layout),
             memory.keys,
             *(scatter_rows(weights.unsqueeze(1), sentences, layout) for weights in attended),
-        )  # [B, n, H·S]
+        )
+        scores = to_float(scores)  # [B, n, H·S]; autocast converts products to bfloat16
         is_padding = ~memory.mask.unsqueeze(1)  # [B, 1, S]
         if heads > 1:
             is_padding = is_padding.repeat(1, 1, heads)  # [B, 1, H·S]

@@ -156,7 +156,10 @@ class Recurrent(nn.Module):
         self.state_norm = self.gate_norm()
         self.dropout = Dropout(dropout, variational=True)
         self.dropout_of = dropout_of
-        self.is_torch_layer = self.torch_layer is not None and not self.normalized and depth == 1
+        # PyTorch's layer computes the cell of the class that names it, not of a subclass.
+        owner = next(parent for parent in type(self).__mro__ if "cell" in vars(parent))
+        has_torch_cell = vars(owner).get("torch_layer") is not None
+        self.is_torch_layer = has_torch_cell and not self.normalized and depth == 1
 
     def cell(
         self, a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None
@@ -262,7 +265,7 @@ class Recurrent(nn.Module):
         mask: mask of recurrent dropout; None to draw a new mask if the layer has dropout
 
         Returns the outputs [B, T, directions·Q], and the state after the last token of each
-        sentence as tensors [B, directions·Q].
+        sentence as tensors [B, directions·Q]; with `lengths`, only h and not the c of an LSTM.
         """
         batch, steps = x.shape[:2]
         if mask is None:
@@ -278,7 +281,8 @@ class Recurrent(nn.Module):
             return self._forward_torch(x, state, lengths)
         if self.directions == 1:
             a = self.input_norm(linear(self, "input", x, self.weight_block("ih")))  # [B, T, G·Q]
-            return self._over_time(a, state or self._zeros(x), mask)
+            outputs, last = self._over_time(a, state or self._zeros(x), mask)
+            return outputs, last if lengths is None else (at_end(outputs, lengths),)
         assert lengths is not None, (
             "a recurrent layer with two directions needs the sentence lengths"
         )

@@ -277,7 +277,7 @@ class NativeCrossEntropy(Function):
         call(
             f"cross_entropy_{TYPES[dtype]}",
             *(len(x), len(bias), PARTS, float(smoothing), float(agreement)),
-            *(logits, bias, targets.contiguous(), *losses, d_bias),
+            *(logits, bias.float(), targets.contiguous(), *losses, d_bias),
         )
         # The C++ function has overwritten the logits with ∂L/∂logits.
         ctx.save_for_backward(logits, low, low_weight, d_bias.sum(0))

@@ -57,7 +57,7 @@ class LocalP(Window):
         query: outputs of `query_layer`
         lengths: source lengths [N, 1], in tokens
         """
-        return lengths * torch.sigmoid(torch.tanh(query) @ self.v)
+        return lengths * torch.sigmoid((torch.tanh(query) * self.v).sum(-1))
 
     def forward(
         self,

@@ -39,7 +39,7 @@ class Monotonic(Window):
 
     def __init__(self, *, query_size: int, offset: float = -1.0, noise: bool = True) -> None:
         super().__init__(query_size=query_size)
-        self.offset = nn.Parameter(torch.tensor(offset))
+        self.offset = nn.Parameter(torch.tensor(float(offset)))
         self.noise = noise
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
