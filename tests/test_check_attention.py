@@ -359,7 +359,10 @@ def test_exceptions_of_the_code_are_one_message(tmp_path):
     (tmp_path / "late.py").write_text(
         "from nmt.model.attention.dot import Dot\n\n\nclass Late(Dot):\n    def forward(self, query, keys, *_):\n        return {}['missing']\n"
     )
-    result = run("check_attention", f"{tmp_path}/late.py:Late", f"{tmp_path}/nowhere.py:Late")
+    (tmp_path / "script.py").write_text("import sys\n\nsys.exit(0)\n")
+    files = ("late", "nowhere", "script")
+    result = run("check_attention", *(f"{tmp_path}/{name}.py:Late" for name in files))
     assert result.returncode == 1
+    assert b"script.py cannot be run" in result.stderr
     assert b"KeyError: 'missing'" in result.stderr and b"late.py:6" in result.stderr
     assert b"nowhere.py" in result.stderr and b"Traceback" not in result.stderr

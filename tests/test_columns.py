@@ -572,3 +572,4 @@ def test_validation_sets_have_the_shortest_names_that_distinguish_them():
     assert unique_suffixes(["a/val", "b/other", "c/d/val"]) == ["a/val", "other", "d/val"]
     assert unique_suffixes(["val"]) == ["val"]
     assert unique_suffixes(["/x/val", "/y/val"]) == ["x/val", "y/val"]
+    assert unique_suffixes(["/x/val", "x/val"]) == ["/x/val", "x/val"]

@@ -367,6 +367,10 @@ def test_align(trained, corpus, tmp_path):
         run("align", vectors, *pair, f"gold={tmp_path}/gold"), "line 1", "not a link such as 0-1"
     )
     failed(run("align", *pair), "model, vectors, links: set exactly one")
+    missing = run("align", *pair, f"model={trained}", f"reverse={tmp_path}/missing")
+    assert "train.de" not in failed(
+        missing, f"reverse={tmp_path}/missing: file or folder not found"
+    )
     (tmp_path / "s.vec").write_text("a 1 2\nb 1\n")
     failed(run("align", vectors, *pair), "s.vec, line 2")
 

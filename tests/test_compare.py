@@ -99,6 +99,7 @@ def test_suspicious_outputs_are_counted():
     assert repeats(["der", "Hund", "der", "Hund", "der", "Hund"])
     assert repeats(["ja", "ja", "ja"])
     assert not repeats(["der", "Hund", "und", "der", "Hund"])
+    assert not repeats(["Well", ".", ".", "."])
     assert copied(["A", "man", "sleeps", "now"], ["A", "man", "sleeps"])
     assert not copied(["A", "man"], ["A", "man"])
     letters = list("abcdefgh")
@@ -151,7 +152,7 @@ def test_a_comparison_begins_with_its_result():
     [_, losses] = summary(result, comparison_tables(compared(two=REFERENCE, one=other)))
     assert losses.startswith("one is worse in: ")
     same = compared(one=REFERENCE, two=REFERENCE)
-    assert summary(same, [])[0] == "one and two have the same score: 100.0 BLEU."
+    assert summary(same, []) == ["one and two have the same score: 100.0 BLEU."]
     alone = summary(compared(one=REFERENCE), [])
     assert alone == ["one: 100.0 ± 0.0 BLEU and 100.0 ± 0.0 chrF."]
 
@@ -197,6 +198,9 @@ def test_the_share_of_people_that_agree_stands_beside_each_difference():
 def test_marks_are_where_the_reference_differs():
     assert marked("Ein <b> Hund", "Ein Hund") == "Ein <mark class=other>&lt;b&gt;</mark> Hund"
     assert marked("Mit Hut .", "Mit Hut, alt.") == "Mit Hut <mark class=other>.</mark>"
+    assert (
+        marked("猫が好き。 はい", "犬が好き。 はい") == "<mark class=other>猫</mark>が好き。 はい"
+    )
 
 
 def test_identical_systems_do_not_differ(texts):
@@ -333,7 +337,8 @@ def test_bad_input_is_reported(small_run, texts):
     failed(run("compare", *both, texts / "nothing"), "nothing", "file not found")
     failed(run("compare", *both), "systems: missing")
     failed(run("compare", both[0], small_run), "add source=FILE")
-    failed(run("compare", *both, small_run, small_run), "given more than once")
+    failed(run("compare", *both, small_run, f"{small_run}/"), "given more than once")
+    failed(run("compare", *both, texts / "other", "output="), "output=")
     failed(run("compare", f"reference={texts}/short", f"source={texts}/source", small_run), "lines")
 
 

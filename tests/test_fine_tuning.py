@@ -390,6 +390,7 @@ def test_faults_of_averaging_are_reported(base, texts, tmp_path):
     best = base / ckpt.BEST
     failed(run("average", f"models=[{base},{base}]", f"output={best}"), "is also an input model")
     failed(run("average", f"models=[{base},{tmp_path}]", out), str(tmp_path))
+    failed(run("average", f"models=[{base},{base}/]", out), "must not name a model twice")
     (tmp_path / "mean.safetensors").write_bytes(b"another file")
     failed(run("average", f"models=[{base},{base}]", out), "exists and is not an average")
     (tmp_path / "mean.safetensors").unlink()
@@ -397,7 +398,7 @@ def test_faults_of_averaging_are_reported(base, texts, tmp_path):
     meta = {**saved.meta, "command": "classify"}
     ckpt.write(tmp_path / "classifier.safetensors", meta, saved.tensors)
     models = f"models=[{base},{tmp_path}/classifier.safetensors]"
-    failed(run("average", models, out), "are a translation model and a classifier")
+    failed(run("average", models, out), "are not of one kind (translation models or classifiers)")
     grown = trained(
         tmp_path / "grown",
         *texts[1],

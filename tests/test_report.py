@@ -520,12 +520,38 @@ def test_half_written_runs_are_left_out_and_named(sweep, tmp_path):
     make_run(tmp_path / "torn", "luong", 3, 0.9)
     (tmp_path / "torn/results.json").write_text('{"scores": ')
     (tmp_path / "half/run.json").write_text("{}")
+    results = json.loads(
+        (make_run(tmp_path / "undefined", "luong", 4, 0.9) / "results.json").read_text()
+    )
+    results["scores"]["correlation"] = {"score": math.nan, "signature": ""}
+    (tmp_path / "undefined/results.json").write_text(json.dumps(results))
     done = run("report", tmp_path, "samples=50", "trials=0")
     assert done.returncode == 0, done.stderr.decode()
     assert f"{tmp_path}/torn: the run is left out of the report".encode() in done.stderr
+    assert f"{tmp_path}/undefined: the run is left out of the report".encode() in done.stderr
     unfinished = f"{tmp_path}/half: the run is left out of the report, because it is not finished"
     assert unfinished.encode() in done.stderr
     assert (tmp_path / "report.csv").read_text().count("\n") == 2
+
+
+def test_an_unfinished_run_of_a_sweep_is_named_if_the_sweep_is_not(tmp_path, caplog):
+    """`nmt.report sweep/*` gives the folders of the runs and not the folder of the sweep."""
+    for seed in (1, 2):
+        folder = make_run(tmp_path / f"seed{seed}", "luong", seed, 0.9, unfinished=seed == 2)
+        record = {"key": str(seed), "command": "train", "overrides": [], "failure": None}
+        (folder / "sweep.json").write_text(json.dumps(record))
+        (folder / "run.json").write_text("{}")
+    collect([str(tmp_path)])
+    assert "not finished" not in caplog.text
+    collect([str(tmp_path / "seed1"), str(tmp_path / "seed2")])
+    assert f"{tmp_path}/seed2: the run is left out of the report" in caplog.text
+
+
+def test_each_point_of_a_learning_curve_is_a_mean_of_all_seeds(tmp_path):
+    first, second = (read_result(make_run(tmp_path / f"{s}", "luong", s, 0.9)) for s in (1, 2))
+    longer = [*second.curve, {"kind": "validation", "epoch": 1.5, "bleu": 1.0}]
+    by_epoch = charts._by_epoch([first, replace(second, curve=longer)], "bleu")
+    assert {epoch: len(values) for epoch, values in by_epoch.items()} == {1: 2, 2: 2}
 
 
 def test_a_running_sweep_shows_its_progress(tmp_path):

@@ -129,7 +129,7 @@ def check_file(target: str) -> Verdict:
     sys.modules[module.__name__] = module  # dataclasses need their module in sys.modules
     try:
         SourceFileLoader(module.__name__, path).exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"functions={target}: {path} cannot be run: {error}") from error
     if not callable(getattr(module, name, None)):
         defined = sorted(

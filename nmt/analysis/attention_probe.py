@@ -179,7 +179,7 @@ class Probe:
             on_padding = {}
             for mask in masks:
                 # Wrong layouts may raise any error.
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception, SystemExit):
                     tried = {**layouts, "mask": mask}
                     on_padding[mask] = self._influence_of_padding(example, tried)
             if on_padding:

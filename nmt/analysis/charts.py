@@ -178,7 +178,7 @@ def _curve(ax: Any, ranking: Ranking, name: str) -> None:
         lows = [*map(min, values.values())]
         highs = [*map(max, values.values())]
         ax.fill_between([*values], lows, highs, color=properties["color"], alpha=0.12, lw=0)
-    title = "loss (nats per token)" if name == "loss" else TITLES.get(name, name)
+    title = "loss (nats)" if name == "loss" else TITLES.get(name, name)
     ax.set(xlabel="epoch", ylabel=f"validation {title}")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlim(left=0)
@@ -188,7 +188,7 @@ def _curve(ax: Any, ranking: Ranking, name: str) -> None:
 def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float]]:
     """Returns the values of a metric by epoch, in ascending order of epochs.
 
-    The result ends at the last epoch of the shortest run, so that each mean includes all seeds.
+    The result has only the epochs at which all runs have a value, so each mean includes all seeds.
     """
     curves = [
         {
@@ -198,8 +198,8 @@ def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float
         }
         for run in runs
     ]
-    last = min((max(curve) for curve in curves if curve), default=0)
-    return {epoch: values for epoch, values in _by_x(curves).items() if epoch <= last}
+    count = sum(map(bool, curves))
+    return {epoch: values for epoch, values in _by_x(curves).items() if len(values) == count}
 
 
 def _by_x(curves: Sequence[Mapping[float, float]]) -> dict[float, list[float]]:

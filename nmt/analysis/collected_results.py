@@ -51,7 +51,7 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
     # Ignore runs that a later command line of the sweep no longer includes.
     swept = [run for folder in sweeps for run in find(folder) if not run.dropped]
     for file in _files(names, "run.json"):
-        is_swept = (file.parent / RECORD).is_file()
+        is_swept = file.parent.parent in sweeps
         if not is_swept and not (file.parent / "results.json").is_file():
             log.warning(
                 "%s: the run is left out of the report, because it is not finished; continue the "

@@ -35,14 +35,16 @@ def summary(comparison: Comparison, tables: Sequence[ReportTable]) -> list[str]:
     """Returns a sentence about the difference between each system and the first, or about
     the scores of a single system.
 
-    For two systems, a further sentence names the groups in which the system with the higher
+    For two systems with different scores, a further sentence names the groups in which the system with the higher
     BLEU is worse.
 
     tables: tables of the comparison
     """
     first, *others = comparison.outputs
     if others:
-        exceptions = [_exceptions(comparison, tables)] if len(others) == 1 else []
+        scores = {test.score for test in comparison.tests["bleu"].values()}
+        has_better = len(others) == 1 and len(scores) == 2
+        exceptions = [_exceptions(comparison, tables)] if has_better else []
         return [*(_difference(comparison, first, other) for other in others), *exceptions]
     results = [
         f"{tests[first].score:.1f} ± {tests[first].confidence:.1f} {TITLES[metric]}"

@@ -149,7 +149,7 @@ def depends_on_source(example: DecoderExample) -> None:
     encoded = example.encoded
     changed = replace(encoded, values=-encoded.values, final_state=-encoded.final_state)
     require(
-        difference(replace(example, encoded=changed).readouts, example.readouts) > TOLERANCE,
+        not difference(replace(example, encoded=changed).readouts, example.readouts) <= TOLERANCE,
         "another source gives the same readouts, so the decoder does not read the source.",
     )
 

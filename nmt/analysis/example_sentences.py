@@ -111,14 +111,17 @@ def marked(text: str, reference: str) -> Markup:
     text: translation
     reference: reference of the sentence
     """
-    written = words(text)
+    written = []  # pairs of a word and the space after it, which some scripts do not have
+    for chunk in text.split():
+        *first, last = words(chunk)
+        written += [*((word, "") for word in first), (last, " ")]
     # A separate punctuation mark is compared as a word.
     expected = [bare(word) or word for word in words(reference)]
-    compared = [bare(word) or word for word in written]
+    compared = [bare(word) or word for word, _ in written]
     # autojunk would ignore frequent words
     matcher = difflib.SequenceMatcher(None, compared, expected, autojunk=False)
     shared = {i + k for i, _, size in matcher.get_matching_blocks() for k in range(size)}
-    return render("marked_differences", words=list(enumerate(written)), shared=shared)
+    return render("marked_differences", words=written, shared=shared)
 
 
 def examples_markdown(examples: Sequence[Example]) -> str:

@@ -72,6 +72,6 @@ def broken_laws(
             skipped.append(name)
         except BrokenLaw as error:
             broken[name] = str(error)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             broken[name] = f"the code raises {type(error).__name__}: {error}."
     return broken, skipped

@@ -18,7 +18,7 @@ HEADS = {
     **TITLES,
     "exact": "exact match (%)",
     "n": "seeds",
-    "loss": "loss (nats per token)",
+    "loss": "loss (nats)",
     "p seeds": "p (seeds)",
     "p sentences": "p (sentences)",
     "tokens/s": "tokens per second",

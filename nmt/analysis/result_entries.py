@@ -92,7 +92,7 @@ def _metrics(row: Configuration, ranking: Ranking) -> dict[str, dict[str, Any]]:
     metrics = {}
     for name in run.scores:
         values = row.scores(name)
-        unit = {"exact": "%", "loss": "nats per target token"}.get(name, TITLES.get(name, "%"))
+        unit = {"exact": "%", "loss": "nats"}.get(name, TITLES.get(name, "%"))
         metrics[name] = {**_summary(values, unit), "signature": run.signatures.get(name) or None}
         if len(values) == 1 and (interval := _over_sentences(row, name, ranking)):
             metrics[name]["interval"] = {**interval, "over": "sentences"}

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -254,7 +255,7 @@ def report_page(report: Report, tables: Sequence[ReportTable], base: Path) -> by
         # The first cell of a configuration is a link to its best run by validation. Other tools
         # have no run.
         links = {
-            (i, 0): os.path.relpath(run.folder, base.parent)
+            (i, 0): quote(os.path.relpath(run.folder, base.parent))
             for i, run in enumerate(row.best_by_validation() for row in ranking.rows)
             if run.answers is None
         }

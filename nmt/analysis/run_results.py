@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,11 +119,14 @@ class RunResult:
 def read_result(folder: Path) -> RunResult:
     """Reads the results of a run from its folder.
 
-    Raises OSError, ValueError, LookupError or TypeError if a file is missing or damaged.
+    Raises OSError, ValueError, LookupError or TypeError if a file is missing or damaged, and
+    ValueError for a score that is not a finite number.
     """
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     config = with_renamed_targets(yaml.safe_load((folder / "config.yaml").read_bytes()))
-    scores = results["scores"]
+    scores = {name: float(entry["score"]) for name, entry in results["scores"].items()}
+    if not all(map(math.isfinite, scores.values())):
+        raise ValueError(f"results.json: scores that are not finite numbers: {scores}")
     part = str(results.get("part", "test"))
     metric = str(config.get("choose_by") or config["metric"]["name"])
     commands = read_json_object(folder / "run.json").get("commands") or [[]]
@@ -133,8 +137,10 @@ def read_result(folder: Path) -> RunResult:
         settings={**flat_settings(config), "data.content": digest(results["data"])[:6]},
         metric=metric,
         part=part,
-        scores={name: float(entry["score"]) for name, entry in scores.items()},
-        signatures={name: str(entry.get("signature", "")) for name, entry in scores.items()},
+        scores=scores,
+        signatures={
+            name: str(entry.get("signature", "")) for name, entry in results["scores"].items()
+        },
         validation={name: float(value) for name, value in results["validation"].items()},
         curve=read_metrics(folder),
         data=dict(results["data"]),

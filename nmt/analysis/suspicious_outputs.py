@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from nmt.analysis.comparison import Comparison
 from nmt.analysis.tables import ReportTable
-from nmt.analysis.word_statistics import count_words, tokens
+from nmt.analysis.word_statistics import bare, count_words, tokens
 
 SUSPICIOUS = "Suspicious outputs"
 """Title of the table that counts suspicious outputs, such as copies of the source."""
@@ -62,9 +62,11 @@ def copied(source: Sequence[str], output: Sequence[str]) -> bool:
 
 
 def repeats(output: Sequence[str]) -> bool:
-    """Returns whether a phrase of up to four words occurs three times in succession."""
+    """Returns whether a phrase of up to four words occurs three times in succession. Punctuation
+    marks alone, such as those of an ellipsis, are not a phrase."""
     return any(
-        list(output[start : start + size]) * TIMES == list(output[start : start + size * TIMES])
+        any(map(bare, output[start : start + size]))
+        and list(output[start : start + size]) * TIMES == list(output[start : start + size * TIMES])
         for size in range(1, LONGEST_PHRASE + 1)
         for start in range(len(output) - size * TIMES + 1)
     )

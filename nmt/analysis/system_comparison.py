@@ -65,7 +65,8 @@ def compare_systems(
 
     Raises UserError if files are missing, empty or not aligned, or if a model has no source.
     """
-    check_base_name(Path(output))
+    base = Path(output)
+    check_base_name(base)
     lines = _read_files(systems, reference, source)
     source_lines = lines[source] if source else []
     names = dict(zip(systems, unique_suffixes(systems), strict=True))
@@ -88,7 +89,7 @@ def compare_systems(
         samples=samples,
         trials=trials,
     )
-    _write(comparison, example_sentences(comparison, models, examples), output)
+    _write(comparison, example_sentences(comparison, models, examples), base)
 
 
 def _read_files(systems: Sequence[str], reference: str, source: str | None) -> dict[str, list[str]]:
@@ -149,7 +150,7 @@ def _links(
     }
 
 
-def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> None:
+def _write(comparison: Comparison, examples: Sequence[Example], base: Path) -> None:
     """Writes the comparison as .md, .json, .tex and .html files, and prints the tables."""
     tables = comparison_tables(comparison)
     lead = summary(comparison, tables)
@@ -167,10 +168,10 @@ def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> 
         ".html": _page(lead, tables, examples, comparison),
     }
     for ending, content in files.items():
-        write_atomically(Path(output + ending), content)
+        write_atomically(base.with_name(base.name + ending), content)
     # Print after writing the files, because a reader may close the pipe early.
     print(*lead, *map(terminal, tables), sep="\n")
-    log.info("wrote %s", ", ".join(output + ending for ending in files))
+    log.info("wrote %s", ", ".join(f"{base}{ending}" for ending in files))
 
 
 def _warn_of_tokenised_text(outputs: Mapping[str, Sequence[str]], metric: Metric) -> None:

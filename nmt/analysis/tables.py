@@ -135,6 +135,7 @@ def escaped(cell: str) -> str:
 TEX = str.maketrans({
     "\\": r"\textbackslash{}", "±": r"$\pm$", "→": r"$\to$", "–": "--", "−": "$-$",
     "≤": r"$\le$", "…": r"\ldots{}", "·": r"$\cdot$", "<": "$<$", ">": "$>$",
+    "[": "{[}",  # at the start of a row, LaTeX would read a length
     "|": r"\textbar\allowbreak{}",  # long signatures break after a bar
     "~": r"\char`\~{}", "^": r"\char`\^{}",
     **{character: "\\" + character for character in "&%$#_{}"},

@@ -194,7 +194,7 @@ def as_list(names: str | float | Sequence[str | float] | None) -> list[str]:
 
 def unique_suffixes(paths: Sequence[str]) -> list[str]:
     """Returns the shortest trailing path components that distinguish each path from the rest."""
-    split_paths = [path.strip("/").split("/") for path in paths]
+    split_paths = [path.rstrip("/").split("/") for path in paths]
     suffixes = []
     for parts in split_paths:
         size = 1

@@ -58,14 +58,15 @@ class Aligner:
     symmetrization: combination of the links of both directions
     needs_all: setting, such as method=hmm, with which the functions need all sentence pairs at
         once; None if the pairs can be aligned in chunks
-    check_source: function that raises UserError for a source line that the aligner cannot read
+    source_check: function that returns another function, which raises UserError for a source line
+        that the aligner cannot read
     """
 
     forward: Attend
     backward: Attend | None
     symmetrization: Symmetrization
     needs_all: str | None = None
-    check_source: Callable[[str], object] = str
+    source_check: Callable[[], Callable[[str], object]] = lambda: str
 
     def links(
         self, pairs: Sequence[AlignedPair], progress: ProgressCallback
@@ -119,7 +120,7 @@ def align_files(
             raise UserError(f"{setting}: {NEEDS_ONE_OUTPUT}")
     texts = find_input(source), find_input(target)
     count = count_aligned(*texts)
-    texts[0].require(aligner.check_source)
+    texts[0].require(aligner.source_check())
     gold_links = read_gold_links("gold", gold, texts[0], count) if gold else []
     lines = [text.lines() for text in texts]
     pairs = map(AlignedPair, *lines, gold_links or itertools.repeat(None))

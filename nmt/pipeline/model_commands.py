@@ -5,7 +5,7 @@ as nmt.inference.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from nmt.inference.labelling import label_file
 from nmt.inference.scoring import score_files
 from nmt.loading import text_classifier, translator, translator_for
 from nmt.pipeline.fingerprint import fingerprint
+from nmt.storage.checkpoint import find_checkpoint
 from nmt.storage.files import check_folder, safetensors_metadata
 
 Placed = TypeVar("Placed", bound=ModelSettings)
@@ -151,18 +152,22 @@ def _aligner(settings: AlignSettings) -> Aligner:
         return Aligner(
             partial(counts, train), partial(counts, train[::-1]), how, f"method={settings.method}"
         )
+    for name in as_list(settings.model):
+        find_checkpoint(name, "model")
     load = cache(partial(translator_for, settings))
 
-    def check_source(line: str) -> None:
-        load().check_line(line)
+    def source_check() -> Callable[[str], object]:
+        return load().check_line
 
     if not settings.reverse:
         forward = partial(attention_of_model, load, settings.model, settings.units, None)
-        return Aligner(forward, None, how, check_source=check_source)
+        return Aligner(forward, None, how, source_check=source_check)
+    for name in as_list(settings.reverse):
+        find_checkpoint(name, "reverse")
     load_reverse = cache(partial(translator_for, settings, settings.reverse))
     backward = partial(attention_of_model, load_reverse, settings.reverse, settings.units, None)
     forward = partial(attention_of_model, load, settings.model, settings.units, load_reverse)
-    return Aligner(forward, backward, how, check_source=check_source)
+    return Aligner(forward, backward, how, source_check=source_check)
 
 
 def label(settings: LabelSettings) -> None:
@@ -218,7 +223,8 @@ def compare(
     from nmt.analysis.system_comparison import compare_systems  # other commands start sooner
 
     name_one = "name at least one run, model or file, as in nmt.compare … A B"
-    repeated = sorted({name for name in systems if systems.count(name) > 1})
+    paths = [Path(name) for name in systems]  # A and A/ are one path
+    repeated = sorted({str(path) for path in paths if paths.count(path) > 1})
     refuse(
         broken(
             (not systems, "systems", name_one, []),

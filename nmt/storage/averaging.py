@@ -11,7 +11,7 @@ from nmt.foundation.configurations import changed_keys
 from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.part_limits import broken, refuse
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.files import safetensors_metadata
+from nmt.storage.files import check_folder, safetensors_metadata
 
 log = logging.getLogger(__name__)
 PARTS = ("encoder", "decoder", "attention", "window", "normalizer", "pooling")
@@ -54,10 +54,12 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
         broken(
             (not output.endswith(".safetensors"), "output", "must end in .safetensors", output),
             (len(models) < 2, "models", "must name at least two, as [A,B]", models),
+            (len({*inputs}) < len(inputs), "models", "must not name a model twice", models),
             (is_input, "output", "is also an input model; choose another file", output),
             (is_other, "output", "exists and is not an average; choose another file", output),
         )
     )
+    check_folder(path, f"output={output}")
     checkpoints = [ckpt.read_model(model) for model in models]
     first = checkpoints[0]
     weights = [saved.weights for saved in checkpoints]
@@ -122,8 +124,8 @@ def _check_same_network(first: ckpt.Checkpoint, other: ckpt.Checkpoint) -> None:
     kinds = {str(saved.meta.get("command", "train")) for saved in (first, other)}
     if len(kinds) > 1:
         raise UsageError(
-            f"{names} are a translation model and a classifier; only checkpoints of one kind can "
-            "be averaged"
+            f"{names} are not of one kind (translation models or classifiers); only checkpoints "
+            "of one kind can be averaged"
         )
     differing = changed_keys(_facts(first), _facts(other))
     if differing:

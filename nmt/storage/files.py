@@ -25,8 +25,10 @@ _numbers = itertools.count()
 
 
 def check_base_name(path: Path) -> None:
-    """Raises UsageError if the path of output files without extensions has an extension, or its
-    folder does not exist."""
+    """Raises UsageError if the path of output files without extensions is empty or has an
+    extension, or its folder does not exist."""
+    if not path.name:
+        raise UsageError(f"output={path}: not the name of a file; give a name without extension")
     if path.suffix in (".md", ".json", ".html", ".tex", ".csv", ".png"):
         raise UsageError(
             f"output={path}: several files are written, which get their own extensions; give "
