@@ -30,7 +30,7 @@ def main() -> None:
 
     Raises SystemExit if a command is given as an argument, as in `python -m nmt train`.
     """
-    if sys.argv[1:]:
+    if sys.argv[1:] and not sys.argv[1].startswith("-"):
         print(f"error: commands are modules; write python -m nmt.{sys.argv[1]} …", file=sys.stderr)
         raise SystemExit(2)
     for name, purpose in COMMANDS.items():

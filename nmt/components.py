@@ -73,7 +73,7 @@ GROUPS = MODEL_GROUPS | {
     "search": PartGroup("nmt.search"),
     "translation": PartGroup(
         "nmt.inference.translator.Translator",
-        ("precision", "averaging", "shares", "languages", "lexicon"),
+        ("precision", "averaging", "shares", "languages", "lexicon", "typical_words"),
     ),
     "metric": PartGroup("nmt.metric.Metric"),
     "sweep": PartGroup("nmt.sweep"),
@@ -92,7 +92,8 @@ def class_of(group: str, node: Group) -> Callable[..., Any]:
     configured = GROUPS[group]
     target = str(node.get("_target_", ""))
     if not configured.is_class:
-        return locate(target, configured.by, group)
+        # PyTorch's optimizers are wrapped in functions.
+        return locate(target, configured.by, group, accepts_functions=group == "optimizer")
     base: type = pkgutil.resolve_name(configured.by)
     return locate(target, base.__module__, group, base) if target else base
 

@@ -495,6 +495,8 @@ def test_resume_extends_a_finished_run(corpus, tmp_path):
         run("train", f"resume={run_dir}", "decoder.hidden_size=9"),
         "decoder.hidden_size=9: this setting cannot change on resume",
     )
+    message = failed(run("train", f"resume={run_dir}", "max_epochs=9"), "did you mean trainer.max_")
+    assert "cannot change" not in message
 
 
 def test_bad_input_to_training(corpus, tmp_path):
@@ -769,6 +771,7 @@ def test_combinations_of_values_do_not_write_the_same_file(small_run, tmp_path):
 
 def test_an_empty_path_is_refused():
     failed(run("train", "experiment=reverse", "run_dir="), "run_dir: is empty")
+    failed(run("translate", "model=x", "input="), "input: is empty")
 
 
 def test_advice_with_a_number_can_be_typed():
@@ -810,6 +813,9 @@ def test_the_package_lists_its_commands(capsys, monkeypatch):
     main.main()
     printed = capsys.readouterr().out
     assert set(re.findall(r"python -m nmt\.(\w+)", printed)) == {*COMMANDS}
+    monkeypatch.setattr(sys, "argv", ["nmt", "--help"])
+    main.main()
+    assert capsys.readouterr().out == printed
 
 
 def test_the_garbage_collector_is_disabled_during_imports_only(monkeypatch):

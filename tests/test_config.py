@@ -454,6 +454,32 @@ def test_choices_of_ones_own_lie_beside_those_of_the_toolkit(tmp_path, monkeypat
         compose("experiment=mine")
 
 
+def test_mistakes_in_choices_of_ones_own_are_named(tmp_path, monkeypatch):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment/mine.yaml").write_text("seed: 3\n")
+    (tmp_path / "decoder").mkdir()
+    (tmp_path / "decoder/mine.yaml").write_text(
+        "_target_: nmt.model.decoder.luong.Luong\nhidden_sze: 32\n"
+    )
+    (tmp_path / "decoder/latin.yaml").write_bytes("# größer\n".encode("latin-1"))
+    monkeypatch.setattr(yaml_files, "added_folders", [])
+    yaml_files.search_beside(str(tmp_path))
+    try:
+        with pytest.raises(ConfigErrors, match="must begin with the line # @package _global_"):
+            compose("experiment=mine")
+        with pytest.raises(ConfigErrors, match="the choice of its group lacks this key"):
+            compose("decoder=mine", "attention=concat")
+        with pytest.raises(ConfigErrors, match="decoder=latin: 'utf-8' codec can't"):
+            compose("decoder=latin")
+    finally:
+        monkeypatch.undo()
+        forget_configurations()
+
+
+def test_a_group_without_a_default_may_be_null():
+    assert configure("train", ["experiment=reverse", "callback=null"]).callback is None
+
+
 RECOMMENDED = {
     "lr", "dropout", "label_smoothing", "warmup", "final", "num_layers", "grids", "source", "target", "name",
 }  # fmt: skip
@@ -610,6 +636,11 @@ def test_a_fault_that_several_groups_repeat_is_reported_once():
         (["~seed.x"], "seed.x: key not found; seed has no keys"),
         (["run_dir=${nowhere}"], "run_dir: "),
         (["experiment=null", "experiment=auto"], "experiment: set twice (null and auto)"),
+        (["~model.dropuot"], "~model.dropuot: key not found, so it cannot be deleted"),
+        (["decoder@encoder=luong"], "packages (@) are not supported"),
+        (["translation.max_source=null"], "translation.max_source=null: must have a value"),
+        (["schedule._target_=nmt.sweep.job.gpus"], "not a class of nmt.training.schedule"),
+        (["sweep._target_=nmt.sweep.job.gpus"], "not a class of nmt.sweep"),
     ],
 )
 def test_impossible_combinations_are_refused_with_a_remedy(overrides, remedy):
@@ -619,6 +650,8 @@ def test_impossible_combinations_are_refused_with_a_remedy(overrides, remedy):
 def test_an_unusable_device_is_refused():
     with pytest.raises(UserError, match="device=cuda:7: not available on this machine"):
         find_device("cuda:7")
+    with pytest.raises(UserError, match="device=meta: not available on this machine"):
+        find_device("meta")
 
 
 def test_precision_without_hardware_falls_back_with_a_message(monkeypatch, caplog):

@@ -7,6 +7,7 @@ from builders import batch, network, trained
 from commands import failed, run
 
 import nmt
+from nmt.foundation.errors import UserError
 from nmt.model.freezing import freeze
 from nmt.search.greedy import Greedy
 from nmt.storage import checkpoint as ckpt
@@ -197,6 +198,16 @@ def test_a_user_supplied_sentencepiece_model(tmp_path, model, ids):
     assert sorted(set(tokenizer.source_pieces(list(range(tokenizer.source_size))))) == sorted(
         {*(theirs.id_to_piece(i) for i in range(theirs.get_piece_size())), "<pad>", "<s>"}
     )
+
+
+@pytest.mark.parametrize(
+    "options", [{"user_defined_symbols": ["<x>"]}, {"treat_whitespace_as_suffix": True}]
+)
+def test_models_whose_segmentations_cannot_be_sampled_are_refused(tmp_path, options):
+    file = sentencepiece_model(tmp_path / "own", model_type="bpe", **options)
+    SentencePieceFile(model=file).train([], [])
+    with pytest.raises(UserError, match=r"tokenizer\.sampling=0\.1: .* set tokenizer\.sampling=0"):
+        SentencePieceFile(model=file, sampling=0.1).train([], [])
 
 
 def test_training_with_a_tokenizer_of_ones_own(texts, tmp_path):

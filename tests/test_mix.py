@@ -12,6 +12,7 @@ import pytest
 from builders import choices, compose, resumed, trained
 from commands import failed, run
 
+import nmt
 from nmt import components
 from nmt.data import Pairs
 from nmt.data.epoch_batches import EpochBatches
@@ -267,6 +268,14 @@ def test_faults_are_reported_when_typed(folder):
         in result.stderr
     )
     assert "mix" in choices("data")
+
+
+def test_a_trained_model_does_not_need_the_mixture(folder, tmp_path):
+    config = folder / "moved.yml"
+    config.write_text(FULL)
+    run_dir = trained(tmp_path / "run", *typed(folder, "moved.yml", "trainer.max_updates=1"))
+    config.unlink()
+    nmt.load(run_dir)
 
 
 def test_a_stored_mixture_is_the_same(folder, tmp_path, monkeypatch):

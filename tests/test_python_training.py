@@ -89,6 +89,10 @@ def test_wrong_settings_are_errors_without_a_run(tmp_path):
         nmt.train("decodr=luong", f"run_dir={tmp_path}/run")
     with pytest.raises(UserError, match="-m is a flag of the command line"):
         nmt.train("-m", "decoder=luong,bahdanau")
+    with pytest.raises(UserError, match="this sweep has several runs"):
+        nmt.train("experiment=reverse", "sweep=seeds", f"run_dir={tmp_path}/run")
+    with pytest.raises(UserError, match=r"hydra.run.dir=x: supported only by sweeps"):
+        nmt.train("experiment=reverse", "hydra.run.dir=x", f"run_dir={tmp_path}/run")
     with pytest.raises(UserError, match=r"settings must be strings such as .decoder=luong., not 3"):
         nmt.train(3)
     with pytest.raises(UserError, match=r'no parameter decoder; did you mean "decoder=luong"\?'):

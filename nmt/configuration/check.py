@@ -30,6 +30,9 @@ from nmt.model.attention import check_score
 from nmt.model.uninitialized import Uninitialized
 from nmt.training.objective import check_objective
 
+ONLY_TRAINING = {"data", "sweep", "tracker", "callback"}
+"""Groups that a trained model does not use. Its data files may be missing."""
+
 
 def mismatches(
     node: Mapping[str, Any],
@@ -140,11 +143,14 @@ def impossible(config: Config, faulty: Set[str], trained: bool = False) -> list[
 
     config: configuration of the run
     faulty: groups with known errors, which are skipped
-    trained: whether the configuration is that of a trained model. Then the optimizer is not built
-        and the attention score is not tested, because both make PyTorch import many modules.
+    trained: whether the configuration is that of a trained model. Then the groups of ONLY_TRAINING
+        are not built, and the attention score is not tested, which makes PyTorch import many
+        modules.
     """
     # Groups without supplied arguments can be built independently.
     alone = {group for group, configured in GROUPS.items() if not configured.supplied} - faulty
+    if trained:
+        alone -= ONLY_TRAINING
     errors: list[ConfigError] = []
     for group, node in config.items():
         if group in alone and isinstance(node, Mapping):

@@ -25,7 +25,7 @@ from nmt.foundation.command_exit import with_exit_status
 from nmt.foundation.errors import UsageError
 from nmt.foundation.extras import imported, make_callable, resume_collections, with_settings
 from nmt.foundation.json_log import choose_format
-from nmt.foundation.part_limits import ConfigError, broken, refuse
+from nmt.foundation.part_limits import refuse
 from nmt.foundation.processes import prepare_process
 from nmt.foundation.torchrun import of_torchrun
 
@@ -178,31 +178,17 @@ def _run(
     ranks = of_torchrun()
     if ranks.several:  # set before torch is imported; hides warnings about unused parameters
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    from nmt.components import make
-    from nmt.configuration.configure import configure
+    from nmt.configuration.configure import configure_single
     from nmt.foundation.terminal import hush
 
-    refuse(
-        ConfigError(
-            text,
-            "supported only by sweeps (-m); for a single training, set the run folder with "
-            "run_dir=DIR",
-        )
-        for text in overrides
-        if text.lstrip("+~").startswith("hydra")
-    )
     # Only rank 0 logs.
     if not ranks.first:
         hush()
-    settings = configure(command, overrides, again)
+    settings = configure_single(command, overrides, again)
     if ranks.several and command not in TOGETHER:
         raise UsageError(
             f"nmt.{command}: runs in a single process; start the command without torchrun"
         )
-    sweep = getattr(settings, "sweep", None)
-    several = sweep and not make({"sweep": sweep}, "sweep").single
-    add = "this sweep has several runs; add -m, or set sweep=grid for a single run"
-    refuse(broken((several, "sweep", add)))
     choose_format(settings.log == "json")
     prepare_process(settings.threads)
     run(settings)

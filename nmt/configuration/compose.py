@@ -14,12 +14,12 @@ number of sentence pairs (recipe_by_size.py). There is no recipe for other data,
 
 import copy
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
 from nmt.configuration.overrides import apply, parse
 from nmt.configuration.recipe_by_size import (
@@ -98,7 +98,10 @@ def resolve(config: dict[str, Any]) -> dict[str, Any]:
         plain: Any = OmegaConf.to_container(OmegaConf.create(config), resolve=True)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "the configuration"
-        raise ConfigErrors([ConfigError(key, reason(error))]) from error
+        problem = reason(error)
+        if isinstance(error, InterpolationKeyError):
+            problem += "; the choice of its group lacks this key, or misspells it"
+        raise ConfigErrors([ConfigError(key, problem)]) from error
     return with_renamed_targets(plain)
 
 
@@ -119,16 +122,18 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
 
 
 def _choose(
-    choices: dict[str, Any], group: str, value: Any, groups: Iterable[str]
+    choices: dict[str, Any], group: str, value: Any, groups: Mapping[str, Any]
 ) -> list[ConfigError]:
     """Adds a choice; returns an error if it is unknown or the group has another choice.
 
     choices: choices of the command line, by group name
     group: name of the configuration group, such as decoder
-    value: the choice; None for ~experiment and experiment=null, which disable the recipe
-    groups: names of all groups of the command
+    value: the choice; None for ~experiment and experiment=null, which disable the recipe, and for
+        other groups without a default choice
+    groups: default choices of all groups of the command
     """
-    if value not in options(group) and not (value is None and group == RECIPE):
+    may_be_none = group == RECIPE or groups[group] is None
+    if value not in options(group) and not (value is None and may_be_none):
         elsewhere = [name for name in groups if value in options(name)]
         return [not_a_choice(group, value, options(group), elsewhere, folders())]
     if choices.setdefault(group, value) != value:
@@ -180,6 +185,9 @@ def _by_precedence(command: str, typed: Typed) -> tuple[Any, Mapping[str, Any]]:
     if recipe is None:
         return _composed(command, chosen)
     config, choices = _of_recipe(command, recipe, typed)
+    if RECIPE in config:
+        first_line = f"{recipe}.yaml must begin with the line # @package _global_"
+        raise ConfigErrors([ConfigError(RECIPE, first_line, shown(recipe))])
     # The default recipe applies only to the default data.
     if RECIPE not in chosen and chosen.get("data", choices["data"]) != choices["data"]:
         return _composed(command, {**chosen, RECIPE: None})

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nmt.components import make
 from nmt.configuration.compose import compose_partly, resolve
 from nmt.configuration.overrides import parse, refuse_sweep
 from nmt.configuration.previous_runs import (
@@ -48,6 +49,11 @@ the settings, as `module:name`.
 
 The module is imported when its command runs, so that other commands start quickly.
 """
+PATHS = (
+    "run_dir", "resume", "init", "model", "input", "output", "source", "target", "reference",
+    "prefix", "constraints",
+)  # fmt: skip
+"""Keys whose value is a path, or null. An empty path would mean the current folder."""
 AUTO = "auto"
 """Value of `resume` that resumes the run in `run_dir` if it has a checkpoint, or else starts it."""
 
@@ -69,11 +75,10 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
     """
     kind = settings_class(command)
     refuse_sweep(overrides)
-    # An empty path would mean the current folder.
     typed = {text.rstrip("\"'") for text in overrides}
     refuse(
         ConfigError(key, "is empty; name a folder or file, or leave this key out")
-        for key in ("run_dir", "resume", "init", "model")
+        for key in PATHS
         if f"{key}=" in typed
     )
     if again is not None and not issubclass(kind, TrainingSettings):
@@ -89,8 +94,8 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
         if isinstance(value, str):
             with_from = "cannot be combined with --from; leave out --from to resume that run"
             refuse(broken((again is not None, "resume", with_from, value)))
-            config = changed(saved_run(value, command), command, changes)
-            return _effective(kind.of({**config, "resume": value}), changes)
+            config, errors = changed(saved_run(value, command), command, changes)
+            return _effective(kind.of({**config, "resume": value}, also=errors), changes)
     if again is not None:
         config, errors = repeated(again, overrides, command)
         return _effective(kind.of(config, also=errors), overrides)
@@ -105,6 +110,28 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
         return _effective(kind.of(config, also=errors), overrides)
     except ConfigErrors as error:
         raise ConfigErrors([*error.faults, *_usual_data(error.faults, overrides)]) from None
+
+
+def configure_single(command: str, overrides: Sequence[str], again: str | None = None) -> Settings:
+    """Returns the validated settings of a command that runs once, as `configure` does.
+
+    Raises ConfigErrors also for settings that only sweeps have.
+    """
+    refuse(
+        ConfigError(
+            text,
+            "supported only by sweeps (-m); for a single training, set the run folder with "
+            "run_dir=DIR",
+        )
+        for text in overrides
+        if text.lstrip("+~").startswith("hydra")
+    )
+    settings = configure(command, overrides, again)
+    sweep = getattr(settings, "sweep", None)
+    several = sweep and not make({"sweep": sweep}, "sweep").single
+    add = "this sweep has several runs; add -m, or set sweep=grid for a single run"
+    refuse(broken((several, "sweep", add)))
+    return settings
 
 
 def _continued(command: str, overrides: Sequence[str], again: str | None) -> Settings:

@@ -33,7 +33,10 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
         # Hydra's parser is slow, so results are cached, except functions such as glob(*).
         read = _parsed.__wrapped__ if "(" in text else _parsed
         try:
-            parsed += read(text)
+            found = read(text)
+            with_package = [override for override in found if override.package is not None]
+            errors += [ConfigError(text, "packages (@) are not supported") for _ in with_package]
+            parsed += found
         except HydraException:
             advice = _remedy(text)
             if KEY.match(text) and not advice:
@@ -98,7 +101,7 @@ def _remedy(text: str) -> str:
 
 def apply(config: MutableMapping[str, Any], overrides: Sequence[Any]) -> list[ConfigError]:
     """Sets keys of a configuration in place, and returns an error for each key whose parent is a
-    value instead of a group, such as seed.x=1.
+    value instead of a group, such as seed.x=1, and for each deleted key that does not exist.
 
     Unknown keys are set too, and reported when the configuration is checked (check.py).
 
@@ -115,6 +118,8 @@ def apply(config: MutableMapping[str, Any], overrides: Sequence[Any]) -> list[Co
         if not isinstance(node, MutableMapping):
             errors.append(ConfigError(key, f"key not found; {'.'.join(groups)} has no keys"))
         elif override.type is OverrideType.DEL:
+            if name not in node:
+                errors.append(ConfigError(f"~{key}", "key not found, so it cannot be deleted"))
             node.pop(name, None)
         else:
             node[name] = override.value()

@@ -144,16 +144,16 @@ def repeated(
     return config, errors
 
 
-def changed(saved: ckpt.Checkpoint, command: str, changes: Sequence[str]) -> dict[str, Any]:
-    """Returns the configuration of a saved run with changed values.
+def changed(
+    saved: ckpt.Checkpoint, command: str, changes: Sequence[str]
+) -> tuple[dict[str, Any], list[ConfigError]]:
+    """Returns the configuration of a saved run with changed values, and the errors in the changes.
 
     saved: checkpoint of the run
     command: command of the run
     changes: command-line overrides
 
     ${references} in a checkpoint are not resolved.
-
-    Raises ConfigErrors if a key must not change.
     """
     config = copy.deepcopy(saved.config)  # leaves the checkpoint unchanged
     allowed = {f"{group}={name}": group for group in CHOSEN_ANEW for name in options(group)}
@@ -176,8 +176,7 @@ def changed(saved: ckpt.Checkpoint, command: str, changes: Sequence[str]) -> dic
     of_folder = "cannot change on resume, since resume= names the run folder; leave this key out"
     moved = folder != saved.config.get("run_dir")
     errors += broken((moved, "run_dir", of_folder, folder))
-    refuse(errors + errors_of_changes(saved, config))
-    return config
+    return config, errors + errors_of_changes(saved, config)
 
 
 def with_network_of(

@@ -59,9 +59,9 @@ class Settings:
         """
         if values.get("input") == "-":
             values = {**values, "input": None}  # both mean standard input
-        errors = [*also]
         wrong = list(mismatches(values, cls, everywhere=flat(values, null="null")))
         keys = {error.key for error in wrong}
+        errors = [error for error in also if error.key not in keys]
         # An invalid top-level value, such as cell, recurs in encoder.cell and decoder.cell.
         errors += [e for e in wrong if e.key.rpartition(".")[2] not in keys - {e.key}]
         # Components are built for validation only if the command builds them anyway.

@@ -118,6 +118,10 @@ class TrainSettings(TrainingSettings):
         reads_words = self.view.parts["encoder"].reads_words
         yield from super().conflicts()
         yield from broken(
+            *(
+                (value is None, f"translation.{key}", "must have a value; leave this key out", None)
+                for key, value in self.translation.items()
+            ),
             (
                 self.copied_pairs and not self.has_plain_pairs,
                 "copied_pairs",

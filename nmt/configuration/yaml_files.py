@@ -21,7 +21,7 @@ _package = Path(__file__).resolve().parent.parent
 CONF = str(_package / "conf" if (_package / "conf").is_dir() else _package.parent / "conf")
 """Folder of the YAML files, inside the package if installed, else beside the package in a
 checkout."""
-HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError)
 """Exception types that Hydra raises for invalid configurations."""
 added_folders: list[str] = []
 """Folders given with --config-dir, which contain additional YAML choices."""
@@ -85,7 +85,8 @@ def by_hydra(command: str | None, overrides: Sequence[str]) -> Any:
                 command, overrides=[*overrides, *search_path()], return_hydra_config=True
             )
     except HYDRA_ERRORS as error:
-        raise ConfigErrors([ConfigError(" ".join(overrides), reason(error))]) from error
+        choices = " ".join(text for text in overrides if not text.startswith("~"))
+        raise ConfigErrors([ConfigError(choices, reason(error))]) from error
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        torch.empty(0, device=name)
+        torch.empty(1, device=name).item()  # also refuses the device meta, which has no values
     except (RuntimeError, AssertionError) as error:
         # For an unknown name, PyTorch's message lists every backend, so nmt raises its own message.
         reason = first_line(error)

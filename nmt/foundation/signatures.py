@@ -17,7 +17,14 @@ from nmt.foundation.part_limits import ConfigError, ConfigErrors, shown
 from nmt.foundation.ranges import Nested, Range
 
 
-def locate(target: str, package: str, key: str, base: type | None = None) -> Callable[..., Any]:
+def locate(
+    target: str,
+    package: str,
+    key: str,
+    base: type | None = None,
+    *,
+    accepts_functions: bool = False,
+) -> Callable[..., Any]:
     """Returns the class or function that a `_target_` names.
 
     target: dotted path of the class
@@ -25,6 +32,7 @@ def locate(target: str, package: str, key: str, base: type | None = None) -> Cal
         are refused, since configurations of downloaded checkpoints are not trusted
     key: configuration group, for messages
     base: required base class; None requires the class in the package's variable BASE, if any
+    accepts_functions: whether functions are accepted besides classes
 
     Raises ConfigErrors if neither the package nor a permitted plugin defines the class.
     """
@@ -46,7 +54,8 @@ def locate(target: str, package: str, key: str, base: type | None = None) -> Cal
     if defined and base is not None:
         defined = inspect.isclass(target_class) and issubclass(target_class, base)
         problem = f"must be a subclass of {base.__module__}.{base.__qualname__}"
-    if not defined or not callable(target_class):
+    is_accepted = inspect.isclass(target_class) or (accepts_functions and callable(target_class))
+    if not defined or not is_accepted:
         raise ConfigErrors([ConfigError(f"{key}._target_", problem, shown(target))])
     return target_class
 

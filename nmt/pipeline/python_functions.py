@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from nmt.analysis.evaluation import scores_of
-from nmt.configuration.configure import configure
+from nmt.configuration.configure import configure_single
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.data import as_list
 from nmt.data.text_encoding import check_lines
@@ -102,7 +102,7 @@ def train(
         data_words = ["data=hub", f"data.path={quoted(str(_saved(data)))}"]
         words = [*data_words, *(f"data.{part}=null" for part in absent), *words]
     with permitting(plugins), _process_unchanged():
-        settings = configure("train", words)
+        settings = configure_single("train", words)
         assert isinstance(settings, TrainingSettings)
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)

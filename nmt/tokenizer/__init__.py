@@ -22,7 +22,7 @@ from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
 from nmt.foundation.part_limits import RunView, idle_keys
 from nmt.foundation.progress import waiting
 from nmt.foundation.ranges import Range, Ratio, Size
-from nmt.tokenizer.sentencepiece_models import kind, with_our_ids
+from nmt.tokenizer.sentencepiece_models import can_be_sampled, with_our_ids
 from nmt.tokenizer.tokenizer import Tokenizer, prepared
 
 __all__ = ["SentencePiece", "SentencePieceFile", "Tokenizer", "Untrained"]
@@ -67,7 +67,7 @@ class SentencePiece:
         self,
         *,
         model: Literal["unigram", "bpe", "char", "word"] = "unigram",
-        vocabulary_size: Annotated[int, Range(1, 10_000_000)] = 8000,
+        vocabulary_size: Annotated[int, Range(4, 10_000_000)] = 8000,
         joint: bool = True,
         lowercase: bool = False,
         normalization: Literal["identity", "nfkc", "nmt_nfkc", "nmt_nfkc_cf"] = "identity",
@@ -289,10 +289,11 @@ class SentencePieceFile:
         models = []
         for key, name in self.files.items():
             models.append(_read_model(f"tokenizer.{key}={name}", Path(name)))
-            if self.sampling and kind(models[-1]) not in ("unigram", "bpe"):
+            if self.sampling and not can_be_sampled(models[-1]):
                 raise UserError(
                     f"tokenizer.sampling={self.sampling:g}: {name} is neither a unigram nor a BPE "
-                    "model; set tokenizer.sampling=0"
+                    "model, or it has user-defined symbols or treat_whitespace_as_suffix; set "
+                    "tokenizer.sampling=0"
                 )
         return Tokenizer(models[0], models[-1], lowercase=self.lowercase, sampling=self.sampling)
 

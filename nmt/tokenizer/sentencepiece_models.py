@@ -20,6 +20,15 @@ def kind(model: bytes) -> str:
     return str(spec.ModelType.Name(spec.model_type)).lower()
 
 
+def can_be_sampled(model: bytes) -> bool:
+    """Returns whether nmt can sample segmentations of a SentencePiece model: a unigram or BPE model
+    whose subwords begin with the space and which has no subwords of its user."""
+    proto = parsed(model)
+    has_user_pieces = any(piece.type == piece.USER_DEFINED for piece in proto.pieces)
+    has_final_spaces = proto.trainer_spec.treat_whitespace_as_suffix
+    return kind(model) in ("unigram", "bpe") and not has_user_pieces and not has_final_spaces
+
+
 def with_our_ids(model: bytes) -> bytes:
     """Returns the model with PAD, UNK, BOS and EOS as its first symbols; all other subwords keep
     their order.

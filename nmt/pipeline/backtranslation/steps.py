@@ -17,6 +17,7 @@ from nmt.data.synthetic import Synthetic
 from nmt.foundation.configurations import flat
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import Stopped, UsageError
+from nmt.foundation.part_limits import refuse
 from nmt.foundation.ranks import Ranks
 from nmt.foundation.terminal import set_up_logging
 from nmt.foundation.torchrun import AGAIN, together
@@ -138,7 +139,9 @@ class Backtranslation:
             return
         log.info("back-translation, %s: training in the run folder %s", step, folder)
         if self._exists(folder / ckpt.LAST):
-            saved = changed(saved_run(str(folder), "train"), "train", ["trainer.stop_after=0"])
+            run = saved_run(str(folder), "train")
+            saved, errors = changed(run, "train", ["trainer.stop_after=0"])
+            refuse(errors)
             # Keys without effect on the weights may change.
             keys = ("device", "threads", "log", "tracker", "keep_validations", "final_test")
             free = {key: self.plan.settings.values[key] for key in keys}
