@@ -112,7 +112,7 @@ class Metric:
                 tokenize = "char"
         metric = replace(self, tokenize=tokenize)
         try:
-            results = metric.score(["a"], ["a"])
+            results = metric.score(["a a a a"], ["a a a a"])  # four words, as for BLEU
         except Exception as error:  # a missing package raises many types of errors
             how = f": pip install '{NEEDS[tokenize][1]}'" if tokenize in NEEDS else ""
             message = first_line(error)
@@ -191,10 +191,12 @@ class Metric:
         bleu = partial(
             BLEU, tokenize=self.tokenize, lowercase=self.lowercase, force=self.tokenize == "none"
         )
+        with_ter = ter or self.name == "ter"
+        splits = self.tokenize in ("zh", "ja-mecab")  # TER then splits words into characters
         metrics = {
             "bleu": bleu(),
             "chrf": CHRF(char_order=self.char_order, lowercase=self.lowercase),
-            **({"ter": TER()} if ter or self.name == "ter" else {}),
+            **({"ter": TER(normalized=splits, asian_support=splits)} if with_ter else {}),
         }
         for order in (1, 2, 3) if orders else ():
             metrics[f"bleu{order}"] = bleu(max_ngram_order=order)
@@ -203,8 +205,10 @@ class Metric:
         streams = reference_streams(sets)
         results = {}
         for name, metric in metrics.items():
-            score = metric.corpus_score(list(hypotheses), streams).score
-            results[name] = Result(score, str(metric.get_signature()))
+            score = metric.corpus_score(list(hypotheses), streams)
+            results[name] = Result(score.score, str(metric.get_signature()))
+            if name == "bleu" and not score.totals[-1]:
+                self._warn_of_short_references(references)
         fold = str.lower if self.lowercase else str
         same = sum(
             fold(hypothesis) in {fold(line) for line in lines or [""]}
@@ -237,6 +241,14 @@ class Metric:
             self._warn_once(
                 f"metric.tokenize={self.tokenize}: the references are written without spaces, so "
                 f"BLEU counts whole lines as words; set metric.tokenize={fitting}"
+            )
+
+    def _warn_of_short_references(self, references: Sequence[str]) -> None:
+        """Logs a warning if no reference has the four words that BLEU's longest n-grams need."""
+        if any(references) and max(len(line.split()) for line in references) < 4:
+            self._warn_once(
+                "no reference has four words, so BLEU is 0; look at chrF, and in training set "
+                "metric.name=chrf"
             )
 
     def _warn_once(self, message: str) -> None:

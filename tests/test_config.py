@@ -641,6 +641,8 @@ def test_a_fault_that_several_groups_repeat_is_reported_once():
         (["translation.max_source=null"], "translation.max_source=null: must have a value"),
         (["schedule._target_=nmt.sweep.job.gpus"], "not a class of nmt.training.schedule"),
         (["sweep._target_=nmt.sweep.job.gpus"], "not a class of nmt.sweep"),
+        (["data=mix", "data.tags=abc"], "data.tags=abc: must be names with values, as in {NAME:"),
+        (["data=tsv", "data.train=[a,b]"], "data.train=[a,b]: must be text, not a list"),
     ],
 )
 def test_impossible_combinations_are_refused_with_a_remedy(overrides, remedy):

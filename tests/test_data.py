@@ -8,6 +8,7 @@ import lzma
 import os
 import re
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -367,6 +368,19 @@ def test_filters_that_together_drop_all_pairs():
     tokenizer = SentencePiece(model="word", vocabulary_size=30)
     with pytest.raises(UserError, match="train: the filters dropped all 2 sentence pairs"):
         prepare(Splits(train, held_out, None, ("en", "de")), filters, tokenizer)
+
+
+def test_text_of_an_unknown_script_is_reported(caplog):
+    latin, georgian = (["a b c d", "d c b a"] * 20, ["ა ბ გ დ", "დ გ ბ ა"] * 20)
+    tokenizer = SentencePiece(model="bpe", vocabulary_size=12)
+    train = Pairs(latin, latin, "train")
+    splits = Splits(train, train, None, ("en", "ka"))
+    tokenizer = prepare(splits, Filters(), tokenizer).tokenizer
+    assert "not in the vocabulary" not in caplog.text
+    with caplog.at_level("WARNING", "nmt"):
+        prepare(replace(splits, validation=Pairs(georgian, latin, "val")), Filters(), tokenizer)
+    [message] = [text for text in caplog.messages if "not in the vocabulary" in text]
+    assert message.startswith("val: 50 % of the source tokens")
 
 
 def test_one_gather_is_row_by_row():

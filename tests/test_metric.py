@@ -50,11 +50,28 @@ def test_an_empty_line_is_no_reference():
     assert {k: v.score for k, v in both.items()} == {k: v.score for k, v in alone.items()}
 
 
+def test_references_too_short_for_bleu_are_warned_about_once(caplog):
+    metric = Metric().of("de")
+    with caplog.at_level(logging.WARNING, "nmt"):
+        for _ in range(2):
+            result = metric.score(["Ein Mann.", "Ja"], ["Ein Mann.", "Ja"])
+            assert (result["bleu"].score, result["exact"].score) == (0.0, 100.0)
+    assert caplog.text.count("no reference has four words, so BLEU is 0") == 1
+
+
+def test_ter_counts_characters_of_chinese():
+    metric = Metric().of("zh")
+    result = metric.score(["猫喜欢鱼。"], ["狗喜欢鱼。"], ter=True)["ter"]
+    assert result.score == pytest.approx(100 / 5)
+    assert "asian:yes" in result.signature
+    assert "asian:no" in Metric().of("de").score(["a"], ["a"], ter=True)["ter"].signature
+
+
 def test_lines_without_a_reference_are_warned_about_once(caplog):
     metric = Metric().of("de")
     with caplog.at_level(logging.WARNING, "nmt"):
         for _ in range(2):
-            metric.score(["a dog", "a cat", ""], ["a dog", "", ""])
+            metric.score(["a dog runs fast", "a cat", ""], ["a dog runs fast", "", ""])
     assert [r.getMessage() for r in caplog.records] == [
         "reference: 1 of 3 lines have no reference translation, so their translations count as wrong; "
         "complete the reference file"
@@ -98,7 +115,7 @@ def test_scripts_are_recognised(text, tokenize):
 
 def test_files_in_the_wrong_language_are_reported(tmp_path, caplog):
     for language in ("de", "en"):
-        (tmp_path / f"train.{language}").write_text("a dog runs\n")
+        (tmp_path / f"train.{language}").write_text("a dog runs fast\n")
     translator = SimpleNamespace(
         languages=("en", "de"),
         translate=list,

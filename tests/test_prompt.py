@@ -93,6 +93,9 @@ def test_mostly_unknown_input_is_reported(translator, caplog):
         in caplog.text
     )
     assert "(forward)" in caplog.text
+    caplog.clear()
+    translator.translate(["жжж щщщ жук дом a"])
+    assert "input: in 1 of 1 lines" in caplog.text
 
 
 @pytest.mark.exhaustive

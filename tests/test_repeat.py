@@ -160,6 +160,7 @@ def test_a_choice_of_another_group_is_named():
     ("key", "value", "other"),
     [
         ("cell", "lstm", "encoder.cell"),
+        ("cell", "null", "encoder.cell"),
         ("sizes.encoder", "6", "encoder.hidden_size"),
         ("sizes.vocabulary", "60", "tokenizer.vocabulary_size"),
         ("time_budget", "1m", "trainer.time_budget"),

@@ -33,6 +33,7 @@ from nmt.foundation.interfaces import BOS, EOS
 from nmt.inference.explanations.explanation import explain
 from nmt.inference.explanations.word_removal import influence
 from nmt.loading import load
+from nmt.pipeline import serve_command
 from nmt.pipeline.serve_command import server_of
 from nmt.search.mbr import MBR
 from nmt.serving import markup
@@ -554,7 +555,7 @@ def test_a_caller_waits_until_the_oldest_request_is_a_minute_old(monkeypatch):
 
 @pytest.mark.parametrize(
     ("code", "name"),
-    [("de", "German"), ("pt-BR", "Portuguese (Brazil)"), ("zh_Hant", "Chinese (Traditional)"), ("x1", "x1")],
+    [("de", "German"), ("pt-BR", "Portuguese (Brazil)"), ("zh_Hant", "Chinese (Traditional)"), ("x1", "x1"), ("src", "src")],
 )  # fmt: skip
 def test_languages_have_english_names(code, name):
     assert language_of_code(code) == {"code": code, "name": name}
@@ -885,16 +886,23 @@ def test_neighbors_are_those_of_the_encoder(index, small_run, pair):
     assert len({one["source"] for one in result}) == 7
 
 
-def test_an_index_of_another_model_is_refused(index, small_run, pair, tmp_path, client):
+def test_an_index_of_another_model_is_refused(
+    index, small_run, pair, tmp_path, client, monkeypatch
+):
     assert (
         "the server has no index"
         in client.post("/neighbors", json={"q": "a b", **pair}).json()["error"]
     )
     other = trained(tmp_path / "other", "experiment=reverse", "data.train=40", "data.validation=5", "data.test=5", "trainer.max_epochs=1",
                     "sizes.encoder=8", "sizes.decoder=8", "sizes.readout=8", "model.embedding_size=8", "attention.size=8")  # fmt: skip
+    warnings = []
+    monkeypatch.setattr(serve_command.log, "warning", lambda *words: warnings.append(words))
     with TestClient(served(f"model={other}", f"index={index[0]}").app()) as asked:
         answer = asked.post("/neighbors", json={"q": "a b", **pair})
         assert (answer.status_code, "not created with" in answer.json()["error"]) == (400, True)
+    [(message, file)] = warnings
+    assert "not created with the encoder of a served model" in message
+    assert file == str(index[0])
     (tmp_path / "no.safetensors").write_bytes(b"x" * 40)
     result = run("serve", f"model={small_run}", f"index={tmp_path}/no.safetensors")
     assert b"not an index written by nmt.index" in result.stderr

@@ -423,7 +423,7 @@ def test_training_fits_into_its_time_budget(monkeypatch, budget, caplog):
     assert watch.updates[-1].rate < 0.05 * max(update.rate for update in watch.updates)
 
 
-def test_a_time_budget_includes_the_time_before_a_resume(monkeypatch):
+def test_a_time_budget_includes_the_time_before_a_resume(monkeypatch, caplog):
     task = Timed(monkeypatch)
     state = Store()
     with pytest.raises(Stopped):
@@ -437,8 +437,10 @@ def test_a_time_budget_includes_the_time_before_a_resume(monkeypatch):
     _, finished, _ = task.fit(time_budget="100s", validate_every=1, resume=state.load_last())
     assert 590 <= task.now <= 600
     before = task.now
-    task.fit(time_budget="100s", resume=finished.load_last())
+    with caplog.at_level("WARNING", "nmt"):
+        task.fit(time_budget="10s", max_epochs=2000, resume=finished.load_last())
     assert task.now == before
+    assert "time_budget=10s: no time is left for further updates" in caplog.text
 
 
 def test_a_time_budget_ends_between_two_reports(monkeypatch):

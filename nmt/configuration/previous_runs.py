@@ -137,7 +137,7 @@ def repeated(
     now = flat(config)
     no_effect = "has no effect with --from; set {} instead"
     errors += [
-        ConfigError(key, no_effect.format(REFERRING[key]), shown(now[key]))
+        ConfigError(key, no_effect.format(REFERRING[key]), shown(now.get(key)))
         for key in changed_keys(before, now)
         if key in REFERRING
     ]

@@ -61,7 +61,9 @@ class Settings:
             values = {**values, "input": None}  # both mean standard input
         wrong = list(mismatches(values, cls, everywhere=flat(values, null="null")))
         keys = {error.key for error in wrong}
-        errors = [error for error in also if error.key not in keys]
+        # An unknown key has no value to quote, and one error is enough for it.
+        unknown = {error.key for error in wrong if error.value is None}
+        errors = [error for error in also if error.key not in unknown]
         # An invalid top-level value, such as cell, recurs in encoder.cell and decoder.cell.
         errors += [e for e in wrong if e.key.rpartition(".")[2] not in keys - {e.key}]
         # Components are built for validation only if the command builds them anyway.

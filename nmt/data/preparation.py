@@ -17,12 +17,18 @@ from nmt.data.overlap import training_rows
 from nmt.data.ragged import Corpus, RaggedChain, encode
 from nmt.data.store import encoded
 from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import UNK
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.storage.cache import build_once
 from nmt.tokenizer import Tokenizer, Train, Untrained
 from nmt.tokenizer.columns import TAB, Columns
 
 log = logging.getLogger(__name__)
+CHECKED_PAIRS = 1000
+"""Number of pairs of a data set in which unknown tokens are counted."""
+UNKNOWN_SHARE = 0.25
+"""Share of unknown tokens above which a warning is logged. In text of an unknown script, about half
+of the tokens are unknown; the others are spaces."""
 SHARED = "NMT_TOKENIZERS"
 """Environment variable with the folder in which runs share SentencePiece models."""
 
@@ -126,6 +132,9 @@ def prepare(
             RaggedChain([corpus.source for corpus in corpora_of_ids]),
             RaggedChain([corpus.target for corpus in corpora_of_ids]),
         )
+    validation = encode(splits.validation, tokenizer)
+    for name, corpus in ((splits.train.name, train), (splits.validation.name, validation)):
+        _warn_of_unknown_tokens(name, corpus)
     kept = np.intersect1d(filters.tokens(train, splits.train.name), rows)
     if not len(kept):  # each filter alone keeps some pairs
         filters.report(splits.train.name, len(train), 0, {"held out or too long": len(train)})
@@ -133,12 +142,32 @@ def prepare(
         splits=splits,
         tokenizer=tokenizer,
         train=train,
-        validation=encode(splits.validation, tokenizer),
+        validation=validation,
         kept=kept,
         more_validation={
             name: encode(part, tokenizer) for name, part in splits.more_validation.items()
         },
     )
+
+
+def _warn_of_unknown_tokens(name: str, corpus: Corpus) -> None:
+    """Logs a warning if the vocabulary does not fit the text, judged by the first pairs.
+
+    name: name of the data set
+    corpus: encoded pairs
+    """
+    first = np.arange(min(CHECKED_PAIRS, len(corpus)))
+    for side, sentences in (("source", corpus.source), ("target", corpus.target)):
+        ids = sentences.select(first).ids
+        share = np.count_nonzero(ids == UNK) / max(1, len(ids))
+        if share > UNKNOWN_SHARE:
+            log.warning(
+                "%s: %.0f %% of the %s tokens are not in the vocabulary; check the language of the "
+                "text. With init=, init_vocabulary=grow adds its subwords",
+                name,
+                100 * share,
+                side,
+            )
 
 
 def _source_columns(splits: Splits, lines: Text) -> Columns:

@@ -16,6 +16,7 @@ from nmt.foundation.extras import require
 from nmt.inference.model_facts import model_facts, test_results
 from nmt.inference.translator import Translator
 from nmt.storage import checkpoint as ckpt
+from nmt.storage.files import check_folder
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ def export_model(
     path = Path(output)
     if path.exists():
         raise UsageError(f"output={path}: already exists; choose another output")
+    check_folder(path, f"output={path}")
     saved = ckpt.read_model(model)
     write: Callable[[Path], None]
     if format == "card":

@@ -38,6 +38,8 @@ def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
         remedy = f", such as {in_list(value)}"
     elif isinstance(value, bool | int | float) and fits("", base):
         remedy = f"; for a text, put the value in quotes twice: {key}='\"TEXT\"'"
+    elif isinstance(value, list | tuple) and fits("", base):
+        remedy = ", not a list"
     return f"must be {expected(hint)}{remedy}"
 
 
@@ -78,7 +80,7 @@ def fits(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         # In Python, bool is a subclass of int.
         return isinstance(value, int | hint) and not isinstance(value, bool)
-    kind = Mapping if origin is Mapping else hint
+    kind = origin if origin in (Mapping, dict) else hint
     # Other annotations accept every value, and Any, which is a class since Python 3.11.
     return not isinstance(kind, type) or kind is Any or isinstance(value, kind)
 
@@ -94,6 +96,8 @@ def expected(hint: Any) -> str:
         words = " or ".join(map(expected, parts))
     elif origin is tuple and ... not in parts:
         words = f"[{', '.join(map(expected, parts))}]"
+    elif origin is dict:
+        words = "names with values, as in {NAME: 'TEXT'}"
     elif origin in (list, tuple):
         words = f"a list, each {expected(parts[0])}"
     else:

@@ -14,7 +14,7 @@ from nmt.data.swapped_sides import is_in_target_language
 from nmt.data.text_encoding import check_lines
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import UNK, Hypothesis
+from nmt.foundation.interfaces import EOS, UNK, Hypothesis
 from nmt.inference.networks import Networks
 from nmt.inference.parallel import (
     ProgressCallback,
@@ -26,7 +26,7 @@ from nmt.inference.translation import ForcedDecoding, Translation
 from nmt.inference.word_alignment import attention_map
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.columns import length_of
-from nmt.tokenizer.words import Units
+from nmt.tokenizer.words import SPACE, Units
 
 log = logging.getLogger(__name__)
 FORCED_TOKENS = 4000
@@ -110,11 +110,10 @@ class ForcedDecoder:
     def _warn_of_unknown_lines(
         self, lines: Sequence[str], sources: Sequence[Sequence[int]]
     ) -> None:
-        # Lines with half unknown tokens: an unknown word may be two tokens, ▁ and <unk>.
         unknown = [
             line
             for line, source in zip(lines, sources, strict=True)
-            if len(source) and 2 * source.count(UNK) >= len(source)
+            if UNK in source and self._is_mostly_unknown(source)
         ]
         if unknown:
             log.warning(
@@ -125,6 +124,14 @@ class ForcedDecoder:
                 unknown[0][:40],
                 self.languages[0],
             )
+
+    def _is_mostly_unknown(self, source: Sequence[int]) -> bool:
+        """Returns whether a source has more unknown than known tokens. The token of a space is
+        neither, because an unknown word may be two tokens, ▁ and <unk>."""
+        num_unknown = source.count(UNK)
+        num_spaces = self.tokenizer.source_pieces(source).count(SPACE)
+        num_known = len(source) - num_unknown - num_spaces - source.count(EOS)
+        return num_unknown > num_known
 
     def force(
         self,

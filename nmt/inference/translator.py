@@ -16,7 +16,7 @@ import torch
 from nmt.data.documents import sentences
 from nmt.data.text_encoding import check_lines
 from nmt.drawing.attention_map import AttentionMap
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.interfaces import Hypothesis, Prepared, Request, Reranker, Search
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Count, Length, Range, Size
@@ -110,7 +110,7 @@ class Translator(ForcedDecoder):
     def _check_options(self) -> None:
         needs_attention = "needs attention, but the model has none (decoder=fixed)"
         if self.unknown == "copy" and not self.attends:
-            raise UserError(
+            raise UsageError(
                 f"translation.unknown=copy: {needs_attention}; set translation.unknown=drop or "
                 "translation.unknown=mark"
             )
@@ -120,12 +120,12 @@ class Translator(ForcedDecoder):
                 "source words to copy; set translation.unknown=drop or translation.unknown=mark"
             )
         if self.lexicon and self.unknown != "copy":
-            raise UserError(
+            raise UsageError(
                 f"lexicon: has no effect with translation.unknown={self.unknown}; set "
                 "translation.unknown=copy, or leave lexicon out"
             )
         if getattr(self.search, "needs_attention", False) and not self.attends:
-            raise UserError(f"search.coverage: {needs_attention}; set search.coverage=0")
+            raise UsageError(f"search.coverage: {needs_attention}; set search.coverage=0")
 
     def __repr__(self) -> str:
         source, target = self.languages

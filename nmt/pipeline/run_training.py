@@ -21,6 +21,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import Lost, Ranks
 from nmt.foundation.terminal import set_up_logging
 from nmt.foundation.torchrun import note_folder, noted_folder, together
+from nmt.model.native.kernel_library import library
 from nmt.pipeline.assembly.run_parts import parts_of
 from nmt.pipeline.fingerprint import named_files
 from nmt.pipeline.resumed_training import (
@@ -260,6 +261,8 @@ def _parts(
     working directory.
     """
     device = device_of(ranks, settings.device)
+    if device.type == "cpu":
+        library()  # compiles the C++ extension before the training time is measured
     # Python, NumPy and PyTorch have separate random number generators.
     random.seed(settings.seed)
     np.random.seed(settings.seed)

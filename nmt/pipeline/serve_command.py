@@ -122,6 +122,13 @@ def server_of(settings: ServeSettings) -> Server:
     index = (
         read_index(find_file(settings.index, f"index={settings.index}")) if settings.index else None
     )
+    encoders = {served.model.encoder_hash for served in models.translators}
+    if index is not None and index.model not in encoders:
+        log.warning(
+            "index=%s: not created with the encoder of a served model, so it is not used; create "
+            "the index again with nmt.index",
+            settings.index,
+        )
     return Server(
         models,
         limits,

@@ -41,6 +41,8 @@ OTHER_TEXTS = ("glossary", "prefix", "required", "forbidden", "translation", "tr
 """Names of the request fields besides `q` that contain texts, to which the limits apply."""
 BODY_SECONDS = 5.0
 """Seconds within which a request body must arrive, so that slow clients do not block the server."""
+SIDES = ("src", "tgt", "trg")
+"""Names of sides of a parallel text, some of which are also codes of rare languages."""
 GONE = Refused(499, "the client closed the connection")
 """Outcome of a request whose client has disconnected; status 499, as in the logs of nginx."""
 PAGES = Path(__file__).parent
@@ -374,7 +376,10 @@ async def _server_error(_: Request, error: Exception) -> Response:
 
 
 def language_of_code(code: str) -> dict[str, str]:
-    """Returns the code and the English name of a language."""
+    """Returns the code and the English name of a language. Usual names of the sides of a parallel
+    text, such as src, are no codes."""
+    if code in SIDES:
+        return {"code": code, "name": code}
     from babel import Locale, UnknownLocaleError
 
     try:

@@ -48,6 +48,14 @@ class TimeBudget:
         """
         left = max(0.0, self._seconds_left(seconds))
         possible = self.ranks.of_first(update + int(left * update / seconds))
+        if not self._is_logged and left == 0.0:
+            log.warning(
+                "time_budget=%s: no time is left for further updates after %.0f s of training; give "
+                "more time, or set trainer.time_budget=null",
+                self.limit,
+                seconds,
+            )
+            self._is_logged = True
         if not self._is_logged and possible < plan.total_updates:
             log.info(
                 "time_budget=%s: about %s updates at the measured speed, instead of %s",

@@ -78,6 +78,10 @@ class Rows:
                 any(" " in name for name in self.names),
                 ". If the first line is data, set data.header=false and give column numbers",
             ),
+            (
+                all(map(str.isdecimal, missing)) and not all(map(str.isdecimal, self.names)),
+                ". Column numbers need data.header=false",
+            ),
             (bool(separator_clue(self.names)), separator_clue(self.names)),
             (
                 self.names and all(name.startswith('"') for name in self.names),
