@@ -6,10 +6,9 @@ function of each command. Annotations give the types of the keys. A field of typ
 of its own, from which a component is built (nmt/components.py).
 """
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -110,17 +109,15 @@ class Settings:
     @property
     def values(self) -> dict[str, Any]:
         """Configuration as nested dictionaries and lists, as stored in a checkpoint."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def settings_of(function: Callable[..., Any]) -> type[Settings]:
     """Returns a settings class whose keys are the keyword-only parameters of a function."""
     hints, defaults = signature(function)
     values = {
-        name: dataclasses.MISSING if default is inspect.Parameter.empty else default
+        name: MISSING if default is inspect.Parameter.empty else default
         for name, default in defaults.items()
     }
-    keys = [(name, hints[name], dataclasses.field(default=values[name])) for name in values]
-    return dataclasses.make_dataclass(
-        function.__name__, keys, bases=(Settings,), frozen=True, kw_only=True
-    )
+    keys = [(name, hints[name], field(default=values[name])) for name in values]
+    return make_dataclass(function.__name__, keys, bases=(Settings,), frozen=True, kw_only=True)

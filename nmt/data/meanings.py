@@ -4,12 +4,11 @@ Babel formats most kinds of meanings from CLDR data, and num2words writes number
 """
 
 import datetime
-import functools
 import random
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from babel import Locale
 from babel.dates import format_date, format_skeleton, format_time
@@ -159,7 +158,7 @@ def _has_unit(unit: str, locale: str) -> bool:
     return _plural_forms(locale) <= set(patterns)
 
 
-@functools.cache
+@cache
 def _plural_forms(locale: str) -> set[str]:
     """Returns the plural categories of all numbers that are written with units."""
     plural_form = Locale.parse(locale).plural_form

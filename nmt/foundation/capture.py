@@ -12,7 +12,6 @@ outputs. Recordings on a CPU are supported only for tests.
 import contextlib
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -121,7 +120,7 @@ class Recordings(Generic[Inputs, Outputs]):
         self,
         function: Callable[[Inputs], Outputs],
         device: torch.device,
-        unchanged: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
+        unchanged: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> None:
         self.function = function
         self.unchanged = unchanged

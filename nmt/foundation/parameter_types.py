@@ -2,9 +2,8 @@
 descriptions of annotations for messages."""
 
 import types
-import typing
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from nmt.foundation.errors import in_list
 from nmt.foundation.part_limits import ConfigError, refuse, shown
@@ -63,8 +62,8 @@ def check_arguments(group: str, target: type, /, **arguments: Any) -> None:
 
 def fits(value: Any, hint: Any) -> bool:
     """Returns whether a value has the type, and lies in the ranges, that an annotation requires."""
-    origin = typing.get_origin(hint)
-    parts = typing.get_args(hint)
+    origin = get_origin(hint)
+    parts = get_args(hint)
     if origin is Annotated:
         return mismatch(value, hint) is None
     if origin is Literal:
@@ -88,8 +87,8 @@ def fits(value: Any, hint: Any) -> bool:
 def expected(hint: Any) -> str:
     """Describes an annotation in words, for messages."""
     base, ranges = type_and_ranges(hint)
-    origin = typing.get_origin(base)
-    parts = typing.get_args(base)
+    origin = get_origin(base)
+    parts = get_args(base)
     if origin is Literal:
         words = f"one of {', '.join(map(str, parts))}"
     elif origin in (Union, types.UnionType):

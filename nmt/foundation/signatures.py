@@ -4,13 +4,11 @@ Each keyword-only parameter of a constructor is a key. The annotation gives the 
 permitted range (nmt/foundation/ranges.py). A default value makes the key optional.
 """
 
-import functools
 import importlib
 import inspect
-import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
-from typing import Annotated, Any
+from functools import cache, partial
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from nmt.foundation import plugins
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, shown
@@ -96,10 +94,10 @@ def signature(
     return hints, defaults
 
 
-@functools.cache
+@cache
 def _parameters(function: Any) -> tuple[Mapping[str, inspect.Parameter], Mapping[str, Any]]:
     """Returns the parameters of a function, and their annotations, by name."""
-    annotations = typing.get_type_hints(function, include_extras=True)
+    annotations = get_type_hints(function, include_extras=True)
     return inspect.signature(function).parameters, annotations
 
 
@@ -149,7 +147,7 @@ def as_float(value: Any, hint: Any) -> Any:
     """Converts an integer to float if the annotation accepts float but not int."""
     base, _ = type_and_ranges(hint)
     # the type itself, or the members of a union, without their ranges
-    kinds = [type_and_ranges(kind)[0] for kind in typing.get_args(base) or [base]]
+    kinds = [type_and_ranges(kind)[0] for kind in get_args(base) or [base]]
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return float(value) if is_whole and float in kinds and int not in kinds else value
 
@@ -157,12 +155,12 @@ def as_float(value: Any, hint: Any) -> Any:
 def nested_of(hint: Any) -> Nested | None:
     """Returns the marker `Nested` in the annotation of a parameter that receives a component; None
     for other annotations."""
-    return next((extra for extra in typing.get_args(hint) if isinstance(extra, Nested)), None)
+    return next((extra for extra in get_args(hint) if isinstance(extra, Nested)), None)
 
 
 def type_and_ranges(hint: Any) -> tuple[Any, list[Range]]:
     """Splits the annotation of a parameter into the type and the ranges of valid values."""
-    if typing.get_origin(hint) is not Annotated:
+    if get_origin(hint) is not Annotated:
         return hint, []
-    base, *extras = typing.get_args(hint)
+    base, *extras = get_args(hint)
     return base, [extra for extra in extras if isinstance(extra, Range)]

@@ -6,9 +6,8 @@ and Muon (supports only matrices).
 """
 
 import inspect
-import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import nn
@@ -87,7 +86,7 @@ def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:
             values["fused"] = True
         return kind(parameters, **values)
 
-    types = {**typing.get_type_hints(kind.__init__), **RANGES}
+    types = {**get_type_hints(kind.__init__), **RANGES}
     hints = {key: RANGES.get(f"{name}.{key}", types[key]) for key in defaults}
     make.__annotations__ = {"parameters": Iterable[nn.Parameter], **hints}
     keyword = inspect.Parameter.KEYWORD_ONLY

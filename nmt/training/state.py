@@ -7,10 +7,9 @@ the seed and the position in the data.
 
 import contextlib
 import math
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +61,7 @@ class TrainingProgress:
     def of(cls, saved: Mapping[str, Any]) -> "TrainingProgress":
         """Restores the progress from a saved mapping, the result of `dataclasses.asdict`. Raises
         KeyError, TypeError or ValueError if the mapping is damaged."""
-        hints = typing.get_type_hints(cls)
+        hints = get_type_hints(cls)
         for name, value in saved.items():
             if not fits(value, hints[name]):
                 raise TypeError(f"{name} is {type(value).__name__}")

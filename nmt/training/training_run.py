@@ -16,7 +16,6 @@ from nmt.foundation.errors import Stopped, UserError, typed
 from nmt.foundation.extras import installed
 from nmt.foundation.terminal import console
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.metrics_file import read_metrics
 from nmt.training.callback import Callback
 from nmt.training.interruption import interruptible
@@ -57,7 +56,7 @@ def train_and_test(
     files: RunDirectory,
     callbacks: Sequence[Callback],
     *,
-    saved: Checkpoint | None,
+    saved: ckpt.Checkpoint | None,
     tests: bool,
     facts: Mapping[str, Any],
 ) -> float:
@@ -101,7 +100,7 @@ def _train(
     files: RunDirectory,
     bar: ProgressBar,
     called: Sequence[Callback],
-    saved: Checkpoint | None,
+    saved: ckpt.Checkpoint | None,
 ) -> TrainingProgress:
     """Trains to the end. If training is interrupted or fails, calls `on_end` of each callback."""
     task = parts.task
@@ -179,7 +178,7 @@ def _conclude(
     task: Task,
     files: RunDirectory,
     progress: TrainingProgress,
-    best: Checkpoint,
+    best: ckpt.Checkpoint,
     final: FinalResult,
     facts: Mapping[str, Any],
 ) -> None:
@@ -231,7 +230,7 @@ def _draw_curve(task: Task, files: RunDirectory) -> None:
         plots.learning_curve(records, task.metric, file, task.title, task.unit)
 
 
-def _not_tested(best: Checkpoint) -> FinalResult:
+def _not_tested(best: ckpt.Checkpoint) -> FinalResult:
     """Returns the final result of a run without an evaluation on the test set: the metrics of the
     best validation."""
     scores = {
