@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
 
 from nmt import components
 from nmt.configuration.check import mismatches
@@ -36,7 +35,7 @@ from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
-Made = TypeVar("Made", bound=nn.Module)
+Made = TypeVar("Made", bound=torch.nn.Module)
 
 
 def load(
@@ -278,7 +277,7 @@ def _filled(make: Callable[[], Made], saved: ckpt.Checkpoint) -> Made:
     # The shapes are checked before any memory is used.
     ckpt.check_weights(network, saved.weights, saved.path)
     weights = {
-        id(parameter): nn.Parameter(
+        id(parameter): torch.nn.Parameter(
             saved.weights[name].to(parameter.dtype, copy=not saved.is_mapped)
         )
         for name, parameter in network.named_parameters()

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from nmt.analysis.laws import TOLERANCE, broken_laws, difference, require, require_equal
 from nmt.foundation.errors import UserError
@@ -42,7 +41,7 @@ class DecoderExample:
     """
 
     decoder: Decoder
-    embedded: Tensor
+    embedded: torch.Tensor
     encoded: Encoded
 
     @classmethod
@@ -73,7 +72,7 @@ class DecoderExample:
         return self.decoder.prepare(self.encoded)
 
     @property
-    def readouts(self) -> Tensor:
+    def readouts(self) -> torch.Tensor:
         """Readouts of all target tokens, computed in one call, [B, T, D]."""
         memory = self.memory
         return self.decoder(self.embedded, self.decoder.initial(memory), memory).readout

@@ -8,7 +8,6 @@ breaks the law.
 from dataclasses import replace
 
 import torch
-from torch import nn
 
 from nmt.analysis.attention_probe import AttentionExample, Probe
 from nmt.analysis.laws import difference, require, require_equal, tolerance
@@ -140,7 +139,7 @@ def context_is_weighted_sum(probe: Probe) -> None:
     example = probe.example()
     weights = probe.weights(example)
     context = probe(example).context
-    if isinstance(probe.function, nn.Module) or context is None:
+    if isinstance(probe.function, torch.nn.Module) or context is None:
         return
     require_equal(
         context,

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
 from nmt.components import (
     GROUPS,
@@ -157,7 +156,7 @@ def impossible(config: Config, faulty: Set[str], trained: bool = False) -> list[
             errors += faults_of_building(group, node)
     if not trained and "optimizer" not in faulty:
         # Optimizers raise an error for an empty list of parameters.
-        parameters = [nn.Parameter(torch.zeros(1))]
+        parameters = [torch.nn.Parameter(torch.zeros(1))]
         errors += faults_of_building("optimizer", config["optimizer"], parameters=parameters)
     if "objective" in config and "objective" not in faulty:
         errors += raised_errors(check_objective, class_of("objective", config["objective"]))

@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import nn
 
 from nmt.data.lines import find_file, stream_lines
 from nmt.foundation.errors import UserError
@@ -100,7 +99,7 @@ log = logging.getLogger(__name__)
 
 
 def load_vectors(
-    table: nn.Embedding, pieces: Sequence[str], paths: Sequence[str], size_key: str
+    table: torch.nn.Embedding, pieces: Sequence[str], paths: Sequence[str], size_key: str
 ) -> None:
     """Initialises the embeddings of words from files of pretrained word vectors.
 
@@ -134,7 +133,7 @@ def load_vectors(
 
 
 def use_vectors(
-    table: nn.Embedding, pieces: Sequence[str], vectors: Mapping[str, np.ndarray]
+    table: torch.nn.Embedding, pieces: Sequence[str], vectors: Mapping[str, np.ndarray]
 ) -> float:
     """Initialises the embeddings of subwords that are whole words from word vectors.
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from nmt.foundation.interfaces import EOS, Request, to_host
 from nmt.search.beam_state import BeamState, Extension
@@ -38,7 +37,7 @@ class BankCandidate(NamedTuple):
     token: int
 
 
-def allocate(requests: Sequence[Request], beam: BeamState, log_probs: Tensor) -> Extension:
+def allocate(requests: Sequence[Request], beam: BeamState, log_probs: torch.Tensor) -> Extension:
     """Returns the next hypotheses of each sentence. Beam slots are reserved for hypotheses that
     contain required tokens.
 

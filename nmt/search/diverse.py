@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
 from nmt.foundation.parameter_types import check_arguments
@@ -68,7 +67,7 @@ class Diverse(Beam):
             penalty=self.penalty,
         )
 
-    def _extend(self, beam: BeamState, log_probs: Tensor) -> Extension:
+    def _extend(self, beam: BeamState, log_probs: torch.Tensor) -> Extension:
         sentences, width = beam.totals.shape
         size = width // self.groups
         sentence, slot = np.divmod(beam.slots, width)  # [n], [n]

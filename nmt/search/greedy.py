@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from nmt.foundation.interfaces import (
     BOS,
@@ -95,8 +94,8 @@ def _extend(
     left: number of tokens, EOS not counted, by which each row may still be extended [b]
     count: number of decoder steps
     """
-    chosen: list[Tensor] = []  # [b, 1] each
-    log_probs: list[Tensor] = []  # [b, 1] each
+    chosen: list[torch.Tensor] = []  # [b, 1] each
+    log_probs: list[torch.Tensor] = []  # [b, 1] each
     for i in range(count):
         tokens = chosen[-1][:, 0] if chosen else torch.from_numpy(last)  # [b]
         prediction = ranked(step, tokens, state, None, 1)

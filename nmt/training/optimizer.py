@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_type_hints
 
 import torch
-from torch import nn
 
 from nmt.foundation.ranges import Fraction, NonNegative, Positive
 
@@ -78,7 +77,7 @@ def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:
         if key not in NOT_SETTINGS
     }
 
-    def make(*, parameters: Iterable[nn.Parameter], **settings: Any) -> torch.optim.Optimizer:
+    def make(*, parameters: Iterable[torch.nn.Parameter], **settings: Any) -> torch.optim.Optimizer:
         values = {**defaults, **settings}
         if "beta1" in values:
             values["betas"] = values.pop("beta1"), values.pop("beta2")
@@ -88,7 +87,7 @@ def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:
 
     types = {**get_type_hints(kind.__init__), **RANGES}
     hints = {key: RANGES.get(f"{name}.{key}", types[key]) for key in defaults}
-    make.__annotations__ = {"parameters": Iterable[nn.Parameter], **hints}
+    make.__annotations__ = {"parameters": Iterable[torch.nn.Parameter], **hints}
     keyword = inspect.Parameter.KEYWORD_ONLY
     settings = [inspect.Parameter(key, keyword, default=value) for key, value in defaults.items()]
     parameters = [inspect.Parameter("parameters", keyword), *settings]

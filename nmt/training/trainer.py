@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from nmt.foundation.part_limits import RunView, idle_keys
 from nmt.training.callback import Callback
@@ -57,7 +56,7 @@ class Trainer(LoopSettings):
         schedule: Schedule,
         store: Store,
         callbacks: Sequence[Callback] = (),
-        resume: tuple[dict[str, Any], dict[str, Tensor]] | None = None,
+        resume: tuple[dict[str, Any], dict[str, torch.Tensor]] | None = None,
     ) -> TrainingProgress:
         """Trains the task's network to the end.
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from nmt.foundation import plugins
 from nmt.foundation.errors import Stopped, UserError
@@ -51,8 +50,8 @@ class UpdateFigures(NamedTuple):
 
     update: int
     tokens: int
-    loss: Tensor
-    norm: Tensor
+    loss: torch.Tensor
+    norm: torch.Tensor
 
 
 class TrainingLoop:
