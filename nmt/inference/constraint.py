@@ -31,6 +31,8 @@ class PrefixSpeller:
         self._ids = dict(zip(tokenizer.target_pieces(ids), ids, strict=True))
         self._pieces = sorted(self._ids)
         self._longest = max(map(len, self._pieces))
+        self.continuing = tokenizer.continuing()
+        """Ids of the subwords that continue a word."""
 
     def spellings(self, prefix: str) -> tuple[Mapping[int, int], ...]:
         """Returns the tokens that may begin at each character of the normalised prefix.
@@ -104,18 +106,11 @@ class Constraint:
             if isinstance(words, str):
                 raise TypeError(f"{name}={words!r}: must be a tuple of words, such as ({words!r},)")
 
-    def added_to(
-        self,
-        request: Request,
-        speller: PrefixSpeller,
-        continuing: frozenset[int],
-        spare_tokens: int,
-    ) -> Request:
+    def added_to(self, request: Request, speller: PrefixSpeller, spare_tokens: int) -> Request:
         """Returns a copy of a search request with this constraint, encoded as target token ids.
 
         request: search request without constraints
         speller: finds all sequences of subwords that spell the prefix
-        continuing: ids of subwords that continue a word
         spare_tokens: number of tokens that a translation may have beyond prefix and required
             phrases
 
@@ -150,7 +145,7 @@ class Constraint:
             spellings=spellings,
             required=tuple(ids for ids in required if ids),
             forbidden=forbidden,
-            continuing=continuing,
+            continuing=speller.continuing,
         )
 
 

@@ -319,16 +319,11 @@ class Translator(ForcedDecoder):
         ]
 
     def _constrained(self, request: Request, constraint: Constraint) -> Request:
-        spare_tokens = self.max_length_offset
-        return constraint.added_to(request, self._speller, self._continuing, spare_tokens)
+        return constraint.added_to(request, self._speller, spare_tokens=self.max_length_offset)
 
     @cached_property
     def _speller(self) -> PrefixSpeller:
         return PrefixSpeller(self.tokenizer)
-
-    @cached_property
-    def _continuing(self) -> frozenset[int]:
-        return self.tokenizer.continuing()
 
     @torch.inference_mode()
     def _translate_batch(
