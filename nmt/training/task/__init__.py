@@ -17,9 +17,9 @@ from typing import Any
 from torch import Tensor
 
 from nmt.drawing.attention_map import AttentionMap
-from nmt.foundation.interfaces import Batches, Loss
+from nmt.foundation.interfaces import Batches
 from nmt.foundation.ranks import ALONE, Ranks
-from nmt.model import Network
+from nmt.model import Network, Objective
 
 
 class ValidationStopped(Exception):
@@ -70,6 +70,8 @@ class Task(ABC):
 
     command: name of the command-line program
     unit: unit of the batch size and the training speed, such as "target tokens"
+    objective: function that computes the training loss of a batch from the network (or a wrapper
+        for distributed training), the batch, the number of updates so far, and their maximum
     metric: name of the metric that selects the best weights
     epochs: number of epochs that the training data covers; inf if it can be repeated without limit
     seed: random seed of data order and dropout
@@ -85,6 +87,7 @@ class Task(ABC):
     command: str
     unit: str
     network: Network
+    objective: Objective
     metric: str
     epochs: float = math.inf
     seed: int = 0
@@ -99,16 +102,6 @@ class Task(ABC):
     @abstractmethod
     def introduction(self) -> tuple[str, str]:
         """Returns two lines for the log: the first describes the data, the second the network."""
-
-    @abstractmethod
-    def objective(self, network: Any, batch: Any, update: int, total: int) -> Loss:
-        """Computes the training loss of a batch.
-
-        network: network to train, or a wrapper for distributed training
-        batch: batch of the task
-        update: number of updates so far
-        total: maximum number of updates in the training
-        """
 
     @abstractmethod
     def batches(self, epoch: int) -> Batches:

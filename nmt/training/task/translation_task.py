@@ -24,7 +24,7 @@ from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.foundation import plugins
 from nmt.foundation.errors import typed
 from nmt.foundation.extras import installed
-from nmt.foundation.interfaces import Batch, Loss, Search, to_device
+from nmt.foundation.interfaces import Search, to_device
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.inference.explanations.pointing_game import pointing
 from nmt.inference.output_formats import one_line
@@ -99,7 +99,7 @@ class TranslationTask(Task):
     ) -> None:
         self.data = data
         self.network = network
-        self._objective = objective
+        self.objective = objective
         self.batching = batching
         self.judge = metric
         self.search = search
@@ -137,7 +137,7 @@ class TranslationTask(Task):
                 "tokenizer.lowercase=true: translations are in lower case, but the references "
                 "are not; also set metric.lowercase=true"
             )
-        if plugins.home_of(type(self._objective).__module__):
+        if plugins.home_of(type(self.objective).__module__):
             self._warn_of_mean()
 
     def _warn_of_mean(self) -> None:
@@ -159,7 +159,7 @@ class TranslationTask(Task):
                 "objective=%s: `total` is the same for one sentence and for a batch that contains "
                 "the sentence twice, so `total` seems to be a mean. Return the sum over the target "
                 "tokens of the batch",
-                type(self._objective).__name__,
+                type(self.objective).__name__,
             )
 
     def introduction(self) -> tuple[str, str]:
@@ -190,13 +190,10 @@ class TranslationTask(Task):
     def capture_obstacle(self) -> str:  # type: ignore[override]
         """Reason why the computation of gradients cannot be recorded and replayed (on a GPU, as a
         CUDA graph); empty if it can."""
-        if not getattr(self._objective, "can_be_recorded", False):
-            name = type(self._objective).__name__
+        if not getattr(self.objective, "can_be_recorded", False):
+            name = type(self.objective).__name__
             return f"objective {name} depends on the update or computes on the host"
         return self.network.capture_obstacle
-
-    def objective(self, network: Seq2Seq, batch: Batch, update: int, total: int) -> Loss:
-        return self._objective(network, batch, update, total)
 
     def better(self, new: float, old: float | None) -> bool:
         return self.judge.better(new, old)
