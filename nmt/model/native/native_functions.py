@@ -217,8 +217,7 @@ class _Attend(Function):
         flat = flat if flat.stride(1) == 1 else flat.contiguous()
         sentences, length, features = values.shape
         queries = len(flat) // sentences
-        sizes = sentences, queries, length, flat.size(1), features, flat.stride(0)
-        ctx.layout = sizes
+        ctx.layout = (sentences, queries, length, flat.size(1), features, flat.stride(0))
         types = TYPES[values.dtype] if query.dtype == values.dtype else "mixed"
         ctx.variant = f"{steps.form}_{types}"
         ctx.steps = steps
