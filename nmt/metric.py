@@ -182,8 +182,7 @@ class Metric:
         others: further sets of references
         orders: whether to compute bleu1, bleu2 and bleu3 too, for image captions
 
-        Logs a warning for missing references, and for references without spaces if the tokenizer
-        splits at spaces.
+        Logs warnings for missing references, and for references that do not fit BLEU.
         """
         from sacrebleu.metrics import BLEU, CHRF, TER
 

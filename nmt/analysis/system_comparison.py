@@ -56,7 +56,7 @@ def compare_systems(
 
     load: function that returns the translator of a run folder or checkpoint
     metric: metric options, such as `lowercase`
-    systems: run folders or checkpoints of models that translate `source`, or files of translations
+    systems: models (run folders or checkpoints) that translate `source`, or translations (files)
     reference: file with one reference per sentence
     source: file with the source sentences, required if `systems` has models; None if unknown
     train: file in which word frequencies are counted; None for the reference file
@@ -65,8 +65,7 @@ def compare_systems(
 
     Raises UserError if files are missing, empty or not aligned, or if a model has no source.
     """
-    base = Path(output)
-    check_base_name(base)
+    check_base_name(Path(output))
     lines = _read_files(systems, reference, source)
     source_lines = lines[source] if source else []
     names = dict(zip(systems, unique_suffixes(systems), strict=True))
@@ -89,7 +88,7 @@ def compare_systems(
         samples=samples,
         trials=trials,
     )
-    _write(comparison, example_sentences(comparison, models, examples), base)
+    _write(comparison, example_sentences(comparison, models, examples), Path(output))
 
 
 def _read_files(systems: Sequence[str], reference: str, source: str | None) -> dict[str, list[str]]:

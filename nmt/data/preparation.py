@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt.data import Splits, Text, chained
+from nmt.data import Pairs, Splits, Text, chained
 from nmt.data.filters import Filters
 from nmt.data.overlap import training_rows
 from nmt.data.ragged import Corpus, RaggedChain, encode
@@ -122,16 +122,7 @@ def prepare(
         text = replace(splits, train=splits.train.select(rows)) if is_part else splits
         tokenizer = _trained(tokenizer, text, ranks)
     _check_columns(tokenizer.columns, splits)
-    corpora_of_ids: list[Any] = [
-        encode(part, tokenizer) if part.store is None else encoded(part, tokenizer)
-        for part in parts
-    ]
-    train = corpora_of_ids[0]
-    if len(parts) > 1:
-        train = Corpus(
-            RaggedChain([corpus.source for corpus in corpora_of_ids]),
-            RaggedChain([corpus.target for corpus in corpora_of_ids]),
-        )
+    train = _encoded(parts, tokenizer)
     validation = encode(splits.validation, tokenizer)
     for name, corpus in ((splits.train.name, train), (splits.validation.name, validation)):
         _warn_of_unknown_tokens(name, corpus)
@@ -147,6 +138,20 @@ def prepare(
         more_validation={
             name: encode(part, tokenizer) for name, part in splits.more_validation.items()
         },
+    )
+
+
+def _encoded(parts: Sequence[Pairs], tokenizer: Tokenizer) -> Corpus:
+    """Returns the encoded pairs of one corpus or several corpora, in memory or on disk."""
+    corpora: list[Any] = [
+        encode(part, tokenizer) if part.store is None else encoded(part, tokenizer)
+        for part in parts
+    ]
+    if len(corpora) == 1:
+        return corpora[0]
+    return Corpus(
+        RaggedChain([corpus.source for corpus in corpora]),
+        RaggedChain([corpus.target for corpus in corpora]),
     )
 
 

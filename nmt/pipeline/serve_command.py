@@ -89,8 +89,7 @@ def application(settings: ServeSettings) -> ASGIApp:
 def server_of(settings: ServeSettings) -> Server:
     """Loads the models and returns the server.
 
-    Raises UserError if a model, the index of similar sentences or the file of API keys cannot be
-    read.
+    Raises UserError if a model, the index or the file of API keys cannot be read.
     """
     limits = Limits(
         settings.max_characters,
