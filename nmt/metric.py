@@ -112,7 +112,9 @@ class Metric:
                 tokenize = "char"
         metric = replace(self, tokenize=tokenize)
         try:
-            results = metric.score(["a a a a"], ["a a a a"])  # four words, as for BLEU
+            # Four words, as for BLEU, and all arguments, which a plugin's method must accept.
+            one = ["a a a a"]
+            results = metric.score(one, one, ter=False, others=[one], orders=False)
         except Exception as error:  # a missing package raises many types of errors
             how = f": pip install '{NEEDS[tokenize][1]}'" if tokenize in NEEDS else ""
             message = first_line(error)
@@ -191,7 +193,8 @@ class Metric:
             BLEU, tokenize=self.tokenize, lowercase=self.lowercase, force=self.tokenize == "none"
         )
         with_ter = ter or self.name == "ter"
-        splits = self.tokenize in ("zh", "ja-mecab")  # TER then splits words into characters
+        # In languages without spaces, TER splits Chinese and Japanese words into characters.
+        splits = self.tokenize in ("zh", "ja-mecab", "char")
         metrics = {
             "bleu": bleu(),
             "chrf": CHRF(char_order=self.char_order, lowercase=self.lowercase),

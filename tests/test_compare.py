@@ -338,7 +338,7 @@ def test_bad_input_is_reported(small_run, texts):
     failed(run("compare", *both), "systems: missing")
     failed(run("compare", both[0], small_run), "add source=FILE")
     failed(run("compare", *both, small_run, f"{small_run}/"), "given more than once")
-    failed(run("compare", *both, texts / "other", "output="), "output=")
+    failed(run("compare", *both, texts / "other", "output=."), "output=.: not the name of a file")
     failed(run("compare", f"reference={texts}/short", f"source={texts}/source", small_run), "lines")
 
 

@@ -8,8 +8,8 @@ of the group `data` sets only keys of this group.
 are dropped. The group `sizes` is independent of choices and keeps the recipe's values.
 - The default recipe is the experiment in conf/train.yaml. If the command line of nmt.train chooses
 text files or tables and no experiment, the recipe is experiment=auto, which is computed from the
-number of sentence pairs (recipe_by_size.py). There is no recipe for other data, or with `sizes` or
-`init` on the command line.
+number of sentence pairs (recipe_by_size.py). Without an experiment on the command line, there is no
+recipe for other data, or with `sizes` or `init` on the command line.
 """
 
 import copy

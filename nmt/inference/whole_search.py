@@ -1,5 +1,6 @@
 """Complete beam search in C++ (nmt/model/native/beam_search.cpp) for decoders with one layer of
-gated recurrent units: Bahdanau, Conditional, Luong and LuongFeed.
+gated recurrent units: Bahdanau, Conditional, Luong and LuongFeed, without layer normalisation,
+copying, lexical model, lexicon and attention windows.
 
 The result is equal to that of the beam search in Python. No Python code runs between two decoder
 steps; for single sentences, Python code would take most of the time and delay other threads.

@@ -8,7 +8,7 @@ events.out.tfevents  metrics for TensorBoard
 best.safetensors     weights of the best validation
 last.safetensors     training state, to resume from
 results.json         final scores with signatures
-test.txt             translations of the test set
+test.txt             translations of the test set, also test.source.txt and test.reference.txt
 learning_curve.png   learning curve
 attention.png        attention of a few validation sentences
 """
