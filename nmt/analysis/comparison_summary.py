@@ -35,8 +35,8 @@ def summary(comparison: Comparison, tables: Sequence[ReportTable]) -> list[str]:
     """Returns a sentence about the difference between each system and the first, or about
     the scores of a single system.
 
-    For two systems with different scores, a further sentence names the groups in which the system with the higher
-    BLEU is worse.
+    For two systems with different scores, a further sentence names the groups in which the system
+    with the higher BLEU is worse.
 
     tables: tables of the comparison
     """
