@@ -1083,6 +1083,34 @@ def page_of(small_run, classifier, index):
     end(process)
 
 
+@pytest.mark.exhaustive
+def test_the_page_ignores_what_it_cannot_use(browser, page_of):
+    """A dropped text that is no word of the translation, outdated answers, and texts with too many shortened copies."""
+    page, faults = browser.new_page(), []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(f"{page_of}/#text=a+b+c+d&model=reverse")
+    page.wait_for_selector("#source button")
+    before = page.url
+    page.evaluate("""
+        const data = new DataTransfer()
+        data.setData("text/plain", "hello")
+        const drop = new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true })
+        document.querySelector("#source button").dispatchEvent(drop)
+    """)
+    assert (page.url, faults) == (before, [])
+    page.fill("#text", "A b! C d! A c!")
+    page.wait_for_selector("#sentences button:nth-of-type(3)")
+    page.locator("#sentences button").nth(2).click()
+    page.fill("#text", "a b")  # the answer about the third sentence comes too late
+    page.wait_for_function(READS, arg="ab</s>", timeout=8000)
+    assert "sentence=" not in page.url
+    page.goto("about:blank")
+    page.goto(f"{page_of}/#model=labels&text={'wonderful+' * 45}")
+    page.wait_for_selector("#marked button")
+    assert page.locator("#message").inner_text() == ""
+    page.close()
+
+
 READS = "text => document.querySelector('#source').innerText.replace(/\\s/g, '') === text"
 """Whether the words of the source are those of a text without spaces."""
 
@@ -1301,6 +1329,8 @@ def test_each_map_and_row_is_one_tab_stop(browser, page_of):
     assert "attends to" in page.locator("#maps .value").nth(0).inner_text()
     page.keyboard.press("End")
     assert page.evaluate(place) == [5, 2]
+    stop = page.locator("#maps table [tabindex='0']")  # follows the focus
+    assert stop.count() == 1 and stop.evaluate("e => e === document.activeElement")
     page.fill("#text", "\u05e9\u05dc\u05d5\u05dd a b")  # a text from right to left
     page.wait_for_selector("#source[dir=rtl]")
     page.locator("#source button").nth(0).focus()

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from nmt.data import as_list
+from nmt.inference.explanations.explanation import can_attend_to
 from nmt.inference.explanations.neighbors import Index
 from nmt.serving.answers import labelled, scored, translated
 from nmt.serving.explanation_answers import contrasted, explained, neighbors
@@ -283,6 +284,7 @@ class Server:
                 "source": served.model.languages[0],
                 "target": served.model.languages[1],
                 "attention": served.model.attends,
+                "attend_to": can_attend_to(served.model),
                 "neighbors": self.index is not None
                 and self.index.model == served.model.encoder_hash,
                 **served.facts,

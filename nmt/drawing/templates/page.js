@@ -63,15 +63,15 @@
 
   // A click on the head of a column sorts the rows: by value, or by text.
   const value = text => {
-    const number = text.replace(/,/g, "").replace("−", "-").match(/-?\d+(\.\d+)?/);
+    const number = text.replace(/,/g, "").replace("−", "-").match(/-?\d+(\.\d+)?(e[+-]?\d+)?/i);
     return number ? Number(number[0]) : null;
   };
   const sort = (table, column, ascending) => {
     const key = row => row.cells[column].dataset.key ?? row.cells[column].textContent.trim();
     const rows = all("tbody tr", table);
-    const isText = table.tHead.rows[0].cells[column].classList.contains("key") && rows.some(row => value(key(row)) === null);
+    const isText = table.tHead.rows[0].cells[column].classList.contains("key") && rows.some(row => !/^[-−]?\d/.test(key(row)));
     const compare = isText
-      ? (a, b) => key(a).localeCompare(key(b))
+      ? (a, b) => key(a).localeCompare(key(b), undefined, { numeric: true })
       : (a, b) => (value(key(a)) ?? -Infinity) - (value(key(b)) ?? -Infinity);
     rows.sort((a, b) => (ascending ? 1 : -1) * compare(a, b));
     table.tBodies[0].append(...rows);

@@ -217,6 +217,7 @@ globalThis.answering = async (path, fields) => {
         source: model.languages[0],
         target: model.languages[1],
         attention: model.score !== "none",
+        attend_to: model.score !== "none",
         ...model.facts,
       },
     ],

@@ -244,6 +244,14 @@ def explain(
     )
 
 
+def can_attend_to(translator: Translator) -> bool:
+    """Returns whether `attend_to` is supported: for one model with attention and without an
+    attention window."""
+    if len(translator.models) > 1 or not translator.attends:
+        return False
+    return not translator.models[0].decoder.attention.window.positional
+
+
 def _check(
     translator: Translator,
     source: Sequence[int],
@@ -255,12 +263,13 @@ def _check(
     last = translator.tokenizer.target_size - 1
     if not all(token == UNK or EOS < token <= last for token in prefix):
         raise UserError(f"prefix: token ids must be {UNK} or from {EOS + 1} to {last}")
-    if attend_to and (len(translator.models) > 1 or not translator.attends):
-        raise UserError("attend_to: supported only for one model with attention, not for ensembles")
     if isinstance(translator.search, Reranker):
         raise UserError("search: reranks its translations by their texts; choose search=beam")
-    if attend_to and translator.models[0].decoder.attention.window.positional:
-        raise UserError("attend_to: not supported for a model with an attention window")
+    if attend_to and not can_attend_to(translator):
+        raise UserError(
+            "attend_to: supported only for one model with attention, not for ensembles and models "
+            "with an attention window"
+        )
     if any(step < 0 or not 0 <= position <= len(source) for step, position in attend_to):
         raise UserError(
             f"attend_to: source positions must be from 0 to {len(source)} (the end-of-sentence "

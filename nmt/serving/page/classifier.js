@@ -2,7 +2,7 @@
 
 import { $, element, fixed, rove, say } from "./elements.js"
 import { ask } from "./requests.js"
-import { state } from "./state.js"
+import { served, state } from "./state.js"
 
 const LONGEST = 60 // number of words up to which the page hides each word in turn
 const LABELS = 8 // number of labels shown
@@ -11,13 +11,17 @@ const LABELS = 8 // number of labels shown
 export async function classify(isCurrent) {
   const words = state.text.trim().split(/\s+/)
   const hidden = new Set()
+  let latest = 0 // number of the last request; responses to older requests are dropped
   const whole = await predict([words.join(" ")])
   const show = async () => {
+    const number = ++latest
     const remaining = words.filter((_, i) => !hidden.has(i))
-    const shortened =
-      remaining.length <= LONGEST ? remaining.map((_, i) => without(remaining, i)) : []
+    const characters = (remaining.length + 1) * remaining.join(" ").length // of the request
+    const isShort = characters <= (served.settings.charLimit ?? Infinity)
+    const hidesEach = isShort && remaining.length <= LONGEST
+    const shortened = hidesEach ? remaining.map((_, i) => without(remaining, i)) : []
     const [now, ...effects] = await predict([remaining.join(" "), ...shortened])
-    if (!isCurrent()) return
+    if (!isCurrent() || number !== latest) return
     say("")
     showLabels(whole[0], now, hidden.size > 0)
     showEffects(words, hidden, now, effects, (i) => {

@@ -29,11 +29,11 @@ export async function compare(step = false) {
   if (!pair.every((text) => text.trim())) return say("Enter two translations to compare.")
   state.contrast = pair
   remember(step)
-  const question = { ...sentenceFields(), translations: pair }
+  const question = () => JSON.stringify({ ...sentenceFields(), translations: state.contrast })
+  const asked = question()
   try {
-    const answer = await ask("/contrast", question)
-    const current = { ...sentenceFields(), translations: state.contrast }
-    if (JSON.stringify(current) !== JSON.stringify(question)) return // the answer is outdated
+    const answer = await ask("/contrast", JSON.parse(asked))
+    if (question() !== asked) return // the answer is outdated
     say(state.attendTo.length ? "These probabilities ignore the attention that you set by hand." : "")
     const columns = answer.translations.map((translation, k) => probabilities(translation, "AB"[k]))
     $("contrasted").replaceChildren(
@@ -41,7 +41,7 @@ export async function compare(step = false) {
       influences(answer),
     )
   } catch (error) {
-    say(error.message)
+    if (question() === asked) say(error.message)
   }
 }
 

@@ -31,6 +31,12 @@ export const say = (text) => {
   $("message").textContent = text
 }
 
+// The first letters of a text, with an ellipsis if there are more
+export function beginningOf(text, length) {
+  const letters = [...text] // an emoji is one letter, but two UTF-16 units
+  return letters.length > length ? `${letters.slice(0, length).join("").trim()}…` : text
+}
+
 // Copies the text that `textOf` returns, and shows "Copied" on the button for a moment
 export function copies(button, textOf) {
   const label = button.textContent
@@ -55,17 +61,23 @@ async function copied(text) {
   }
 }
 
+const roving = new WeakMap() // containers of `rove`, to remove the listener of a former call
+
 // Makes the items of a container one tab stop. Arrow keys, Home and End move between the items.
 // places: Map from an element to its [row, column]; `first` is the element that gets the tab stop
 export function rove(container, places, first = places.keys().next().value) {
   let current = first
   for (const item of places.keys()) item.tabIndex = item === first ? 0 : -1
-  container.onfocusin = ({ target }) => {
+  roving.get(container)?.abort()
+  const replaced = new AbortController()
+  roving.set(container, replaced)
+  const moveStop = ({ target }) => {
     if (!places.has(target) || target === current) return
     current.tabIndex = -1
     target.tabIndex = 0
     current = target
   }
+  container.addEventListener("focusin", moveStop, { signal: replaced.signal })
   container.onkeydown = (event) => {
     const next = places.has(event.target) && neighbour(container, places, event)
     if (!next) return

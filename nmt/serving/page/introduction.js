@@ -1,13 +1,14 @@
 // First screen: what the model is, and example sentences.
 
-import { $, element } from "./elements.js"
+import { $, beginningOf, element } from "./elements.js"
 import { change, currentModel, state, unchosen } from "./state.js"
 
 const KINDS = { easy: "Easy", long: "Long", unknown: "Rare word" }
 
-// BCP 47 tag of a language code such as pt_BR; "" for another name of a side, such as "source"
+// BCP 47 tag of a language code such as pt_BR; "" for another name of a side, such as "source".
+// "src" is also the code of a rare language.
 export const tagOf = (code) =>
-  /^[a-z]{2,3}([_-]\w+)*$/i.test(code) ? code.replaceAll("_", "-") : ""
+  /^(?!(src|tgt|trg)$)[a-z]{2,3}([_-]\w+)*$/i.test(code) ? code.replaceAll("_", "-") : ""
 
 const RIGHT_TO_LEFT =
   /^[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u
@@ -40,7 +41,7 @@ export function showIntroduction() {
         },
         element("b", { textContent: `${KINDS[kind]} ` }),
         element("span", {
-          textContent: text.length > 40 ? `${text.slice(0, 40).trim()}…` : text,
+          textContent: beginningOf(text, 40),
           lang: tagOf(model.source ?? ""),
           dir: "auto",
         }),

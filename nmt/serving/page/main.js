@@ -3,7 +3,7 @@
 import { highlightAttention, showAttention } from "./attention.js"
 import { classify } from "./classifier.js"
 import { compare, contrast, showContrast, showNeighbors } from "./contrast.js"
-import { $, copies, element, say } from "./elements.js"
+import { $, beginningOf, copies, element, say } from "./elements.js"
 import { languageName, showIntroduction, tagOf } from "./introduction.js"
 import { ask, fetched, sentenceFields } from "./requests.js"
 import { change, comparable, currentModel, served, state, unchosen } from "./state.js"
@@ -35,6 +35,7 @@ async function refresh(step = false) {
       const answers = await translate()
       if (!isCurrent()) return
       translated = answers
+      state.sentence = Math.min(state.sentence, answers.answer.sentences.length - 1)
       say("")
       $("alike").hidden = true
       showTranslation()
@@ -57,7 +58,7 @@ const setBusy = (isBusy) => {
 }
 
 async function translate() {
-  const { prefix, attendTo, beside, sentence } = state
+  const { prefix, attendTo, beside } = state
   const fields = sentenceFields()
   const answer = await ask("/explain", { ...fields, prefix, attend_to: attendTo })
   const names = comparable()
@@ -74,7 +75,6 @@ async function translate() {
   const text = needsText
     ? (await ask("/translate", { ...fields, sentence: undefined })).translatedText
     : answer.text
-  state.sentence = Math.min(sentence, answer.sentences.length - 1)
   return { answer, others, text }
 }
 
@@ -106,7 +106,7 @@ function showSentences(sentences) {
     ...sentences.map((text, i) =>
       element("button", {
         type: "button",
-        textContent: text.length > 30 ? `${text.slice(0, 30)}…` : text,
+        textContent: beginningOf(text, 30),
         lang: tagOf(currentModel().source),
         dir: "auto",
         "aria-pressed": i === state.sentence,
@@ -182,7 +182,10 @@ $("beside").addEventListener("change", () => {
 $("units").addEventListener("change", (event) => {
   state.byWord = event.target.value === "words"
   remember(true)
-  if (translated) showTranslation()
+  const typed = [$("this").value, $("that").value]
+  if (!translated) return
+  showTranslation()
+  ;[$("this").value, $("that").value] = typed
 })
 $("reset").addEventListener("click", () => change(unchosen, true))
 $("settings").addEventListener("submit", (event) => event.preventDefault())
@@ -196,7 +199,7 @@ addEventListener("popstate", () => {
 })
 addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return
-  closeChoices()
+  closeChoices(true)
   if (translated) point(null)
 })
 

@@ -13,8 +13,12 @@ export async function ask(path, fields) {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ ...fields, api_key: $("key").value || undefined }),
+  }).catch(() => {
+    throw new Error("The page cannot reach its server; try again.")
   })
-  const answer = await response.json()
+  const answer = await response.json().catch(() => {
+    throw new Error(`The server answered with status ${response.status}; try again.`)
+  })
   if (!response.ok) throw new Error(answer.error)
   return answer
 }

@@ -197,6 +197,8 @@ function markPath(i) {
     for (const part of parts[k]) part.classList.add(isAbove(part, k) ? "wire" : "path")
 }
 
+const totalOf = (node) => node.total
+
 // Whether a cell has only a part of the line to a node, and not the node
 const isAbove = (part, i) => part.tagName === "TD" && !part.querySelector(`[data-node="${i}"]`)
 
@@ -214,13 +216,13 @@ function describe(i) {
       return `${labelOf(piece)} ${percent(logProb)}${mark}`
     })
     .join(", ")
-  const totals = tree.filter((_, k) => depths[k] === depths[i] && k !== i && children[k].length)
-  const least = Math.min(...totals.map((other) => other.total))
-  const reason =
-    node.fate === "left" && !children[i].length
-      ? ` Dropped, because no continuation was among the best ${width}` +
-        (Number.isFinite(least) ? ` (lowest log-probability kept: ${fixed(least)}).` : ".")
-      : ""
+  const isDropped = node.fate === "left" && !children[i].length
+  const least = Math.min(...tree.filter((_, k) => depths[k] === depths[i] + 1).map(totalOf))
+  const dropped = Number.isFinite(least)
+    ? ` Dropped, because no continuation was among the best ${width} (lowest log-probability ` +
+      `kept: ${fixed(least)}).`
+    : " Not continued, because the search ended here."
+  const reason = isDropped ? dropped : ""
   const ending = node.token === EOS ? "Complete." : `Possible next subwords: ${next}.`
   $("node").textContent =
     `“${plain(pieces.join(""))}”: log-probability ${fixed(node.total)}. ${ending}${reason}`

@@ -5,6 +5,7 @@ import { directionOf, tagOf } from "./introduction.js"
 import { change, currentModel, EOS, state } from "./state.js"
 import { confidence, isShown, plain, UNSURE } from "./units.js"
 
+const DRAGGED = "application/x-nmt-word" // type of a dragged word of the translation
 const SPELLED = 4 // number of subwords of a word from which the page explains its division
 const MOST_SPELLED = 3 // number of words whose division is explained
 let explanation = null // response to /explain
@@ -49,11 +50,13 @@ function sourceButton(unit, s) {
   ].filter(Boolean)
   const button = wordButton(unit, {
     title: marks.join("; "),
-    onclick: () => chosen !== null && directAttention(s),
+    onclick: () => chosen !== null && currentModel().attend_to && directAttention(s),
     ondragover: (event) => event.preventDefault(),
     ondrop: (event) => {
       event.preventDefault()
-      openChoices(Number(event.dataTransfer.getData("text/plain")))
+      const unit = event.dataTransfer.getData(DRAGGED)
+      if (!unit) return // something else than a word of the translation
+      openChoices(Number(unit))
       directAttention(s)
     },
   })
@@ -70,7 +73,7 @@ function targetButton(unit, t, point) {
     ? `, attention only to “${view.source.find((other) => directed[1] < other.end)?.text}”`
     : ""
   const button = wordButton(unit, {
-    draggable: Boolean(view.attention),
+    draggable: currentModel().attend_to,
     "--p": probability,
     title: `${isUnsure ? "uncertain, " : ""}${percent(unit.logProb)}${onlyTo}`,
     "aria-expanded": false,
@@ -78,7 +81,7 @@ function targetButton(unit, t, point) {
     onmouseenter: () => point(t),
     onfocus: () => point(t),
     onmouseleave: () => point(chosen),
-    ondragstart: (event) => event.dataTransfer.setData("text/plain", t),
+    ondragstart: (event) => event.dataTransfer.setData(DRAGGED, t),
   })
   button.classList.add("written")
   button.classList.toggle("unsure", isUnsure)
@@ -108,7 +111,7 @@ function showConfidence() {
 // Sentences about unknown and divided source words
 function notes() {
   const words = view.source.filter((unit) => unit.text !== "</s>")
-  const unknown = words.filter((unit) => unit.isUnknown).map((unit) => `“${unit.text}”`)
+  const unknown = words.filter((unit) => unit.isUnknown).map((unit) => `“\u2068${unit.text}\u2069”`)
   const divided = words
     .filter((unit) => unit.pieces.length >= SPELLED && !unit.isUnknown)
     .sort((a, b) => b.pieces.length - a.pieces.length)
@@ -141,7 +144,7 @@ function openChoices(t, step = view.target[t].start) {
   chosenStep = step
   ;[...$("target").children].forEach((button, k) => button.setAttribute("aria-expanded", k === t))
   const unit = view.target[t]
-  const advice = explanation.attention
+  const advice = currentModel().attend_to
     ? " Or click a source word: then the model can attend only to that word at this step."
     : ""
   const text =
@@ -198,7 +201,10 @@ export const labelOf = (piece) =>
     ? plain(piece)
     : `·${piece}`
 
-export function closeChoices() {
+// `returnsFocus`: whether a focus inside the alternatives moves to their word
+export function closeChoices(returnsFocus = false) {
+  const isInside = $("choices").contains(document.activeElement)
+  if (returnsFocus && isInside) $("target").children[chosen]?.focus()
   chosen = null
   $("choices").hidden = true
   for (const button of $("target").children) button.setAttribute("aria-expanded", false)
