@@ -249,7 +249,7 @@ class Metric:
         """Logs a warning if no reference has the four words that BLEU's longest n-grams need."""
         if any(references) and max(len(line.split()) for line in references) < 4:
             self._warn_once(
-                "no reference has four words, so BLEU is 0; look at chrF, and in training set "
+                "no reference has four words, so BLEU is 0; read the chrF score, and in training set "
                 "metric.name=chrf"
             )
 

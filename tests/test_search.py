@@ -329,9 +329,9 @@ def test_top_k_keeps_k_of_equally_probable_tokens():
 def test_a_large_diversity_leaves_the_log_probabilities_of_the_model():
     search = Diverse(width=2, groups=2, diversity=1e8, n_best=2, length_penalty="none")
     [hypotheses] = find(search, [garden_path], [5])
-    found = {tuple(h.tokens): h.log_prob for h in hypotheses}
-    assert found[B,] == pytest.approx(math.log(0.4 * 0.95))
-    assert found[A, A] == pytest.approx(math.log(0.6 * 0.4 * 0.8))
+    log_probs = {tuple(h.tokens): h.log_prob for h in hypotheses}
+    assert log_probs[B,] == pytest.approx(math.log(0.4 * 0.95))
+    assert log_probs[A, A] == pytest.approx(math.log(0.6 * 0.4 * 0.8))
 
 
 def test_diverse_groups_avoid_each_other():

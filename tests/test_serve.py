@@ -1085,7 +1085,7 @@ def page_of(small_run, classifier, index):
 
 @pytest.mark.exhaustive
 def test_the_page_ignores_what_it_cannot_use(browser, page_of):
-    """A dropped text that is no word of the translation, outdated answers, and texts with too many shortened copies."""
+    """A dropped text from elsewhere, outdated answers, and texts with too many shortened copies."""
     page, faults = browser.new_page(), []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto(f"{page_of}/#text=a+b+c+d&model=reverse")

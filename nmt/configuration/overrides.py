@@ -33,10 +33,10 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
         # Hydra's parser is slow, so results are cached, except functions such as glob(*).
         read = _parsed.__wrapped__ if "(" in text else _parsed
         try:
-            found = read(text)
-            with_package = [override for override in found if override.package is not None]
+            read_overrides = read(text)
+            with_package = [override for override in read_overrides if override.package is not None]
             errors += [ConfigError(text, "packages (@) are not supported") for _ in with_package]
-            parsed += found
+            parsed += read_overrides
         except HydraException:
             advice = _remedy(text)
             if KEY.match(text) and not advice:

@@ -156,7 +156,7 @@ def _encoded(parts: Sequence[Pairs], tokenizer: Tokenizer) -> Corpus:
 
 
 def _warn_of_unknown_tokens(name: str, corpus: Corpus) -> None:
-    """Logs a warning if the vocabulary does not fit the text, judged by the first pairs.
+    """Logs a warning if the vocabulary does not fit the text of the first pairs.
 
     name: name of the data set
     corpus: encoded pairs

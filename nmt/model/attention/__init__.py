@@ -116,9 +116,9 @@ def check_score(score: Score, query_size: int, memory_size: int) -> None:
             f"attention={name}: a test of the score function with a tiny example failed: {error}"
         ) from error
     shape = [2, 3, 4 * score.heads]
-    found = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-    if found != shape:
+    returned = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    if returned != shape:
         raise ValueError(
             f"attention={type(score).__name__}: `forward` returned scores of shape "
-            f"{found}, expected [sentences, queries, positions × heads] = {shape}"
+            f"{returned}, expected [sentences, queries, positions × heads] = {shape}"
         )
