@@ -304,6 +304,8 @@ def test_diversification_with_given_models(whole, text, tmp_path):
     ]
     failed = run("backtranslate", *typed, f"synthetic.model=[{tmp_path}/forward,{tmp_path}/other]")
     assert "needs models between data.source and data.target" in failed.stderr.decode()
+    failed = run("backtranslate", *typed, f"synthetic.model={tmp_path}/forward")
+    assert "all models translate from en to de" in failed.stderr.decode()
     models = f"synthetic.model=[{tmp_path}/backward,{tmp_path}/forward]"
     result = run("backtranslate", *typed, models)
     assert result.returncode == 0, result.stderr.decode()

@@ -74,7 +74,15 @@ def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> N
     sources = "+".join(as_list(settings.data.get("source")))
     languages = sources, str(settings.data.get("target"))
     needed = languages if synthetic.direction == "forward" else languages[::-1]
-    for path in as_list(synthetic.model):
+    paths = as_list(synthetic.model)
+    directions = {languages_of(path) for path in paths}
+    if synthetic.direction == "both" and len(directions) == 1:
+        names = " to ".join(directions.pop())
+        raise UsageError(
+            f"synthetic.model: all models translate from {names}, but synthetic.direction=both "
+            "needs models of both directions, trained with data.source and data.target exchanged"
+        )
+    for path in paths:
         learnt = languages_of(path)
         if synthetic.direction == "both":
             if len(set(languages)) < 2 or learnt not in (languages, languages[::-1]):
