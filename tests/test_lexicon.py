@@ -2,6 +2,7 @@
 checkpoints and searches."""
 
 import itertools
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -209,9 +210,9 @@ def test_a_checkpoint_alone_translates(run_folder, tmp_path):
     assert float(lexicon.probabilities.sum()) > 1
     for name, tensor in lexicon.table().items():
         assert torch.equal(tensor, saved.tensors[f"lexicon/{name}"])
-    result = run(
-        "average", f"models=[{run_folder},{run_folder}]", f"output={tmp_path}/mean.safetensors"
-    )
+    shutil.copytree(run_folder, tmp_path / "copy")
+    models = f"models=[{run_folder},{tmp_path}/copy]"
+    result = run("average", models, f"output={tmp_path}/mean.safetensors")
     assert result.returncode == 0, result.stderr.decode()
     lines = ["a b c d", "h g f", "a a a b c"]
     truth = translator.translate(lines)
