@@ -193,8 +193,7 @@ class Metric:
             BLEU, tokenize=self.tokenize, lowercase=self.lowercase, force=self.tokenize == "none"
         )
         with_ter = ter or self.name == "ter"
-        # In languages without spaces, TER splits Chinese and Japanese words into characters.
-        splits = self.tokenize in ("zh", "ja-mecab", "char")
+        splits = self.tokenize in ("zh", "ja-mecab", "char")  # Chinese and Japanese text, in TER
         metrics = {
             "bleu": bleu(),
             "chrf": CHRF(char_order=self.char_order, lowercase=self.lowercase),
