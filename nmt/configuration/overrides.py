@@ -34,8 +34,8 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
         read = _parsed.__wrapped__ if "(" in text else _parsed
         try:
             read_overrides = read(text)
-            with_package = [override for override in read_overrides if override.package is not None]
-            errors += [ConfigError(text, "packages (@) are not supported") for _ in with_package]
+            if any(override.package is not None for override in read_overrides):
+                errors.append(ConfigError(text, "packages (@) are not supported"))
             parsed += read_overrides
         except HydraException:
             advice = _remedy(text)

@@ -60,7 +60,7 @@ class Settings:
             values = {**values, "input": None}  # both mean standard input
         wrong = list(mismatches(values, cls, everywhere=flat(values, null="null")))
         keys = {error.key for error in wrong}
-        # An unknown key has no value to quote, and one error is enough for it.
+        # Errors of unknown keys, which have no value, replace the errors of the command line.
         unknown = {error.key for error in wrong if error.value is None}
         errors = [error for error in also if error.key not in unknown]
         # An invalid top-level value, such as cell, recurs in encoder.cell and decoder.cell.

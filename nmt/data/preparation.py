@@ -168,7 +168,7 @@ def _warn_of_unknown_tokens(name: str, corpus: Corpus) -> None:
         if share > UNKNOWN_SHARE:
             log.warning(
                 "%s: %.0f %% of the %s tokens are not in the vocabulary; check the language of the "
-                "text. With init=, init_vocabulary=grow adds its subwords",
+                "text, or with init= set init_vocabulary=grow, which adds subwords of the text",
                 name,
                 100 * share,
                 side,

@@ -28,8 +28,8 @@ from nmt.search.breadth_first import breadth_first_search
 from nmt.search.constrained import refuse_required
 from nmt.search.penalty import Penalty
 
-COLDEST = 1e-30
-"""Lower temperatures are replaced by this one, because they could become 0 in float32."""
+LEAST_TEMPERATURE = 1e-30
+"""Lowest temperature in use, because lower ones could become 0 in float32."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -110,7 +110,7 @@ class Sample:
         """
         # The largest quotient is 0, however small the temperature is.
         differences = log_probs - log_probs.amax(-1, keepdim=True)  # [n, V]
-        p = torch.softmax(differences / max(self.temperature, COLDEST), -1)  # [n, V]
+        p = torch.softmax(differences / max(self.temperature, LEAST_TEMPERATURE), -1)  # [n, V]
         if not self.epsilon and not self.top_k and self.top_p == 1:
             return p
         # The most probable token is always allowed; `epsilon` might rule out all tokens.

@@ -197,8 +197,6 @@ function markPath(i) {
     for (const part of parts[k]) part.classList.add(isAbove(part, k) ? "wire" : "path")
 }
 
-const totalOf = (node) => node.total
-
 // Whether a cell has only a part of the line to a node, and not the node
 const isAbove = (part, i) => part.tagName === "TD" && !part.querySelector(`[data-node="${i}"]`)
 
@@ -217,7 +215,7 @@ function describe(i) {
     })
     .join(", ")
   const isDropped = node.fate === "left" && !children[i].length
-  const least = Math.min(...tree.filter((_, k) => depths[k] === depths[i] + 1).map(totalOf))
+  const least = Math.min(...tree.filter((_, k) => depths[k] === depths[i] + 1).map((one) => one.total))
   const dropped = Number.isFinite(least)
     ? ` Dropped, because no continuation was among the best ${width} (lowest log-probability ` +
       `kept: ${fixed(least)}).`
