@@ -188,6 +188,24 @@ def test_losses_over_6_updates(decoder, score, monkeypatch):
     assert native == pytest.approx(losses(decoder, score, 6), abs=1e-5)
 
 
+def test_results_do_not_depend_on_the_default_dtype():
+    def gradients() -> list[torch.Tensor]:
+        model(CrossEntropy(), batch(), 0).total.backward()
+        result = [parameter.grad for parameter in model.parameters()]
+        model.zero_grad()
+        return result
+
+    model = network("bahdanau", "concat").float().train()
+    expected = gradients()
+    torch.set_default_dtype(torch.float64)
+    try:
+        results = gradients()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for one, other in zip(results, expected, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_nan_and_infinity_stay(monkeypatch):
     for bad in (torch.nan, torch.inf):
         x = torch.randn(4, 12)

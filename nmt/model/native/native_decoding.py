@@ -36,7 +36,7 @@ def attention(
     direction: vector v of additive scores vᵀ tanh(q + k / 2), for query q; None for scores qᵀ k
     """
     keys = keys.contiguous()
-    weights = torch.empty(len(query), keys.size(1))  # [N, S]
+    weights = query.new_empty(len(query), keys.size(1))  # [N, S]
     sizes = (*weights.shape, keys.size(2))
     call(
         "search_attention",
@@ -59,7 +59,7 @@ def weighted_sum(
     """Returns the weighted sum of memory values for each hypothesis; `sentences` contains the
     sentence index of each hypothesis."""
     values = values.float().contiguous()
-    sums = torch.empty(len(weights), values.size(2))  # [N, M]
+    sums = values.new_empty(len(weights), values.size(2))  # [N, M]
     sizes = (*weights.shape, values.size(2))
     call("search_weighted_sum", *sizes, weights, values, sentences, sums, values.size(2))
     return sums
@@ -69,7 +69,7 @@ def quantize(x: Float[Tensor, "N K"]) -> tuple[UInt8[Tensor, "N K"], Float[Tenso
     """Quantises each row to unsigned 8-bit integers. Returns the quantised rows, and the largest
     absolute value of each row. 0 becomes 128; the largest absolute value becomes 128 ± 127."""
     low = torch.empty(x.shape, dtype=torch.uint8)  # [N, K]
-    largest = torch.empty(len(x))  # [N]
+    largest = x.new_empty(len(x))  # [N]
     call("search_quantize", *x.shape, x.contiguous(), low, largest)
     return low, largest
 
@@ -84,7 +84,7 @@ def rescale_(
 
 def tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Returns the element-wise hyperbolic tangent."""
-    y = torch.empty(x.shape)
+    y = torch.empty(x.shape, dtype=x.dtype)
     call("search_tanh", x.numel(), x.contiguous(), y)
     return y
 
@@ -101,9 +101,9 @@ def best(
     Returns the log-probabilities of the tokens, largest first, the token ids, and the
     log-probability of EOS.
     """
-    values = torch.empty(len(logits), count)  # [N, k]
+    values = logits.new_empty(len(logits), count)  # [N, k]
     words = torch.empty(values.shape, dtype=torch.int64)  # [N, k]
-    ends = torch.empty(len(logits))  # [N]
+    ends = logits.new_empty(len(logits))  # [N]
     call("search_best", *logits.shape, count, end, logits, values, words, ends)
     return values, words, ends
 
@@ -136,7 +136,7 @@ class MatrixProduct(NamedTuple):
         """Returns x Wᵀ + b in the C++ extension, for kinds FLOAT32 and INT8. `layout` is the result
         of the method `layout` for the weight W."""
         name = "int8_product" if self.kind == INT8 else "float32_product"
-        y = torch.empty(*x.shape[:-1], len(bias))
+        y = x.new_empty(*x.shape[:-1], len(bias))
         sizes = (x.numel() // x.size(-1), x.size(-1), len(bias))
         call(name, *sizes, x.contiguous(), layout, bias.contiguous(), y)
         return y
@@ -219,8 +219,8 @@ def read_both_directions(
     Returns the outputs and the last states.
     """
     units = weights[3].numel() // 3
-    outputs = torch.zeros(*x.shape[:2], 2 * units)  # [B, T, H], 0 at padding
-    last = torch.empty(len(x), 2 * units)  # [B, H]
+    outputs = x.new_zeros(*x.shape[:2], 2 * units)  # [B, T, H], 0 at padding
+    last = x.new_empty(len(x), 2 * units)  # [B, H]
     call(
         "read_both_directions",
         product.address,

@@ -80,12 +80,13 @@ class NativeGRU(Function):
         size = h.size(-1)
         weights = [weight.to(a.dtype) for weight in parameters[::2]]
         biases = [bias.to(a.dtype) for bias in parameters[1::2]]
-        states = torch.empty(len(h), steps + 1, *h.shape[1:])  # [D, T + 1, B, Q]
+        shape = (len(h), steps + 1, *h.shape[1:])
+        states = torch.empty(shape, dtype=torch.float32)  # [D, T + 1, B, Q]
         states[:, 0] = h
         # The states in the dtype of the matrix multiplications.
         low = states if a.dtype == states.dtype else states.to(a.dtype)
         u = a.new_empty(len(h), steps, h.size(1), 3 * size)  # [D, T, B, 3·Q]
-        outputs = torch.empty(*a.shape[:2], len(h) * size)
+        outputs = states.new_empty(*a.shape[:2], len(h) * size)
         ctx.sizes = len(h), h.size(1), steps, size
         ctx.layout = (a.stride(0), 3 * size, u.stride(0), states.stride(0), order)
         for t in range(steps):
@@ -221,7 +222,7 @@ class _Attend(Function):
         types = TYPES[values.dtype] if query.dtype == values.dtype else "mixed"
         ctx.variant = f"{steps.form}_{types}"
         ctx.steps = steps
-        weights = torch.empty(*query.shape[:2], length)  # [N, T, S]
+        weights = torch.empty(*query.shape[:2], length, dtype=torch.float32)  # [N, T, S]
         context = values.new_empty(*query.shape[:2], features)  # [N, T, M]
         inputs = flat, keys, values, direction
         ctx.save_for_backward(*inputs, weights)
@@ -235,7 +236,7 @@ class _Attend(Function):
         query, keys = inputs[:2]
         weights = inputs[-1]
         if not steps.tape:
-            steps.sums = torch.zeros(keys.shape), torch.zeros(len(keys), keys.size(2))
+            steps.sums = weights.new_zeros(keys.shape), weights.new_zeros(len(keys), keys.size(2))
         d_context = d_context.contiguous()
         d_query = torch.empty(query.shape, dtype=query.dtype)  # [N·T, K]
         gradients = d_weights.contiguous(), d_context, d_query, *steps.sums
@@ -271,8 +272,8 @@ class NativeCrossEntropy(Function):
         low_weight = weight.to(dtype)  # [V, D]
         low = x.to(dtype)  # [n, D]
         logits = low @ low_weight.t()  # [n, V], without bias
-        losses = torch.empty(2, len(x))  # smoothed loss and −log p_y, [2, n]
-        d_bias = torch.zeros(PARTS, len(bias))  # [PARTS, V]
+        losses = torch.empty(2, len(x), dtype=torch.float32)  # smoothed loss and −log p_y, [2, n]
+        d_bias = losses.new_zeros(PARTS, len(bias))  # [PARTS, V]
         call(
             f"cross_entropy_{TYPES[dtype]}",
             *(len(x), len(bias), PARTS, float(smoothing), float(agreement)),
