@@ -15,6 +15,7 @@ import numpy as np
 import sacrebleu
 
 import nmt
+from nmt.data.lines import read_lines
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
 from nmt.inference.word_alignment import word_alignment
@@ -35,8 +36,8 @@ def main() -> None:
     parser.add_argument("source")
     parser.add_argument("reference")
     arguments = parser.parse_args()
-    sources = Path(arguments.source).read_text(encoding="utf-8").splitlines()
-    references = Path(arguments.reference).read_text(encoding="utf-8").splitlines()
+    sources = read_lines(Path(arguments.source))
+    references = read_lines(Path(arguments.reference))
     translator = nmt.load(arguments.model, device="cpu")
     assert isinstance(translator, Translator)
     translations = translator.translations(sources, None, 1)

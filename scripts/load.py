@@ -32,7 +32,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,17 @@ import psutil
 
 RUNNING = Path(__file__).parent.parent / "nmt/serving/running.md"
 """Page with the nginx configuration."""
+
+
+def started_address(messages: Iterable[str]) -> str:
+    """Address in the messages of a starting server. Without an address, the program ends with the
+    messages."""
+    lines: list[str] = []
+    for line in messages:
+        lines.append(line)
+        if address := re.search(r"http://\S+", line):
+            return address[0]
+    sys.exit("".join(lines))
 
 
 class Server:
@@ -60,11 +71,7 @@ class Server:
         ]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
-        self.address = next(
-            "http" + line.split("http", 1)[1].strip()
-            for line in self.process.stderr
-            if "http://" in line
-        )
+        self.address = started_address(self.process.stderr)
         result = httpx2.get(f"{self.address}/models").json()[0]
         self.languages = {"source": result["source"], "target": result["target"]}
 
@@ -115,11 +122,8 @@ def ask(
                 answer.raise_for_status()
                 times[number].append(time.monotonic() - began)
 
-    threads = [threading.Thread(target=one, args=(k,)) for k in range(connections)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(connections) as pool:
+        list(pool.map(one, range(connections)))
     return sorted(value for values in times for value in values)
 
 

@@ -240,6 +240,8 @@ def tried(folder: Path, tests: list[str], seconds: float, marker: str) -> str:
     if process.exitcode in (0, 5):
         return "survived"
     text = Path(output).read_text(encoding="utf-8", errors="replace")
+    if process.exitcode == 4:
+        sys.exit(f"pytest does not know a test; measure the coverage again:\n{text}")
     failures = re.findall(r"^  repeat: .* '?(tests/test_\w+\.py::.*?)'?$", text, re.M)
     return "killed " + (failures[-1] if failures else "at import")
 
@@ -322,6 +324,8 @@ def main() -> None:
     parser.add_argument("--again")
     settings = parser.parse_args()
     paths = [ROOT / under for under in settings.under]
+    if missing := [str(path) for path in paths if not path.exists()]:
+        parser.error(f"{', '.join(missing)}: not found")
     files = sorted(
         {file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))}
     )

@@ -25,6 +25,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from load import started_address
+
 import nmt
 from nmt.foundation.errors import quoted
 from nmt.inference.explanations.word_removal import write_effects
@@ -122,11 +124,7 @@ def served(model: str) -> Iterator[str]:
     )
     try:
         assert server.stderr is not None
-        for line in server.stderr:
-            if address := re.search(r"http://\S+", line):
-                yield address[0]
-                return
-        raise SystemExit(f"nmt.serve model={model}: not started")
+        yield started_address(server.stderr)
     finally:
         server.terminate()
         server.wait()

@@ -138,7 +138,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("paths", nargs="*", type=Path, default=[ROOT / path for path in PATHS])
     count = 0
-    for root in parser.parse_args().paths:
+    paths = parser.parse_args().paths
+    if missing := [str(path) for path in paths if not path.exists()]:
+        parser.error(f"{', '.join(missing)}: not found")
+    for root in paths:
         for path in sorted(root.rglob("*")) if root.is_dir() else [root]:
             is_read = path.is_file() and not NOT_READ.search(path.as_posix())
             for passage in passages(path) if is_read else ():

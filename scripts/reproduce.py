@@ -4,12 +4,14 @@ python scripts/reproduce.py NAME [KEY=VALUE …] [--dry-run] [--tolerance 0.25] 
 
 Scores must lie in the interval of the entry, or the entry's score in the interval of the new runs.
 Times, speeds and memory may differ by the tolerance. The exit status is 1 if a score differs or,
-for an entry without scores, another figure. The runs are in runs/reproduce/NAME-DATE, and their
-entry is in report.json, from where `scripts/results.py --add` adds it to the register.
+for an entry without scores, another figure. The runs are in runs/reproduce/NAME-DATE (with overrides,
+NAME-DATE-HASH), and their entry is in report.json, from where `scripts/results.py --add` adds it
+to the register.
 """
 
 import argparse
 import difflib
+import hashlib
 import json
 import re
 import shlex
@@ -24,6 +26,8 @@ import results
 RUNS = ("nmt.train", "nmt.classify")
 """Modules whose runs nmt.report can read."""
 PLACEHOLDER = re.compile(r"\b(?:DIR|FILE|OUT)\b|…")
+FIXED = ("seed=", "run_dir=", "resume=")
+"""Keys whose values come from the entry and from the folder of the new runs."""
 SCORES = ("BLEU", "chrF", "TER", "%")
 """Units of scores; larger differences than their interval are significant."""
 COSTS = ("s", "MB", "target tokens/s", "sentences/s", "ms")
@@ -48,6 +52,9 @@ def commands(entry: dict[str, Any], overrides: list[str], folder: Path) -> list[
         sys.exit(
             f"{name}: only single runs of {' and '.join(RUNS)} can be compared; run: {entry['command']}"
         )
+    for override in overrides:
+        if override.startswith(FIXED):
+            sys.exit(f"{override}: set by this script; use the other keys of nmt")
     keys = tuple(override.partition("=")[0] + "=" for override in overrides)
     words = [word for word in words[1:] if not (keys and word.startswith(keys))] + overrides
     missing = [word for word in words if PLACEHOLDER.search(word)]
@@ -111,7 +118,12 @@ def main() -> None:
         similar = difflib.get_close_matches(options.name, entries, n=5, cutoff=0.3)
         sys.exit(f"{options.name}: entry not found; similar entries: {', '.join(similar)}")
     entry = entries[options.name]
-    folder = options.output or Path(f"runs/reproduce/{options.name}-{date.today()}")
+    name = f"{options.name}-{date.today()}"
+    if options.overrides:
+        # Other overrides must not continue the same runs.
+        digest = hashlib.sha256("\n".join(sorted(options.overrides)).encode()).hexdigest()
+        name = f"{name}-{digest[:8]}"
+    folder = options.output or Path(f"runs/reproduce/{name}")
     runs = commands(entry, options.overrides, folder)
     seconds = entry["metrics"].get("seconds", {}).get("value")
     took = f"{seconds:,g} s of training" if seconds else "an unknown time"

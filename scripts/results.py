@@ -246,13 +246,18 @@ def problems(entries: dict[str, dict[str, Any]]) -> Iterator[str]:
     import jsonschema
 
     schema = json.loads((RULES / "schema.json").read_text("utf-8"))
-    names: list[str] = []
-    for file in sorted(REGISTER.glob("*.json")):
-        content = json.loads(file.read_text("utf-8"))
+    contents = {
+        file: json.loads(file.read_text("utf-8")) for file in sorted(REGISTER.glob("*.json"))
+    }
+    is_valid = True
+    for file, content in contents.items():
         for error in jsonschema.Draft202012Validator(schema).iter_errors(content):
             place = content[error.path[0]].get("id") if error.path else ""
             yield f"{file.name}: {place}: {error.json_path}: {error.message[:200]}"
-        names += [facts["id"] for facts in content]
+            is_valid = False
+    if not is_valid:
+        return
+    names = [facts["id"] for content in contents.values() for facts in content]
     yield from (f"{name}: two entries have this id" for name in {*names} if names.count(name) > 1)
     for name, facts in entries.items():
         for key in ("replaces", "reproduces"):
@@ -328,13 +333,16 @@ def add(file: Path, topic: str) -> list[str]:
     If an entry is wrong, the register stays as it was, and the program ends with the reasons.
     """
     target = REGISTER / f"{topic}.json"
-    before = target.read_text("utf-8") if target.exists() else "[]\n"
+    before = target.read_text("utf-8") if target.exists() else None
     new = json.loads(file.read_text("utf-8"))
     if faults := [f"entry {n}: has no id" for n, facts in enumerate(new, 1) if "id" not in facts]:
         sys.exit("\n".join([f"{file}: nothing was added, because:", *faults]))
-    target.write_text(dumps(json.loads(before) + new), "utf-8")
+    target.write_text(dumps(json.loads(before or "[]") + new), "utf-8")
     if faults := list(problems(register())):
-        target.write_text(before, "utf-8")
+        if before is None:
+            target.unlink()
+        else:
+            target.write_text(before, "utf-8")
         sys.exit("\n".join([f"{file}: nothing was added, because:", *faults]))
     return [facts["id"] for facts in new]
 

@@ -40,6 +40,7 @@ from pathlib import Path
 
 import psutil
 
+from nmt.data.lines import read_lines
 from nmt.foundation.processes import available_cores as cores
 from nmt.inference.text_input import find_input
 
@@ -53,12 +54,11 @@ TINY = [
 
 def write_pairs(files: list[Path], folder: Path, pairs: int) -> Path:
     """`pairs` aligned lines made of a corpus' sentences; returned is their path without the language."""
-    out = folder / f"pairs-{pairs}"
+    content = b"".join(file.read_bytes() for file in files)
+    out = folder / f"pairs-{pairs}-{hashlib.sha256(content).hexdigest()[:8]}"
     if all(out.with_name(f"{out.name}.{side}").exists() for side in ("en", "de")):
         return out
-    rows = list(
-        zip(*(file.read_text(encoding="utf-8").splitlines() for file in files), strict=True)
-    )
+    rows = list(zip(*map(read_lines, files), strict=True))
     generator, left = random.Random(1), pairs
     parts = [out.with_name(f"{out.name}.{side}.part") for side in ("en", "de")]
     with (
@@ -74,7 +74,7 @@ def write_pairs(files: list[Path], folder: Path, pairs: int) -> Path:
             left -= count
     for part in parts:
         part.rename(part.with_suffix(""))
-    small = [file.read_text(encoding="utf-8").splitlines()[:200] for file in files]
+    small = [read_lines(file)[:200] for file in files]
     for side, lines in zip(("en", "de"), small, strict=True):
         (folder / f"small.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return out
@@ -425,6 +425,8 @@ def main() -> None:
     chosen.folder.mkdir(parents=True, exist_ok=True)
     if chosen.only == "lines":
         return lines(chosen.lines, chosen.ways, chosen.folder, chosen.repeats)
+    if len(chosen.corpus) != 2:
+        parser.error("two corpus files are needed: CORPUS.en CORPUS.de")
     text = write_pairs(chosen.corpus, chosen.folder, chosen.pairs)
     if chosen.only in (None, "store"):
         store(text, chosen.folder, chosen.pairs)

@@ -384,6 +384,24 @@ def test_importances_are_of_words_and_sum_to_one(name, tokenizer, text):
         assert answer.importances.sum() == pytest.approx(1.0)
 
 
+def test_importances_are_means_over_the_hops(tokenizer):
+    config = compose(
+        "pooling=structured", "encoder.hidden_size=4", "network.embedding_size=5", name="classify"
+    )
+    labels = LabelSet(("x", "y"), False)
+    model = components.classifier(config, tokenizer.source_size, labels).eval()
+    text = "a longer text"
+    classifier = TextClassifier(model, tokenizer, max_tokens=12)
+    [answer] = classifier.classify([text])
+    [ids] = tokenizer.encode_source([text])
+    _, pooled = model.read(batch([ids], [1]))
+    of_pieces = pooled.weights.double().mean(1)[0].tolist()
+    expected = [0.0] * 3
+    for place, weight in zip(tokenizer.source_words(text, ids), of_pieces, strict=True):
+        expected[place.start] += weight
+    assert answer.importances.tolist() == pytest.approx(expected)
+
+
 def test_documents_are_cut_and_never_empty(tokenizer):
     documents = encode_documents(["", "good day. bad film.", "day"], tokenizer, True, 3)
     assert len(documents) == 3

@@ -10,7 +10,7 @@ from builders import trained
 from commands import run
 
 from nmt.data import Mixture, Pairs, Splits, Stage
-from nmt.data.copied_pairs import with_copied_pairs
+from nmt.data.copied_pairs import share_of_common_names, with_copied_pairs
 from nmt.data.filters import Filters
 from nmt.data.swapped_sides import SideCounts
 
@@ -21,6 +21,11 @@ def corpus(count, name="train"):
 
 def splits(train):
     return Splits(train, corpus(2), corpus(2), ("en", "de"))
+
+
+def test_names_and_numbers_are_common_to_both_sides():
+    pairs = Pairs(["on 17 may", "Anna is here", "a b"], ["am 17. mai", "hier ist Anna", "a b"], "x")
+    assert share_of_common_names(pairs) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.7, 1.0])

@@ -332,6 +332,9 @@ def test_a_batch_may_fill_its_budget_exactly():
     assert [
         len(batch) for batch in Batching(sentences=0, tokens=64).in_order(lengths, lengths)
     ] == [4, 4]
+    lengths = np.full(4, 32)  # two sentences would need 66 positions
+    batches = Batching(sentences=0, tokens=64).in_order(lengths, lengths)
+    assert [len(batch) for batch in batches] == [1] * 4
 
 
 def test_shuffling_is_a_function_of_seed_and_epoch():

@@ -266,7 +266,7 @@ def test_fine_tuning_between_other_languages_estimates_the_lexicon(run_folder, t
 def test_a_file_of_words_becomes_a_lexicon_of_tokens(run_folder, tmp_path):
     tokenizer = nmt.load(run_folder).tokenizer
     file = tmp_path / "words"
-    file.write_text("a b\tc\t0.5\na b\td\t1.5\nc\te f\nd\tc\t0.05\n")
+    file.write_text("a b\tc\t0.5\na b\td\t1.5\nc\te f\t0.4\nd\tc\t0.05\n")
     table = read_lexicon_table(str(file), tokenizer)
     [[*ab], [c]] = tokenizer.encode_source(["a b", "c"])
     [[to_c], [to_d], ef] = tokenizer.encode_target(["c", "d", "e f"])
@@ -274,6 +274,8 @@ def test_a_file_of_words_becomes_a_lexicon_of_tokens(run_folder, tmp_path):
         assert table["tokens"][source, :2].tolist() == [to_d, to_c]
         assert table["probabilities"][source, :2].tolist() == [0.75, 0.25]
     assert {*table["tokens"][c, : len(ef)].tolist()} == {*ef}
+    # The probability of a translation is divided among its tokens.
+    assert table["probabilities"][c, :2].tolist() == pytest.approx([0.4 / len(ef)] * 2)
     [[d]] = tokenizer.encode_source(["d"])
     assert table["probabilities"][d].tolist() == pytest.approx([0.05, 0])
     with_factors = replace(tokenizer, columns=Columns(1, (("N", "V"),)))

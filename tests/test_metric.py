@@ -11,7 +11,13 @@ import pytest
 import nmt
 from nmt.analysis.evaluation import evaluate_file
 from nmt.data import Pairs, Splits
-from nmt.data.swapped_sides import SideCounts, is_in_target_language, warn_of_swapped_sides
+from nmt.data.swapped_sides import (
+    SAMPLE,
+    SideCounts,
+    is_in_target_language,
+    sampled,
+    warn_of_swapped_sides,
+)
 from nmt.foundation.errors import UserError
 from nmt.metric import Metric, script_tokenizer
 from nmt.pipeline.assembly.translation_parts import warn_of_equal_sides
@@ -154,6 +160,23 @@ def test_swapped_source_and_target_are_reported(caplog):
         "v.en, v.de: source and target seem to be swapped, compared with the training data "
         '(first source line: "die Zahl 0 steht auf der Seite 0"); check the columns of the data sets',
     ]
+
+
+def test_swapped_pairs_at_the_end_of_a_large_corpus_are_found():
+    """The checked pairs are spread over the whole corpus."""
+    english = [f"the number {n} is on the page" for n in range(2 * SAMPLE)]
+    german = [f"die Zahl {n} steht auf der Seite" for n in range(2 * SAMPLE)]
+    first = 3 * SAMPLE // 2
+    pairs = Pairs(english[:first] + german[first:], german[:first] + english[first:], "x")
+    assert min(SideCounts(pairs).swapped(pairs, sampled(pairs, SAMPLE))) == first
+    assert len(sampled(pairs, SAMPLE)) == SAMPLE
+
+
+def test_exact_matches_may_ignore_case():
+    hypotheses, references = ["ein Mann", "zwei"], ["Ein Mann", "drei"]
+    for lowercase, expected in ((True, 50), (False, 0)):
+        metric = Metric(tokenize="13a", lowercase=lowercase)
+        assert metric.score(hypotheses, references)["exact"].score == expected
 
 
 def warned_of_sides(train, validation):

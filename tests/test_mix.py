@@ -15,6 +15,7 @@ from commands import failed, run
 import nmt
 from nmt import components
 from nmt.data import Pairs
+from nmt.data.batching import Batching
 from nmt.data.epoch_batches import EpochBatches
 from nmt.data.filters import Filters
 from nmt.data.mixing import Mixing
@@ -140,6 +141,32 @@ def test_an_epoch_is_a_function_of_seed_and_number(folder):
     (one, _), (same, _), (other, _) = mixing(folder), mixing(folder), mixing(folder, seed=2)
     assert all((a[1] == b[1]).all() for a, b in zip(one.epoch(2), same.epoch(2), strict=True))
     assert any((a[1] != b[1]).any() for a, b in zip(one.epoch(2), other.epoch(2), strict=True))
+
+
+def test_passes_have_different_orders(folder):
+    plan, _ = mixing(folder)
+    rows = np.concatenate([rows for n in range(3) for _, rows in plan.epoch(n)])
+    clean = rows[rows < SIZES["clean"]]
+    passes = clean[: 2 * SIZES["clean"]].reshape(2, -1)
+    assert (np.sort(passes[0]) == np.sort(passes[1])).all()
+    assert (passes[0] != passes[1]).any()
+
+
+def test_each_batch_of_each_epoch_is_modified_in_its_own_way(folder):
+    text = "datasets: {dirty: dirty}\nstages: [all]\nall: [dirty 1, until dirty inf]\n"
+    text += "modifiers: [{Typos: 0.5, missing_char: 1.0}]\n"
+    tokenizer = components.make(compose("tokenizer=word", "sizes.vocabulary=600"), "tokenizer")
+    data = prepare(mix(folder, text).load(), Filters(), tokenizer)
+    plan = Mixing(data.splits.mixture, data.kept, 1)
+    batching = Batching(sentences=8, tokens=0)
+    first, again, second = (
+        EpochBatches(data, batching, 1, epoch, mixing=plan) for epoch in (0, 0, 1)
+    )
+    pairs = data.splits.train.select(range(40))
+    modified = first.modified_pairs(pairs, 0).source
+    assert modified == again.modified_pairs(pairs, 0).source
+    assert modified != first.modified_pairs(pairs, 1).source
+    assert modified != second.modified_pairs(pairs, 0).source
 
 
 def test_batches_stay_by_length_and_within_a_stage(folder):
@@ -388,6 +415,23 @@ def test_modifiers_by_hand():
     draw = random.Random(3)
     swapped = {MISTAKES["char_swap"]("abcd", draw) for _ in range(100)}
     assert swapped == {"bacd", "acbd", "abdc"}
+    near = {MISTAKES["nearby_char"]("g", draw) for _ in range(200)}
+    assert near == set("rtyfhvbn")
+
+
+def test_modifiers_draw_all_of_their_choices():
+    draw = random.Random(3)
+    words = PAIR[1].split()
+    prefixes = [modifier("Prefix", 1.0, {})(PAIR, draw)[0][0] for _ in range(300)]
+    starts = {text.removeprefix("__start__ ").split()[0] for text in prefixes}
+    assert starts == set(words[:-1])
+    noises = [modifier("Noise", 1.0, {"max_words": 3})(PAIR, draw)[0][0] for _ in range(100)]
+    assert {len(text.split()) for text in noises} == {1, 2, 3}
+    # With the default probability of 0.1 for each of 9 kinds, 0.9^9 of the lines have no typo;
+    # a few kinds do not change this line.
+    typos = [modifier("Typos", 1.0, {})(PAIR, draw)[0][0] for _ in range(2000)]
+    share = sum(text == PAIR[0] for text in typos) / len(typos)
+    assert 0.9**9 <= share <= 0.9**6
 
 
 @pytest.mark.parametrize(("name", "settings"), [

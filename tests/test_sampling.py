@@ -9,6 +9,11 @@ import sys
 import pytest
 import sentencepiece
 
+from nmt.data import Pairs, Splits
+from nmt.data.batching import Batching
+from nmt.data.epoch_batches import EpochBatches
+from nmt.data.filters import Filters
+from nmt.data.preparation import prepare
 from nmt.foundation.interfaces import UNK
 from nmt.tokenizer import SentencePiece
 
@@ -118,6 +123,14 @@ def test_a_line_is_cut_by_seed_and_text_alone():
     assert [ours.encode_source([line], 5)[0] for line in TEXT[:4]] == together
     assert tokenizer("unigram", 0.2).encode_source(TEXT[3::-1], 5)[::-1] == together
     assert ours.encode_source(TEXT[:4], 6) != together
+
+
+def test_each_epoch_has_its_own_segmentations():
+    pairs = Pairs(TEXT[:4], TEXT[:4], "text")
+    data = prepare(Splits(pairs, pairs, None, ("a", "b")), Filters(), tokenizer("unigram", 0.2))
+    epochs = [EpochBatches(data, Batching(), seed=1, epoch=epoch)[0] for epoch in (0, 0, 1)]
+    segmentations = [sorted(batch.source.tolist()) for batch in epochs]
+    assert segmentations[0] == segmentations[1] != segmentations[2]
 
 
 @pytest.mark.exhaustive

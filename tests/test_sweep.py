@@ -226,6 +226,11 @@ def test_what_is_wrong_with_a_sweep_is_reported_before_anything_runs(tmp_path, t
     assert not [*tmp_path.glob("sweep/*/run.json")]
 
 
+def test_a_sweep_knows_which_scores_are_better():
+    assert TrainingJob("train", ["data=reverse"], []).greater
+    assert not TrainingJob("train", ["data=reverse", "metric=ter"], []).greater
+
+
 def test_a_wrong_value_of_the_data_fails_alone(tmp_path):
     listed = run("train", "-m", "--dry-run", *TINY, "data.train=60,6O", f"run_dir={tmp_path}/s")
     assert listed.returncode == 0, listed.stderr

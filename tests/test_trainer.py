@@ -248,6 +248,21 @@ def test_average_of_the_best_snapshots_is_tried_at_the_end():
     assert watch.validations[-1][2]
 
 
+def test_the_highest_scores_are_averaged():
+    task, scores = Known(network("luong", "dot"), [batch()]), iter([1, 4, 2, 3, 5])
+    task.metric, task.better = "bleu", Metric(name="bleu").better
+    task.validate = lambda *_: Validation(metrics={"bleu": next(scores), "loss": 1.0})
+    store = Store()
+    Trainer(max_epochs=4, average=2).fit(
+        task,
+        optimizer=torch.optim.SGD(task.network.parameters(), lr=0.1),
+        schedule=schedule.Constant(),
+        callbacks=[Watch()],
+        store=store,
+    )
+    assert store.best[-1][0]["averaged"] == [2, 4]
+
+
 def test_an_average_that_is_no_better_is_not_reported():
     _, store, watch = fit(
         Trainer(max_epochs=4, average=2), network("luong", "dot"), [batch()], [4, 1, 3, 2, 1.5]
@@ -294,6 +309,11 @@ def test_schedules_by_hand():
         plateau.observe(improved)
         rates.append(plateau.factor(0, 0, 0))
     assert rates == [1, 1, 0.5, 0.5, 0.5, 0.5, 0.25]
+    plateau.observe(False)
+    resumed = schedule.Plateau(shrink=0.5, patience=2)
+    resumed.load(json.loads(json.dumps(plateau.state())))
+    resumed.observe(False)
+    assert resumed.factor(0, 0, 0) == 0.125
 
 
 @pytest.mark.parametrize("decay", ["constant", "linear", "exponential", "inverse_sigmoid"])
