@@ -237,6 +237,8 @@ def translator_for(
     """
     search = getattr(settings, "search", None)
     lexicon = getattr(settings, "lexicon", None)
+    # Models that are compared only compute attention, and replace no unknown words.
+    is_compared = model in as_list(getattr(settings, "compare", None) or [])
     # Options with the value null use the setting of the model.
     options = {key: value for key, value in settings.translation.items() if value is not None}
     if isinstance(settings, EnsembleSettings):
@@ -250,7 +252,7 @@ def translator_for(
         mapped=mapped,
         search=components.make({"search": search}, "search") if search is not None else None,
         precision=settings.precision,
-        lexicon=read_lexicon(lexicon) if lexicon else None,
+        lexicon=read_lexicon(lexicon) if lexicon and not is_compared else None,
         **options,
     )
 

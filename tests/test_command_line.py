@@ -221,6 +221,8 @@ def test_attention_side_by_side(trained, corpus, tmp_path, monkeypatch):
         run("translate", f"model={trained}", f"compare=[{other}]", stdin="a"),
         "needs attention_map=FILE.html",
     )
+    again = f"compare=[{trained}/]"
+    failed(run("translate", f"model={trained}", again, show, stdin="a"), "neither duplicates nor")
 
 
 def test_evaluate_prints_scores_with_signatures(trained, corpus):
@@ -246,6 +248,8 @@ def test_score(trained, corpus, tmp_path):
         for line in run("score", f"model={trained}", *pair, "format=jsonl").stdout.splitlines()
     ]
     assert [row["log_prob"] for row in rows] == pytest.approx(scores, abs=1e-4)
+    mean = run("score", f"model={trained}", *pair, "format=jsonl", "normalize=average")
+    failed(mean, "needs format=text")
     assert all(
         sum(row["token_log_probs"]) == pytest.approx(row["log_prob"], abs=1e-3) for row in rows
     )

@@ -455,6 +455,33 @@ def test_the_other_searches_keep_prefixes_and_refuse_what_they_cannot_promise():
             find(search, [table], [Request(5, required=((A,),))])
 
 
+def test_no_spelling_of_a_prefix_is_begun_that_must_end_in_a_forbidden_sequence():
+    spellings = ({A: 1, B: 2}, {A: 2})  # either A A or B
+    requests = [Request(4, seed=i, spellings=spellings, forbidden=((A, A),)) for i in range(20)]
+    tables = [random_table(i) for i in range(20)]
+    for search in (Greedy(), Sample(), Diverse(), Beam(width=1), Beam(width=4)):
+        for hypotheses in find(search, tables, requests):
+            assert hypotheses[0].tokens[0] == B
+            assert hypotheses[0].log_prob > -math.inf
+
+
+@pytest.mark.parametrize(
+    "options", [{"top_p": 0.0}, {"top_k": 1}, {"temperature": 1e-300}, {"epsilon": 1.0}], ids=str
+)
+def test_limited_samples_are_the_greedy_output(options):
+    tables = [random_table(i) for i in range(20)]
+    limits = [4] * len(tables)
+    greedy = [hypotheses[0].tokens for hypotheses in find(Greedy(), tables, limits)]
+    drawn = find(Sample(**options), tables, limits)
+    assert [hypotheses[0].tokens for hypotheses in drawn] == greedy
+
+
+def test_a_huge_temperature_draws_uniformly_from_the_permitted_tokens():
+    [hypotheses] = find(Sample(temperature=1e300, n_best=50), [random_table(1)], [1])
+    assert {*map(len, (h.tokens for h in hypotheses))} <= {0, 1}
+    assert len({tuple(h.tokens) for h in hypotheses}) > 1
+
+
 def test_progress_finds_sequences_at_places_of_their_own():
     request = Request(9, required=((4, 5), (4,)), continuing=frozenset({7}))
     assert progress(request, []) == (0, [4])

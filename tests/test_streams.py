@@ -251,6 +251,9 @@ def test_constraints_from_files(small_run, tmp_path):
     assert not (tmp_path / "o3").exists()
     with pytest.raises(UserError, match="is also read by input"):
         translated(small_run, source, source)
+    (tmp_path / "texts").mkdir()
+    with pytest.raises(UserError, match="is in the folder that input reads; choose another folder"):
+        translated(small_run, tmp_path / "texts", tmp_path / "texts/o4")
     weights = small_run / "best.safetensors"
     with pytest.raises(UserError, match="is also read by model"):
         translated(weights, source, weights)

@@ -449,6 +449,10 @@ def test_unknown_words_are_written_as_asked(few_words, tmp_path):
     assert texts["copy"] == " ".join(lexicon.get(name, name) for name in distinct)
     assert set(texts["mark"].split()) == {"⁇"}
     assert texts["drop"] == ""
+    translator.lexicon = dict.fromkeys(line.split(), "A")
+    for constraint, expected in ((Constraint(), {"A"}), (Constraint(forbidden=("A",)), set())):
+        [result] = translator.translations([line], [constraint])
+        assert set(result.text.split()) == expected
 
 
 def test_filling_by_hand():

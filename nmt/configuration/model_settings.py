@@ -92,6 +92,10 @@ class ScoreSettings(EnsembleSettings):
     normalize: Literal["none", "average"]
     errors: Errors
 
+    def idle(self) -> dict[str, str]:
+        why = "needs format=text; with format=jsonl, each token has its log-probability"
+        return super().idle() | idle_keys((self.format == "jsonl", why, "normalize"))
+
     def conflicts(self) -> Iterable[ConfigError]:
         return [
             *super().conflicts(),

@@ -7,6 +7,7 @@ of its own, from which a component is built (nmt/components.py).
 """
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
@@ -82,10 +83,16 @@ class Settings:
         The base class checks that an output file is neither an input nor another output.
         """
         users: dict[Path, str] = {}
+        folders = {
+            Path(os.path.realpath(name)): key
+            for key in Settings.read
+            for name in as_list(getattr(self, key, None) or [])
+            if Path(name).is_dir()
+        }
         for key in (*self.read, *self.written):
             for name in as_list(getattr(self, key, None) or []):
                 # Different spellings of a path may name the same file.
-                file = Path(name).resolve()
+                file = Path(os.path.realpath(name))
                 user = users.setdefault(file, key)
                 how = "written" if user in self.written else "read"
                 if key in self.written:
@@ -97,6 +104,13 @@ class Settings:
                             name,
                         ),
                         (user != key, key, f"is also {how} by {user}; choose another file", name),
+                        (
+                            file.parent in folders,
+                            key,
+                            f"is in the folder that {folders.get(file.parent)} reads; choose "
+                            "another folder",
+                            name,
+                        ),
                     )
 
     def idle(self) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Settings of the commands that translate: nmt.translate, nmt.evaluate and nmt.serve."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,8 +52,9 @@ class TranslateSettings(EnsembleSettings):
 
     def conflicts(self) -> Iterable[ConfigError]:
         only_best = "must be 1 unless format=jsonl or format=moses"
-        compared = as_list(self.compare)
-        main = as_list(self.model)
+        # Different spellings of a path may name the same model.
+        compared = [os.path.realpath(name) for name in as_list(self.compare)]
+        main = {os.path.realpath(name) for name in as_list(self.model)}
         return [
             *super().conflicts(),
             *_search_errors(self.search, only_best if self.format in ONE_BEST else None),
@@ -71,7 +73,7 @@ class TranslateSettings(EnsembleSettings):
                     "translates the input",
                 ),
                 (
-                    len({*compared, *main}) < len(compared) + len(set(main)),
+                    len({*compared, *main}) < len(compared) + len(main),
                     "compare",
                     "must contain neither duplicates nor the model that translates the input",
                 ),

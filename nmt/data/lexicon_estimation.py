@@ -29,7 +29,8 @@ PAIRS = 100_000
 For pairs of 15 tokens per side, the aligner needs about 10 kB per pair, or 1 GB for 100,000 pairs.
 """
 ENTRY = re.compile(
-    r"\s*([^\t]*\S)\s*\t\s*([^\t]*\S)\s*(?:\t\s*((?:\d+\.?\d*|\.\d+)(?:e-?\d+)?)\s*)?"
+    r"[^\S\t]*([^\t]*\S)[^\S\t]*\t[^\S\t]*([^\t]*\S)[^\S\t]*"
+    r"(?:\t\s*((?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*)?"
 )
 """Pattern of a line of a lexicon file: word, translation and optional probability."""
 

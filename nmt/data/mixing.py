@@ -25,8 +25,9 @@ class Mixing:
     seed: random seed of the run
     batch: number of pairs per batch, and minimum number of pairs per corpus
 
-    Raises UserError if a corpus has fewer pairs than a batch, because a batch could then contain a
-    pair several times.
+    Raises UserError if a corpus has fewer pairs than a batch, because most batches would then
+    contain a pair several times. Batches can also contain copies of a pair if the weight of a small
+    corpus is large.
     """
 
     def __init__(self, mixture: Mixture, kept: np.ndarray, seed: int, batch: int = 1) -> None:

@@ -34,6 +34,7 @@ ARCHIVES = (".npz", ".safetensors")
 FEATURES = (np.ndarray, list)
 """Python types of image features after reading: arrays, or nested lists from Parquet tables."""
 _CELL = re.compile(r"(.+\.parquet)#(.+)@(\d+)", re.DOTALL)
+_ARRAY = re.compile(r"(.+\.(?:npz|safetensors))(?:#(.*))?", re.DOTALL | re.IGNORECASE)
 _LUMA = np.array([299, 587, 114])
 """Weights of red, green and blue in a grey value, in thousandths (ITU-R BT.601)."""
 
@@ -96,16 +97,22 @@ def check_picture(name: str) -> PictureInfo:
 
     Raises UserError if the name does not refer to a valid image or valid features.
     """
-    file = Path(name.partition("#")[0])
     content = _content(name)
     if isinstance(content, FEATURES):
-        return PictureInfo(file.stat().st_size, _grid(name, content).shape[-1])
+        return PictureInfo(_file_and_key(name)[0].stat().st_size, _grid(name, content).shape[-1])
     _image(name, content)
     if name.startswith(PREFIX):
         return PictureInfo(stamp=0, channels=None)
-    is_file = isinstance(content, Path)
-    stamp = zlib.crc32(content.read_bytes()) if is_file else file.stat().st_size
-    return PictureInfo(stamp, channels=None)
+    if isinstance(content, Path):
+        return PictureInfo(zlib.crc32(content.read_bytes()), channels=None)
+    return PictureInfo(_file_and_key(name)[0].stat().st_size, channels=None)
+
+
+def _file_and_key(name: str) -> tuple[Path, str]:
+    """Returns the file of an image name, and the name of the array in an archive. Folders may
+    contain the character #."""
+    match = _CELL.fullmatch(name) or _ARRAY.fullmatch(name)
+    return (Path(match[1]), match[2] or "") if match else (Path(name), "")
 
 
 def _content(name: str) -> Any:
@@ -115,14 +122,14 @@ def _content(name: str) -> Any:
     if cell:
         with reading(name):
             return _column(Path(cell[1]), cell[2])[int(cell[3])].as_py()
-    file, key = name.partition("#")[::2]
-    ending = Path(file).suffix.lower()
+    file, key = _file_and_key(name)
+    ending = file.suffix.lower()
     if ending not in (".npy", *ARCHIVES):
         return Path(name)
     with reading(name, " as features"):
         if ending == ".npy":
             return np.load(file, mmap_mode="r", allow_pickle=False)
-        arrays = _archive(Path(file), os.getpid())
+        arrays = _archive(file, os.getpid())
         if key not in arrays:
             problem = f"array {key} not found" if key else f"name an array as {file}#KEY"
             available = ", ".join(sorted(arrays)[:3]) + " …" * (len(arrays) > 3)

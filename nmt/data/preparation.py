@@ -125,7 +125,7 @@ def prepare(
     train = _encoded(parts, tokenizer)
     validation = encode(splits.validation, tokenizer)
     for name, corpus in ((splits.train.name, train), (splits.validation.name, validation)):
-        _warn_of_unknown_tokens(name, corpus)
+        _warn_of_unknown_tokens(name, corpus, tokenizer)
     kept = np.intersect1d(filters.tokens(train, splits.train.name), rows)
     if not len(kept):  # each filter alone keeps some pairs
         filters.report(splits.train.name, len(train), 0, {"held out or too long": len(train)})
@@ -155,15 +155,20 @@ def _encoded(parts: Sequence[Pairs], tokenizer: Tokenizer) -> Corpus:
     )
 
 
-def _warn_of_unknown_tokens(name: str, corpus: Corpus) -> None:
+def _warn_of_unknown_tokens(name: str, corpus: Corpus, tokenizer: Tokenizer) -> None:
     """Logs a warning if the vocabulary does not fit the text of the first pairs.
 
     name: name of the data set
     corpus: encoded pairs
+    tokenizer: tokenizer of the pairs
     """
     first = np.arange(min(CHECKED_PAIRS, len(corpus)))
-    for side, sentences in (("source", corpus.source), ("target", corpus.target)):
-        ids = sentences.select(first).ids
+    # With factors, ids are combinations of subwords and factor values.
+    for side, sentences, size in (
+        ("source", corpus.source, tokenizer.source_size),
+        ("target", corpus.target, tokenizer.target_size),
+    ):
+        ids = sentences.select(first).ids % size
         share = np.count_nonzero(ids == UNK) / max(1, len(ids))
         if share > UNKNOWN_SHARE:
             log.warning(

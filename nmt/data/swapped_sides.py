@@ -152,11 +152,12 @@ def warn_of_swapped_sides(splits: Splits, counts: SideCounts) -> None:
     if len(swapped) > SHARE * len(rows):
         log.warning(
             "%s: source and target seem to be swapped in %s of about %s checked pairs (first: "
-            'pair %s, "%s"); check the columns of the training data',
+            '%s"%s"); check the columns of the training data',
             pairs.name,
             f"{len(swapped):,}",
             f"{len(rows):,}",
-            f"{swapped[0] + 1:,}",
+            # A store has no dropped pairs, so its pair numbers differ from those of the file.
+            f"pair {swapped[0] + 1:,}, " if pairs.store is None else "",
             pairs.source[swapped[0]][:40],
         )
     for part in (splits.validation, *splits.more_validation.values(), splits.test):

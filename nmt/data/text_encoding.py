@@ -1,6 +1,7 @@
 """Encoding of text: UTF-8 decoding, and messages about other encodings and lone surrogates."""
 
 import codecs
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -25,13 +26,22 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 downloaded.
 """
 LFS_ADVICE = "a pointer of Git LFS, not the file itself: run git lfs pull"
+BINARY_HEADS = {
+    rb"\x1f\x8b": "compressed by gzip; give the file a name that ends with .gz",
+    rb"\xfd7zXZ\0": "compressed by xz; give the file a name that ends with .xz",
+    rb"BZh\d1AY&SY": "compressed by bzip2; give the file a name that ends with .bz2",
+    rb"\x28\xb5\x2f\xfd": "compressed by Zstandard; give the file a name that ends with .zst",
+    rb"PK\x03\x04": "a ZIP archive; use data=archive for a corpus of OPUS, or unpack the file",
+    rb"PAR1": "a Parquet table; use data=parquet",
+}
+"""Descriptions of files that are not text, with the remedy, by a pattern of their first bytes."""
 Errors = Literal["strict", "replace"]
 """Treatment of invalid UTF-8: UserError (strict), or the replacement character U+FFFD (replace)."""
 
 
 def check_head(head: bytes, name: str) -> None:
-    """Raises UserError if the first bytes of a file show UTF-16, UTF-32, a Git LFS pointer or CR
-    line endings.
+    """Raises UserError if the first bytes of a file show UTF-16, UTF-32, a compressed or binary
+    file, a Git LFS pointer or CR line endings.
     """
     encoding = _wide_encoding(head)
     if encoding:
@@ -39,6 +49,9 @@ def check_head(head: bytes, name: str) -> None:
             f"{name}: encoding is {encoding}, must be UTF-8. Convert the file first: "
             f"iconv -f {encoding} -t UTF-8"
         )
+    for pattern, problem in BINARY_HEADS.items():
+        if re.match(pattern, head):
+            raise UserError(f"{name}: {problem}")
     if head.startswith(LFS_POINTER):
         raise UserError(f"{name}: {LFS_ADVICE}")
     is_binary = b"\0" in head

@@ -44,11 +44,12 @@ def unwritable(key: str, name: str | None) -> Iterator[ConfigError]:
     key: key of the setting that contains the name, for messages
     name: name of the file; None if no figure is requested
     """
-    file = name or ENDINGS[0]
-    missing = file.endswith(FIGURES) and not installed("matplotlib")
-    is_writable = os.access(Path(file).parent, os.W_OK)
-    return broken(
-        (not file.endswith(ENDINGS), key, "must end in .html, .png, .pdf, .svg or .json", name),
+    if name is None:
+        return
+    missing = name.endswith(FIGURES) and not installed("matplotlib")
+    is_writable = os.access(Path(name).parent, os.W_OK)
+    yield from broken(
+        (not name.endswith(ENDINGS), key, "must end in .html, .png, .pdf, .svg or .json", name),
         (missing, key, f"{advice('matplotlib')}, or write a .html file", name),
         (not is_writable, key, "the folder was not found, or is read-only", name),
     )

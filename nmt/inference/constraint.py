@@ -8,6 +8,7 @@ from itertools import product
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, UNK, Request
+from nmt.search.constrained import can_avoid
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import SPACE
 
@@ -127,7 +128,7 @@ class Constraint:
         if unknown:
             raise UserError(f'constraints: "{unknown[0]}" {NOT_IN_VOCABULARY}')
         forbidden = _forbidden(self.forbidden, tokenizer)
-        if spellings and not _can_avoid(spellings, forbidden):
+        if spellings and not can_avoid(spellings, forbidden, []):
             raise UserError(PREFIX_IS_FORBIDDEN)
         _check_contradictions(required, forbidden, tokenizer)
         subwords = sum(map(len, required))
@@ -175,26 +176,3 @@ def _check_contradictions(
                 f'constraints: "{required_text}" is required, but contains "{banned_text}", '
                 "which is forbidden; remove one of them"
             )
-
-
-def _can_avoid(
-    spellings: Sequence[Mapping[int, int]], forbidden: Collection[tuple[int, ...]]
-) -> bool:
-    """Returns whether a prefix can be spelled without a forbidden token sequence.
-
-    spellings: result of `PrefixSpeller.spellings`, not empty
-    """
-    memory = max(map(len, forbidden), default=1) - 1  # number of tokens before the last one
-    open_states: list[tuple[int, tuple[int, ...]]] = [(0, ())]  # (position, last tokens)
-    seen = set(open_states)
-    while open_states:
-        position, tokens = open_states.pop()
-        if position == len(spellings):
-            return True
-        for token, end in spellings[position].items():
-            longer = (*tokens, token)
-            state = (end, longer[max(0, len(longer) - memory) :])
-            if state not in seen and not any(longer[-len(ids) :] == ids for ids in forbidden):
-                seen.add(state)
-                open_states.append(state)
-    return False

@@ -267,7 +267,10 @@ class Translator(ForcedDecoder):
             return translations
         force = self.force if self.unknown == "copy" else None
         lexicon = next(filter(None, (model.lexicon for model in self.models)), None)
-        replace_unknown_words(lines, translations, self.tokenizer, force, self.lexicon, lexicon)
+        of_lines = [constraints] if isinstance(constraints, Constraint) else constraints
+        replace_unknown_words(
+            lines, translations, self.tokenizer, force, self.lexicon, lexicon, of_lines
+        )
         return self._without_repetition(translations)
 
     def request(self, source: Sequence[int]) -> Request:

@@ -6,7 +6,7 @@ copy    inserts the source word with the greatest attention, or its translation 
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from nmt.data.lines import find_file, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK
+from nmt.inference.constraint import Constraint
 from nmt.inference.translation import ForcedDecoding, Translation
 from nmt.model.lexicon import Lexicon
 from nmt.tokenizer import Tokenizer
@@ -48,6 +49,7 @@ def filled(
     piece_words: Sequence[range],
     words: Sequence[str],
     lexicon: Mapping[str, str],
+    forbidden: Collection[str] = (),
 ) -> str:
     """Returns a translation with its unknown words replaced.
 
@@ -57,6 +59,7 @@ def filled(
     piece_words: range of source words (from 0) to which each source token belongs
     words: source words
     lexicon: translations of source words; words that are not in the lexicon are copied
+    forbidden: words that are dropped instead of being inserted
 
     Adjacent unknown tokens that attend to the same source word are replaced by one word.
     """
@@ -72,7 +75,9 @@ def filled(
             attended = piece_words[int(weights[step, : len(piece_words)].argmax())]  # without EOS
             if attended != previous or not written.strip():
                 word = "".join(words[attended.start : attended.stop])
-                written += f" {lexicon.get(word, word)} "
+                replacement = lexicon.get(word, word)
+                if replacement not in forbidden:
+                    written += f" {replacement} "
             previous = None if rest.strip() else attended
         written += rest
     return re.sub(" +", " ", written).strip(" ")
@@ -85,6 +90,7 @@ def replace_unknown_words(
     force: Callable[[list[Sequence[int]], list[Sequence[int]]], list[ForcedDecoding]] | None,
     lexicon: Mapping[str, str],
     model_lexicon: Lexicon | None,
+    constraints: Sequence[Constraint] | None = None,
 ) -> None:
     """Replaces the unknown words in the texts of translations.
 
@@ -95,6 +101,7 @@ def replace_unknown_words(
         words
     lexicon: translations of source words, which take precedence over those of the model's lexicon
     model_lexicon: lexicon of the model; None for a model without a lexicon
+    constraints: constraint of each line, whose forbidden words are not inserted
     """
     unknown = [
         (i, rank)
@@ -121,6 +128,7 @@ def replace_unknown_words(
             piece_words=piece_words,
             words=source_words,
             lexicon={**entries, **lexicon},
+            forbidden=constraints[i].forbidden if constraints else (),
         )
 
 

@@ -8,7 +8,7 @@ the same score as without constraints.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -88,7 +88,13 @@ class Constrained:
     def _rule_out(self, request: Request, written: list[int], log_probs: Tensor) -> None:
         beginning = beginning_tokens(request, written)
         if beginning:
-            _keep_only(beginning, log_probs)
+            # The other tokens would lead to a forbidden sequence within the prefix.
+            possible = [
+                token
+                for token in beginning
+                if can_avoid(request.spellings, request.forbidden, [*written, token])
+            ]
+            _keep_only(possible, log_probs)
         for sequence in request.forbidden:
             begun = len(sequence) - 1
             if not begun or tuple(written[-begun:]) == sequence[:-1]:
@@ -127,12 +133,50 @@ def beginning_tokens(request: Request, written: Sequence[int]) -> list[int]:
     request: constraints of the sentence
     written: tokens of the output so far
     """
+    position = _position(request.spellings, written)
+    return list(request.spellings[position]) if position < len(request.spellings) else []
+
+
+def _position(spellings: Sequence[Mapping[int, int]], written: Sequence[int]) -> int:
+    """Returns the position in a prefix after the tokens `written`; the length of the prefix once it
+    is complete."""
     position = 0
     for token in written:
-        if position < len(request.spellings):
+        if position < len(spellings):
             # Unexpected tokens occur only in empty beam slots.
-            position = request.spellings[position].get(token, len(request.spellings))
-    return list(request.spellings[position]) if position < len(request.spellings) else []
+            position = spellings[position].get(token, len(spellings))
+    return position
+
+
+def can_avoid(
+    spellings: Sequence[Mapping[int, int]],
+    forbidden: Collection[tuple[int, ...]],
+    written: Sequence[int],
+) -> bool:
+    """Returns whether the rest of a prefix can be spelled without a forbidden token sequence.
+
+    spellings: tokens that may begin at each character of the prefix, see `Request`
+    forbidden: forbidden token sequences
+    written: tokens of the output so far; the result is False if they end in a forbidden sequence
+    """
+    if not forbidden:
+        return True
+    memory = max(map(len, forbidden))  # number of tokens on which the next step depends
+    # Each state consists of a position in the prefix and the last tokens.
+    open_states = [(_position(spellings, written), tuple(written[-memory:]))]
+    seen = set(open_states)
+    while open_states:
+        position, tokens = open_states.pop()
+        if any(tokens[-len(ids) :] == ids for ids in forbidden):
+            continue
+        if position == len(spellings):
+            return True
+        for token, end in spellings[position].items():
+            state = (end, (*tokens, token)[-memory:])
+            if state not in seen:
+                seen.add(state)
+                open_states.append(state)
+    return False
 
 
 def repeating_tokens(written: Sequence[int], size: int) -> set[int]:

@@ -110,7 +110,9 @@ class Sample:
         """
         # The largest quotient is 0, however small the temperature is.
         differences = log_probs - log_probs.amax(-1, keepdim=True)  # [n, V]
-        p = torch.softmax(differences / max(self.temperature, LEAST_TEMPERATURE), -1)  # [n, V]
+        # Higher temperatures would divide the -inf of excluded tokens by infinity.
+        temperature = min(max(self.temperature, LEAST_TEMPERATURE), 1 / LEAST_TEMPERATURE)
+        p = torch.softmax(differences / temperature, -1)  # [n, V]
         if not self.epsilon and not self.top_k and self.top_p == 1:
             return p
         # The most probable token is always allowed; `epsilon` might rule out all tokens.
@@ -119,6 +121,7 @@ class Sample:
             ranked, order = p.sort(-1, descending=True)  # [n, V], [n, V]
             # A token is allowed if all more probable tokens together have less than `top_p`.
             allowed_by_rank = ranked.cumsum(-1) - ranked < self.top_p
+            allowed_by_rank[:, 0] = True  # also with top_p=0
             if self.top_k:
                 allowed_by_rank[:, self.top_k :] = False
             allowed &= torch.zeros_like(allowed).scatter_(1, order, allowed_by_rank)

@@ -146,6 +146,8 @@ class SentencePiece:
 
     def _train(self, lines: Sequence[str], name: str, shared: Shared | None) -> bytes:
         texts = prepared(lines, self.lowercase)
+        if self.model == "word":  # words also end at other spaces than U+0020
+            texts = [" ".join(line.split()) for line in texts]
         if not any(texts):
             raise UserError(
                 f"tokenizer: no {name} text to train a vocabulary; check the training data, or raise "
@@ -292,8 +294,8 @@ class SentencePieceFile:
             if self.sampling and not can_be_sampled(models[-1]):
                 raise UserError(
                     f"tokenizer.sampling={self.sampling:g}: {name} is neither a unigram nor a BPE "
-                    "model, or it has user-defined symbols or treat_whitespace_as_suffix; set "
-                    "tokenizer.sampling=0"
+                    "model, or it has user-defined symbols, treat_whitespace_as_suffix or "
+                    "split_by_whitespace=false; set tokenizer.sampling=0"
                 )
         return Tokenizer(models[0], models[-1], lowercase=self.lowercase, sampling=self.sampling)
 
@@ -307,9 +309,10 @@ def _read_model(place: str, file: Path) -> bytes:
     try:
         model = with_our_ids(file.read_bytes())
         sentencepiece.SentencePieceProcessor(model_proto=model)
+    except FileNotFoundError:
+        raise UsageError(f"{place}: file not found") from None
     except OSError as error:
-        why = "file not found" if isinstance(error, FileNotFoundError) else error.strerror
-        raise UserError(f"{place}: cannot be read ({why})") from error
+        raise UserError(f"{place}: cannot be read ({error.strerror})") from error
     except Exception as error:  # SentencePiece and protobuf raise many exception types
         raise UserError(f"{place}: not a SentencePiece model") from error
     return model

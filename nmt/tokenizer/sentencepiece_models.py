@@ -22,11 +22,13 @@ def kind(model: bytes) -> str:
 
 def can_be_sampled(model: bytes) -> bool:
     """Returns whether nmt can sample segmentations of a SentencePiece model: a unigram or BPE model
-    whose subwords begin with the space and which has no subwords of its user."""
+    whose subwords begin with the space and never contain other spaces, and which has no subwords
+    of its user."""
     proto = parsed(model)
+    spec = proto.trainer_spec
     has_user_pieces = any(piece.type == piece.USER_DEFINED for piece in proto.pieces)
-    has_final_spaces = proto.trainer_spec.treat_whitespace_as_suffix
-    return kind(model) in ("unigram", "bpe") and not has_user_pieces and not has_final_spaces
+    begins_with_spaces = spec.split_by_whitespace and not spec.treat_whitespace_as_suffix
+    return kind(model) in ("unigram", "bpe") and begins_with_spaces and not has_user_pieces
 
 
 def with_our_ids(model: bytes) -> bytes:

@@ -40,6 +40,7 @@ class Rows:
     values: cells of each requested column
     first: number of the first row, counted from 1
     class_names: class names of columns whose cells are class indices
+    is_text: whether the format is CSV or TSV, whose keys `header` and `quotes` messages may suggest
     """
 
     name: str
@@ -47,6 +48,7 @@ class Rows:
     values: Mapping[str, Sequence[Any]]
     first: int = 1
     class_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    is_text: bool = False
 
     def __len__(self) -> int:
         return len(next(iter(self.values.values()), ()))
@@ -88,7 +90,7 @@ class Rows:
                 ". If a spreadsheet wrote the table, set data.quotes=true",
             ),
         )
-        hint = next((text for applies, text in clues if applies), "")
+        hint = next((text for applies, text in clues if applies and self.is_text), "")
         raise UserError(
             f"{self.name}: column{'s' * (len(missing) > 1)} "
             f"{' and '.join(map(repr, missing))} not found "

@@ -71,7 +71,9 @@ def _text_in(unit: Unit, language: str) -> str | None:
     """Returns the text in a language or, failing that, in a regional variant of the language."""
     code = _normalized(language)
     by_language = {_normalized(name): text for name, text in unit.items()}
-    regional = (text for name, text in by_language.items() if name.partition("-")[0] == code)
+    # The units list their variants from the last to the first.
+    variants = reversed(by_language.items())
+    regional = (text for name, text in variants if name.partition("-")[0] == code)
     return by_language.get(code, next(regional, None))
 
 

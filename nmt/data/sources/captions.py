@@ -22,7 +22,7 @@ from nmt.data.lines import find_file
 from nmt.data.parts import PartNames, parse_part, split_rows
 from nmt.data.pictures import PictureInfo, check_picture
 from nmt.data.streams import Stream
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.progress import tracked
 from nmt.foundation.ranges import Share
 
@@ -135,6 +135,12 @@ class Captions:
 
     def _with_references(self, rows: Sequence[Captioned], name: str) -> Pairs:
         """Returns one pair per image; all captions after the first are further references."""
+        merged: dict[str, Captioned] = {}  # an image may have several rows
+        for row in rows:
+            line = self._source_line(row)
+            earlier = merged[line].captions if line in merged else []
+            merged[line] = replace(row, captions=[*earlier, *row.captions])
+        rows = list(merged.values())
         captions = itertools.zip_longest(*(row.captions for row in rows), fillvalue="")
         first, *others = map(list, captions)  # [captions per image][images]
         return Pairs(
@@ -242,7 +248,7 @@ def _table_of(name: str) -> Path:
     tables = [Path(name, f"metadata.{format}") for format in FORMATS]
     for table in filter(Path.is_file, tables):
         return table
-    raise UserError(
+    raise UsageError(
         f"{name}: table of captions not found in the folder; expected metadata.csv, .tsv, "
         ".jsonl or .parquet"
     )

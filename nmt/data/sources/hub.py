@@ -87,6 +87,11 @@ class HubData(Table):
         # `save_to_disk` writes one of these files.
         if not any(Path(self.path, f"{name}.json").is_file() for name in ("dataset_dict", "state")):
             return datasets.load_dataset(self.path, self.name, split=part, revision=self.revision)
+        if self.name or self.revision:
+            raise UserError(
+                f"data set {self.path}: data.name and data.revision have no effect on a folder "
+                "written by save_to_disk; leave them out"
+            )
         saved = datasets.load_from_disk(self.path)
         parts = saved if isinstance(saved, datasets.DatasetDict) else {"train": saved}
         if part not in parts:

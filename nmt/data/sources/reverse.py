@@ -2,10 +2,10 @@
 
 import itertools
 import random
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from nmt.data import Pairs, Splits
-from nmt.foundation.ranges import Size
+from nmt.foundation.ranges import Range, Size
 
 
 class Reverse:
@@ -27,7 +27,7 @@ class Reverse:
         train: Size = 4000,
         validation: Size = 200,
         test: Size = 200,
-        symbols: Size = 10,
+        symbols: Annotated[int, Range(1, 26)] = 10,
         min_length: Size = 2,
         max_length: Size = 8,
         seed: int = 0,

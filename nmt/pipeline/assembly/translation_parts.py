@@ -16,6 +16,7 @@ from nmt.data.copied_pairs import with_copied_pairs
 from nmt.data.filters import Filters
 from nmt.data.lexicon_estimation import estimated_lexicon, read_lexicon_table
 from nmt.data.lines import find_file
+from nmt.data.overlap import training_rows
 from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_once
 from nmt.data.store import stored
 from nmt.data.swapped_sides import SideCounts, warn_of_swapped_sides
@@ -96,6 +97,9 @@ def check_new_training(settings: TrainSettings) -> None:
             raise UsageError(f"filters.drop_identical=true: {why}")
         if filters.get("max_symbols", 1.0) < 1:
             raise UsageError(f"filters.max_symbols={filters['max_symbols']}: {why}")
+    if run.sources > 1 and filters.get("max_ratio"):
+        # The filter would compare the target with the sum of all source texts.
+        raise UsageError(f"filters.max_ratio={filters['max_ratio']}: supports only one source text")
     lexicon = settings.model.get("lexicon")
     if lexicon not in (None, "auto") and not settings.init:  # init= has a lexicon already
         find_file(lexicon, f"model.lexicon={lexicon}")
@@ -148,6 +152,8 @@ def _tokenizer(
         tokenizer = ckpt.tokenizer_from(initial)
         if settings.init_vocabulary == "grow":
             train = filters.text(splits.train)
+            if filters.drop_held_out:
+                train = train.select(training_rows(replace(splits, train=train), filters))
             source = texts(train.source, tokenizer.columns)
             untrained = components.make(settings.values, "tokenizer")
             tokenizer = tokenizer.grown(train_once(untrained, source, train.target, ranks))
