@@ -15,7 +15,6 @@ import argparse
 import ast
 import hashlib
 import json
-import re
 import shutil
 import subprocess
 import sys

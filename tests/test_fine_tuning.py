@@ -405,6 +405,10 @@ def test_faults_of_averaging_are_reported(base, texts, tmp_path):
     (tmp_path / "mean.safetensors").write_bytes(b"another file")
     failed(run("average", f"models=[{base},{base}]", out), "exists and is not an average")
     (tmp_path / "mean.safetensors").unlink()
+    # Training states have a number of averaged updates.
+    (tmp_path / "state.safetensors").write_bytes((base / ckpt.LAST).read_bytes())
+    state = f"output={tmp_path}/state.safetensors"
+    failed(run("average", f"models=[{base},{base}]", state), "exists and is not an average")
     saved = ckpt.read(base / ckpt.BEST)
     meta = {**saved.meta, "command": "classify"}
     ckpt.write(tmp_path / "classifier.safetensors", meta, saved.tensors)

@@ -1,6 +1,7 @@
 """Native kernels: values and gradients of plain PyTorch."""
 
-import itertools
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -188,6 +189,17 @@ def test_losses_over_6_updates(decoder, score, monkeypatch):
     assert native == pytest.approx(losses(decoder, score, 6), abs=1e-5)
 
 
+def test_second_derivatives_are_refused():
+    x = torch.randn(4, 12, requires_grad=True)
+    loss, _ = linear_cross_entropy(x, torch.randn(9, 12), torch.zeros(9), torch.arange(4), 0.1)
+    h = torch.randn(3, 5, requires_grad=True)
+    (next_h,) = gru(torch.randn(3, 15), torch.randn(3, 15), (h,))
+    for total, leaf in ((loss, x), (next_h.sum(), h)):
+        torch.autograd.grad(total, leaf, retain_graph=True)
+        with pytest.raises(RuntimeError, match="have no second derivatives"):
+            torch.autograd.grad(total, leaf, create_graph=True)
+
+
 def test_results_do_not_depend_on_the_default_dtype():
     def gradients() -> list[torch.Tensor]:
         model(CrossEntropy(), batch(), 0).total.backward()
@@ -257,4 +269,19 @@ def test_a_failing_compiler_is_reported(monkeypatch, caplog, tmp_path):
     monkeypatch.setenv("NMT_CACHE", str(tmp_path))
     assert library.__wrapped__() is None
     assert "cannot be compiled (unknown option)" in caplog.text
-    assert not list(itertools.chain(tmp_path.glob("native/*")))
+    assert not list(tmp_path.glob("native-*"))
+
+
+def test_threads_compile_once_and_a_damaged_library_is_reported(monkeypatch, caplog, tmp_path):
+    caplog.set_level("INFO")
+    monkeypatch.setenv("CXX", f"{os.environ.get('CXX', 'c++')} -O0")  # with an argument
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path))
+    with ThreadPoolExecutor() as pool:
+        libraries = list(pool.map(lambda _: library.__wrapped__(), range(3)))
+    assert None not in libraries
+    assert len([text for text in caplog.messages if "compiling the C++ extension" in text]) == 1
+    [file] = tmp_path.glob("native-*/library.so")
+    file.unlink()  # without changing the loaded library
+    file.write_bytes(b"")
+    assert library.__wrapped__() is None
+    assert "damaged (wrong checksum), so the C++ extension cannot be used" in caplog.messages[-1]

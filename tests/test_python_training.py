@@ -240,6 +240,9 @@ def test_a_training_leaves_random_numbers_and_log_handlers_of_the_caller(tmp_pat
         handler.close()
 
 
+TRIAL = ["experiment=reverse", "trainer.max_updates=1", "final_test=false"]
+
+
 def test_callbacks_learn_of_a_failure_after_the_training(tmp_path):
     class Removes(Seen):
         def on_validation(self, *_):
@@ -248,7 +251,15 @@ def test_callbacks_learn_of_a_failure_after_the_training(tmp_path):
     seen = Removes()
     seen.results = "nothing"
     with pytest.raises(nmt.UserError, match=r"best\.safetensors"):
-        nmt.train(
-            "experiment=reverse", "trainer.max_updates=1", "final_test=false", f"run_dir={tmp_path}/run", callbacks=[seen]
-        )  # fmt: skip
+        nmt.train(*TRIAL, f"run_dir={tmp_path}/run", callbacks=[seen])
     assert seen.results is None
+
+
+def test_a_failure_after_a_validation_keeps_the_best_weights(tmp_path):
+    class Fails(Seen):
+        def on_validation(self, *_):
+            raise RuntimeError("failed")
+
+    with pytest.raises(RuntimeError, match="failed"):
+        nmt.train(*TRIAL, f"run_dir={tmp_path}/run", callbacks=[Fails()])
+    assert (tmp_path / "run/best.safetensors").exists()

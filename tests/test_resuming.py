@@ -109,3 +109,12 @@ def test_a_new_run_does_not_replace_the_rest_of_another(tmp_path):
     with pytest.raises(UserError, match="files of another run"):
         trained(folder, *WORDS)
     assert {file.name for file in folder.iterdir()} == files
+
+
+def test_a_missing_file_of_the_best_weights_is_named_before_the_training(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(Stopped):
+        trained(folder, *WORDS, "trainer.stop_after=1")
+    (folder / ckpt.BEST).unlink()
+    with pytest.raises(UserError, match=r"best\.safetensors not found, .*copy it into the folder"):
+        resumed(folder, "trainer.stop_after=0")

@@ -591,12 +591,15 @@ def test_keys(small_run, pair, tmp_path):
             "error": "api_key: invalid"
         }
         assert client.post("/translate", json={**asked, "api_key": "second"}).status_code == 200
-        assert (
-            client.post(
-                "/translate", json=asked, headers={"Authorization": "Bearer first"}
-            ).status_code
-            == 200
-        )
+        for headers, key, status in (
+            ({"Authorization": "Bearer first"}, {}, 200),
+            ({"Authorization": "bearer first"}, {}, 200),
+            ({"Authorization": "Basic dTpw"}, {"api_key": "first"}, 200),  # of a proxy
+            ({"Authorization": "Basic dTpw"}, {}, 403),
+            ({"Authorization": "Bearer third"}, {"api_key": "first"}, 403),
+        ):
+            answer = client.post("/translate", json={**asked, **key}, headers=headers)
+            assert answer.status_code == status
         other = client.post(
             "/translate",
             json={**asked, "api_key": "first"},

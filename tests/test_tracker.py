@@ -4,6 +4,7 @@ import itertools
 import json
 import sys
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from builders import resumed
@@ -231,3 +232,24 @@ def test_figures_need_no_score_of_the_metric(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Metric, "score", alone)
     assert (trained(tmp_path / "run") / "attention.png").exists()
+
+
+def test_a_tracker_that_fails_does_not_end_the_training(tmp_path, caplog):
+    class Fails(TensorBoard):
+        def figures(self, figures, update):
+            raise ConnectionError("no server")
+
+    class Keeps(TensorBoard):
+        recorded: ClassVar[list[int]] = []
+
+        def figures(self, figures, update):
+            self.recorded.append(update)
+
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    tracking = Tracking([Fails(), Keeps()], tmp_path, {}, 1)
+    for update in (1, 2):
+        tracking.on_update(Update(update, 3, 0.0, 1.0, 0.1, 1.0, 1.0))
+    tracking.on_end(None)
+    assert Keeps.recorded == [1, 2]
+    assert caplog.messages == ["tracker=tensorboard: stops recording (no server)"]

@@ -12,7 +12,8 @@ NOT_LEARNT = (
 )  # fmt: skip
 """Top-level configuration keys without effect on the trained weights."""
 NOT_LEARNT_BY_TRAINER = ("stop_after", "save_every", "log_every", "keep")
-"""Keys of the group `trainer` without effect on the trained weights."""
+"""Keys of the group `trainer` without effect on the trained weights. The validation before a
+planned stop can only change which weights are the best."""
 
 
 def learnt_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -139,12 +139,14 @@ def check_space(folder: Path, parts: Parts) -> None:
     """Raises UserError if the disk has too little free space for the checkpoints of the run.
 
     A checkpoint contains the weights, their moving average and two optimizer moments. The last
-    checkpoint exists twice while it is replaced. The best weights and the weights to average have
-    their own files.
+    checkpoint exists twice while it is replaced; with `trainer.keep` above 1, it has copies, and
+    the oldest copy is removed after a new one was written. The best weights and the weights to
+    average have their own files.
     """
     trainer = parts.trainer
     weights = sum(parameter.nbytes for parameter in parts.task.network.parameters())
-    needed = weights * (4 * (trainer.keep + 1) + 2 + trainer.average)  # disk space in bytes
+    copies = trainer.keep if trainer.keep > 1 else 0
+    needed = weights * (4 * (copies + 2) + 2 + trainer.average)  # disk space in bytes
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(

@@ -6,7 +6,6 @@ import logging
 import random
 import time
 from collections.abc import Collection, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from nmt import components
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.foundation.configurations import flat
 from nmt.foundation.devices import device_of, find_device
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.ranks import Lost, Ranks
 from nmt.foundation.terminal import set_up_logging
 from nmt.foundation.torchrun import note_folder, noted_folder, together
@@ -90,17 +89,16 @@ def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Tra
         ranks.agree("configuration", facts, "start all ranks with the same command and versions")
         path = settings.resume
         if path is None and ranks.attempt:
-            path = ranks.on_first(partial(_saved_folder, settings))
+            path = ranks.on_first(_saved_folder)
         if path is None:
             return begin(settings, ranks, callbacks)
         return resume(settings, path, ranks, callbacks)
 
 
-def _saved_folder(settings: TrainingSettings) -> str | None:
-    """Returns the run folder after a restart by torchrun; None if the folder contains no checkpoint
-    or is unknown.
-    """
-    folder = settings.run_dir or noted_folder()
+def _saved_folder() -> str | None:
+    """Returns the run folder of this command after a restart by torchrun; None if the folder
+    contains no checkpoint, or if the command had not claimed a folder before the restart."""
+    folder = noted_folder()
     return folder if folder and (Path(folder) / ckpt.LAST).exists() else None
 
 
@@ -147,10 +145,12 @@ def _give_up(folder: Path, lock: Lock, kept: Collection[str]) -> None:
 
 def _has_updates(folder: Path) -> bool:
     """Returns whether the run folder contains a checkpoint that was saved after an update."""
+    if (folder / ckpt.BEST).exists():
+        return True
     try:
         return saved_progress(ckpt.read(folder / ckpt.LAST)).update > 0
     except UserError:
-        return (folder / ckpt.BEST).exists()
+        return False
 
 
 def resume(
@@ -158,7 +158,8 @@ def resume(
 ) -> Trained:
     """Resumes the run in the folder `path`.
 
-    The result is bit-identical to the result of an uninterrupted run.
+    The result is bit-identical to the result of an uninterrupted run, except that
+    `trainer.stop_after` adds a validation before the stop.
     """
     folder = Path(path)
     with Lock(folder / LOCK, f"resume={path}") if ranks.first else contextlib.nullcontext():
@@ -183,6 +184,11 @@ def resume(
                 settings.values.get("choose_by") or components.make(settings.values, "metric").name
             )
             return Trained(folder, final_score(results, metric))
+        if progress.best is not None and not (folder / ckpt.BEST).exists():
+            raise UsageError(
+                f"resume={path}: {ckpt.BEST} not found, which has the best weights (update "
+                f"{progress.best_update:,}); copy it into the folder"
+            )
         log.info(
             "resume: continuing the training in the run folder %s at update %s",
             folder,

@@ -313,7 +313,9 @@ def _address(request: Request) -> str:
 
 
 def _key_in_header(request: Request) -> str:
-    return request.headers.get("authorization", "").removeprefix("Bearer ")
+    """Returns the key of a Bearer header, or an empty text; a proxy may add other schemes."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:

@@ -1,5 +1,6 @@
 """Checkpoint averaging: mean of the weights of several checkpoints of one network."""
 
+import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,9 +48,7 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
     inputs = [ckpt.find_checkpoint(model, "models").resolve() for model in models]
     path = Path(output)
     is_input = path.resolve() in inputs
-    # The metadata contains the header of a checkpoint as JSON.
-    is_averaged = '"averaged"' in safetensors_metadata(path).get("nmt", "")
-    is_other = path.exists() and not is_input and not is_averaged
+    is_other = path.exists() and not is_input and not _is_average(path)
     refuse(
         broken(
             (not output.endswith(".safetensors"), "output", "must end in .safetensors", output),
@@ -85,6 +84,17 @@ def average_checkpoints(*, models: list[str], output: str) -> None:
     meta["averaged"] = [str(saved.path) for saved in checkpoints]
     ckpt.write(path, meta, tensors)
     log.info("%s: written; the weights are the mean of %s checkpoints", output, len(checkpoints))
+
+
+def _is_average(path: Path) -> bool:
+    """Returns whether a file was written by `average_checkpoints`."""
+    try:
+        # The metadata contains the header of a checkpoint as JSON.
+        header = json.loads(safetensors_metadata(path)["nmt"])
+    except (KeyError, ValueError):
+        return False
+    averaged = header.get("averaged")  # update numbers if trainer.average has averaged the weights
+    return isinstance(averaged, list) and all(isinstance(name, str) for name in averaged)
 
 
 def _are_independent(first: ckpt.Checkpoint, other: ckpt.Checkpoint) -> bool:

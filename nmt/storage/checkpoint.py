@@ -203,6 +203,8 @@ def read(path: Path, mapped: bool = False) -> Checkpoint:
             # size of the JSON header, as safetensors defines it
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(length)).get("__metadata__", {})
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
     except Exception as error:  # a damaged file raises many types of errors
         raise UserError(f"{path}: not a checkpoint, or damaged ({error})") from error
     try:

@@ -59,7 +59,9 @@ PACKAGES = (
 """Names of the packages whose version can affect the results of a run; recorded in run.json."""
 RECORD = "run.json"
 """Name of the first file that a run writes, which contains versions and commands."""
-BEGINNING = (RECORD, "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
+BEGINNING = (
+    RECORD, "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png", "tracker.json",
+)  # fmt: skip
 """Names of the files that a run may write before the end of its first validation, except
 checkpoints and TensorBoard events."""
 OUTPUTS = ("results.json", "attention.*", "validation*.txt", "test*.txt", "events.out.tfevents.*")

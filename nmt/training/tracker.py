@@ -6,6 +6,7 @@ trackers.
 
 import html
 import json
+import logging
 import os
 import textwrap
 import uuid
@@ -25,6 +26,7 @@ from nmt.storage.files import read_json_object, write_atomically
 from nmt.training.callback import Callback, Update
 from nmt.training.task import Validation
 
+log = logging.getLogger(__name__)
 KNOWN = "tracker.json"
 """Name of the file in the run folder that contains the run's id in each tracker."""
 FIGURES = ("loss", "rate", "gradient_norm", "speed")
@@ -284,7 +286,7 @@ class Tracking(Callback):
         config: Mapping[str, Any],
         resumed_at: int | None,
     ) -> None:
-        self.trackers = trackers
+        self.trackers = [*trackers]
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
         for tracker in self.trackers:
             try:
@@ -299,12 +301,12 @@ class Tracking(Callback):
 
     def on_update(self, update: Update) -> None:
         figures = {f"train/{name}": getattr(update, name) for name in FIGURES}
-        for tracker in self.trackers:
-            tracker.figures(figures, update.update)
+        self._record(lambda tracker: tracker.figures(figures, update.update))
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
         figures = {f"validation/{name}": value for name, value in validation.metrics.items()}
-        for tracker in self.trackers:
+
+        def record(tracker: Tracker) -> None:
             tracker.figures(figures, update)
             if validation.samples:
                 tracker.text("validation/samples", validation.samples, update)
@@ -314,9 +316,10 @@ class Tracking(Callback):
                 with warnings.catch_warnings(action="ignore", category=UserWarning):
                     tracker.picture("validation/attention", plot, update)
 
+        self._record(record)
+
     def on_rollback(self, update: int) -> None:
-        for tracker in self.trackers:
-            tracker.roll_back(update)
+        self._record(lambda tracker: tracker.roll_back(update))
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
         """Ends the recording in all trackers.
@@ -324,5 +327,16 @@ class Tracking(Callback):
         results: final scores; None if the run was stopped or has failed
         """
         final = results and {f"final/{name}": value for name, value in results.items()}
-        for tracker in self.trackers:
-            tracker.close(final)
+        self._record(lambda tracker: tracker.close(final))
+
+    def _record(self, call: Callable[[Tracker], None]) -> None:
+        """Calls a function with each tracker. A tracker that fails is not used any more, so that
+        the training continues; the run folder contains all figures."""
+        for tracker in [*self.trackers]:
+            try:
+                call(tracker)
+            except Exception as error:  # any error of the tracker's server or files
+                log.warning(
+                    "tracker=%s: stops recording (%s)", tracker.package, first_line(error)
+                )
+                self.trackers.remove(tracker)

@@ -31,7 +31,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd import Function
 
-from nmt.model.native.kernel_library import usable
+from nmt.model.native.kernel_library import first_derivatives, usable
 from nmt.model.native.native_functions import LOGITS, NativeCrossEntropy
 
 SLICE = 2**23
@@ -122,6 +122,7 @@ class _LinearCrossEntropy(Function):
         return total, nll
 
     @staticmethod
+    @first_derivatives
     def backward(ctx: Any, d: Tensor, _: None) -> tuple[Tensor | None, ...]:
         *d_inputs, d_generated, d_copied, d_biases = (
             None if gradient is None else gradient.mul(d.to(gradient.dtype))

@@ -10,18 +10,23 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nmt.storage.cache import cache_folder
+from nmt.foundation.errors import UserError
+from nmt.storage.cache import build_once, cache_folder
 
 log = logging.getLogger(__name__)
 SWITCH = "NMT_NATIVE"
 """Environment variable that disables the C++ extension if set to 0."""
+LIBRARY = "library.so"
+"""Name of the compiled library in its cache folder."""
 FLAGS = [
     *("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared"),
     *("-fno-math-errno", "-fno-trapping-math"),
@@ -57,6 +62,22 @@ def call(name: str, *arguments: Tensor | float | None) -> None:
     getattr(library(), name)(*converted)
 
 
+def first_derivatives(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of the backward method of an autograd function without second derivatives. With
+    create_graph=True, the method raises RuntimeError instead of returning wrong gradients."""
+
+    @functools.wraps(backward)
+    def checked(ctx: Any, *gradients: Any) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "create_graph=True: the C++ extension and the fused cross-entropy have no second "
+                f"derivatives; set {SWITCH}=0, or compute the loss from log-probabilities"
+            )
+        return backward(ctx, *gradients)
+
+    return checked
+
+
 _CONVERTED: dict[type, Any] = {
     type(None): ctypes.c_void_p,
     bool: ctypes.c_bool,
@@ -73,8 +94,8 @@ def library() -> ctypes.CDLL | None:
         log.info("%s=0: the C++ extension is disabled, so training is slower", SWITCH)
         return None
     try:
-        return ctypes.CDLL(str(_compiled(os.environ.get("CXX", "c++"))))
-    except (subprocess.SubprocessError, OSError) as error:
+        return ctypes.CDLL(str(_compiled(shlex.split(os.environ.get("CXX") or "c++"))))
+    except (subprocess.SubprocessError, OSError, UserError) as error:
         reason = (getattr(error, "stderr", None) or str(error)).partition("\n")[0]
         log.warning(
             "C++ extension: cannot be compiled (%s); training is slower without the extension",
@@ -83,30 +104,33 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
-def _compiled(compiler: str) -> Path:
+def _compiled(compiler: Sequence[str]) -> Path:
     """Returns the path of the compiled library. Compiles the library if the cache has none for the
-    current sources, compiler and processor."""
+    current sources, compiler and processor.
+
+    compiler: words of the command that starts the compiler
+    """
     folder = Path(__file__).parent
     sources = [str(path) for path in sorted(folder.glob("*.cpp"))]
     contents = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.[ch]*"))]
     # Predefined macros identify compiler and processor: machines may share a cache folder.
-    macros = _output(compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)
+    macros = _output(*compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)
     identity = "\0".join((*contents, *FLAGS, macros, torch.__version__))
-    path = cache_folder() / "native" / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
-    if not path.exists():
+    cached = cache_folder() / f"native-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+
+    def compile_into(unfinished: Path) -> None:
         log.info(
             "compiling the C++ extension, which takes a few seconds and is done only once "
             "(%s=0 disables the extension)",
             SWITCH,
         )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = f"{path}.{os.getpid()}"
         # OpenMP is the library that PyTorch has loaded; a second one would start its own threads.
         openmp = (Path(torch.__file__).parent / "lib").glob("lib[gi]omp*.so*")
         linked = ("-Wl,--as-needed", *map(str, openmp))
-        _output(compiler, *FLAGS, *sources, *linked, "-o", unfinished)
-        os.replace(unfinished, path)
-    return path
+        _output(*compiler, *FLAGS, *sources, *linked, "-o", str(unfinished / LIBRARY))
+
+    build_once(cached, "C++ extension", compile_into)
+    return cached / LIBRARY
 
 
 def _output(*command: str) -> str:

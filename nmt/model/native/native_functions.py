@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd import Function
 
-from nmt.model.native.kernel_library import TYPES, call
+from nmt.model.native.kernel_library import TYPES, call, first_derivatives
 
 Form = Literal["additive", "product"]
 """Type of score equations in attention.cpp: additive, or a dot product."""
@@ -52,6 +52,7 @@ class NativeGRUStep(Function):
         return next_h
 
     @staticmethod
+    @first_derivatives
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, ...]:
         inputs = ctx.saved_tensors
         d_gates = tuple(torch.empty(x.shape, dtype=x.dtype) for x in inputs[:2])  # for a and u
@@ -99,6 +100,7 @@ class NativeGRU(Function):
         return outputs
 
     @staticmethod
+    @first_derivatives
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
         a, u = ctx.saved_tensors[:2]
         states, low = ctx.saved_tensors[2:4]
@@ -191,6 +193,7 @@ class _Collect(Function):
         return tuple(x.contiguous().view_as(x) for x in low)
 
     @staticmethod
+    @first_derivatives
     def backward(ctx: Any, *unused: None) -> tuple[Tensor | None, ...]:
         steps: _Steps = ctx.steps
         if not steps.tape:
@@ -230,6 +233,7 @@ class _Attend(Function):
         return weights, context
 
     @staticmethod
+    @first_derivatives
     def backward(ctx: Any, d_weights: Tensor, d_context: Tensor) -> tuple[Tensor | None, ...]:
         steps: _Steps = ctx.steps
         inputs = ctx.saved_tensors
@@ -286,10 +290,12 @@ class NativeCrossEntropy(Function):
         return total, nll
 
     @staticmethod
+    @first_derivatives
     def backward(ctx: Any, d: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_logits, low, low_weight, d_bias = ctx.saved_tensors
-        low = (low * d.to(low.dtype)).t().contiguous()  # [D, n]
+        low = low.t().contiguous()  # [D, n]
         # In bfloat16, oneDNN is twice as fast if the smaller operand is transposed.
         dw = (low @ d_logits).t() if low.dtype == torch.bfloat16 else d_logits.t() @ low.t()
-        dw = dw.to(torch.float32, memory_format=torch.contiguous_format)  # [V, D]
+        # The factor d is not rounded to the lower precision.
+        dw = dw.to(torch.float32, memory_format=torch.contiguous_format).mul_(d)  # [V, D]
         return (d_logits @ low_weight).float() * d, dw, d_bias * d, None, None, None, None
