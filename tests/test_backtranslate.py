@@ -531,6 +531,11 @@ def test_a_folder_has_one_purpose(whole, text, tmp_path):
         run("backtranslate", *typed, "synthetic.tag=null", f"run_dir={whole}"),
         "synthetic.tag=<back>, not null",
     )
+    file = text[0] / "train.en"
+    content = file.read_text()
+    file.write_text(content.replace(content[0], content[0].upper(), 1))
+    failed(run("backtranslate", *typed, f"run_dir={whole}"), "the data has changed since")
+    file.write_text(content)
     (tmp_path / "notes.txt").write_text("mine")
     failed(
         run("backtranslate", *typed, f"run_dir={tmp_path}"),

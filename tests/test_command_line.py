@@ -424,7 +424,7 @@ def test_another_search_may_be_chosen_when_a_run_continues(trained, tmp_path):
     result = run(
         "train",
         f"resume={folder}",
-        "search=greedy",
+        'search="greedy"',
         "trainer.max_epochs=9",
         "trainer.max_updates=1",
     )
@@ -478,6 +478,8 @@ def test_a_disk_without_room_is_reported_before_the_first_update(corpus, tmp_pat
 
 
 def test_flags_may_follow_what_they_are_about():
+    for key in ("resume=runs/a", "init=runs/a"):
+        failed(run("train", key, "--cfg", "job"), "cannot be combined with resume or init")
     result = run("train", "decoder=luong", "--cfg", "job")
     assert result.returncode == 0, result.stderr.decode()
     assert b"nmt.model.decoder.luong.Luong" in result.stdout

@@ -372,6 +372,18 @@ def test_a_computed_recipe_fits_what_is_typed(table):
     assert compose(*table(2_000), "attention=none", "model.lexical=true")["model"]["lexical"]
 
 
+def test_a_null_init_is_no_initial_model(table):
+    keys = table(2_000)
+    assert compose(*keys, "init=null") == compose(*keys)
+    assert compose(*keys, "init=OUT", "init=null") == compose(*keys)
+
+
+def test_keys_of_an_unknown_choice_are_not_compared_with_the_default_choice():
+    message = faults("data=txt", "data.train=corpus/train")
+    assert "data=txt: unknown choice" in message
+    assert "data.train" not in message
+
+
 def test_settings_of_a_started_network_are_not_logged(table, caplog):
     caplog.set_level("INFO", "nmt")
     compose("experiment=auto", *table(2_000), "init=OUT")

@@ -17,7 +17,7 @@ from commands import ROOT, failed, run
 from safetensors.torch import load_file
 
 from nmt.configuration.configure import configure
-from nmt.configuration.overrides import parse
+from nmt.configuration.overrides import parse, values_of
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigErrors
 from nmt.foundation.processes import is_running
@@ -190,6 +190,7 @@ def test_long_names_stay_different():
             "hydra.launcher.n_jobs=two: Value 'two' of type 'str'",
         ),
         (["hydra.launcher.n_jobs=2"], "hydra.launcher.n_jobs: key not found"),
+        (["hydra/launcher=workers", "hydra.launcher.n_jobs=0"], "hydra.launcher.n_jobs=0: must"),
         (["hydra/launcher=slurm"], "Slurm not found on this machine"),
         (["hydra.launcher=workers"], "a sweep accepts hydra/launcher=NAME"),
         (["hydra.sweep.dir=runs/mine"], "Set the folder by run_dir=DIR"),
@@ -224,6 +225,36 @@ def test_what_is_wrong_with_a_sweep_is_reported_before_anything_runs(tmp_path, t
     assert said in result.stderr.decode(), result.stderr.decode()
     assert "Traceback" not in result.stderr.decode()
     assert not [*tmp_path.glob("sweep/*/run.json")]
+
+
+def test_a_folder_with_another_run_is_not_taken(tmp_path):
+    (tmp_path / "seed1").mkdir()
+    (tmp_path / "seed1/run.json").write_text("{}")
+    job = TrainingJob("train", [*TINY, "seed=1,2", f"run_dir={tmp_path}"], [])
+    first, second = (planned.folder.name for planned in job.plan(job.grid([])))
+    assert first.startswith("seed1-")
+    assert second == "seed2"
+
+
+def test_a_shuffled_list_keeps_each_value_with_its_text():
+    for _ in range(20):
+        [override] = parse(["trainer.time_budget=shuffle(5m,3,4.5)"])[0]
+        assert sorted(values_of(override)) == ["3", "4.5", "5m"]
+
+
+def test_keys_of_a_replaced_choice_of_a_grid_are_replaced_with_it():
+    job = TrainingJob("train", [*TINY, "window=global"], [])
+    grid = "window=local window.distance=5 seed=1"
+    [overrides] = job.grid([grid])
+    assert "seed=1" in overrides
+    assert [text for text in overrides if text.startswith("window")] == ["window=global"]
+
+
+def test_the_grids_may_choose_the_metric(tmp_path):
+    typed = [*TINY, "sweep.grids=['metric=ter seed=1,2']", f"run_dir={tmp_path}"]
+    job = TrainingJob("train", typed, [])
+    assert job.metric == "ter"
+    assert not job.greater
 
 
 def test_a_sweep_knows_which_scores_are_better():

@@ -95,6 +95,11 @@ def _dispatch(
             "--from: cannot be combined with --help or --cfg, which show the settings of a new "
             "run; the settings of the earlier run are in its config.yaml"
         )
+    elif flags.cfg is not None and keys & {"resume", "init"}:
+        raise UsageError(
+            "--cfg: cannot be combined with resume or init, whose settings come from an earlier "
+            "run; they are in the config.yaml of that run"
+        )
     elif flags.help:
         print(help_of(name, words), end="")
     elif flags.cfg is not None:

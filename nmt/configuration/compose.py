@@ -149,7 +149,8 @@ def _choose_auto(command: str, typed: Typed) -> None:
     """
     is_asked = typed.choices.get(RECIPE) == AUTO
     keys = {override.key_or_group.partition(".")[0] for override in typed.values}
-    is_possible = "data" in typed.choices and "init" not in keys
+    inits = [override.value() for override in typed.values if override.key_or_group == "init"]
+    is_possible = "data" in typed.choices and not any(inits[-1:])
     if not is_asked and (RECIPE in typed.choices or not is_possible):
         return
     # the data settings, composed without a recipe
@@ -235,7 +236,7 @@ def _of_recipe(command: str, recipe: str, typed: Typed) -> tuple[Any, Mapping[st
     unused = {
         *typed_values,
         *typed.choices,
-        *(("sizes", "model") if "init" in typed_values else ()),
+        *(("sizes", "model") if typed_values.get("init") else ()),
     }
     used = {key for key in values if unused.isdisjoint((key, key.partition(".")[0]))}
     log_recipe(pairs, position.nearer, [f"{key}={values[key]:g}" for key in values if key in used])

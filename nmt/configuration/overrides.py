@@ -3,6 +3,7 @@ configuration."""
 
 import functools
 import os
+import random
 import re
 import shlex
 from collections.abc import MutableMapping, Sequence
@@ -55,11 +56,19 @@ def values_of(override: Any) -> list[str]:
     why = "interval(…) is supported by sweep=optuna only; give values or range(…)"
     refuse([ConfigError(key, why)] if override.is_interval_sweep() else [])
     try:
-        both = [*zip(override.sweep_iterator(), override.sweep_string_iterator(), strict=True)]
+        both = swept(override)
     except ValueError:  # a range with step 0
         both = []
     refuse([] if both else [ConfigError(key, f"has no values: {override.input_line}")])
     return [quoted(value) if isinstance(value, str) else text for value, text in both]
+
+
+def swept(override: Any) -> list[tuple[Any, str]]:
+    """Returns the values of a sweep override, each as a value and as text."""
+    state = random.getstate()
+    values = list(override.sweep_iterator())
+    random.setstate(state)  # so that shuffle(…) gives both lists the same order
+    return list(zip(values, override.sweep_string_iterator(), strict=True))
 
 
 @functools.cache

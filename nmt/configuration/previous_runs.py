@@ -10,7 +10,7 @@ import yaml
 
 from nmt.components import NETWORK
 from nmt.configuration.compose import compose
-from nmt.configuration.overrides import set_keys
+from nmt.configuration.overrides import parse, set_keys
 from nmt.configuration.yaml_files import groups_of, options, reason
 from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse, shown
@@ -156,12 +156,15 @@ def changed(
     ${references} in a checkpoint are not resolved.
     """
     config = copy.deepcopy(saved.config)  # leaves the checkpoint unchanged
-    allowed = {f"{group}={name}": group for group in CHOSEN_ANEW for name in options(group)}
+    single = []
     for text in changes:
-        if text in allowed:
+        # Other spellings of a choice, such as search="greedy", mean the same.
+        group, choice = next(((o.key_or_group, o.value()) for o in parse([text])[0]), ("", None))
+        if group in CHOSEN_ANEW and choice in options(group):
             # A new choice has other keys, so the saved values of the group are dropped.
-            config[allowed[text]] = compose(command, [text])[allowed[text]]
-    single = [text for text in changes if text not in allowed]
+            config[group] = compose(command, [f"{group}={choice}"])[group]
+        else:
+            single.append(text)
     choices = ", ".join(f"{name}={'|'.join(options(name))}" for name in CHOSEN_ANEW)
     why = (
         "this setting cannot change on resume, because the saved weights and state depend on it; "

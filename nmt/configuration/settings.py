@@ -59,7 +59,13 @@ class Settings:
         """
         if values.get("input") == "-":
             values = {**values, "input": None}  # both mean standard input
-        wrong = list(mismatches(values, cls, everywhere=flat(values, null="null")))
+        reported = {error.key for error in also}
+        # With an unknown choice, such as data=txt, the keys of the default choice do not count.
+        wrong = [
+            error
+            for error in mismatches(values, cls, everywhere=flat(values, null="null"))
+            if error.key.partition(".")[0] not in reported
+        ]
         keys = {error.key for error in wrong}
         # Errors of unknown keys, which have no value, replace the errors of the command line.
         unknown = {error.key for error in wrong if error.value is None}

@@ -43,6 +43,8 @@ def export_model(
         raise UsageError(f"output={path}: already exists; choose another output")
     check_folder(path, f"output={path}")
     saved = ckpt.read_model(model)
+    if format != "card" and saved.meta.get("command") == "classify":
+        raise UsageError(f"format={format}: supports only translation models; use format=card")
     write: Callable[[Path], None]
     if format == "card":
         write = partial(write_card, saved, test_results(model))

@@ -7,6 +7,7 @@ Translates one sentence per line with onnxruntime and SentencePiece, without nmt
 # mypy: ignore-errors
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -121,5 +122,9 @@ if __name__ == "__main__":
     sys.stdin.reconfigure(encoding="utf-8-sig", errors="replace", newline="\n")
     sys.stdout.reconfigure(encoding="utf-8")
     model = Model(sys.argv[1])
-    for line in sys.stdin:
-        print(model.translate(line.removesuffix("\n")), flush=True)
+    try:
+        for line in sys.stdin:
+            print(model.translate(line.removesuffix("\n")), flush=True)
+    except BrokenPipeError:  # as with: python translate.py FOLDER < FILE | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

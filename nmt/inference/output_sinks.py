@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.storage.files import (
     check_folder,
     read_json_object,
@@ -49,6 +49,8 @@ def open_sink(
     belongs to other work, or FILE.partial has finished lines and `resume` is not set.
     """
     path = None if name is None else Path(name)
+    if path is not None and path.is_dir():
+        raise UsageError(f"output={path}: is a folder; give the name of a file")
     if path is None or (path.exists() and not path.is_file()):
         return StreamSink(path)
     # A link such as /dev/stdout stays a link.

@@ -70,6 +70,9 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
             errors += apply({"hydra": {"launcher": launcher}}, [override])
         except HYDRA_ERRORS as error:  # the value has the wrong type
             errors.append(ConfigError(override.input_line, reason(error)))
+    if config.hydra.launcher.get("n_jobs") == 0:
+        problem = "must not be 0; with -1, each core has a run"
+        errors.append(ConfigError("hydra.launcher.n_jobs", problem, "0"))
     refuse(errors)
 
 

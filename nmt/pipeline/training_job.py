@@ -12,7 +12,7 @@ from nmt import components
 from nmt.configuration.check import faults_of, faults_of_building, raised_errors
 from nmt.configuration.compose import choices_of, compose
 from nmt.configuration.configure import configure
-from nmt.configuration.overrides import parse, values_of
+from nmt.configuration.overrides import parse, swept, values_of
 from nmt.configuration.yaml_files import added_folders, options
 from nmt.foundation import plugins
 from nmt.foundation.configurations import NOT_LEARNT, digest
@@ -29,6 +29,7 @@ from nmt.storage.lock import Holder
 from nmt.sweep.names import differing, name_of
 from nmt.sweep.run_status import Run, RunState, find
 from nmt.sweep.watch import SweepProgress
+from nmt.training.run_directory import RECORD as RUN_RECORD
 from nmt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class TrainingJob:
         trials = self.grid(self.sweeper.grids) if self.sweeper.counted else [_of_a_run(first)]
         # A single valid combination is enough to read the data and to name the folder.
         values = first_valid(command, trials).values
+        self._scored = values  # the grids of a sweep may choose the metric
         trackers_of(values)  # raises UserError before the data is read
         data_hashes = self._identities.fingerprints(values)
         # The grids of a sweep may choose the recipe.
@@ -99,13 +101,13 @@ class TrainingJob:
     @property
     def metric(self) -> str:
         """Name of the metric that selects the best checkpoint and the best run."""
-        return str(self._config.get("choose_by") or components.make(self._config, "metric").name)
+        return str(self._scored.get("choose_by") or components.make(self._scored, "metric").name)
 
     @property
     def greater(self) -> bool:
-        if self._config.get("choose_by"):
+        if self._scored.get("choose_by"):
             return self.metric not in LOWER_IS_BETTER
-        return not components.make(self._config, "metric").lower_is_better
+        return not components.make(self._scored, "metric").lower_is_better
 
     def grid(self, grids: Sequence[str] | None) -> list[list[str]]:
         return [
@@ -118,7 +120,13 @@ class TrainingJob:
         """Returns the overrides of a grid that the command line does not replace."""
         typed = {override.key_or_group for override in self._typed.values()}
         overrides = GRID_WORD.findall(grid)
-        replaced = [text for text in overrides if text.partition("=")[0] in typed]
+        keys = {text.partition("=")[0] for text in overrides}
+        # The keys of a replaced choice, such as window.distance, are replaced with it.
+        replaced = [
+            text
+            for text in overrides
+            if text.partition("=")[0] in typed or text.partition(".")[0] in typed & keys
+        ]
         for text in replaced:
             log.warning("sweep.grids: the command line replaces %s", text)
         return [text for text in overrides if text not in replaced]
@@ -157,8 +165,10 @@ class TrainingJob:
         for overrides, (key, values) in zip(combinations, described, strict=True):
             if key not in self._known:
                 name = name_of({name: values[name] for name in named_by if name in values})
-                # Runs may differ in a key that is not part of the name.
-                if name in {run.name for run in self._known.values()}:
+                # Runs may differ in a key that is not part of the name, and the folder may contain
+                # a run that is not of the sweep.
+                is_known = name in {run.name for run in self._known.values()}
+                if is_known or (self.folder / name / RUN_RECORD).exists():
                     name = f"{name}-{key[:6]}"
                 self._known[key] = Run(
                     folder=self.folder / name,
@@ -302,9 +312,8 @@ def distribution(override: Any) -> Any:
     is_range = override.is_range_sweep() and not value.shuffle
     if not is_range and not override.is_interval_sweep():
         plain = bool | int | float | str | None
-        choices = zip(override.sweep_iterator(), override.sweep_string_iterator(), strict=True)
         return CategoricalDistribution(
-            [choice if isinstance(choice, plain) else text for choice, text in choices]
+            [choice if isinstance(choice, plain) else text for choice, text in swept(override)]
         )
     low = value.start
     step = value.step if is_range else None

@@ -294,8 +294,8 @@ class SentencePieceFile:
             if self.sampling and not can_be_sampled(models[-1]):
                 raise UserError(
                     f"tokenizer.sampling={self.sampling:g}: {name} is neither a unigram nor a BPE "
-                    "model, or it has user-defined symbols, treat_whitespace_as_suffix or "
-                    "split_by_whitespace=false; set tokenizer.sampling=0"
+                    "model, or it has user-defined symbols, treat_whitespace_as_suffix, or subwords "
+                    "of several words; set tokenizer.sampling=0"
                 )
         return Tokenizer(models[0], models[-1], lowercase=self.lowercase, sampling=self.sampling)
 

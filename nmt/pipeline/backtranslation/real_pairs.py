@@ -24,6 +24,7 @@ from nmt.pipeline.assembly.translation_parts import loaded
 from nmt.pipeline.fingerprint import hash_of_file
 from nmt.storage.files import write_atomically
 from nmt.storage.upgrade import renamed
+from nmt.training.task.translation_task import fingerprints
 
 log = logging.getLogger(__name__)
 RECORD = "backtranslation.json"
@@ -47,6 +48,7 @@ class RealPairs:
     settings: settings of the command, by dotted key
     text: digest of the monolingual text file; None without a file
     files: names of the files in corpus/
+    data: hashes of the data sets by name; empty in the records of older versions
     """
 
     languages: tuple[str, str]
@@ -56,6 +58,7 @@ class RealPairs:
     settings: dict[str, Any]
     text: str | None
     files: list[str] = field(default_factory=list)
+    data: dict[str, str] = field(default_factory=dict)
 
 
 def write_real_pairs(
@@ -68,9 +71,11 @@ def write_real_pairs(
     record = folder / RECORD
     text_hash = hash_of_file(synthetic.text) if synthetic.text else None
     values = flat(learnt_settings(settings.values))
+    config = {**settings.values, "copied_pairs": 0.0}  # each training adds its own copied pairs
     if record.exists():
         corpus = _read_record(record)
         _check_unchanged(corpus, values, text_hash, synthetic, folder)
+        _check_data(corpus, config, folder)
         if all((folder / "corpus" / name).exists() for name in corpus.files):
             return corpus
     elif others := {path.name for path in folder.iterdir()} - {".lock", UNFINISHED}:
@@ -80,7 +85,6 @@ def write_real_pairs(
         )
     if synthetic.text:
         _check_text(settings, synthetic)
-    config = {**settings.values, "copied_pairs": 0.0}  # each training adds its own copied pairs
     splits = loaded(config, components.make(config, "filters"))
     if synthetic.text:
         side = 0 if synthetic.direction == "forward" else 1
@@ -100,6 +104,7 @@ def write_real_pairs(
         settings=values,
         text=text_hash,
         files=_write_splits(splits, folder / UNFINISHED),
+        data=_hashes(splits),
     )
     _save(corpus, folder)
     log.info(
@@ -157,6 +162,25 @@ def _check_unchanged(
             f"run_dir={folder}: created with {key}={shown(corpus.settings.get(key))}, not "
             f"{shown(values.get(key))}; choose another folder{reuse if is_trained else ''}"
         )
+
+
+def _check_data(corpus: RealPairs, config: Mapping[str, Any], folder: Path) -> None:
+    """Raises UserError if the data sets have changed since the run folder was created."""
+    try:
+        hashes = _hashes(loaded(config, components.make(config, "filters")))
+    except UserError:  # the data may have been removed, since the run folder has the pairs
+        return
+    if corpus.data and corpus.data != hashes:
+        raise UsageError(
+            f"run_dir={folder}: the data has changed since the back-translation began; choose "
+            "another run_dir"
+        )
+
+
+def _hashes(splits: Splits) -> dict[str, str]:
+    """Returns the hashes of the data sets by name."""
+    training, test = fingerprints(splits)
+    return training | test
 
 
 def _check_text(settings: BacktranslateSettings, synthetic: Synthetic) -> None:

@@ -152,7 +152,7 @@ class Backtranslation:
             refuse(errors)
             # Keys without effect on the weights may change.
             keys = ("device", "threads", "log", "tracker", "keep_validations", "final_test")
-            free = {key: self.plan.settings.values[key] for key in keys}
+            free = {key: values[key] for key in keys}
             train(TrainSettings.of({**saved, **free, "resume": str(folder)}))
         else:
             train(TrainSettings.of({**values, "run_dir": str(folder), "resume": None}))
