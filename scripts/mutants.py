@@ -241,7 +241,7 @@ def tried(folder: Path, tests: list[str], seconds: float, marker: str) -> str:
         return "survived"
     text = Path(output).read_text(encoding="utf-8", errors="replace")
     if process.exitcode == 4:
-        sys.exit(f"pytest does not know a test; measure the coverage again:\n{text}")
+        sys.exit(f"a test was not found; measure the coverage again:\n{text}")
     failures = re.findall(r"^  repeat: .* '?(tests/test_\w+\.py::.*?)'?$", text, re.M)
     return "killed " + (failures[-1] if failures else "at import")
 

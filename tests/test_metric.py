@@ -175,7 +175,10 @@ def test_swapped_pairs_at_the_end_of_a_large_corpus_are_found():
 def test_the_number_of_a_swapped_pair_is_given_for_text_in_memory_only(caplog, tmp_path):
     english = [f"the number {n} is on the page {n % 7}" for n in range(300)]
     german = [f"die Zahl {n} steht auf der Seite {n % 7}" for n in range(300)]
-    mixed = [german[0], *english[1:200], *german[200:]], [english[0], *german[1:200], *english[200:]]
+    mixed = (
+        [german[0], *english[1:200], *german[200:]],
+        [english[0], *german[1:200], *english[200:]],
+    )
     for store, expected in ((None, '(first: pair 1, "die'), (tmp_path, '(first: "die')):
         train = Pairs(*mixed, "t", store=store)
         caplog.clear()

@@ -77,6 +77,7 @@ def server(small_run, classifier):
         f"model=[{small_run},{classifier}]",
         "names=[reverse,labels]",
         "wait=20",
+        "max_seconds=600",  # slow machines
         "max_characters=3000",
         "max_texts=50",
     )

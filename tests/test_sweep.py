@@ -257,7 +257,7 @@ def test_the_grids_may_choose_the_metric(tmp_path):
     assert not job.greater
 
 
-def test_a_sweep_knows_which_scores_are_better():
+def test_scores_are_compared_in_the_direction_of_the_metric():
     assert TrainingJob("train", ["data=reverse"], []).greater
     assert not TrainingJob("train", ["data=reverse", "metric=ter"], []).greater
 

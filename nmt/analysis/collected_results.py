@@ -78,7 +78,7 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
     of_data = {json.dumps(result.data, sort_keys=True): result.folder for result in results}
     if len(of_data) > 1 and not different_data:
         differing_folders = " and ".join(map(str, list(of_data.values())[:2]))
-        raise UserError(
+        raise UsageError(
             f"{differing_folders} were trained or validated on different data, so their scores "
             "cannot be compared. Give runs with the same data, or add different_data=true"
         )

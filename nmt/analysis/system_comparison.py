@@ -22,7 +22,7 @@ from nmt.analysis.word_statistics import tokens
 from nmt.data import unique_suffixes
 from nmt.data.lines import find_file, read_aligned, read_lines
 from nmt.drawing.pages import origin, page, render
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.inference.file_alignment import word_links
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
@@ -103,7 +103,7 @@ def _read_files(systems: Sequence[str], reference: str, source: str | None) -> d
         if Path(path).is_dir() or path.endswith(".safetensors") or path.startswith(HUB)
     ]
     if models and source is None:
-        raise UserError(f"{models[0]}: this model needs a text to translate; add source=FILE")
+        raise UsageError(f"{models[0]}: this model needs a text to translate; add source=FILE")
     files = [*([source] if source else []), reference, *(p for p in systems if p not in models)]
     lines = dict(zip(files, read_aligned(*files), strict=True))
     if not lines[reference]:

@@ -236,14 +236,15 @@ class Translator(ForcedDecoder):
         Raises UserError if a constraint contradicts itself or the vocabulary cannot spell it, and
         TypeError or ValueError unless there is a constraint for each line.
         """
+        if isinstance(constraints, Constraint):
+            constraints = [constraints]
         if isinstance(lines, str):
             if len(sentences(lines)) > 1:
                 self._warn_once(
                     "the string has several sentences, but is translated as one line: "
                     "give a list of sentences, such as nmt.data.documents.sentences(text)"
                 )
-            several = [constraints] if isinstance(constraints, Constraint) else constraints
-            return self.translations([lines], several, details_of)[0]
+            return self.translations([lines], constraints, details_of)[0]
         lines = check_lines(lines)
         sources = self.encode(lines)
         requests = self._requests(sources, constraints)
@@ -265,13 +266,20 @@ class Translator(ForcedDecoder):
         self._check_constraints(translations, requests)
         if self.unknown == "mark":
             return translations
+        self._replace_unknown_words(lines, translations, constraints)
+        return self._without_repetition(translations)
+
+    def _replace_unknown_words(
+        self,
+        lines: Sequence[str],
+        translations: Sequence[Translation],
+        constraints: Sequence[Constraint] | None,
+    ) -> None:
         force = self.force if self.unknown == "copy" else None
         lexicon = next(filter(None, (model.lexicon for model in self.models)), None)
-        of_lines = [constraints] if isinstance(constraints, Constraint) else constraints
         replace_unknown_words(
-            lines, translations, self.tokenizer, force, self.lexicon, lexicon, of_lines
+            lines, translations, self.tokenizer, force, self.lexicon, lexicon, constraints
         )
-        return self._without_repetition(translations)
 
     def request(self, source: Sequence[int]) -> Request:
         """Returns the search request of an encoded line: length limit, random seed, and number of
@@ -302,13 +310,11 @@ class Translator(ForcedDecoder):
     def _requests(
         self,
         sources: Sequence[Sequence[int]],
-        constraints: Constraint | Sequence[Constraint] | None,
+        constraints: Sequence[Constraint] | None,
     ) -> list[Request]:
         requests = [self.request(source) for source in sources]
         if constraints is None:
             return requests
-        if isinstance(constraints, Constraint):
-            constraints = [constraints]
         if len(constraints) != len(requests):
             raise ValueError(
                 f"constraints: give one per line (got {len(constraints)} for {len(requests)} lines)"

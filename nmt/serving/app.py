@@ -314,8 +314,8 @@ def _address(request: Request) -> str:
 
 def _key_in_header(request: Request) -> str:
     """Returns the key of a Bearer header, or an empty text; a proxy may add other schemes."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""
+    header = request.headers.get("authorization", "")
+    return header[7:].strip() if header[:7].lower() == "bearer " else ""
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:

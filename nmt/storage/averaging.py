@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from nmt.foundation.configurations import changed_keys
-from nmt.foundation.errors import UsageError, UserError
+from nmt.foundation.errors import UsageError
 from nmt.foundation.part_limits import broken, refuse
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import check_folder, safetensors_metadata
@@ -139,7 +139,7 @@ def _check_same_network(first: ckpt.Checkpoint, other: ckpt.Checkpoint) -> None:
         )
     differing = changed_keys(_facts(first), _facts(other))
     if differing:
-        raise UserError(
+        raise UsageError(
             f"{names} differ in {', '.join(differing)}; only checkpoints that agree in these "
             "properties can be averaged"
         )

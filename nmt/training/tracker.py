@@ -336,7 +336,5 @@ class Tracking(Callback):
             try:
                 call(tracker)
             except Exception as error:  # any error of the tracker's server or files
-                log.warning(
-                    "tracker=%s: stops recording (%s)", tracker.package, first_line(error)
-                )
+                log.warning("tracker=%s: stops recording (%s)", tracker.package, first_line(error))
                 self.trackers.remove(tracker)

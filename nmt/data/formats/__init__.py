@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 
 ReadTable = Callable[..., "Iterator[Rows]"]
 LINE_BREAK = re.compile(r"\r\n|\r|\n")
@@ -91,7 +91,7 @@ class Rows:
             ),
         )
         hint = next((text for applies, text in clues if applies and self.is_text), "")
-        raise UserError(
+        raise UsageError(
             f"{self.name}: column{'s' * (len(missing) > 1)} "
             f"{' and '.join(map(repr, missing))} not found "
             f"(available: {', '.join(map(_shortened, self.names))}){hint}. Set {keys}"

@@ -71,11 +71,10 @@ def write_real_pairs(
     record = folder / RECORD
     text_hash = hash_of_file(synthetic.text) if synthetic.text else None
     values = flat(learnt_settings(settings.values))
-    config = {**settings.values, "copied_pairs": 0.0}  # each training adds its own copied pairs
     if record.exists():
         corpus = _read_record(record)
         _check_unchanged(corpus, values, text_hash, synthetic, folder)
-        _check_data(corpus, config, folder)
+        _check_data(corpus, settings, folder)
         if all((folder / "corpus" / name).exists() for name in corpus.files):
             return corpus
     elif others := {path.name for path in folder.iterdir()} - {".lock", UNFINISHED}:
@@ -83,10 +82,9 @@ def write_real_pairs(
             f"run_dir={folder}: contains {min(others)}, which nmt.backtranslate did not create; "
             "choose another folder"
         )
+    splits = _loaded(settings)
     if synthetic.text:
         _check_text(settings, synthetic)
-    splits = loaded(config, components.make(config, "filters"))
-    if synthetic.text:
         side = 0 if synthetic.direction == "forward" else 1
         lines = stream_lines(find_file(synthetic.text))
         warn_of_held_out_lines(splits, lines, side, f"synthetic.text={synthetic.text}")
@@ -164,10 +162,15 @@ def _check_unchanged(
         )
 
 
-def _check_data(corpus: RealPairs, config: Mapping[str, Any], folder: Path) -> None:
+def _loaded(settings: BacktranslateSettings) -> Splits:
+    config = {**settings.values, "copied_pairs": 0.0}  # each training adds its own copied pairs
+    return loaded(config, components.make(config, "filters"))
+
+
+def _check_data(corpus: RealPairs, settings: BacktranslateSettings, folder: Path) -> None:
     """Raises UserError if the data sets have changed since the run folder was created."""
     try:
-        hashes = _hashes(loaded(config, components.make(config, "filters")))
+        hashes = _hashes(_loaded(settings))
     except UserError:  # the data may have been removed, since the run folder has the pairs
         return
     if corpus.data and corpus.data != hashes:
