@@ -441,6 +441,7 @@ def test_a_loaded_configuration_is_data(tmp_path, monkeypatch):
 def test_a_damaged_state_is_refused(tmp_path, run_dir, damage):
     folder = tmp_path / "run"
     folder.mkdir()
+    shutil.copy(run_dir / ckpt.BEST, folder)
     saved = ckpt.read(run_dir / ckpt.LAST)
     training = {**saved.meta["training"], **damage} if damage else {}
     ckpt.write(folder / ckpt.LAST, {**saved.meta, "training": training}, saved.tensors)
@@ -458,6 +459,7 @@ def test_tensors_of_another_size_are_refused(tmp_path, run_dir, kind, tensor):
     """Kernels would read beyond them."""
     folder = tmp_path / "run"
     folder.mkdir()
+    shutil.copy(run_dir / ckpt.BEST, folder)
     saved = ckpt.read(run_dir / ckpt.LAST)
     name = next(name for name in sorted(saved.tensors) if name.startswith(kind))
     ckpt.write(folder / ckpt.LAST, saved.meta, {**saved.tensors, name: tensor})

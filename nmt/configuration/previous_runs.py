@@ -12,11 +12,13 @@ from nmt.components import NETWORK
 from nmt.configuration.compose import compose
 from nmt.configuration.overrides import parse, set_keys
 from nmt.configuration.yaml_files import groups_of, options, reason
-from nmt.foundation.configurations import NOT_LEARNT, changed_keys, flat
+from nmt.foundation.configurations import NOT_LEARNT, changed_keys, class_label, flat
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse, shown
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.upgrade import with_renamed_targets
 
+TARGET = "._target_"
+"""End of the key that contains the class of a group."""
 FIXED = ("trainer.ema", "optimizer._target_", "objective._target_", "search._target_")
 """Keys that must not change on resume, although other keys of their groups may change."""
 CHOSEN_ANEW = ("search", "metric", "tracker")
@@ -87,11 +89,21 @@ def errors_of_changes(saved: ckpt.Checkpoint, config: Mapping[str, Any]) -> list
         "this setting cannot change on resume, because the saved weights and state depend on it; "
         "its value was {}. Restore the value, or choose another run_dir"
     )
-    return [
-        ConfigError(key, why.format(shown(before.get(key))), shown(now.get(key)))
-        for key in changed_keys(before, now)
-        if not _may_change(key)
-    ]
+    keys = [key for key in changed_keys(before, now) if not _may_change(key)]
+    # The keys of another choice, such as data=text, differ with the choice.
+    groups = {key.removesuffix(TARGET) for key in keys if key.endswith(TARGET)}
+    errors = []
+    for key in keys:
+        old = before.get(key)
+        new = now.get(key)
+        group = key.removesuffix(TARGET)
+        if group != key:
+            old = old and class_label(old, group)
+            new = new and class_label(new, group)
+        elif key.rpartition(".")[0] in groups:
+            continue
+        errors.append(ConfigError(group, why.format(shown(old)), shown(new)))
+    return errors
 
 
 def _may_change(key: str) -> bool:
