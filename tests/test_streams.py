@@ -254,6 +254,11 @@ def test_constraints_from_files(small_run, tmp_path):
     (tmp_path / "texts").mkdir()
     with pytest.raises(UserError, match="is in the folder that input reads; choose another folder"):
         translated(small_run, tmp_path / "texts", tmp_path / "texts/o4")
+    (tmp_path / "texts/a").write_text("a b\n")
+    texts = f"{tmp_path}/texts"
+    parts = [f"model={small_run}", f"input={texts}", f"output={texts}/parts/"]
+    translate.run(configure("translate", parts))
+    assert (tmp_path / "texts/parts/part-00000").exists()
     weights = small_run / "best.safetensors"
     with pytest.raises(UserError, match="is also read by model"):
         translated(weights, source, weights)

@@ -111,7 +111,7 @@ class Settings:
                         ),
                         (user != key, key, f"is also {how} by {user}; choose another file", name),
                         (
-                            file.parent in folders,
+                            file.parent in folders and not name.endswith("/"),
                             key,
                             f"is in the folder that {folders.get(file.parent)} reads; choose "
                             "another folder",
