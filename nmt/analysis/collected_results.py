@@ -54,8 +54,8 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
         is_swept = file.parent.parent in sweeps
         if not is_swept and not (file.parent / "results.json").is_file():
             log.warning(
-                "%s: the run is left out of the report, because it is not finished; continue the "
-                "training with resume=%s",
+                "%s: the run is left out of the report, because it is not finished; "
+                "unless a process is training it, continue the training with resume=%s",
                 file.parent,
                 file.parent,
             )
