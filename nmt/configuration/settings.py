@@ -64,7 +64,7 @@ class Settings:
         wrong = [
             error
             for error in mismatches(values, cls, everywhere=flat(values, null="null"))
-            if error.key.partition(".")[0] not in reported
+            if error.key in reported or error.key.partition(".")[0] not in reported
         ]
         keys = {error.key for error in wrong}
         # Errors of unknown keys, which have no value, replace the errors of the command line.
