@@ -239,6 +239,28 @@ def test_the_queue_expects_its_time():
         assert asyncio.run(measured()) == (10.0, 0.0)
 
 
+def test_a_faster_batch_replaces_the_measured_speed_at_once():
+    """The first batch of a server is slow, which must not refuse later requests."""
+    now = [0.0]
+    seconds = iter([40.0, 2.0, 7.0])
+
+    def work(items):
+        now[0] += next(seconds)
+        return items
+
+    async def measured():
+        batcher = Batcher(work, ThreadPoolExecutor(1), wait=0.0, most=9, size=len)
+        speeds = []
+        for _ in range(3):
+            await batcher.do(["a"])
+            speeds.append(batcher._seconds_per_size)
+        return speeds
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nmt.serving.batcher.time.monotonic", lambda: now[0])
+        assert asyncio.run(measured()) == [40.0, 2.0, 3.0]
+
+
 def test_a_long_queue_refuses(small_run, pair):
     server = served(f"model={small_run}", "max_seconds=5")
     with TestClient(server.app()) as client:
@@ -249,7 +271,7 @@ def test_a_long_queue_refuses(small_run, pair):
         batcher._computing = 0
         assert client.post("/translate", json={"q": "a", **pair}).status_code == 200
     with pytest.raises(Refused, match="server busy"):
-        batcher._computing = 100
+        batcher._computing, batcher._seconds_per_size = 100, 0.065
         server._check_load()
 
 

@@ -20,7 +20,8 @@ The computation time grows with the cost. The limit bounds the time that other c
 end of a batch.
 """
 SMOOTHING = 0.2
-"""Weight of the newest batch in the moving average of the computation time."""
+"""Weight of the newest batch in the moving average of the computation time, if the batch is slower
+than the average; a faster batch replaces the average."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +115,8 @@ class Batcher(Generic[Item, Result]):
                 start = time.monotonic()
                 results = await loop.run_in_executor(self._pool, self._results, items)
                 latest = (time.monotonic() - start) / max(1, self._computing)
-                weight = SMOOTHING if self._seconds_per_size else 1.0
+                # The first batch and small batches are slower than those of a long queue.
+                weight = SMOOTHING if latest > self._seconds_per_size > 0 else 1.0
                 self._seconds_per_size += weight * (latest - self._seconds_per_size)
                 # The result of a disconnected client is dropped.
                 for waiting, result in zip(batch, results, strict=True):
