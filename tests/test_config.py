@@ -38,6 +38,7 @@ from nmt.configuration.recipe_by_size import (
     position_of,
 )
 from nmt.configuration.training_settings import TrainSettings
+from nmt.drawing import unwritable
 from nmt.foundation.configurations import flat
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError, typed
@@ -370,6 +371,12 @@ def test_a_computed_recipe_fits_what_is_typed(table):
         model = compose(*table(2_000), *words)["model"]
         assert (model["lexicon"], model["lexical"]) == (None, False)
     assert compose(*table(2_000), "attention=none", "model.lexical=true")["model"]["lexical"]
+
+
+def test_only_requested_drawings_need_a_writable_folder(monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert not list(unwritable("attention_map", None))
+    assert "is read-only" in str(*unwritable("attention_map", "map.html"))
 
 
 def test_a_null_init_is_no_initial_model(table):
