@@ -170,8 +170,9 @@ def changed(
     config = copy.deepcopy(saved.config)  # leaves the checkpoint unchanged
     single = []
     for text in changes:
-        # Other spellings of a choice, such as search="greedy", mean the same.
-        group, choice = next(((o.key_or_group, o.value()) for o in parse([text])[0]), ("", None))
+        parsed, _ = parse([text])  # text that cannot be parsed is an error of set_keys
+        group = parsed[0].key_or_group if parsed else ""
+        choice = parsed[0].value() if parsed else None
         if group in CHOSEN_ANEW and choice in options(group):
             # A new choice has other keys, so the saved values of the group are dropped.
             config[group] = compose(command, [f"{group}={choice}"])[group]

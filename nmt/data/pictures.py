@@ -97,20 +97,21 @@ def check_picture(name: str) -> PictureInfo:
 
     Raises UserError if the name does not refer to a valid image or valid features.
     """
+    file, _ = _file_and_key(name)
     content = _content(name)
     if isinstance(content, FEATURES):
-        return PictureInfo(_file_and_key(name)[0].stat().st_size, _grid(name, content).shape[-1])
+        return PictureInfo(file.stat().st_size, _grid(name, content).shape[-1])
     _image(name, content)
     if name.startswith(PREFIX):
         return PictureInfo(stamp=0, channels=None)
-    if isinstance(content, Path):
-        return PictureInfo(zlib.crc32(content.read_bytes()), channels=None)
-    return PictureInfo(_file_and_key(name)[0].stat().st_size, channels=None)
+    is_file = isinstance(content, Path)
+    stamp = zlib.crc32(content.read_bytes()) if is_file else file.stat().st_size
+    return PictureInfo(stamp, channels=None)
 
 
 def _file_and_key(name: str) -> tuple[Path, str]:
-    """Returns the file of an image name, and the name of the array in an archive. Folders may
-    contain the character #."""
+    """Returns the file of an image name, and the key of the array in an archive or the column of a
+    table. File and folder names may contain the character #."""
     match = _CELL.fullmatch(name) or _ARRAY.fullmatch(name)
     return (Path(match[1]), match[2] or "") if match else (Path(name), "")
 

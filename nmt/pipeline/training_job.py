@@ -72,7 +72,7 @@ class TrainingJob:
         trials = self.grid(self.sweeper.grids) if self.sweeper.counted else [_of_a_run(first)]
         # A single valid combination is enough to read the data and to name the folder.
         values = first_valid(command, trials).values
-        self._scored = values  # the grids of a sweep may choose the metric
+        self._first_values = values  # with the metric, which a grid may choose
         trackers_of(values)  # raises UserError before the data is read
         data_hashes = self._identities.fingerprints(values)
         # The grids of a sweep may choose the recipe.
@@ -101,13 +101,16 @@ class TrainingJob:
     @property
     def metric(self) -> str:
         """Name of the metric that selects the best checkpoint and the best run."""
-        return str(self._scored.get("choose_by") or components.make(self._scored, "metric").name)
+        return str(
+            self._first_values.get("choose_by")
+            or components.make(self._first_values, "metric").name
+        )
 
     @property
     def greater(self) -> bool:
-        if self._scored.get("choose_by"):
+        if self._first_values.get("choose_by"):
             return self.metric not in LOWER_IS_BETTER
-        return not components.make(self._scored, "metric").lower_is_better
+        return not components.make(self._first_values, "metric").lower_is_better
 
     def grid(self, grids: Sequence[str] | None) -> list[list[str]]:
         return [

@@ -291,13 +291,13 @@ class Tracking(Callback):
         for tracker in self.trackers:
             try:
                 tracker.open(folder, flat(config), resumed_at)
+                if resumed_at is None:
+                    # Indented text is a code block in Markdown.
+                    tracker.text("config", textwrap.indent(text, "    "), 0)
             except Exception as error:  # any error of the tracker's server, login or files
                 raise UserError(
                     f"tracker={tracker.package}: cannot be used ({first_line(error)})"
                 ) from error
-            if resumed_at is None:
-                # Indented text is a code block in Markdown.
-                tracker.text("config", textwrap.indent(text, "    "), 0)
 
     def on_update(self, update: Update) -> None:
         figures = {f"train/{name}": getattr(update, name) for name in FIGURES}
@@ -330,8 +330,8 @@ class Tracking(Callback):
         self._record(lambda tracker: tracker.close(final))
 
     def _record(self, call: Callable[[Tracker], None]) -> None:
-        """Calls a function with each tracker. A tracker that fails is not used any more, so that
-        the training continues; the run folder contains all figures."""
+        """Calls a function with each tracker. After an error, a tracker is not used any more, and
+        the training continues, because metrics.jsonl contains all figures."""
         for tracker in [*self.trackers]:
             try:
                 call(tracker)

@@ -40,7 +40,8 @@ class Rows:
     values: cells of each requested column
     first: number of the first row, counted from 1
     class_names: class names of columns whose cells are class indices
-    is_text: whether the format is CSV or TSV, whose keys `header` and `quotes` messages may suggest
+    is_delimited: whether the rows are from CSV or TSV, for which messages suggest `data.header` and
+        `data.quotes`
     """
 
     name: str
@@ -48,7 +49,7 @@ class Rows:
     values: Mapping[str, Sequence[Any]]
     first: int = 1
     class_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    is_text: bool = False
+    is_delimited: bool = False
 
     def __len__(self) -> int:
         return len(next(iter(self.values.values()), ()))
@@ -90,7 +91,7 @@ class Rows:
                 ". If a spreadsheet wrote the table, set data.quotes=true",
             ),
         )
-        hint = next((text for applies, text in clues if applies and self.is_text), "")
+        hint = next((text for applies, text in clues if applies and self.is_delimited), "")
         raise UsageError(
             f"{self.name}: column{'s' * (len(missing) > 1)} "
             f"{' and '.join(map(repr, missing))} not found "

@@ -45,7 +45,7 @@ def read(
                 name=str(file),
                 names=names,
                 values={name: [row[names.index(name)] for row in chunk] for name in requested},
-                is_text=True,
+                is_delimited=True,
             )
     except csv.Error as error:
         # csv.Error has no error codes; the message is the only way to identify a problem.

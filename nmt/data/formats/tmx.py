@@ -61,8 +61,10 @@ def _units(opened: Any) -> Iterator[Unit]:
         if tag == "body":
             body = element
         elif tag == "tu" and event == "end":
-            variants = reversed(element.findall("{*}tuv"))
-            yield {tuv.get(LANGUAGE) or tuv.get("lang") or "": _segment(tuv) for tuv in variants}
+            unit: dict[str, str | None] = {}
+            for tuv in element.findall("{*}tuv"):
+                unit.setdefault(tuv.get(LANGUAGE) or tuv.get("lang") or "", _segment(tuv))
+            yield unit
             # Frees the unit, so that memory use does not grow with the file.
             (element if body is None else body).clear()
 
@@ -70,11 +72,10 @@ def _units(opened: Any) -> Iterator[Unit]:
 def _text_in(unit: Unit, language: str) -> str | None:
     """Returns the text in a language or, failing that, in a regional variant of the language."""
     code = _normalized(language)
-    by_language = {_normalized(name): text for name, text in unit.items()}
-    # The units list their variants from the last to the first.
-    variants = reversed(by_language.items())
-    regional = (text for name, text in variants if name.partition("-")[0] == code)
-    return by_language.get(code, next(regional, None))
+    variants = [(_normalized(name), text) for name, text in unit.items()]
+    exact = [text for name, text in variants if name == code]
+    regional = [text for name, text in variants if name.partition("-")[0] == code]
+    return next(iter(exact + regional), None)
 
 
 def _normalized(language: str) -> str:

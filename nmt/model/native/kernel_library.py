@@ -97,9 +97,10 @@ def library() -> ctypes.CDLL | None:
         return ctypes.CDLL(str(_compiled(shlex.split(os.environ.get("CXX") or "c++"))))
     except (subprocess.SubprocessError, OSError, UserError) as error:
         reason = (getattr(error, "stderr", None) or str(error)).partition("\n")[0]
+        # A UserError is about the cache folder.
+        problem = "cannot be used" if isinstance(error, UserError) else "cannot be compiled"
         log.warning(
-            "C++ extension: cannot be compiled (%s); training is slower without the extension",
-            reason,
+            "C++ extension: %s (%s); training is slower without the extension", problem, reason
         )
         return None
 
