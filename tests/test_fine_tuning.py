@@ -201,7 +201,12 @@ def test_a_user_supplied_sentencepiece_model(tmp_path, model, ids):
 
 
 @pytest.mark.parametrize(
-    "options", [{"user_defined_symbols": ["<x>"]}, {"treat_whitespace_as_suffix": True}]
+    "options",
+    [
+        {"user_defined_symbols": ["<x>"]},
+        {"treat_whitespace_as_suffix": True},
+        {"split_by_whitespace": False},
+    ],
 )
 def test_models_whose_segmentations_cannot_be_sampled_are_refused(tmp_path, options):
     file = sentencepiece_model(tmp_path / "own", model_type="bpe", **options)

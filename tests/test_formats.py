@@ -1,10 +1,14 @@
 """Files of other programs: encodings, quotation marks, line ends, pointers, gaps."""
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import subprocess
 import tarfile
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -158,6 +162,43 @@ def test_memories_keep_spaces_and_words_apart(tmp_path):
     body = unit("10\u00a0km\u202f! \n\t and<ph/>next<ph/>.", "\u3000猫<bpt/>W<ept/>ort")
     file = written(tmp_path / "t.tmx", f"<tmx><body>{body}</body></tmx>")
     assert both(table("tmx", file)) == [("10\u00a0km\u202f! and next.", "\u3000猫Wort")]
+
+
+def test_the_first_regional_variant_of_a_language_is_read(tmp_path):
+    texts = {"en-US": "color", "en-GB": "colour", "de": "Farbe", "DE": "Farben"}
+    variants = [f'<tuv xml:lang="{k}"><seg>{text}</seg></tuv>' for k, text in texts.items()]
+    body = f"<tu>{''.join(variants)}</tu>"
+    file = written(tmp_path / "t.tmx", f"<tmx><body>{body}</body></tmx>")
+    assert both(table("tmx", file)) == [("color", "Farbe")]
+    assert both(table("tmx", file, source="en_gb")) == [("colour", "Farbe")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"a\n"), "compressed by gzip; .* ends with .gz"),
+        (lzma.compress(b"a\n"), "compressed by xz; .* ends with .xz"),
+        (bz2.compress(b"a\n"), "compressed by bzip2; .* ends with .bz2"),
+        (b"PK\x03\x04a", "a ZIP archive"),
+        (b"PAR1\n\x80", "a Parquet table; use data=parquet"),
+    ],
+    ids=["gz", "xz", "bz2", "zip", "parquet"],
+)
+def test_files_that_are_no_text_are_named(tmp_path, content, message):
+    with pytest.raises(UserError, match=message):
+        read_lines(Path(written(tmp_path / "t.en", content)))
+    text = Path(written(tmp_path / "t.de", "BZh is a text\nPK\n"))
+    assert read_lines(text) == ["BZh is a text", "PK"]
+
+
+def test_keys_of_csv_are_not_suggested_for_other_formats(tmp_path):
+    row = {"en": "a", "my text": "b"}
+    with pytest.raises(UserError) as other:
+        table("jsonl", written(tmp_path / "t.jsonl", json.dumps(row) + "\n"))
+    assert "not found" in str(other.value)
+    assert "data.header" not in str(other.value)
+    with pytest.raises(UserError, match=r"set data\.header=false"):
+        table("csv", written(tmp_path / "t.csv", "en,my text\na,b\n"))
 
 
 def test_pointers_of_git_lfs_are_named(tmp_path):

@@ -24,7 +24,7 @@ from nmt.configuration.overrides import set_keys
 from nmt.data.digit_images import page
 from nmt.data.filters import fingerprint
 from nmt.data.picture_reader import Reader
-from nmt.data.pictures import read_features, read_image
+from nmt.data.pictures import check_picture, read_features, read_image
 from nmt.data.sources.captions import Captions
 from nmt.data.sources.digits import Digits, digit_words, number_words
 from nmt.foundation.errors import UserError
@@ -619,6 +619,21 @@ def test_the_captions_of_a_picture_stay_together(tmp_path):
     splits = Captions(train=str(tmp_path / "t.csv"), split=0.2).load()
     parts = [set(part.source) for part in (splits.train, splits.validation, splits.test)]
     assert sum(map(len, parts)) == len(set().union(*parts)) == 40
+
+    [others] = splits.validation.more_references
+    assert {*splits.validation.target} == {"caption 0"}
+    assert {*others} == {"caption 1"}
+
+
+def test_names_of_folders_may_contain_number_signs(tmp_path):
+    folder = tmp_path / "C#"
+    folder.mkdir()
+    image(folder, "a#1.png")
+    np.savez(folder / "x.npz", k=np.zeros((2, 3, 4), np.float32))
+    assert check_picture(f"{folder}/a#1.png").channels is None
+    assert check_picture(f"{folder}/x.npz#k").channels == 4
+    with pytest.raises(UserError, match=r"C#/x\.npz#j: array j not found"):
+        check_picture(f"{folder}/x.npz#j")
 
 
 @pytest.mark.parametrize("bad", ["refuse", "skip"])

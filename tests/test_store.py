@@ -407,6 +407,14 @@ def test_filters_of_words_are_refused_for_lines_with_other_columns(key):
         check_new_training(settings)
 
 
+def test_a_length_ratio_needs_a_single_source():
+    columns = ["data=text", "data.train=t", "data.validation=v", "data.target=c"]
+    check_new_training(configure("train", [*columns, "filters.max_ratio=2", "data.source=a"]))
+    several = [*columns, "data.source=[a,b]", "encoder=unidirectional", "filters.max_ratio=2"]
+    with pytest.raises(UserError, match="supports only one source text"):
+        check_new_training(configure("train", several))
+
+
 def test_a_full_disk_is_one_message(corpus, cache, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")

@@ -202,6 +202,14 @@ def test_words_end_at_spaces_of_every_kind(line):
     assert [*spelled.values()] == expected
 
 
+def test_a_vocabulary_of_words_has_the_words_of_its_text():
+    lines = ["6\u00a0Monate « Bonjour\u3000x »"] * 9
+    tokenizer = SentencePiece(model="word", vocabulary_size=100, joint=False).train(lines, lines)
+    [ids] = tokenizer.encode_source(lines[:1])
+    assert UNK not in ids
+    assert {*ids} == {*range(4, tokenizer.source_size)}
+
+
 @pytest.mark.parametrize(("line", "expected"), [
     ("the ⁇ dog ⁇ runs", [[0], [1], [2], [3], [4]]),
     ("the big old dog fast runs", [[0], [1, 2], [3], [4], [5]]),
