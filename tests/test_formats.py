@@ -181,14 +181,15 @@ def test_the_first_regional_variant_of_a_language_is_read(tmp_path):
         (bz2.compress(b"a\n"), "compressed by bzip2; .* ends with .bz2"),
         (b"PK\x03\x04a", "a ZIP archive"),
         (b"PAR1\n\x80", "a Parquet table; use data=parquet"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a binary file, not text"),
     ],
-    ids=["gz", "xz", "bz2", "zip", "parquet"],
+    ids=["gz", "xz", "bz2", "zip", "parquet", "png"],
 )
 def test_files_that_are_no_text_are_named(tmp_path, content, message):
     with pytest.raises(UserError, match=message):
         read_lines(Path(written(tmp_path / "t.en", content)))
-    text = Path(written(tmp_path / "t.de", "BZh is a text\nPK\n"))
-    assert read_lines(text) == ["BZh is a text", "PK"]
+    text = Path(written(tmp_path / "t.de", "BZh is a text\nPK\0\n"))
+    assert read_lines(text) == ["BZh is a text", "PK\0"]
 
 
 def test_keys_of_csv_are_not_suggested_for_other_formats(tmp_path):

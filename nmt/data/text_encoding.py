@@ -54,12 +54,23 @@ def check_head(head: bytes, name: str) -> None:
             raise UserError(f"{name}: {problem}")
     if head.startswith(LFS_POINTER):
         raise UserError(f"{name}: {LFS_ADVICE}")
-    is_binary = b"\0" in head
-    if not is_binary and b"\n" not in head and b"\r" in head.rstrip(b"\r"):
+    has_nul = b"\0" in head
+    if has_nul and not _is_utf8(head):
+        raise UserError(f"{name}: a binary file, not text")
+    if not has_nul and b"\n" not in head and b"\r" in head.rstrip(b"\r"):
         raise UserError(
             f"{name}: lines end with carriage returns (CR), but must end with newlines. "
             "Convert the file first: tr '\\r' '\\n'"
         )
+
+
+def _is_utf8(head: bytes) -> bool:
+    """Returns whether the first bytes of a file are UTF-8; the last character may be incomplete."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _wide_encoding(head: bytes) -> str | None:
