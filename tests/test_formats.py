@@ -185,7 +185,7 @@ def test_the_first_regional_variant_of_a_language_is_read(tmp_path):
     ],
     ids=["gz", "xz", "bz2", "zip", "parquet", "png"],
 )
-def test_files_that_are_no_text_are_named(tmp_path, content, message):
+def test_binary_files_are_named(tmp_path, content, message):
     with pytest.raises(UserError, match=message):
         read_lines(Path(written(tmp_path / "t.en", content)))
     text = Path(written(tmp_path / "t.de", "BZh is a text\nPK\0\n"))
