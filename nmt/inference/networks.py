@@ -73,7 +73,7 @@ class Networks:
         self.models = models
         self.columns = columns
         self.averaging = averaging
-        weights = [weight / max(weights) for weight in weights]  # whose sum is finite
+        weights = [weight / max(weights) for weight in weights]  # so that the sum is finite
         self.shares = [weight / sum(weights) for weight in weights]  # weights that sum to 1
         self.packed_weights = PackedWeights(precision)
         if self.device.type == "cpu":
