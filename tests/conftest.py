@@ -135,17 +135,23 @@ def small_run(tmp_path_factory):
 
 @pytest.fixture
 def fork(tmp_path):
-    """Starts `python -m nmt.MODULE ARGUMENT …` as a fork (forked.py), which is gone when the test ends; it prints to fork.log."""
+    """Starts `python -m nmt.MODULE ARGUMENT …` as a fork (forked.py), which is gone when the test ends; it prints to fork.log,
+    which pytest shows if the test fails, with the stacks of a process that did not end."""
     started = []
+    log = tmp_path / "fork.log"
 
     def begin(module, *arguments):
-        started.append(forked.start(tmp_path / "fork.log", module, *arguments))
+        started.append(forked.start(log, module, *arguments))
         return started[-1]
 
     yield begin
     for process in started:
+        if isinstance(process, forked.Forked):
+            process.end_with_stacks()
         process.kill()
         process.wait()
+    if started:
+        print(log.read_text(errors="replace"))
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +191,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("exhaustive") and _function(item) in default:
             item.add_marker("combination")
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.timeout(0))  # the limit of pyproject.toml is for the others
     places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.module.__name__, len(places)))
 
