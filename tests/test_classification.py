@@ -660,6 +660,16 @@ def test_training_writes_what_it_found(trained):
         assert (folder / "run" / name).stat().st_size > 0
 
 
+def test_a_classifier_is_exported_as_a_card_only(trained, tmp_path):
+    folder, _ = trained
+    for format, output in (("onnx", "out"), ("html", "out.html")):
+        typed = [f"model={folder}/run", f"format={format}", f"output={tmp_path}/{output}"]
+        commands.failed(
+            commands.run("export", *typed), "supports only translation models; use format=card"
+        )
+    assert not [*tmp_path.iterdir()]
+
+
 def test_answers_and_explanations(trained):
     folder, _ = trained
     (folder / "in.txt").write_text(

@@ -452,7 +452,10 @@ def test_factors_from_training_to_answers(corpus, tmp_path):
     )
     unseen = run("translate", f"model={folder}", stdin="aa bb\tX never\n")
     assert b"1 factor values, such as never, are not in the training data" in unseen.stderr
+    assert b"most words are not in the vocabulary" not in unseen.stderr
     assert unseen.stdout.count(b"\n") == 1
+    unknown = run("translate", f"model={folder}", stdin="жж щщ\tX Y\n")
+    assert b"most words are not in the vocabulary" in unknown.stderr
 
 
 @pytest.mark.exhaustive

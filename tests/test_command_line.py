@@ -1,5 +1,6 @@
 """The commands as people type them: good input, bad input, and what is printed."""
 
+import contextlib
 import gc
 import importlib
 import json
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,7 +26,8 @@ from nmt.drawing import plots
 from nmt.foundation import extras as deferred
 from nmt.foundation import processes
 from nmt.foundation.command_exit import with_exit_status
-from nmt.foundation.errors import typed
+from nmt.foundation.errors import UserError, typed
+from nmt.pipeline.run_preparation import check_space
 
 SMALL = [
     "encoder.hidden_size=8", "decoder.hidden_size=16", "decoder.readout_size=8", "model.embedding_size=8",
@@ -475,6 +478,22 @@ def test_a_disk_without_room_is_reported_before_the_first_update(corpus, tmp_pat
         "lower trainer.keep",
     )
     assert not (tmp_path / "run").exists()
+
+
+def test_the_needed_room_is_that_of_all_checkpoints(tmp_path, monkeypatch):
+    """A checkpoint has the weights, their average and two moments: `keep` copies of the last one, two of it while it is
+    replaced, the best weights twice while they are replaced, and the snapshots to average."""
+    network = torch.nn.Linear(10, 10, bias=False)
+    for keep, average, expected in ((1, 0, 4 * 2 + 2), (2, 0, 4 * 4 + 2), (3, 5, 4 * 5 + 2 + 5)):
+        trainer = SimpleNamespace(keep=keep, average=average)
+        parts = SimpleNamespace(trainer=trainer, task=SimpleNamespace(network=network))
+        needed = 400 * expected
+        for free in (needed, needed - 1):
+            usage = shutil._ntuple_diskusage(10**9, 10**9 - free, free)
+            monkeypatch.setattr(shutil, "disk_usage", lambda folder, usage=usage: usage)
+            refusal = pytest.raises(UserError, match="lower trainer.keep")
+            with contextlib.nullcontext() if free == needed else refusal:
+                check_space(tmp_path, parts)
 
 
 def test_flags_may_follow_what_they_are_about():

@@ -386,6 +386,21 @@ def test_text_of_an_unknown_script_is_reported(caplog):
     assert message.startswith("val: 50 % of the source tokens")
 
 
+def test_text_of_an_unknown_script_with_factors_is_reported(caplog):
+    """Ids of subwords with factors are greater than those of the vocabulary."""
+    latin, georgian = (["a b\tX Y", "d c\tY X"] * 20, ["ა ბ\tX Y", "დ გ\tY X"] * 20)
+    target = ["a b", "d c"] * 20
+    train = Pairs(latin, target, "train")
+    splits = Splits(train, train, None, ("en", "ka"), factors=("tag",))
+    tokenizer = SentencePiece(model="bpe", vocabulary_size=12)
+    tokenizer = prepare(splits, Filters(), tokenizer).tokenizer
+    assert "not in the vocabulary" not in caplog.text
+    with caplog.at_level("WARNING", "nmt"):
+        prepare(replace(splits, validation=Pairs(georgian, target, "val")), Filters(), tokenizer)
+    [message] = [text for text in caplog.messages if "not in the vocabulary" in text]
+    assert message.startswith("val: 50 % of the source tokens")
+
+
 def test_one_gather_is_row_by_row():
     """Sequences of one part, of several, of empty parts, and of repeated rows; with and without EOS."""
     draw = np.random.default_rng(3)

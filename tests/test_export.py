@@ -115,6 +115,21 @@ def test_the_example_translates_as_the_model_does(exported, small_run, no_repeat
     assert result.stdout.decode().splitlines() == translator.translate(lines)
 
 
+def test_the_example_ends_quietly_if_its_reader_ends(exported):
+    """As with: python translate.py FOLDER < FILE | head"""
+    command = [sys.executable, exported / "translate.py", exported]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        process.stdin.write(b"a b\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(b"a b\n")
+        process.stdin.close()
+        assert process.wait(60) == 141
+        assert process.stderr.read() == b""
+
+
 def test_a_failed_export_keeps_the_folder_of_another_command(small_run, tmp_path, monkeypatch):
     def meanwhile(model):
         (tmp_path / "out").mkdir()

@@ -123,6 +123,24 @@ def test_a_grown_vocabulary_keeps_the_old_vectors(base, texts, tmp_path):
     assert bool(table[len(before) :].abs().sum(1).min() > 0)
 
 
+def test_a_vocabulary_does_not_grow_by_held_out_pairs(base, tmp_path):
+    """The vocabulary of texts with the validation pair among the training pairs is that of texts without it."""
+    typed = [
+        f"init={base}",
+        "init_vocabulary=grow",
+        "filters.drop_held_out=true",
+        "trainer.max_epochs=1",
+    ]
+    found = []
+    for name, held_out in (("with", ["xyz zyx"] * 3), ("without", [])):
+        data = corpus(tmp_path, name, ["cd dc abcd", "dada ba"] * 8 + held_out)
+        for language in ("en", "de"):
+            (tmp_path / f"{name}-validation.{language}").write_text("xyz zyx\n")
+        folder = trained(tmp_path / name, *data, *typed)
+        found.append(ckpt.tokenizer_from(ckpt.read(folder / ckpt.BEST)).models)
+    assert found[0] == found[1]
+
+
 def test_parts_can_be_frozen(base, texts, tmp_path):
     folder = trained(
         tmp_path / "run",

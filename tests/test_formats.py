@@ -268,6 +268,9 @@ def test_folders_of_save_to_disk_are_read(tmp_path):
     assert both(splits.train) == both(splits.validation) == [("a", "b"), ("c", "d")]
     train = HubData(path=str(tmp_path / "one"), validation="train@:1", **keys).load().train
     assert both(train) == [("a", "b"), ("c", "d")]
+    for key in ("name", "revision"):
+        with pytest.raises(UserError, match=r"data\.name and data\.revision have no effect"):
+            HubData(path=str(tmp_path / "one"), **{key: "x"}, **keys).load()
     for folder, splits in (("dict", "train, dev"), ("one", "train")):
         with pytest.raises(UserError, match=f"split validation not found .available: {splits}.. "):
             HubData(path=str(tmp_path / folder), **keys).load()

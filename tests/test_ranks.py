@@ -16,7 +16,7 @@ import forked
 import psutil
 import pytest
 import torch
-from commands import ROOT
+from commands import ROOT, failed
 from commands import run as command
 from torch.distributed import TCPStore
 
@@ -424,3 +424,17 @@ def test_a_restarted_process_resumes_the_run_whose_folder_was_noted(tmp_path, mo
     assert command("train", *small, "trainer.max_epochs=2", env=restarted).returncode == 0
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
     assert (folder / "results.json").exists()
+
+
+def test_a_restarted_process_refuses_the_run_of_another_command(tmp_path, monkeypatch):
+    """It had claimed no folder before the restart."""
+    small = [*TINY, f"run_dir={tmp_path}/run"]
+    assert command("train", *small).returncode == 0
+    before = (tmp_path / "run" / ckpt.LAST).read_bytes()
+    restarted = {
+        "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "TORCHELASTIC_RESTART_COUNT": "1"
+    }  # fmt: skip
+    failed(
+        command("train", *small, "trainer.max_epochs=2", env=restarted), f"resume={tmp_path}/run"
+    )
+    assert (tmp_path / "run" / ckpt.LAST).read_bytes() == before

@@ -113,7 +113,7 @@ class ForcedDecoder:
         unknown = [
             line
             for line, source in zip(lines, sources, strict=True)
-            if UNK in source and self._is_mostly_unknown(source)
+            if self._is_mostly_unknown(source)
         ]
         if unknown:
             log.warning(
@@ -128,7 +128,10 @@ class ForcedDecoder:
     def _is_mostly_unknown(self, source: Sequence[int]) -> bool:
         """Returns whether a source has more unknown than known tokens. The token of a space is
         neither, because an unknown word may be two tokens, ▁ and <unk>."""
-        num_unknown = source.count(UNK)
+        # With factors, ids are combinations of subwords and factor values.
+        num_unknown = [token % self.tokenizer.source_size for token in source].count(UNK)
+        if num_unknown == 0:
+            return False
         num_spaces = self.tokenizer.source_pieces(source).count(SPACE)
         num_known = len(source) - num_unknown - num_spaces - source.count(EOS)
         return num_unknown > num_known
