@@ -285,6 +285,8 @@ def test_score(trained, corpus, tmp_path):
             assert features[2] == features[3]
     failed(run("score", f"model={trained}", pair[0]), "target, nbest: set exactly one")
     failed(run("score", f"model={trained}", pair[0], f"target={corpus}/train.de"), "not aligned")
+    empty = "source=/dev/null", "target=/dev/null"
+    failed(run("score", f"model={trained}", *empty), "source=/dev/null: the file is empty")
     nbest.write_text("7 ||| x ||| y\n3 ||| x ||| y\n")
     failed(
         run("score", f"model={trained}", pair[0], f"nbest={nbest}"),

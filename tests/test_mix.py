@@ -252,6 +252,7 @@ FAULTS = {
     "  max_words: 6": ("  words: 6", "modifier Noise: setting words: not found"),
     "  char_swap: 0.1": ("  swap: 0.1", "modifier Typos: setting swap: not found"),
     "seed: 1111": ("seed: [", "cannot be read as YAML"),
+    "  dirty: dirty\n": ("  dirty: dirty\n  clean: medium.tsv\n", "found duplicate key clean"),
     "- UpperCase: 0.05\n": ("- Tags: 0.1\n", "modifier Tags: not supported"),
     "num_fields: 2": ("num_fields: 3", "num_fields: must be 2"),
     "trainer: /usr/bin/cat": ("curriculum: x", "key curriculum: not found"),

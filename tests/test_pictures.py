@@ -378,6 +378,15 @@ def test_the_gate_scales_the_context():
     torch.testing.assert_close(output.readout, truth)
 
 
+def test_a_closed_gate_gives_no_nan():
+    """Attention maps show the weights without the gate, which is 0 here."""
+    model, data = network("luong", "dot", "decoder.context_gate=true").float(), batch()
+    torch.nn.init.constant_(model.decoder.attention.gate.bias, -200.0)
+    output, _ = model.teacher_forcing(data)
+    found = model.decoder.attention.mean_over_heads(output.weights)
+    assert bool((found == 0).all())
+
+
 def test_the_doubly_stochastic_penalty_counts_places():
     model, data = model_of("grid", "bahdanau").train(), data_of("grid")
     with_, without = (

@@ -81,6 +81,8 @@ def score_files(
     pairs_of = _aligned if target else _of_list
     # A first pass reports errors in the files before any output is written.
     count = sum(1 for _ in pairs_of(*texts, errors))
+    if not count:
+        raise UserError(f"source={source}: the file is empty")
     translator = load()
     texts[0].require(translator.check_line, errors)
     step = Progress("scoring", count // ranks.count, "lines")

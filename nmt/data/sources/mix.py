@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
+from omegaconf import OmegaConf
 
 from nmt.data import Mixture, Pairs, Splits, Stage, as_list, chained
 from nmt.data.formats import reader
@@ -69,7 +69,7 @@ class Mix:
         key = f"data.config={config}"
         with reading(key, " as YAML"):
             self.text = self.file.read_text(encoding="utf-8")
-            content = yaml.safe_load(self.text)
+            content = OmegaConf.to_container(OmegaConf.create(self.text))
         if isinstance(content, dict):  # YAML reads some names as numbers or Booleans
             content = {str(name): node for name, node in content.items()}
         try:

@@ -294,7 +294,10 @@ class Attention(nn.Module):
         return heads * by_head.transpose(1, 2)
 
     def _without_gate(self, weights: Tensor) -> Tensor:
-        return weights if self.gate is None else weights / weights.sum(-1, keepdim=True)
+        if self.gate is None:
+            return weights
+        smallest = torch.finfo(weights.dtype).tiny  # a gate may be 0 after rounding
+        return weights / weights.sum(-1, keepdim=True).clamp_min(smallest)
 
 
 def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
