@@ -7,6 +7,7 @@ import os
 import pkgutil
 import shutil
 import signal
+import threading
 from collections import Counter
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -43,6 +44,7 @@ if os.environ.get("NMT_SHAPES") != "0":
     install_import_hook(TENSORS, "typechecker.check")
 
 import forked
+import psutil
 import pytest
 import torch
 from builders import trained
@@ -152,6 +154,24 @@ def fork(tmp_path):
         process.wait()
     if started:
         print(log.read_text(errors="replace"))
+
+
+@pytest.fixture(autouse=True)
+def _browser_limit(request):
+    """Kills a browser before the limit of pyproject.toml, because Playwright cannot continue after the exception of a signal."""
+
+    if "browser" not in request.fixturenames:
+        yield
+        return
+
+    def kill():
+        for child in psutil.Process().children(recursive=True):
+            child.kill()
+
+    timer = threading.Timer(float(request.config.getini("timeout")) - 60, kill)
+    timer.start()
+    yield
+    timer.cancel()
 
 
 @pytest.fixture(scope="module")
