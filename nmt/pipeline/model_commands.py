@@ -29,6 +29,7 @@ from nmt.foundation.ranges import Count, Size
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.foundation.torchrun import AGAIN, of_torchrun, together
 from nmt.inference.alignment_weights import (
+    Attend,
     alignment_by_counts,
     attention_of_model,
     attention_of_vectors,
@@ -39,6 +40,7 @@ from nmt.inference.file_translation import translate_file
 from nmt.inference.input_lines import InputLines
 from nmt.inference.labelling import label_file
 from nmt.inference.scoring import score_files
+from nmt.inference.translator import Translator
 from nmt.loading import text_classifier, translator, translator_for
 from nmt.pipeline.fingerprint import fingerprint
 from nmt.storage.checkpoint import find_checkpoint
@@ -143,31 +145,29 @@ def _aligner(settings: AlignSettings) -> Aligner:
     how = settings.symmetrize
     if settings.vectors:
         source_vectors, target_vectors = settings.vectors
-        forward = partial(attention_of_vectors, source_vectors, target_vectors, settings.units)
-        backward = partial(attention_of_vectors, target_vectors, source_vectors, settings.units)
-        return Aligner(forward, backward, how, "vectors")
+        return Aligner(
+            partial(attention_of_vectors, source_vectors, target_vectors, settings.units),
+            partial(attention_of_vectors, target_vectors, source_vectors, settings.units),
+            how,
+            "vectors",
+        )
     if settings.method != "attention":
         counts = partial(alignment_by_counts, settings.method, settings.units)
         train = settings.train or []
         return Aligner(
             partial(counts, train), partial(counts, train[::-1]), how, f"method={settings.method}"
         )
-    for name in as_list(settings.model):
-        find_checkpoint(name, "model")
+    for key in ("model", "reverse"):
+        for path in as_list(getattr(settings, key)):
+            find_checkpoint(path, key)
     load = cache(partial(translator_for, settings))
-
-    def source_check() -> Callable[[str], object]:
-        return load().check_line
-
-    if not settings.reverse:
-        forward = partial(attention_of_model, load, settings.model, settings.units, None)
-        return Aligner(forward, None, how, source_check=source_check)
-    for name in as_list(settings.reverse):
-        find_checkpoint(name, "reverse")
-    load_reverse = cache(partial(translator_for, settings, settings.reverse))
-    backward = partial(attention_of_model, load_reverse, settings.reverse, settings.units, None)
+    load_reverse: Callable[[], Translator] | None = None
+    backward: Attend | None = None
+    if settings.reverse:
+        load_reverse = cache(partial(translator_for, settings, settings.reverse))
+        backward = partial(attention_of_model, load_reverse, settings.reverse, settings.units, None)
     forward = partial(attention_of_model, load, settings.model, settings.units, load_reverse)
-    return Aligner(forward, backward, how, source_check=source_check)
+    return Aligner(forward, backward, how, source_check=lambda: load().check_line)
 
 
 def label(settings: LabelSettings) -> None:
