@@ -5,7 +5,7 @@ import json
 import logging
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -139,25 +139,21 @@ def _saved(data: Any) -> Path:
 def _process_unchanged() -> Iterator[None]:
     """Restores logging, the number of threads and the random number generators at the end of a
     `with` block, and closes the run's log file."""
-    threads = torch.get_num_threads()
     logger = logging.getLogger("nmt")
-    handlers = logger.handlers[:]
-    level = logger.level
-    propagate = logger.propagate
-    generators = random.getstate(), np.random.get_state()
-    logger.handlers[:] = []  # the run closes only its own handlers
-    try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with ExitStack() as at_end:
+        at_end.callback(torch.set_num_threads, torch.get_num_threads())
+        at_end.callback(random.setstate, random.getstate())
+        at_end.callback(np.random.set_state, np.random.get_state())
+        at_end.callback(logger.setLevel, logger.level)
+        at_end.callback(setattr, logger, "propagate", logger.propagate)
+        at_end.callback(setattr, logger, "handlers", logger.handlers)  # log handlers of the caller
+        at_end.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
+        logger.handlers = []  # the run closes only its own handlers
+        try:
             yield
-    finally:
-        random.setstate(generators[0])
-        np.random.set_state(generators[1])
-        for handler in logger.handlers:
-            handler.close()
-        logger.handlers[:] = handlers  # log handlers of the caller
-        logger.setLevel(level)
-        logger.propagate = propagate
-        torch.set_num_threads(threads)
+        finally:
+            for handler in logger.handlers:
+                handler.close()
 
 
 def evaluate(

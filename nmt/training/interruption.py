@@ -49,15 +49,12 @@ def interruptible(*, at_once: bool = False) -> Iterator[Interruption]:
     at_once: whether the first signal raises KeyboardInterrupt
     """
     interruption = Interruption(at_once)
-    previous: dict[int, Any] = {}
-    with contextlib.suppress(ValueError):
-        for number in [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]:
-            # Ignored signals stay ignored, as under nohup. None means that the handler was not
-            # installed from Python.
-            if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                previous[number] = signal.signal(number, interruption.note)
-    try:
+    with contextlib.ExitStack() as at_end:
+        with contextlib.suppress(ValueError):
+            for number in [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]:
+                # Ignored signals stay ignored, as under nohup. None means that the handler was not
+                # installed from Python.
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    previous = signal.signal(number, interruption.note)
+                    at_end.callback(signal.signal, number, previous)
         yield interruption
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
