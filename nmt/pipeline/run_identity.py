@@ -1,7 +1,6 @@
 """Identity of a training run: a digest of its settings and its data."""
 
 import functools
-import json
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -66,7 +65,7 @@ class RunIdentities:
         # The settings of a run contain copied pairs already, so its fingerprint has none.
         config = {**config, "copied_pairs": 0.0}
         read = {name: config.get(name) for name in ("data", "filters", "store")}
-        key = json.dumps(read, sort_keys=True, default=str)
+        key = digest(read)
         if key not in self._fingerprints:
             with waiting("reading the training data"):
                 self._fingerprints[key] = fingerprints(self.command, config)

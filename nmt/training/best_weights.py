@@ -98,8 +98,7 @@ class BestWeights:
         progress.best_loss = validation.metrics.get("loss", math.inf)
         progress.best_update = progress.update
         if self.task.ranks.first:
-            metrics = dict(validation.metrics)
-            header = {"update": progress.update, "metrics": metrics, **facts}
+            header = {"update": progress.update, "metrics": dict(validation.metrics), **facts}
             self.store.save_best(header, weights)
 
     def _save_snapshot(self, score: float, weights: dict[str, Tensor]) -> None:

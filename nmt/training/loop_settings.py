@@ -71,4 +71,4 @@ class LoopSettings:
 
     def __post_init__(self) -> None:
         if self.time_budget is not None:
-            seconds_of("time_budget", self.time_budget)
+            seconds_of(self.time_budget)

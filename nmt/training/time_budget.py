@@ -25,7 +25,7 @@ class TimeBudget:
 
     def __init__(self, limit: str | float, ranks: Ranks) -> None:
         self.limit = limit
-        self.seconds = seconds_of("time_budget", limit)
+        self.seconds = seconds_of(limit)
         self.ranks = ranks
         self.validation_seconds = 0.0
         """Duration of the last validation. The last update is followed by a validation, too."""
@@ -55,8 +55,7 @@ class TimeBudget:
                 self.limit,
                 seconds,
             )
-            self._is_logged = True
-        if not self._is_logged and possible < plan.total_updates:
+        elif not self._is_logged and possible < plan.total_updates:
             log.info(
                 "time_budget=%s: about %s updates at the measured speed, instead of %s",
                 self.limit,
@@ -70,16 +69,16 @@ class TimeBudget:
         return self.seconds - seconds - self.validation_seconds
 
 
-def seconds_of(key: str, duration: str | float) -> float:
-    """Returns a duration in seconds. Raises ValueError if the duration is invalid or 0.
+def seconds_of(duration: str | float) -> float:
+    """Returns a time budget in seconds. Raises ValueError if the duration is invalid or 0.
 
-    key: configuration key, for the message of the exception
     duration: number of minutes, or text with a unit, such as 90s, 30m or 2h
     """
     match = DURATION.fullmatch(str(duration).strip())
     seconds = float(match[1]) * SECONDS[match[2]] if match else 0.0
     if not seconds:
         raise ValueError(
-            f"{key}={duration}: must be a number above 0 with one unit, such as 90s, 30m or 2h"
+            f"time_budget={duration}: must be a number above 0 with one unit, such as 90s, 30m or "
+            "2h"
         )
     return seconds
