@@ -68,13 +68,12 @@ class TrainingJob:
         self._config = compose(command, first)
         self.sweeper: Any = self._sweeper()
         self._identities = RunIdentities(command)
-        self._known: dict[str, Run] = {}
         trials = self.grid(self.sweeper.grids) if self.sweeper.counted else [_of_a_run(first)]
-        # A single valid combination is enough to read the data and to name the folder.
-        values = first_valid(command, trials).values
-        self._first_values = values  # with the metric, which a grid may choose
-        trackers_of(values)  # raises UserError before the data is read
-        data_hashes = self._identities.fingerprints(values)
+        # A single valid combination is enough to read the data and to name the folder. Its settings
+        # contain the metric, which a grid may choose.
+        self._first_values = first_valid(command, trials).values
+        trackers_of(self._first_values)  # raises UserError before the data is read
+        data_hashes = self._identities.fingerprints(self._first_values)
         # The grids of a sweep may choose the recipe.
         choices = choices_of(command, trials[0])
         recipe = choices.get("experiment") or choices.get("data")
@@ -82,7 +81,7 @@ class TrainingJob:
         usual_folder = f"runs/{name}-{recipe}-{digest(data_hashes)[:6]}"
         self.folder = Path(self._config.get("run_dir") or usual_folder)
         # runs from earlier command lines in the same sweep folder
-        self._known |= {run.key: run for run in find(self.folder)}
+        self._known = {run.key: run for run in find(self.folder)}
 
     def _sweeper(self) -> Any:
         node = self._config.get("sweep")
@@ -141,8 +140,9 @@ class TrainingJob:
 
     def _fixed(self) -> list[str]:
         """Returns the overrides with a single value."""
-        typed = self._typed.items()
-        return _of_a_run([text for text, override in typed if not override.is_sweep_override()])
+        return _of_a_run(
+            [text for text, override in self._typed.items() if not override.is_sweep_override()]
+        )
 
     def spaces(self) -> dict[str, Any]:
         spaces = {}
