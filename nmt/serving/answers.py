@@ -14,7 +14,7 @@ from nmt.inference.translator import Translator
 from nmt.inference.word_alignment import word_alignment
 from nmt.serving.limits import Refused
 from nmt.serving.markup import AlignedSentence, Part, blocks, with_tags
-from nmt.serving.passages import joined, spans
+from nmt.serving.passages import joined
 from nmt.serving.request_fields import Fields
 from nmt.serving.requested_constraint import constraint_of
 from nmt.serving.served_models import AUTO, Models, SentenceRequest, ServedModel
@@ -30,21 +30,15 @@ class Passage:
     """Part of a request's text with the translations of its sentences.
 
     part: text of the part, and its inline markup if the request has format=html
-    places: character range of each sentence in `part.text`
-    translations: translation of each sentence
+    translations: translation of each sentence of the part
     tokenizer: tokenizer of the model
     is_html: whether the request has format=html
     """
 
     part: Part
-    places: Sequence[range]
     translations: Sequence[Translation]
     tokenizer: Tokenizer
     is_html: bool
-
-    def sentence(self, number: int) -> str:
-        place = self.places[number]
-        return self.part.text[place.start : place.stop]
 
     def written(self, rank: int) -> str:
         """Returns the translation of the part, from the hypotheses with the given rank.
@@ -59,19 +53,19 @@ class Passage:
             translation.texts[min(rank, len(translation.texts) - 1)] if translation.texts else ""
             for translation in self.translations
         ]
-        return joined(self.part.text, self.places, texts)
+        return joined(self.part.text, self.part.places, texts)
 
     def _aligned(self, number: int, rank: int) -> AlignedSentence:
         translation = self.translations[number]
         rank = min(rank, len(translation.details) - 1)
         if rank < 0:
-            return AlignedSentence(self.places[number], "", [])
+            return AlignedSentence(self.part.places[number], "", [])
         text = translation.texts[rank]
-        alignment = word_alignment(self.tokenizer, self.sentence(number), translation, rank)
+        alignment = word_alignment(self.tokenizer, self.part.sentences[number], translation, rank)
         # A target word without an aligned source word gets the tags of the first source word.
         source_of = {target: source for source, target in alignment.pairs()}
         source_words = [source_of.get(word, 0) for word in range(len(words(text)))]
-        return AlignedSentence(self.places[number], text, source_words)
+        return AlignedSentence(self.part.places[number], text, source_words)
 
 
 Document = Sequence[str | Passage]
@@ -125,45 +119,39 @@ def per_text(answers: list[Any], fields: Fields) -> Any:
 async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Document]:
     """Returns the translation of each text in the request field `q`, divided into its parts."""
     is_html = fields["format"] == "html"
-    texts = await asyncio.to_thread(lambda: [_divided(q, is_html) for q in as_list(fields["q"])])
     model = served.model  # a newer checkpoint may replace it meanwhile
-    requests = [request for text in texts for request in _requests(model, text, fields)]
+    texts = await asyncio.to_thread(
+        lambda: [blocks(text) if is_html else [Part(text)] for text in as_list(fields["q"])]
+    )
+    requests = await asyncio.to_thread(
+        lambda: [request for text in texts for request in _requests(model, text, fields)]
+    )
     # One translation per request, in the order of the requests.
     translations = iter(await served.batcher.do(requests))
     return [
         [
-            Passage(block, places, [next(translations) for _ in places], model.tokenizer, is_html)
+            Passage(block, [next(translations) for _ in block.places], model.tokenizer, is_html)
             if isinstance(block, Part)
             else block
-            for block, places in text
+            for block in text
         ]
         for text in texts
     ]
 
 
-def _divided(text: str, is_html: bool) -> list[tuple[str | Part, list[range]]]:
-    """Returns the blocks of a text, each with the positions of its sentences; block tags have
-    none."""
-    parts = blocks(text) if is_html else [Part(text)]
-    return [(block, spans(block.text) if isinstance(block, Part) else []) for block in parts]
-
-
 def _requests(
-    model: Translator, text: Sequence[tuple[str | Part, list[range]]], fields: Fields
+    model: Translator, text: Sequence[str | Part], fields: Fields
 ) -> list[SentenceRequest]:
     """Returns a translation request for each sentence of a text.
 
     model: translator of all sentences
-    text: blocks of the text, each with the positions of its sentences
+    text: parts of the text and, as strings, the HTML between them
     fields: fields of the request, which contain the options
     """
     # HTML tags are placed by the word alignment, which needs the details.
     needs_details = fields["format"] == "html" or any(fields[name] for name in DETAILS)
     sentences = [
-        block.text[place.start : place.stop]
-        for block, places in text
-        if isinstance(block, Part)
-        for place in places
+        sentence for block in text if isinstance(block, Part) for sentence in block.sentences
     ]
     return [
         SentenceRequest(
@@ -183,16 +171,16 @@ def _written(document: Document, rank: int) -> str:
 
 def _details(document: Document, fields: Fields) -> list[dict[str, Any]]:
     """Returns the sentences of a translated text as JSON values, with their hypotheses."""
-    passages = [block for block in document if isinstance(block, Passage)]
     return [
-        _sentence(passage, number, fields)
-        for passage in passages
-        for number in range(len(passage.translations))
+        _sentence(block, number, fields)
+        for block in document
+        if isinstance(block, Passage)
+        for number in range(len(block.translations))
     ]
 
 
 def _sentence(passage: Passage, number: int, fields: Fields) -> dict[str, Any]:
-    sentence = passage.sentence(number)
+    sentence = passage.part.sentences[number]
     translation = passage.translations[number]
     source = list(translation.source)
     ranks = range(len(translation.details))
@@ -207,7 +195,7 @@ def _hypothesis(passage: Passage, number: int, rank: int, fields: Fields) -> dic
     tokenizer = passage.tokenizer
     translation = passage.translations[number]
     units = fields["units"]
-    record = hypothesis_record(tokenizer, passage.sentence(number), translation, rank, units)
+    record = hypothesis_record(tokenizer, passage.part.sentences[number], translation, rank, units)
     tokens = translation.hypotheses[rank].tokens
     answer = {key: record[key] for key in ("text", "score", "log_prob")}
     answer["words"] = tokenizer.target_units(translation.texts[rank], tokens, units)[0]

@@ -14,7 +14,7 @@ from nmt.inference.explanations.word_removal import influence
 from nmt.inference.translator import Translator
 from nmt.serving.answers import token_probabilities
 from nmt.serving.limits import Refused
-from nmt.serving.passages import spans
+from nmt.serving.markup import Part
 from nmt.serving.request_fields import Fields
 from nmt.serving.served_models import ServedModel
 from nmt.tokenizer import Tokenizer
@@ -27,8 +27,7 @@ def _sentences(fields: Fields) -> list[str]:
     Raises Refused if `q` has no words, or if no sentence has the index in the request field
     `sentence`.
     """
-    text = fields["q"]
-    sentences = [text[place.start : place.stop] for place in spans(text)]
+    sentences = Part(fields["q"]).sentences
     if not sentences:
         raise Refused(400, "q: contains no words")
     if fields["sentence"] >= len(sentences):

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain, groupby, takewhile
 from typing import Literal
 
-from nmt.serving.passages import locate, separator
+from nmt.serving.passages import locate, separator, spans
 from nmt.tokenizer.words import MARKS, words
 
 RAW_TEXT = frozenset({"script", "style", "textarea"})
@@ -71,6 +71,15 @@ class Part:
 
     text: str
     spans: tuple[Span, ...] = ()
+
+    @cached_property
+    def places(self) -> list[range]:
+        """Character range of each sentence in the text."""
+        return spans(self.text)
+
+    @cached_property
+    def sentences(self) -> list[str]:
+        return [self.text[place.start : place.stop] for place in self.places]
 
     @cached_property
     def elements(self) -> list[Span]:
