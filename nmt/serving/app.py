@@ -180,9 +180,7 @@ class Server:
                 async with self._slots, asyncio.timeout(self.limits.seconds):
                     return JSONResponse(await _unless_gone(request, handler(fields)))
         except TimeoutError:
-            raise Refused(
-                503, f"no result within {self.limits.seconds:g} seconds", self._retry_after()
-            ) from None
+            raise self._overload(f"no result within {self.limits.seconds:g} seconds") from None
         except ValueError as error:
             # Invalid values and unsatisfiable constraints are errors of the request.
             raise Refused(400, str(error)) from error
@@ -190,17 +188,18 @@ class Server:
     def _check_load(self) -> None:
         """Raises Refused if too many requests are open, or the queue is expected to need more time
         than a request may take."""
-        expected = self.models.expected_seconds
         if self._slots.locked():
-            message = f"server busy: {self.limits.open:,} open requests"
-            raise Refused(503, message, self._retry_after())
+            raise self._overload(f"server busy: {self.limits.open:,} open requests")
+        expected = self.models.expected_seconds
         if expected > self.limits.seconds:
-            message = f"server busy: the queue needs {expected:.0f} seconds"
-            raise Refused(503, message, self._retry_after())
+            raise self._overload(f"server busy: the queue needs {expected:.0f} seconds")
 
-    def _retry_after(self) -> dict[str, str]:
-        """Returns the header Retry-After: expected seconds until the queue is empty, at least 1."""
-        return {"Retry-After": str(max(1, math.ceil(self.models.expected_seconds)))}
+    def _overload(self, message: str) -> Refused:
+        """Returns a refusal with status 503. Its header Retry-After contains the expected seconds
+        until the queue is empty, at least 1."""
+        return Refused(
+            503, message, {"Retry-After": str(max(1, math.ceil(self.models.expected_seconds)))}
+        )
 
     def _check_sizes(self, fields: Fields) -> None:
         """Counts the texts in `q` for the metrics; raises Refused if a field exceeds the limits."""
@@ -382,12 +381,10 @@ async def _server_error(_: Request, error: Exception) -> Response:
 def language_of_code(code: str) -> dict[str, str]:
     """Returns the code and the English name of a language. Usual names of the sides of a parallel
     text, such as src, are no codes."""
-    if code in SIDES:
-        return {"code": code, "name": code}
     from babel import Locale, UnknownLocaleError
 
-    try:
-        name = Locale.parse(code, sep="-" if "-" in code else "_").get_display_name("en") or code
-    except (UnknownLocaleError, ValueError):
-        name = code
-    return {"code": code, "name": name}
+    name = None
+    if code not in SIDES:
+        with contextlib.suppress(UnknownLocaleError, ValueError):
+            name = Locale.parse(code, sep="-" if "-" in code else "_").get_display_name("en")
+    return {"code": code, "name": name or code}
