@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -168,6 +167,24 @@ class Metric:
         """Returns whether a new score is better than an old score; True without an old score."""
         return old is None or (new < old if self.name in LOWER_IS_BETTER else new > old)
 
+    def of_sacrebleu(self, name: str, *, force: bool = False, **bleu_options: Any) -> Any:
+        """Returns sacreBLEU's metric BLEU or chrF with the options of this metric.
+
+        name: `bleu` or `chrf`
+        force: whether to suppress the warning about tokenised text, which tokenize=none expects
+        bleu_options: further options of BLEU, which chrF ignores
+        """
+        from sacrebleu.metrics import BLEU, CHRF
+
+        if name == "chrf":
+            return CHRF(char_order=self.char_order, lowercase=self.lowercase)
+        return BLEU(
+            tokenize=self.tokenize,
+            lowercase=self.lowercase,
+            force=force or self.tokenize == "none",
+            **bleu_options,
+        )
+
     def score(
         self,
         hypotheses: Sequence[str],
@@ -186,21 +203,17 @@ class Metric:
 
         Logs warnings for missing references, and for references that do not fit BLEU.
         """
-        from sacrebleu.metrics import BLEU, CHRF, TER
+        from sacrebleu.metrics import TER
 
-        # `force` suppresses sacreBLEU's warning about tokenised text, which tokenize=none expects.
-        bleu = partial(
-            BLEU, tokenize=self.tokenize, lowercase=self.lowercase, force=self.tokenize == "none"
-        )
         with_ter = ter or self.name == "ter"
         splits = self.tokenize in ("zh", "ja-mecab", "char")  # Chinese and Japanese text, in TER
         metrics = {
-            "bleu": bleu(),
-            "chrf": CHRF(char_order=self.char_order, lowercase=self.lowercase),
+            "bleu": self.of_sacrebleu("bleu"),
+            "chrf": self.of_sacrebleu("chrf"),
             **({"ter": TER(normalized=splits, asian_support=splits)} if with_ter else {}),
         }
         for order in (1, 2, 3) if orders else ():
-            metrics[f"bleu{order}"] = bleu(max_ngram_order=order)
+            metrics[f"bleu{order}"] = self.of_sacrebleu("bleu", max_ngram_order=order)
         sets = reference_sets([references, *others])
         self._warn_of_references(hypotheses, references, sets)
         streams = reference_streams(sets)
@@ -290,7 +303,7 @@ def script_tokenizer(lines: Sequence[str]) -> str | None:
 
 def similarity(
     name: Literal["bleu", "chrf"],
-    tokenize: str = "13a",
+    tokenize: TokenizeName = "13a",
     lowercase: bool = False,
     char_order: int = 6,
 ) -> Callable[[str, str], float]:
@@ -304,11 +317,6 @@ def similarity(
     lowercase: whether to ignore case
     char_order: maximum order of chrF's n-grams, in characters
     """
-    from sacrebleu.metrics import BLEU, CHRF
-
-    metric: Any = CHRF(char_order=char_order, lowercase=lowercase)
-    if name == "bleu":
-        metric = BLEU(
-            tokenize=tokenize, lowercase=lowercase, effective_order=True, force=tokenize == "none"
-        )
+    options = Metric(tokenize=tokenize, lowercase=lowercase, char_order=char_order)
+    metric = options.of_sacrebleu(name, effective_order=True)
     return lambda text, reference: metric.sentence_score(text, [reference]).score

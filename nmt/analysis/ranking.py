@@ -79,7 +79,9 @@ class Ranking:
     def chances(self, row: Configuration) -> Sequence[float]:
         """Returns the p-values of a configuration's difference from the best configuration."""
         # If the best configuration has one run, the tests over seeds use another baseline.
-        return row.chances if len(self.rows[0].runs) > 1 else row.sentence_chances
+        if row.over_seeds is None or len(self.rows[0].runs) == 1:
+            return row.sentence_chances
+        return [*row.sentence_chances, row.over_seeds]
 
     @property
     def is_tested(self) -> bool:

@@ -35,12 +35,6 @@ class Configuration:
         return self.over_sentences.probabilities if self.over_sentences else ()
 
     @property
-    def chances(self) -> list[float]:
-        """P-values of all significance tests against the best configuration; empty if untested."""
-        over_seeds = [] if self.over_seeds is None else [self.over_seeds]
-        return [*self.sentence_chances, *over_seeds]
-
-    @property
     def label(self) -> str:
         """Name of the configuration: its distinguishing settings, such as `luong, lr=0.1`. If
         nothing distinguishes it, the folder of its run, or the parent folder of several runs.

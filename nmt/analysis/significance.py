@@ -57,12 +57,9 @@ def over_sentences(
     samples: number of bootstrap samples
     trials: number of randomisation trials; 0 disables the test
     """
-    from sacrebleu.metrics import BLEU, CHRF
     from sacrebleu.significance import PairedTest
 
-    scorer: Any = CHRF(char_order=metric.char_order, lowercase=metric.lowercase)
-    if name == "bleu":
-        scorer = BLEU(tokenize=metric.tokenize, lowercase=metric.lowercase, force=True)
+    scorer = metric.of_sacrebleu(name, force=True)
     streams = reference_streams(reference_sets(references))
     tested = list(systems.items())  # the first system is the baseline
     if len(tested) == 1:
