@@ -103,12 +103,11 @@ def _response(
         ]
     if any(fields[name] for name in DETAILS):
         answers["sentences"] = [_details(document, fields) for document in documents]
-    answer = {key: per_text(values, fields) for key, values in answers.items()}
     if fields["source"] == AUTO:
         # source=auto means the only source language of the server; no language is detected.
         entry = {"language": served.model.languages[0], "confidence": 0}
-        answer["detectedLanguage"] = per_text([entry] * len(documents), fields)
-    return answer
+        answers["detectedLanguage"] = [entry] * len(documents)
+    return {key: per_text(values, fields) for key, values in answers.items()}
 
 
 def per_text(answers: list[Any], fields: Fields) -> Any:

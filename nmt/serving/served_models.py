@@ -97,13 +97,11 @@ class ServedModel(Generic[Model]):
             options = (request.translator, request.whole_beam, request.details_of, is_free)
             groups[options][request] = None
         translations: dict[SentenceRequest, Translation] = {}
-        for group in groups.values():
-            first = next(iter(group))
-            translator = first.translator
-            searcher = translator.with_whole_beam() if first.whole_beam else translator
+        for (translator, whole_beam, details_of, _), group in groups.items():
+            searcher = translator.with_whole_beam() if whole_beam else translator
             constraints = [request.constraint for request in group if request.constraint]
             answers = searcher.translations(
-                [request.sentence for request in group], constraints or None, first.details_of
+                [request.sentence for request in group], constraints or None, details_of
             )
             translations |= zip(group, answers, strict=True)
         return [translations[request] for request in requests]
