@@ -35,7 +35,7 @@ from nmt.configuration.recipe_by_size import (
 )
 from nmt.configuration.yaml_files import by_hydra, folders, groups_of, options, reason
 from nmt.foundation.configurations import flat, value_of
-from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse, shown
+from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse, shown
 from nmt.foundation.suggestions import not_a_choice
 from nmt.storage.upgrade import with_renamed_targets
 
@@ -186,9 +186,8 @@ def _by_precedence(command: str, typed: Typed) -> tuple[Any, Mapping[str, Any]]:
     if recipe is None:
         return _composed(command, chosen)
     config, choices = _of_recipe(command, recipe, typed)
-    if RECIPE in config:
-        first_line = f"{recipe}.yaml must begin with the line # @package _global_"
-        raise ConfigErrors([ConfigError(RECIPE, first_line, shown(recipe))])
+    first_line = f"{recipe}.yaml must begin with the line # @package _global_"
+    refuse(broken((RECIPE in config, RECIPE, first_line, recipe)))
     # The default recipe applies only to the default data.
     if RECIPE not in chosen and chosen.get("data", choices["data"]) != choices["data"]:
         return _composed(command, {**chosen, RECIPE: None})

@@ -8,6 +8,7 @@ numbers also gets copied pairs.
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 AUTO = "auto"
@@ -86,10 +87,8 @@ def position_of(pairs: int) -> Position:
 
     Numbers below the smallest or above the largest number in `RUNGS` are replaced by this number.
     """
-    counts = list(RUNGS)
-    inside = min(max(pairs, counts[0]), counts[-1])
-    above = next(count for count in counts[1:] if inside <= count)
-    below = counts[counts.index(above) - 1]
+    inside = min(max(pairs, min(RUNGS)), max(RUNGS))
+    below, above = next(counts for counts in pairwise(RUNGS) if inside <= counts[1])
     share = math.log(inside / below) / math.log(above / below)
     return Position(RUNGS[below], RUNGS[above], share)
 
