@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 import sentencepiece
 
 from nmt.foundation.interfaces import EOS, UNK
+from nmt.tokenizer.sentencepiece_models import kind
 from nmt.tokenizer.words import SPACE
 
 CACHED_WORDS = 2**16
@@ -43,15 +44,12 @@ class Sampler:
 
     model: trained SentencePiece model
     alpha: smoothing exponent of unigram, or dropout rate of BPE, as in SentencePiece
-    merges: whether the model is BPE
     """
 
-    def __init__(
-        self, model: sentencepiece.SentencePieceProcessor, alpha: float, merges: bool
-    ) -> None:
+    def __init__(self, model: sentencepiece.SentencePieceProcessor, alpha: float) -> None:
         self.model = model
         self.alpha = alpha
-        self.merges = merges
+        self.merges = kind(model.serialized_model_proto()) == "bpe"
         size = model.get_piece_size()
         special = (model.is_control, model.is_unknown, model.is_byte)
         ordinary = [i for i in range(EOS + 1, size) if not any(is_kind(i) for is_kind in special)]

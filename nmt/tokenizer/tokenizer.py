@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate, chain, islice
 from typing import Any
 
@@ -14,7 +15,7 @@ import sentencepiece
 from nmt.foundation.interfaces import EOS, UNK
 from nmt.tokenizer.columns import Columns, Pictured
 from nmt.tokenizer.sampling import Sampler
-from nmt.tokenizer.sentencepiece_models import kind, with_pieces_of
+from nmt.tokenizer.sentencepiece_models import with_pieces_of
 from nmt.tokenizer.words import SPACE, SPLITS, Split, Units, covered, spaceless, words
 
 log = logging.getLogger(__name__)
@@ -74,16 +75,17 @@ class Tokenizer:
         self.joint = self.source_model == self.target_model
         """Whether source and target share one vocabulary."""
         self._source = sentencepiece.SentencePieceProcessor(model_proto=self.source_model)
-        self._target = self._source
-        if not self.joint:
-            self._target = sentencepiece.SentencePieceProcessor(model_proto=self.target_model)
+        self._target = (
+            self._source
+            if self.joint
+            else sentencepiece.SentencePieceProcessor(model_proto=self.target_model)
+        )
         self.source_size: int = self._source.get_piece_size()
         """Number of subwords in the source vocabulary."""
         self.target_size: int = self._target.get_piece_size()
         """Number of subwords in the target vocabulary."""
         self.source_ids = self.columns.size(self.source_size)
         """Number of source ids, which are all combinations of subwords and factor values."""
-        self._samplers: dict[int, Sampler] = {}
         self._warned_values = set[str]()  # factor values about which a warning was logged
         ordinary = self.source_pieces(range(EOS + 1, self.source_size))
         # SentencePiece would merge adjacent unknown words into one <unk>. A word-level tokenizer
@@ -167,12 +169,13 @@ class Tokenizer:
             if self.by_word:
                 return _encode_words(model, lines)
             return model.encode(lines, num_threads=_threads(lines))
-        side = 0 if model is self._source else 1
-        # Samplers are created lazily, since they read the whole vocabulary.
-        if side not in self._samplers:
-            merges = kind(self.models[side]) == "bpe"
-            self._samplers[side] = Sampler(model, self.sampling, merges)
-        return self._samplers[side].encode(lines, seed)
+        return self._samplers[model].encode(lines, seed)
+
+    @cached_property
+    def _samplers(self) -> dict[sentencepiece.SentencePieceProcessor, Sampler]:
+        """Samplers of random segmentations, by SentencePiece model. They are created lazily, since
+        they read the whole vocabulary."""
+        return {model: Sampler(model, self.sampling) for model in {self._source, self._target}}
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Decodes target token ids into texts without spaces at the ends."""
