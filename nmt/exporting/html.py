@@ -20,7 +20,6 @@ from nmt.data.documents import ABBREVIATION, LONGEST_SENTENCE, SENTENCE_END
 from nmt.exporting import exported_beam, only_model
 from nmt.foundation.errors import UsageError
 from nmt.inference.translator import Translator
-from nmt.model.attention.window import Window
 from nmt.model.encoder.rnn_encoder import RNNEncoder
 from nmt.model.seq2seq import Seq2Seq
 from nmt.storage.files import write_atomically
@@ -54,16 +53,16 @@ TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "defined", 5: "unused", 6: 
 """Maps the numeric codes of SentencePiece's token types to their names."""
 CELLS = ("gru", "lstm", "norm_gru", "norm_lstm")
 """Names of the recurrent cells that network.js implements."""
-IMPLEMENTED = {
-    "encoder": ("bidirectional", "unidirectional", "alternating"),
-    "decoder": ("bahdanau", "conditional", "fixed", "luong", "luong_feed"),
-    "attention": (
-        "concat", "coverage", "dot", "general", "location", "multi_head", "normed_concat",
-        "scaled_dot", "scaled_general", "uniform",
-    ),
-    "attention.normalizer": ("entmax15", "softmax", "sparsemax"),
-}  # fmt: skip
-"""Maps subpackages of nmt.model to the modules whose classes network.js implements."""
+IMPLEMENTED = (
+    "seq2seq", "encoder.bidirectional", "encoder.unidirectional", "encoder.alternating",
+    "decoder.bahdanau", "decoder.conditional", "decoder.fixed", "decoder.luong",
+    "decoder.luong_feed", "attention.concat", "attention.coverage", "attention.dot",
+    "attention.general", "attention.location", "attention.multi_head", "attention.normed_concat",
+    "attention.scaled_dot", "attention.scaled_general", "attention.uniform",
+    "attention.normalizer.entmax15", "attention.normalizer.softmax",
+    "attention.normalizer.sparsemax", "attention.window",
+)  # fmt: skip
+"""Modules of nmt.model whose classes network.js implements."""
 
 
 def write_html(
@@ -174,36 +173,37 @@ def exportable(translator: Translator) -> Seq2Seq:
     Raises UsageError if the JavaScript code does not support the network or the tokenizer.
     """
     model = only_model(translator, "html")
-    window: object = None
-    parts: dict[str, object] = {"encoder": model.encoder, "decoder": model.decoder}
+    parts: dict[str, object] = {
+        "encoder": model.encoder,
+        "decoder": model.decoder,
+        "model": model,
+    }
     if model.decoder.attends:
         attention = model.decoder.attention
-        window = attention.window
-        parts |= {"attention": attention.score, "attention.normalizer": attention.normalizer}
+        parts |= {
+            "attention": attention.score,
+            "normalizer": attention.normalizer,
+            "window": attention.window,
+        }
+    modules = {f"nmt.model.{name}" for name in IMPLEMENTED}
     tokenizers = [parsed(content) for content in translator.tokenizer.models]
     has_two_cells = getattr(model.encoder, "cell_name", None) != model.decoder.cell_name
-    problems = {}
-    for group, part in parts.items():
-        modules = {f"nmt.model.{group}.{name}" for name in IMPLEMENTED[group]}
-        problem = f"the page does not support {group.rpartition('.')[2]}={part_name(part)}"
-        problems[problem] = type(part).__module__ not in modules
-    problems |= {
-        f"the page does not support model={part_name(model)}": type(model) is not Seq2Seq,
-        f"the page does not support window={part_name(window)}": type(window)
-        not in (Window, type(None)),
-        "the page does not support different cells of encoder and decoder": has_two_cells,
-        f"the page does not support cell={model.decoder.cell_name}": model.decoder.cell_name
-        not in CELLS,
-        "the page does not support text normalisation (tokenizer.normalization)": any(
+    unsupported = {
+        f"{group}={part_name(part)}": type(part).__module__ not in modules
+        for group, part in parts.items()
+    } | {
+        "different cells of encoder and decoder": has_two_cells,
+        f"cell={model.decoder.cell_name}": model.decoder.cell_name not in CELLS,
+        "text normalisation (tokenizer.normalization)": any(
             tokenizer.normalizer_spec.precompiled_charsmap for tokenizer in tokenizers
         ),
-        "the page does not support tokenizers with spaces at the end of subwords": any(
+        "tokenizers with spaces at the end of subwords": any(
             tokenizer.trainer_spec.treat_whitespace_as_suffix for tokenizer in tokenizers
         ),
     }
-    for problem, is_present in problems.items():
+    for feature, is_present in unsupported.items():
         if is_present:
-            raise UsageError(f"format=html: {problem}")
+            raise UsageError(f"format=html: the page does not support {feature}")
     return model
 
 
