@@ -25,7 +25,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
+from torch.nn.utils.rnn import pad_sequence
 
 AlignerName = Literal["ibm1", "hmm"]
 """Alignment model: IBM model 1, or a hidden Markov model initialised by IBM model 1."""
@@ -214,10 +216,8 @@ def _grouped(
         ):
             end += 1
         groups.append(np.array(rows[start:end]))
-        steps = len(targets[rows[end - 1]])
-        y = np.full((end - start, steps), PADDING)
-        for i, row in enumerate(rows[start:end]):
-            y[i, : len(targets[row])] = targets[row]
+        words = [torch.from_numpy(targets[row]) for row in rows[start:end]]
+        y = pad_sequence(words, batch_first=True, padding_value=PADDING).numpy()  # [N, T]
         x = np.pad(np.stack([sources[row] for row in rows[start:end]]), ((0, 0), (1, 0)))
         cells = x[:, None, :] * target_vocabulary + y[:, :, None]  # [N, T, S+1]
         keys.append(np.where(y[:, :, None] == PADDING, PADDING, cells))
@@ -234,10 +234,8 @@ def _entries(
     rows: indices of the sentence pairs of each group
     keys: keys of each group [N, T, S+1]; PADDING at padding
     """
-    # PADDING is smaller than all other keys, so it is the first of the sorted keys.
-    sorted_keys = np.unique(np.concatenate([[PADDING], *map(np.unique, keys)]))[1:]
-    groups = []
-    for numbers, group in zip(rows, keys, strict=True):
-        entries = np.where(group == PADDING, PADDING, np.searchsorted(sorted_keys, group))
-        groups.append(Group(rows=numbers, entries=entries.astype(np.int32)))
-    return groups, sorted_keys
+    # PADDING is smaller than all other keys. As the first of the sorted keys, it gets the index -1,
+    # which is PADDING again.
+    sorted_keys = np.unique(np.concatenate([[PADDING], *map(np.unique, keys)]))
+    entries = [(np.searchsorted(sorted_keys, group) - 1).astype(np.int32) for group in keys]
+    return list(map(Group, rows, entries)), sorted_keys[1:]
