@@ -69,9 +69,9 @@ class Mix:
         key = f"data.config={config}"
         with reading(key, " as YAML"):
             self.text = self.file.read_text(encoding="utf-8")
-            content = OmegaConf.to_container(OmegaConf.create(self.text))
-        if isinstance(content, dict):  # YAML reads some names as numbers or Booleans
-            content = {str(name): node for name, node in content.items()}
+            nodes = OmegaConf.to_container(OmegaConf.create(self.text))
+        # YAML reads some names as numbers or Booleans.
+        content = {str(name): nodes[name] for name in nodes} if isinstance(nodes, dict) else {}
         try:
             self.files = _corpora(content)
             self.stages = _stages(content, self.files)
@@ -110,14 +110,16 @@ class Mix:
         corpora = {name: keep(self._corpus(name), True) for name in self.files}
         train = chained(list(corpora.values()), str(self.file))
         splits = with_named_parts(train, self.parts, self._stream, self.languages)
-        # The file's text is part of the data fingerprint, which a resumed run checks.
-        mixture = Mixture(
-            corpora=corpora,
-            stages=self.stages,
-            settings=self.text + str(sorted(self.tags.items())),
-            tags=tuple(self.tags.values()),
+        return replace(
+            splits,
+            mixture=Mixture(
+                corpora=corpora,
+                stages=self.stages,
+                # The file's text is part of the data fingerprint, which a resumed run checks.
+                settings=self.text + str(sorted(self.tags.items())),
+                tags=tuple(self.tags.values()),
+            ),
         )
-        return replace(splits, mixture=mixture)
 
     def _corpus(self, name: str) -> Stream[Pairs]:
         """Returns the stream of a corpus, with its tag prepended to the source lines."""
@@ -155,14 +157,13 @@ class Mix:
         return rows.map(partial(pairs_of, columns), "tsv").sliced(slice_)
 
 
-def _corpora(content: Any) -> dict[str, list[str]]:
+def _corpora(content: Mapping[str, Any]) -> dict[str, list[str]]:
     """Returns the files of each corpus.
 
     Raises UserError if a key of the mixture file is invalid.
     """
-    node = content if isinstance(content, dict) else {}
-    datasets = node.get("datasets")
-    stages = node.get("stages")
+    datasets = content.get("datasets")
+    stages = content.get("stages")
     if not (datasets and isinstance(datasets, dict) and stages and isinstance(stages, list)):
         raise UserError(
             "the mixture file needs the keys `datasets` (maps corpus names to files) and `stages` "
