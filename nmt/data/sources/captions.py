@@ -135,20 +135,18 @@ class Captions:
 
     def _with_references(self, rows: Sequence[Captioned], name: str) -> Pairs:
         """Returns one pair per image; all captions after the first are further references."""
-        merged: dict[str, Captioned] = {}  # an image may have several rows
-        for row in rows:
-            line = self._source_line(row)
-            earlier = merged[line].captions if line in merged else []
-            merged[line] = replace(row, captions=[*earlier, *row.captions])
-        rows = list(merged.values())
-        captions = itertools.zip_longest(*(row.captions for row in rows), fillvalue="")
-        first, *others = map(list, captions)  # [captions per image][images]
+        stamps = {self._source_line(row): row.info.stamp for row in rows}
+        captions: dict[str, list[str]] = {line: [] for line in stamps}
+        for row in rows:  # an image may have several rows
+            captions[self._source_line(row)] += row.captions
+        # [captions per image][images]
+        first, *others = map(list, itertools.zip_longest(*captions.values(), fillvalue=""))
         return Pairs(
-            source=[self._source_line(row) for row in rows],
+            source=[*captions],
             target=first,
             name=name,
             more_references=others,
-            content=str([row.info.stamp for row in rows]),
+            content=str([*stamps.values()]),
         )
 
     def _source_line(self, row: Captioned) -> str:
