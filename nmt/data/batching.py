@@ -62,8 +62,7 @@ class Batching:
         pool_size = self.mean_size(source, target) * self.pool
         batches: list[np.ndarray] = []
         # Sorting within random pools gives different batches in each epoch.
-        for start in range(0, len(order), pool_size):
-            pool = order[start : start + pool_size]
+        for pool in np.split(order, range(pool_size, len(order), pool_size)):
             batches += self._cut(pool[_by_length(source[pool], target[pool])], source, target)
         return [batches[i] for i in rng.permutation(len(batches))]
 
@@ -75,16 +74,14 @@ class Batching:
         if self.sentences:
             return [order[i : i + self.sentences] for i in range(0, len(order), self.sentences)]
         lengths = np.maximum(source, target)[order] + 1  # sentence lengths in tokens, including EOS
-        batches = []
-        start = 0
+        starts = [0]  # position of the first pair of each batch
         longest = 0
         for i, length in enumerate(lengths.tolist()):
             longest = max(longest, length)
-            if i > start and longest * (i + 1 - start) > self.tokens:
-                batches.append(order[start:i])
-                start = i
+            if i > starts[-1] and longest * (i + 1 - starts[-1]) > self.tokens:
+                starts.append(i)
                 longest = length
-        return [*batches, order[start:]]
+        return np.split(order, starts[1:])
 
 
 def _by_length(source: np.ndarray, target: np.ndarray) -> np.ndarray:
