@@ -89,15 +89,16 @@ class Mixing:
         """Returns the pair indices at positions [start, stop) of a corpus's infinite sequence."""
         rows = self.rows[corpus]
         number = list(self.rows).index(corpus)
-        parts = [np.empty(0, np.uint32)]  # np.concatenate needs at least one array
-        while start < stop:
-            turn, position = divmod(start, len(rows))
-            # Each pass over a corpus has its own random order.
-            order = np.random.default_rng([self.seed, number, turn]).permutation(len(rows))
-            order = order[position : position + stop - start]
-            parts.append(rows[order])
-            start += len(order)
-        return np.concatenate(parts)
+        turns = range(start // len(rows), math.ceil(stop / len(rows)))
+        # Each pass over a corpus has its own random order.
+        orders = [
+            np.random.default_rng([self.seed, number, turn]).permutation(len(rows))
+            for turn in turns
+        ]
+        first = turns.start * len(rows)
+        # np.concatenate needs at least one array
+        order = np.concatenate([np.arange(0), *orders])[start - first : stop - first]
+        return rows[order]
 
     def described(self) -> Sequence[str]:
         """Returns a description of each stage, with its length in epochs."""
