@@ -237,12 +237,10 @@ class ForcedDecoder:
         sources = self.encode(lines)
         targets = targets or self.tokenizer.encode_target(list(texts))
         decodings = self.force(sources, targets, progress=progress)
-        maps = []
-        for line, text, source, target, decoding in zip(
-            lines, texts, sources, targets, decodings, strict=True
-        ):
-            hypothesis = Hypothesis(list(target), decoding.log_prob, decoding.log_prob)
-            translation = Translation(source, [hypothesis], [text], [decoding])
-            forced = attention_map(self.tokenizer, line, translation, units, name, self.languages)
-            maps.append(forced)
-        return maps
+        translations = [
+            Translation(
+                source, [Hypothesis(list(target), d.log_prob, d.log_prob)], [text], details=[d]
+            )
+            for source, target, text, d in zip(sources, targets, texts, decodings, strict=True)
+        ]
+        return self.attention_maps(lines, translations, name, units=units)
