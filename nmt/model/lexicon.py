@@ -115,9 +115,8 @@ class Lexicon(nn.Module):
         memory: prepared encoder memory, with the candidates of the lexicon
         layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
-        assert memory.source_words is not None
-        candidates = memory.source_words.candidates  # [B, C]
-        probabilities = candidate_probabilities(output, memory, layout)  # [B, n, C]
+        # [B, C], [B, n, C]
+        candidates, probabilities = candidate_probabilities(output, memory, layout)
         bias = torch.log1p(probabilities / self.epsilon)  # [B, n, C]
         num_rows, steps = output.readout.shape[:2]
         rows = candidates[sentences_of_rows(num_rows, memory, layout)]  # [N, C]
@@ -126,10 +125,10 @@ class Lexicon(nn.Module):
 
 def candidate_probabilities(
     output: DecoderOutput, memory: Prepared, layout: Layout | None = None
-) -> Float[Tensor, "B n C"]:
-    """Returns the lexicon probability p_lex,t of each candidate, i.e. each target token with a
-    lexicon entry for a source token of the sentence. The lexicon probability is computed for n
-    queries per sentence: one for each beam slot and decoder step t.
+) -> tuple[Int[Tensor, "B C"], Float[Tensor, "B n C"]]:
+    """Returns the candidates of each sentence, i.e. the target tokens with a lexicon entry for a
+    source token of the sentence, and their lexicon probabilities p_lex,t. The lexicon probability
+    is computed for n queries per sentence: one for each beam slot and decoder step t.
 
     output: output of the decoder, with attention weights
     memory: prepared encoder memory, with the candidates of the lexicon
@@ -139,7 +138,7 @@ def candidate_probabilities(
     assert memory.source_words is not None
     translations = memory.source_words.translations  # [B, S, C]
     weights = scatter_rows(output.weights, len(translations), layout)  # [B, n, S]
-    return torch.bmm(weights.to(translations.dtype), translations)
+    return memory.source_words.candidates, torch.bmm(weights.to(translations.dtype), translations)
 
 
 class LexiconMixture(Copying):
@@ -152,5 +151,4 @@ class LexiconMixture(Copying):
     def pointed(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None
     ) -> tuple[Int[Tensor, "B C"], Float[Tensor, "B n C"]]:
-        assert memory.source_words is not None
-        return memory.source_words.candidates, candidate_probabilities(output, memory, layout)
+        return candidate_probabilities(output, memory, layout)
