@@ -107,9 +107,9 @@ class TextClassifier:
         return documents
 
     @torch.inference_mode()
-    def _read(self, documents: Documents) -> tuple[np.ndarray, list[np.ndarray] | None]:
+    def _read(self, documents: Documents) -> tuple[np.ndarray, list[np.ndarray]]:
         """Returns the label probabilities [texts, labels], and the attention weights of the tokens
-        in each row of the encoder batch, averaged over the hops; None without attention.
+        in each row of the encoder batch, averaged over the hops; zeros without attention.
 
         A row is a text or, with hierarchical pooling, a sentence.
         """
@@ -117,7 +117,7 @@ class TextClassifier:
             raise ValueError("the network is in training mode; call model.eval() first")
         device = next(self.model.parameters()).device
         probabilities = np.zeros((len(documents), len(self.model.labels.names)))  # [texts, labels]
-        row_weights = [np.zeros(0)] * len(documents.rows)  # [pieces] of each row
+        row_weights = [np.zeros(length) for length in documents.rows.lengths]  # [pieces] each
         lengths = documents.lengths.tolist()
         with Progress("labelling", len(documents), "texts") as step:
             for batch in length_batches(range(len(documents)), lengths, BATCH_TOKENS):
@@ -132,14 +132,14 @@ class TextClassifier:
                     rows = (row for i in batch for row in _rows_of(documents, i))
                     for row, weights in zip(rows, means, strict=True):
                         row_weights[row] = weights[: len(documents.rows[row])]  # without padding
-        return probabilities, row_weights if self.attends else None
+        return probabilities, row_weights
 
     def _importances(
         self,
         line: str,
         documents: Documents,
         number: int,
-        row_weights: list[np.ndarray] | None,
+        row_weights: list[np.ndarray],
         units: Units,
     ) -> tuple[list[str], np.ndarray]:
         """Returns the units of one text and the attention weight of each unit.
@@ -148,7 +148,7 @@ class TextClassifier:
         documents: tokenised texts
         number: index of the text in `documents`
         row_weights: attention weights of the tokens in each row of the encoder batch; a row is a
-            text or, with hierarchical pooling, a sentence. None if the classifier has no attention
+            text or, with hierarchical pooling, a sentence
         units: units of the result: words or subwords
         """
         words: list[str] = []
@@ -158,13 +158,10 @@ class TextClassifier:
             # Empty sentences and sentences after `max_tokens` have no row.
             row = next(rows, None) if self.tokenizer.encode_source([sentence])[0] else None
             ids = [] if row is None else documents.rows[row].tolist()
+            weights = np.zeros(0) if row is None else row_weights[row]  # [pieces]
             sentence_words, piece_words = self.tokenizer.source_units(sentence, ids, units)
-            sentence_shares = np.zeros(len(sentence_words))  # [words]
-            if row is not None and row_weights is not None:
-                word_shares = shares_of_words(piece_words, len(sentence_words))[:-1, :-1]
-                sentence_shares = row_weights[row] @ word_shares
             words += sentence_words
-            shares.append(sentence_shares)
+            shares.append(weights @ shares_of_words(piece_words, len(sentence_words))[:-1, :-1])
         return words, np.concatenate(shares)  # [words]
 
 
