@@ -99,8 +99,9 @@ class Packed:
 
     def __init__(self, blocks: tuple[WeightBlock, ...], precision: GenerationPrecision) -> None:
         self.sizes = [len(weight) for weight, _ in blocks]
-        weight, bias = join(*blocks)
-        self._multiply = _LAYOUTS[precision](weight.detach(), bias.detach())
+        weight, bias = (part.detach() for part in join(*blocks))
+        native_product = _native_product(precision, weight, bias)
+        self._multiply = native_product or _PRODUCTS[precision](weight, bias)
 
     def __call__(self, x: Float[Tensor, "*rows K"]) -> tuple[Tensor, ...]:
         y = self._multiply(x)
@@ -115,16 +116,12 @@ def join(*blocks: WeightBlock) -> tuple[Tensor, Tensor]:
 
 
 def _float32(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
-    return _native_product("float32", weight, bias) or (lambda x: F.linear(x, weight, bias))
+    return lambda x: F.linear(x, weight, bias)
 
 
 def _bfloat16(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     low = weight.bfloat16()  # [outputs, K]
     return lambda x: F.linear(x.bfloat16(), low).float().add_(bias)
-
-
-def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
-    return _native_product("int8", weight, bias) or _int8_of_onednn(weight, bias)
 
 
 def _native_product(
@@ -139,7 +136,7 @@ def _native_product(
     return lambda x: product(x.float(), layout, bias)
 
 
-def _int8_of_onednn(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
+def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     whole, scales = native_decoding.quantize_weight(weight)  # [outputs, K], [outputs]
     prepacked = torch.ops.onednn.qlinear_prepack(whole, None)  # in the layout of the kernel
     scales = scales / 127  # `multiply` maps the largest absolute value of each row to 127
@@ -164,7 +161,8 @@ def _int8_of_onednn(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     return multiply
 
 
-_LAYOUTS = {"float32": _float32, "bfloat16": _bfloat16, "int8": _int8}
+_PRODUCTS = {"float32": _float32, "bfloat16": _bfloat16, "int8": _int8}
+"""Functions of a weight and a bias that return x → x Wᵀ + b, computed by PyTorch, by precision."""
 
 
 def int8_is_native() -> bool:

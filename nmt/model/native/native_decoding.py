@@ -37,10 +37,10 @@ def attention(
     """
     keys = keys.contiguous()
     weights = query.new_empty(len(query), keys.size(1))  # [N, S]
-    sizes = (*weights.shape, keys.size(2))
     call(
         "search_attention",
-        *sizes,
+        *weights.shape,
+        keys.size(2),
         query,
         query.stride(0),
         keys,
@@ -60,8 +60,16 @@ def weighted_sum(
     sentence index of each hypothesis."""
     values = values.float().contiguous()
     sums = values.new_empty(len(weights), values.size(2))  # [N, M]
-    sizes = (*weights.shape, values.size(2))
-    call("search_weighted_sum", *sizes, weights, values, sentences, sums, values.size(2))
+    call(
+        "search_weighted_sum",
+        *weights.shape,
+        values.size(2),
+        weights,
+        values,
+        sentences,
+        sums,
+        values.size(2),
+    )
     return sums
 
 
