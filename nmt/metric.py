@@ -1,5 +1,6 @@
 """Metrics of translation quality on detokenised text, computed by sacreBLEU (Post 2018)."""
 
+import itertools
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -287,9 +288,7 @@ def reference_streams(sets: Sequence[Sequence[str]]) -> list[Any]:
     sets: references of each sentence, without missing ones
     """
     first = [lines[0] if lines else "" for lines in sets]
-    numbers = range(1, max(map(len, sets), default=1))
-    further = [[lines[n] if n < len(lines) else None for lines in sets] for n in numbers]
-    return [first, *further]
+    return [first, *list(itertools.zip_longest(*sets))[1:]]
 
 
 def script_tokenizer(lines: Sequence[str]) -> str | None:
