@@ -113,10 +113,9 @@ def word_effects(classifier: TextClassifier, answer: Classified) -> list[float]:
     """
     if not 1 < len(answer.words) <= LONGEST:
         return []
-    shortened = [join_words(np.delete(answer.words, i)) for i in range(len(answer.words))]
-    column = classifier.model.labels.names.index(answer.likeliest)
-    after = classifier.probabilities(shortened)[:, column]
-    return (after - answer.probabilities[answer.likeliest]).tolist()
+    positions = range(len(answer.words))
+    # The difference from 0, unlike a minus sign, makes no -0.0 of a word without effect.
+    return (0.0 - _decreases(classifier, [answer] * len(positions), positions)).tolist()
 
 
 def removal(classifier: TextClassifier, lines: Sequence[str], count: int = 3) -> Removal:
@@ -142,27 +141,28 @@ def removal(classifier: TextClassifier, lines: Sequence[str], count: int = 3) ->
     random_decreases = []
     for _ in range(DRAWS):
         drawn = [generator.choice(len(a.words), count, replace=False) for a in answers]
-        random_decreases.append(_decrease(classifier, answers, drawn))
+        random_decreases.append(_decreases(classifier, answers, drawn).mean())
     return Removal(
-        most_important=_decrease(classifier, answers, important),
+        most_important=float(_decreases(classifier, answers, important).mean()),
         random=float(np.mean(random_decreases)),
         texts=len(answers),
     )
 
 
-def _decrease(
-    classifier: TextClassifier, answers: Sequence[Classified], removed: Iterable[np.ndarray]
-) -> float:
-    """Returns the mean decrease of the predicted label's probability when the given words are
-    removed.
+def _decreases(
+    classifier: TextClassifier,
+    answers: Sequence[Classified],
+    removed: Iterable[int | np.ndarray],
+) -> np.ndarray:
+    """Returns the decrease of the predicted label's probability when the given words are removed,
+    [texts].
 
     answers: predictions for the complete texts
-    removed: indices of the words to remove from each text
+    removed: index or indices of the words to remove from each text
     """
-    labels = [answer.likeliest for answer in answers]
-    before = [a.probabilities[label] for a, label in zip(answers, labels, strict=True)]
+    before = [answer.probabilities[answer.likeliest] for answer in answers]
     shortened = [join_words(np.delete(a.words, n)) for a, n in zip(answers, removed, strict=True)]
-    columns = [classifier.model.labels.names.index(label) for label in labels]
+    columns = [classifier.model.labels.names.index(answer.likeliest) for answer in answers]
     # Probability that each shortened text gets the label predicted for the complete text, [texts]
     after = classifier.probabilities(shortened)[np.arange(len(answers)), columns]
-    return float(np.mean(before - after))
+    return before - after
