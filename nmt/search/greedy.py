@@ -52,8 +52,8 @@ class Greedy:
             state = extended.state
             length += count
             going = np.ones(len(alive), dtype=bool)  # [b]
-            steps = zip(extended.tokens, extended.log_probs, strict=True)
-            for step_words, step_log_probs in steps:  # [b], [b]
+            # [b], [b]
+            for step_words, step_log_probs in zip(extended.tokens, extended.log_probs, strict=True):
                 totals[alive[going]] += step_log_probs[going]
                 going &= step_words != EOS
                 pairs = zip(alive[going].tolist(), step_words[going].tolist(), strict=True)
@@ -67,8 +67,10 @@ class Greedy:
                 step = step.keep(rows)
                 state = state.select(rows)
                 alive = alive[going]
-        scores = totals.tolist()
-        return [[Hypothesis(tokens[i], scores[i], scores[i])] for i in range(len(requests))]
+        return [
+            [Hypothesis(words, total, total)]
+            for words, total in zip(tokens, totals.tolist(), strict=True)
+        ]
 
 
 class _Extended(NamedTuple):
@@ -107,5 +109,8 @@ def _extend(
             chosen[-1] = chosen[-1].masked_fill(at_limit, EOS)
             log_probs[-1] = torch.where(at_limit, prediction.ends.unsqueeze(1), log_probs[-1])
     arrays = to_host(*chosen, *log_probs)  # [b, 1] each
-    together = np.concatenate(arrays[:count], 1).T, np.concatenate(arrays[count:], 1).T
-    return _Extended(*together, state)
+    return _Extended(
+        tokens=np.concatenate(arrays[:count], 1).T,
+        log_probs=np.concatenate(arrays[count:], 1).T,
+        state=state,
+    )
