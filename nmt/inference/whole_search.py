@@ -123,8 +123,7 @@ def _projected(decoder: Any, memory: Prepared) -> Float[Tensor, "B S G"] | None:
     whose gates do not read the context."""
     if type(decoder) is Conditional:
         # The bias may be added to each value, because attention weights sum to 1.
-        bias: Any = decoder.after.weight_block("ih")[1]
-        return memory.projected_values + bias
+        return memory.projected_values + decoder.after.weight_block("ih")[1]
     return memory.projected_values.contiguous() if type(decoder) is Bahdanau else None
 
 
@@ -170,10 +169,10 @@ def _tables(model: Seq2Seq, product: native_decoding.MatrixProduct) -> _Tables:
     first, *further = _layers(decoder)
     size = decoder.embedding_size
     # Weight blocks by the vector that they multiply; those of the same vector are concatenated
-    of_token = [first.weight_block("ih", slice(size))]  # [3·Q, E]
+    of_token: list[WeightBlock] = [first.weight_block("ih", slice(size))]  # [3·Q, E]
     of_feed = [(first.weight_block("ih", slice(size, None))[0], None)]  # [3·Q, D]
-    of_state = [first.weight_block("hh")]
-    of_new_state = [layer.weight_block("hh") for layer in further]
+    of_state: list[WeightBlock] = [first.weight_block("hh")]
+    of_new_state: list[WeightBlock] = [layer.weight_block("hh") for layer in further]
     queries = of_state if type(decoder) is Bahdanau else of_new_state
     queries.extend(decoder.attention.query_blocks())
     combine: Any = decoder.readout.layer if type(decoder) is Bahdanau else decoder.combine

@@ -48,7 +48,6 @@ class Conditional(AttendingDecoder):
         first = self.before.loop(mask=mask)
         second = self.attend_then_update(self.after, attend, mask)
         _, bias = self.after.weight_block("ih")  # [G]
-        assert bias is not None
 
         def update(
             a: Tensor, cell: CellState, attention_state: AttentionState

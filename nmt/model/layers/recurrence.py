@@ -193,7 +193,7 @@ class Recurrent(nn.Module):
 
     def weight_block(
         self, name: str, columns: slice = slice(None), direction: int = 0
-    ) -> WeightBlock:
+    ) -> tuple[Tensor, Tensor]:
         """Returns a weight matrix of the layer and its bias.
 
         name: "ih" for the multiplication of the input, "hh" for that of the state
@@ -207,10 +207,9 @@ class Recurrent(nn.Module):
 
     def _both_directions(self, name: str) -> tuple[Tensor, Tensor]:
         """Returns the weights [2, K, M] and biases [2, 1, M] of both directions, stacked."""
-        weight, bias = self.weight_block(name)
-        weight_back, bias_back = self.weight_block(name, direction=1)
-        biases = torch.stack([bias, bias_back])  # type: ignore[list-item]
-        return torch.stack([weight, weight_back]).transpose(1, 2), biases.unsqueeze(1)
+        blocks = [self.weight_block(name, direction=direction) for direction in (0, 1)]
+        weights, biases = map(torch.stack, zip(*blocks, strict=True))
+        return weights.transpose(1, 2), biases.unsqueeze(1)
 
     def mask(self, *rows: int) -> Tensor | None:
         """Returns a new mask of recurrent dropout [*rows, Q]; None if the layer has no dropout."""

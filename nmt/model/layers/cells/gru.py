@@ -74,7 +74,6 @@ class GRU(Recurrent):
             for direction in (0, 1)
             for name in ("ih", "hh")
             for part in self.weight_block(name, direction=direction)
-            if part is not None
         ]
 
     def cell(
