@@ -29,7 +29,7 @@ from nmt.model.attention.normalizer import Normalizer
 from nmt.model.attention.window import Window, WindowState
 from nmt.model.layers.numeric import sampled
 
-REINFORCE_KEYS = ("reward", "entropy", "expected", "decay")
+REINFORCE_KEYS = ("window.reward", "window.entropy", "window.expected", "window.decay")
 """Configuration keys that have an effect only with window.estimator=reinforce."""
 
 
@@ -76,8 +76,9 @@ class Hard(Window):
         """Returns the keys of the estimator `reinforce` if another estimator is configured, each
         with the reason why it has no effect. The result is empty for `reinforce`."""
         is_idle = run.value("window.estimator") != "reinforce"
-        keys = [f"window.{key}" for key in REINFORCE_KEYS]
-        return idle_keys((is_idle, "has an effect only with window.estimator=reinforce", *keys))
+        return idle_keys(
+            (is_idle, "has an effect only with window.estimator=reinforce", *REINFORCE_KEYS)
+        )
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
         """Returns the state of the estimator `reinforce` in training; an empty tuple otherwise.
@@ -99,10 +100,8 @@ class Hard(Window):
         normalizer: Normalizer,
     ) -> tuple[Float[Tensor, "N T S"], WindowState]:
         weights = normalizer(scores)  # [N, T, S]
-        if self.training:
-            choice = sampled(weights.detach().float())  # [N, T]
-        else:
-            choice = weights.argmax(-1)
+        # [N, T]
+        choice = sampled(weights.detach().float()) if self.training else weights.argmax(-1)
         one_hot = torch.zeros_like(weights).scatter_(-1, choice.unsqueeze(-1), 1.0)  # [N, T, S]
         if not self.training:
             return one_hot, state
