@@ -56,7 +56,7 @@ class ForcedDecoder:
     ) -> None:
         self.networks = networks
         self.models = networks.models
-        self.attends = networks.attends
+        self.attends = any(model.decoder.attends for model in networks.models)
         self.tokenizer = tokenizer
         self.max_source = max_source
         self.languages = languages
@@ -164,9 +164,8 @@ class ForcedDecoder:
                 self.networks.memories(batch_sources), batch_sources, batch_targets, attention
             )
 
-        sizes = zip(sources, targets, strict=True)
         # Length of the longer side with </s>, because both sides are padded.
-        lengths = [max(length_of(source), len(target)) + 1 for source, target in sizes]
+        lengths = [1 + max(length_of(s), len(t)) for s, t in zip(sources, targets, strict=True)]
         batches = length_batches(range(len(sources)), lengths, FORCED_TOKENS)
         decodings = dict(
             results_in_batches(

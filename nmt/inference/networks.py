@@ -96,10 +96,6 @@ class Networks:
     def device(self) -> torch.device:
         return next(self.models[0].parameters()).device
 
-    @property
-    def attends(self) -> bool:
-        return any(model.decoder.attends for model in self.models)
-
     def generating(self) -> AbstractContextManager[None]:
         """Returns a context manager inside which layers use packed weights.
 
