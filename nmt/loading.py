@@ -153,8 +153,6 @@ def _translator(
             )
     try:
         languages = first.languages or ("source", "target")
-        settings = {**config["translation"], "languages": languages, **options}
-        settings["typical_words"] = first.meta.get("typical_words")
         if isinstance(search, str):
             search = _named(search)
         return Translator(
@@ -162,7 +160,8 @@ def _translator(
             tokenizer,
             search or components.make(config, "search"),
             precision=usable_precision(precision, where),
-            **settings,
+            typical_words=first.meta.get("typical_words"),
+            **{**config["translation"], "languages": languages, **options},
         )
     except UserError:
         raise  # an error whose message already names the option
@@ -297,7 +296,6 @@ def _checked(saved: ckpt.Checkpoint, command: str) -> components.Config:
     ckpt.check_kind(saved, command)
     refuse_missing(saved.meta, saved.path)
     try:
-        config = {**saved.config, "callback": None}
-        return settings_class(command).of(config, trained=True).values
+        return settings_class(command).of({**saved.config, "callback": None}, trained=True).values
     except ConfigErrors as error:
         raise UserError(f"{saved.path}: {error}") from error
