@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -45,6 +45,7 @@ def export_model(
     saved = ckpt.read_model(model)
     if format != "card" and saved.meta.get("command") == "classify":
         raise UsageError(f"format={format}: supports only translation models; use format=card")
+    write: Callable[[Path], None]
     if format == "card":
         write = partial(write_card, saved, test_results(model))
     elif format == "html":
@@ -59,12 +60,8 @@ def export_model(
         require("onnx")
         write = partial(write_onnx, load())
     try:
-        with contextlib.ExitStack() as after_error:
-            if format != "html":
-                path.mkdir()
-                after_error.callback(shutil.rmtree, path, ignore_errors=True)
+        with contextlib.nullcontext() if format == "html" else _new_folder(path):
             write(path)
-            after_error.pop_all()  # keeps the folder
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"output={path}: cannot be written ({reason})") from error
@@ -73,3 +70,14 @@ def export_model(
     advice = "; open the file in a browser" if format == "html" else ""
     count = f"{len(files)} file{'s'[: len(files) > 1]}"
     log.info("exported %s: %s, %.1f MB%s", path, count, size, advice)
+
+
+@contextlib.contextmanager
+def _new_folder(path: Path) -> Iterator[None]:
+    """Context manager that creates a folder, and removes it if an exception is raised."""
+    path.mkdir(parents=True)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
