@@ -70,12 +70,10 @@ def score_files(
     errors: handling of lines that are not UTF-8
     output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
-    format: `text` for a log-probability per line, or `jsonl` for JSON objects with the tokens;
-        n-best lists keep their format
-    normalize: `average` divides the log-probability by the number of tokens, </s> included; `none`
-        writes the sum over the tokens
+    format: of the scores of `target`: `text` for log-probabilities, or `jsonl` for JSON objects
+    normalize: `average` divides by the number of tokens, </s> included; `none` writes the sum
 
-    Raises UserError if the files do not match, e.g. differ in their number of lines.
+    Raises UserError if the files are empty or do not match, e.g. in their number of lines.
     """
     texts = find_input(source), find_input(str(target or nbest))
     pairs_of = _aligned if target else _of_list
