@@ -483,8 +483,8 @@ def test_a_disk_without_room_is_reported_before_the_first_update(corpus, tmp_pat
 
 
 def test_the_needed_room_is_that_of_all_checkpoints(tmp_path, monkeypatch):
-    """A checkpoint has the weights, their average and two moments: `keep` copies of the last one, two of it while it is
-    replaced, the best weights twice while they are replaced, and the snapshots to average."""
+    """A checkpoint has the weights, their average and two moments. The disk has `keep` copies of the last one, two of it while it is
+    replaced, the best weights, also twice, and the snapshots to average."""
     network = torch.nn.Linear(10, 10, bias=False)
     for keep, average, expected in ((1, 0, 4 * 2 + 2), (2, 0, 4 * 4 + 2), (3, 5, 4 * 5 + 2 + 5)):
         trainer = SimpleNamespace(keep=keep, average=average)

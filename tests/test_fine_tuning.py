@@ -131,14 +131,14 @@ def test_a_vocabulary_does_not_grow_by_held_out_pairs(base, tmp_path):
         "filters.drop_held_out=true",
         "trainer.max_epochs=1",
     ]
-    found = []
+    grown = []
     for name, held_out in (("with", ["xyz zyx"] * 3), ("without", [])):
         data = corpus(tmp_path, name, ["cd dc abcd", "dada ba"] * 8 + held_out)
         for language in ("en", "de"):
             (tmp_path / f"{name}-validation.{language}").write_text("xyz zyx\n")
         folder = trained(tmp_path / name, *data, *typed)
-        found.append(ckpt.tokenizer_from(ckpt.read(folder / ckpt.BEST)).models)
-    assert found[0] == found[1]
+        grown.append(ckpt.tokenizer_from(ckpt.read(folder / ckpt.BEST)).models)
+    assert grown[0] == grown[1]
 
 
 def test_parts_can_be_frozen(base, texts, tmp_path):

@@ -383,8 +383,8 @@ def test_a_closed_gate_gives_no_nan():
     model, data = network("luong", "dot", "decoder.context_gate=true").float(), batch()
     torch.nn.init.constant_(model.decoder.attention.gate.bias, -200.0)
     output, _ = model.teacher_forcing(data)
-    found = model.decoder.attention.mean_over_heads(output.weights)
-    assert bool((found == 0).all())
+    weights = model.decoder.attention.mean_over_heads(output.weights)
+    assert bool((weights == 0).all())
 
 
 def test_the_doubly_stochastic_penalty_counts_places():

@@ -426,8 +426,8 @@ def test_a_restarted_process_resumes_the_run_whose_folder_was_noted(tmp_path, mo
     assert (folder / "results.json").exists()
 
 
-def test_a_restarted_process_refuses_the_run_of_another_command(tmp_path, monkeypatch):
-    """It had claimed no folder before the restart."""
+def test_a_restarted_process_refuses_the_run_of_another_command(tmp_path):
+    """The restarted command had claimed no folder before."""
     small = [*TINY, f"run_dir={tmp_path}/run"]
     assert command("train", *small).returncode == 0
     before = (tmp_path / "run" / ckpt.LAST).read_bytes()
