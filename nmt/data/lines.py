@@ -106,9 +106,12 @@ def _pipe_contents(path: str) -> Path:
     with tempfile.NamedTemporaryFile(prefix="nmt-", delete=False) as file:
         atexit.register(Path(file.name).unlink, missing_ok=True)
         with reading(f"{path}, copied to {file.name}"), open(path, "rb") as pipe:
-            for line in iter(functools.partial(pipe.readline, LONGEST_LINE + 1), b""):
-                file.write(line)
-                check_line_length(len(line.removesuffix(b"\n")), path)
+            length = 0  # bytes since the last newline
+            while block := pipe.read(LONGEST_LINE):
+                file.write(block)
+                earlier = 0 if b"\n" in block else length
+                length = earlier + len(block) - block.rfind(b"\n") - 1
+                check_line_length(length, path)
     return Path(file.name)
 
 
