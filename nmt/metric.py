@@ -168,7 +168,7 @@ class Metric:
         """Returns whether a new score is better than an old score; True without an old score."""
         return old is None or (new < old if self.name in LOWER_IS_BETTER else new > old)
 
-    def of_sacrebleu(self, name: str, *, force: bool = False, **bleu_options: Any) -> Any:
+    def sacrebleu_metric(self, name: str, *, force: bool = False, **bleu_options: Any) -> Any:
         """Returns sacreBLEU's metric BLEU or chrF with the options of this metric.
 
         name: `bleu` or `chrf`
@@ -209,12 +209,12 @@ class Metric:
         with_ter = ter or self.name == "ter"
         splits = self.tokenize in ("zh", "ja-mecab", "char")  # Chinese and Japanese text, in TER
         metrics = {
-            "bleu": self.of_sacrebleu("bleu"),
-            "chrf": self.of_sacrebleu("chrf"),
+            "bleu": self.sacrebleu_metric("bleu"),
+            "chrf": self.sacrebleu_metric("chrf"),
             **({"ter": TER(normalized=splits, asian_support=splits)} if with_ter else {}),
         }
         for order in (1, 2, 3) if orders else ():
-            metrics[f"bleu{order}"] = self.of_sacrebleu("bleu", max_ngram_order=order)
+            metrics[f"bleu{order}"] = self.sacrebleu_metric("bleu", max_ngram_order=order)
         sets = reference_sets([references, *others])
         self._warn_of_references(hypotheses, references, sets)
         streams = reference_streams(sets)
@@ -317,5 +317,5 @@ def similarity(
     char_order: maximum order of chrF's n-grams, in characters
     """
     options = Metric(tokenize=tokenize, lowercase=lowercase, char_order=char_order)
-    metric = options.of_sacrebleu(name, effective_order=True)
+    metric = options.sacrebleu_metric(name, effective_order=True)
     return lambda text, reference: metric.sentence_score(text, [reference]).score

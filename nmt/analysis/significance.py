@@ -59,7 +59,7 @@ def over_sentences(
     """
     from sacrebleu.significance import PairedTest
 
-    scorer = metric.of_sacrebleu(name, force=True)
+    scorer = metric.sacrebleu_metric(name, force=True)
     streams = reference_streams(reference_sets(references))
     tested = list(systems.items())  # the first system is the baseline
     if len(tested) == 1:

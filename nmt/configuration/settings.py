@@ -135,12 +135,9 @@ class Settings:
 def settings_of(function: Callable[..., Any]) -> type[Settings]:
     """Returns a settings class whose keys are the keyword-only parameters of a function."""
     hints, defaults = signature(function)
-    keys = [
-        (
-            name,
-            hints[name],
-            field(default=MISSING if default is inspect.Parameter.empty else default),
-        )
+    values = {
+        name: MISSING if default is inspect.Parameter.empty else default
         for name, default in defaults.items()
-    ]
+    }
+    keys = [(name, hints[name], field(default=values[name])) for name in values]
     return make_dataclass(function.__name__, keys, bases=(Settings,), frozen=True, kw_only=True)

@@ -70,7 +70,7 @@ def score_files(
     errors: handling of lines that are not UTF-8
     output: output file; None writes to stdout
     work: names and hashes of everything that the output depends on
-    format: of the scores of `target`: `text` for log-probabilities, or `jsonl` for JSON objects
+    format: `text` for log-probabilities, `jsonl` for JSON objects; n-best lists keep their format
     normalize: `average` divides by the number of tokens, </s> included; `none` writes the sum
 
     Raises UserError if the files are empty or do not match, e.g. in their number of lines.
