@@ -31,7 +31,11 @@ def main() -> None:
     Raises SystemExit if a command is given as an argument, as in `python -m nmt train`.
     """
     if sys.argv[1:] and not sys.argv[1].startswith("-"):
-        print(f"error: commands are modules; write python -m nmt.{sys.argv[1]} …", file=sys.stderr)
+        name = sys.argv[1]
+        problem = f"{name} is not a command; python -m nmt lists all commands"
+        if name in COMMANDS:
+            problem = f"commands are modules; write python -m nmt.{name} …"
+        print(f"error: {problem}", file=sys.stderr)
         raise SystemExit(2)
     for name, purpose in COMMANDS.items():
         print(f"  python -m nmt.{name:<16}{purpose}")

@@ -69,7 +69,7 @@ def load(
 
     A classifier has no options. Raises UserError for a missing checkpoint or an invalid option.
     """
-    if not isinstance(path, str | Path | Sequence):
+    if not isinstance(path, str | Path | Sequence) or isinstance(path, bytes):
         raise TypeError(f"path: must be a path or a list of paths, not {type(path).__name__}")
     paths = [path] if isinstance(path, str | Path) else list(path)
     if not paths:

@@ -169,7 +169,8 @@ class Metric:
         return old is None or (new < old if self.name in LOWER_IS_BETTER else new > old)
 
     def sacrebleu_metric(self, name: str, *, force: bool = False, **bleu_options: Any) -> Any:
-        """Returns sacreBLEU's metric BLEU or chrF with the options of this metric.
+        """Returns sacreBLEU's metric BLEU or chrF with the options of this metric. The tokenizer
+        `auto`, if not replaced by `of`, is sacreBLEU's default, 13a.
 
         name: `bleu` or `chrf`
         force: whether to suppress the warning about tokenised text, which tokenize=none expects
@@ -180,7 +181,7 @@ class Metric:
         if name == "chrf":
             return CHRF(char_order=self.char_order, lowercase=self.lowercase)
         return BLEU(
-            tokenize=self.tokenize,
+            tokenize="13a" if self.tokenize == "auto" else self.tokenize,
             lowercase=self.lowercase,
             force=force or self.tokenize == "none",
             **bleu_options,

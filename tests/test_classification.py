@@ -744,9 +744,9 @@ def test_a_finished_run_continues_and_kinds_are_distinguished(trained, tmp_path)
         command[-1] for command in json.loads((folder / "run/run.json").read_text())["commands"]
     ][1:] == ["trainer.max_epochs=5"]
     result = run(f"model={folder}/run", module="translate", stdin="a")
-    assert "a classifier; use nmt.classify and nmt.label" in result.stderr
+    assert "a classifier, for nmt.label and nmt.classify" in result.stderr
     result = run(f"resume={folder}/run", module="train", stdin="a")
-    assert "a classifier; use nmt.classify and nmt.label" in result.stderr
+    assert "a classifier, for nmt.label and nmt.classify" in result.stderr
 
 
 def test_faults_are_reported(trained):

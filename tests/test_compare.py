@@ -16,7 +16,6 @@ from nmt.analysis.example_sentences import marked, most_different
 from nmt.analysis.significance import agreement
 from nmt.analysis.suspicious_outputs import copied, detached, repeats, suspicious_outputs
 from nmt.analysis.word_statistics import (
-    bare,
     case_class,
     frequency_class,
     length_groups,
@@ -24,6 +23,7 @@ from nmt.analysis.word_statistics import (
     word_accuracy,
 )
 from nmt.metric import Metric, Result
+from nmt.tokenizer.words import bare
 
 REFERENCE = [
     "Ein Mann schläft.",

@@ -639,7 +639,10 @@ def test_a_fault_that_several_groups_repeat_is_reported_once():
         (["objective=scheduled_sampling", "objective.start=0.1"], "objective.end"),
         (["objective=scheduled_sampling", "objective.end=1"], "set this key below 1"),
         (["objective=scheduled_sampling", "objective.decay=constant"], "objective.start=1.0: all"),
-        (["data=text"], "data.train: missing; give data.train=<text or a list, each text>"),
+        (
+            ["data=text"],
+            "data.train: missing; set data.train=… (--help data.train explains this key)",
+        ),
         (["key"], "must have the form key=value"),
         (["optimizer=adam", "optimizer=sgd"], "optimizer: set twice (adam and sgd)"),
         (["grids=[seed=1]"], "must have the form key=value"),

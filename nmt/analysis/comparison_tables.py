@@ -16,14 +16,13 @@ from nmt.analysis.tables import ReportTable
 from nmt.analysis.word_statistics import (
     CASES,
     FREQUENCIES,
-    bare,
     case_class,
     frequency_class,
     length_groups,
     tokens,
     word_accuracy,
 )
-from nmt.tokenizer.words import words
+from nmt.tokenizer.words import bare, words
 
 LONGEST = 4
 """Maximum number of words in an n-gram."""

@@ -9,12 +9,11 @@ from markupsafe import Markup
 
 from nmt.analysis.comparison import Comparison
 from nmt.analysis.tables import escaped
-from nmt.analysis.word_statistics import bare
 from nmt.drawing.attention_map import AttentionMap
 from nmt.drawing.pages import render
 from nmt.foundation.progress import tracked
 from nmt.inference.translator import Translator
-from nmt.tokenizer.words import words
+from nmt.tokenizer.words import bare, words
 
 EXAMPLES = "Sentences that differ most"
 """Heading of the example sentences in a comparison of systems."""

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 from nmt.analysis.comparison import Comparison
 from nmt.analysis.tables import ReportTable
-from nmt.analysis.word_statistics import bare, count_words, tokens
+from nmt.analysis.word_statistics import count_words, tokens
+from nmt.tokenizer.words import bare
 
 SUSPICIOUS = "Suspicious outputs"
 """Title of the table that counts suspicious outputs, such as copies of the source."""

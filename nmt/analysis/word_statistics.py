@@ -10,8 +10,6 @@ from nmt.tokenizer.words import MARKS, words
 
 TOKEN = re.compile(rf"[\w{MARKS}]+(?:['’.-][\w{MARKS}]+)*|[^\w\s]")
 """Pattern of a word or a punctuation mark."""
-EDGES = re.compile(rf"^[^\w{MARKS}]+|[^\w{MARKS}]+$")
-"""Pattern of the punctuation around a word."""
 WIDTH = 5
 """Width of a length group: number of different sentence lengths, in words."""
 
@@ -24,11 +22,6 @@ def count_words(line: str) -> int:
 def tokens(line: str) -> list[str]:
     """Returns the words and punctuation marks of a text."""
     return [token for word in words(line) for token in TOKEN.findall(word)]
-
-
-def bare(word: str) -> str:
-    """Returns a word without leading and trailing punctuation."""
-    return EDGES.sub("", word)
 
 
 @dataclass(frozen=True)

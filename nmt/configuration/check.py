@@ -20,7 +20,7 @@ from nmt.components import (
     view,
 )
 from nmt.data.labels import LabelSet
-from nmt.foundation.parameter_types import expected, mismatch
+from nmt.foundation.parameter_types import mismatch
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, shown
 from nmt.foundation.plugins import raised_at
 from nmt.foundation.signatures import nested_of, nested_part, signature
@@ -70,7 +70,7 @@ def mismatches(
     for name, default in defaults.items():
         if node.get(name, default) in (inspect.Parameter.empty, "???"):
             key = prefix + name
-            yield ConfigError(key, f"missing; give {key}=<{expected(hints[name])}>")
+            yield ConfigError(key, f"missing; set {key}=… (--help {key} explains this key)")
 
 
 def _component_errors(

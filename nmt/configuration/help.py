@@ -1,6 +1,7 @@
 """Generates the --help text from the keys, values and comments of the YAML files in conf/."""
 
 import re
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -59,7 +60,9 @@ def help_of(command: str, words: Sequence[str]) -> str:
     about, *examples = usage.split(EXAMPLES)
     parts = [about.rstrip()]
     if groups:
-        parts.append("\n".join(["Groups and choices (GROUP=CHOICE):", *map(_choices, groups)]))
+        # A search needs all choices of a group in one line.
+        entries = [_choices(match, sys.maxsize if sought else WIDTH) for match in groups]
+        parts.append("\n".join(["Groups and choices (GROUP=CHOICE):", *entries]))
     lines = _keys("\n".join(keys.values()), config)
     parts.append("\n".join(["Keys (KEY=VALUE) with their present values:", *lines]))
     for match in groups:
@@ -109,9 +112,9 @@ def _read(command: str) -> tuple[str, list[re.Match[str]], dict[str, str]]:
     return usage, groups, keys
 
 
-def _choices(match: re.Match[str]) -> str:
+def _choices(match: re.Match[str], width: int) -> str:
     """Formats a group with the choices that its comment names and the choices of additional
-    folders.
+    folders, in lines of at most `width` characters.
 
     If the comment names no choices, all choices are listed.
     """
@@ -121,7 +124,7 @@ def _choices(match: re.Match[str]) -> str:
     named = [word for word in re.findall(r"\w+", comment) if word in choices and "…" not in comment]
     added = [name for name in choices if not Path(CONF, group, f"{name}.yaml").is_file()]
     text = f"  {group:<16}{' '.join([*named, *added] if named else choices)}"
-    return textwrap.fill(text, WIDTH, subsequent_indent=18 * " ")
+    return textwrap.fill(text, width, subsequent_indent=18 * " ")
 
 
 def _group(group: str, choice: str, config: Mapping[str, Any]) -> Iterator[str]:

@@ -158,8 +158,15 @@ def refuse_sweep(overrides: Sequence[str]) -> None:
         "this key has several values, which only a sweep (-m) accepts. Write a list as "
         "{0}=[{1}]; write text with commas as {0}='\"{1}\"'"
     )
+    decimal = why + "; write a decimal number with a point"
+
+    def error(text: str) -> ConfigError:
+        key, value = text.split("=", 1)
+        is_decimal = re.fullmatch(r"\d+,\d+(e-?\d+)?", value)
+        return ConfigError(text, (decimal if is_decimal else why).format(key, value))
+
     refuse(
-        ConfigError(text, why.format(*text.split("=", 1)))
+        error(text)
         for text in overrides
         if any(override.is_sweep_override() for override in parse([text])[0])
     )

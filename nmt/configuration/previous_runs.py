@@ -87,7 +87,8 @@ def errors_of_changes(saved: ckpt.Checkpoint, config: Mapping[str, Any]) -> list
     now = flat(config)
     why = (
         "this setting cannot change on resume, because the saved weights and state depend on it; "
-        "its value was {}. Restore the value, or choose another run_dir"
+        "its value was {}. Restore the value, or start a new run, without resume= and with "
+        "another run_dir"
     )
     keys = [key for key in changed_keys(before, now) if not _may_change(key)]
     # The keys of another choice, such as data=text, differ with the choice.

@@ -6,13 +6,12 @@ in the target language.
 
 import logging
 from dataclasses import replace
-
-import numpy as np
+from fractions import Fraction
 
 from nmt.data import Pairs, Splits, chained
 from nmt.data.filters import Filters
 from nmt.data.overlap import training_rows
-from nmt.data.swapped_sides import PUNCTUATION
+from nmt.tokenizer.words import bare, words
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +32,9 @@ def with_copied_pairs(splits: Splits, share: float, filters: Filters) -> Splits:
         pairs = filters.text(pairs)
         if filters.drop_held_out:
             pairs = pairs.select(training_rows(replace(splits, train=pairs), filters))
-        rows = (np.arange(int(len(pairs) * share)) / share).astype(np.int64)
+        exact = Fraction(str(share))  # a binary fraction such as 0.29 would be rounded down
+        count = int(len(pairs) * exact)
+        rows = [i * exact.denominator // exact.numerator for i in range(count)]
         log.info("%s: added %s copied pairs (copied_pairs=%g)", pairs.name, f"{len(rows):,}", share)
         copied = pairs.select(rows)
         return chained([pairs, replace(copied, source=copied.target)], pairs.name)
@@ -56,5 +57,6 @@ def share_of_common_names(pairs: Pairs) -> float:
 
 def _names(line: str) -> set[str]:
     """Returns the words of a line that contain a capital letter or a digit."""
-    words = (word.strip(PUNCTUATION) for word in line.split())
-    return {word for word in words if any(c.isupper() or c.isdigit() for c in word)}
+    return {
+        word for word in map(bare, words(line)) if any(c.isupper() or c.isdigit() for c in word)
+    }

@@ -137,7 +137,8 @@ def symbols(text: str) -> float:
     characters except letters and combining marks.
     """
     categories = map(unicodedata.category, text)
-    visible = [kind for kind in categories if kind[0] != "Z" and kind != "Cc"]
+    # Control and format characters, such as a zero width joiner, are invisible.
+    visible = [kind for kind in categories if kind[0] != "Z" and kind not in ("Cc", "Cf")]
     num_symbols = sum(kind[0] not in "LM" for kind in visible)
     return num_symbols / len(visible) if visible else 1.0
 

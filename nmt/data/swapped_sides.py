@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from nmt.data import Pairs, Splits
-from nmt.tokenizer.words import words
+from nmt.tokenizer.words import bare, words
 
 log = logging.getLogger(__name__)
 SAMPLE = 5000
@@ -56,8 +56,6 @@ target language.
 
 Input in a third language contains fewer of these words.
 """
-PUNCTUATION = ".,!?;:\"'()"
-"""Characters that are removed from both ends of a word."""
 
 
 class SideCounts:
@@ -108,7 +106,7 @@ def sampled(pairs: Pairs, size: int) -> range:
 
 def _distinct(line: str) -> set[str]:
     """Returns the distinct words of a line, without punctuation."""
-    return {word.strip(PUNCTUATION) for word in words(line.lower())} - {""}
+    return {bare(word) for word in words(line.lower())} - {""}
 
 
 def _typical(counts: Counter[str], other_counts: Counter[str]) -> list[str]:

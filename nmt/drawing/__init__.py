@@ -5,6 +5,7 @@ order.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ FIGURES = (".png", ".pdf", ".svg")
 """File name extensions of the image formats that matplotlib writes."""
 ENDINGS = (".html", *FIGURES, ".json")
 """File name extensions of drawings."""
+NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""Characters that XML 1.0 does not allow."""
 
 
 @dataclass(frozen=True)
@@ -61,5 +64,6 @@ def short(word: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Returns a text with $ escaped, so that matplotlib does not parse the text as a formula."""
-    return text.replace("$", r"\$")
+    """Returns a text with $ escaped, so that matplotlib does not parse the text as a formula.
+    Characters that SVG files must not contain are replaced."""
+    return NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text).replace("$", r"\$")

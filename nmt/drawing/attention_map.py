@@ -35,7 +35,7 @@ LONGEST = 60
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays have no single truth value
 class AttentionMap:
     """Attention weights of a sentence pair, from target words to source words or image cells.
 

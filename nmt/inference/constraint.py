@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from nmt.data.text_encoding import check_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, UNK, Request
 from nmt.search.constrained import can_avoid
@@ -106,6 +107,8 @@ class Constraint:
             words = getattr(self, name)
             if isinstance(words, str):
                 raise TypeError(f"{name}={words!r}: must be a tuple of words, such as ({words!r},)")
+            check_lines(words)
+        check_lines([self.prefix])
 
     def added_to(self, request: Request, speller: PrefixSpeller, spare_tokens: int) -> Request:
         """Returns a copy of a search request with this constraint, encoded as target token ids.
@@ -162,7 +165,12 @@ def _forbidden(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, .
             f"constraints: a forbidden phrase has {longest:,} subwords, at most {MOST_FORBIDDEN} "
             "are allowed"
         )
-    return tuple(tuple(ids) for text in lengths for ids in tokenizer.spellings(text))
+    spellings = [tuple(ids) for text in lengths for ids in tokenizer.spellings(text)]
+    # The mark of an unknown token, like a space, separates the rest of a spelling from other words.
+    after_unknown = [
+        (UNK, *ids[1:]) for ids in spellings if tokenizer.target_pieces(ids[:1]) == [SPACE]
+    ]
+    return tuple(spellings + [ids for ids in after_unknown if len(ids) > 1])
 
 
 def _check_contradictions(

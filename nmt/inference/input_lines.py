@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nmt.data.lines import batched, check_line_length
-from nmt.data.text_encoding import BOM, LONE_SURROGATE, Errors, decode_line, has_surrogate
+from nmt.data.text_encoding import (
+    BOM,
+    HEAD,
+    LONE_SURROGATE,
+    Errors,
+    check_head,
+    decode_line,
+    has_surrogate,
+)
 from nmt.foundation.errors import UserError
 from nmt.inference.constraint import Constraint
 from nmt.inference.text_input import TextInput, checked, find_input
@@ -190,7 +198,7 @@ def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
     """Yields the lines of stdin as they arrive. All lines before an invalid line are yielded before
     its error is raised."""
     number = 0
-    for arrived in _stdin_lines():
+    for arrived in _stdin_lines(errors):
         texts: list[str] = []
         try:
             for line in arrived:
@@ -204,17 +212,19 @@ def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
                 yield texts
 
 
-def _stdin_lines() -> Iterator[list[bytes]]:
+def _stdin_lines(errors: Errors) -> Iterator[list[bytes]]:
     """Yields the complete lines after each read of stdin. The end of stdin completes the last
-    line."""
+    line. Raises UserError for another encoding than UTF-8, unless its bytes may be replaced."""
     if sys.stdin is None:
         raise UserError("input=stdin: stdin is closed; give input=FILE")
     is_terminal = sys.stdin.isatty()
     incomplete = b""
-    while True:
+    for number in itertools.count():
         if is_terminal:
             print("> ", end="", file=sys.stderr, flush=True)
         data = os.read(sys.stdin.fileno(), READ_BYTES)
+        if number == 0 and errors == "strict" and not is_terminal:
+            check_head(data[:HEAD], "stdin")
         *lines, incomplete = (incomplete + data).split(b"\n")
         if not data:
             yield [incomplete] if incomplete else []

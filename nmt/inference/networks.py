@@ -1,6 +1,7 @@
 """One network or an ensemble, applied to token ids: encoding, search steps, and forced decoding."""
 
 import logging
+import math
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -65,7 +66,7 @@ class Networks:
         capture: bool = False,
     ) -> None:
         weights = shares or [1.0] * len(models)
-        if len(weights) != len(models) or min(weights) <= 0:
+        if len(weights) != len(models) or not all(0 < w < math.inf for w in weights):
             raise UserError(
                 f"shares={list(weights)}: must contain one positive ensemble weight for each of "
                 f"the {len(models)} models"

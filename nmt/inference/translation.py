@@ -10,7 +10,7 @@ import numpy as np
 from nmt.foundation.interfaces import Hypothesis, Reranker
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays have no single truth value
 class ForcedDecoding:
     """Token probabilities and attention weights of a given translation under the model.
 

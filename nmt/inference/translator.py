@@ -166,7 +166,9 @@ class Translator(ForcedDecoder):
         return self.with_search(search)
 
     @overload
-    def translate(self, lines: str) -> str: ...  # type: ignore[overload-overlap]
+    def translate(  # type: ignore[overload-overlap]
+        self, lines: str, progress: ProgressCallback = ...
+    ) -> str: ...
     @overload
     def translate(self, lines: Sequence[str], progress: ProgressCallback = ...) -> list[str]: ...
     def translate(
@@ -179,7 +181,7 @@ class Translator(ForcedDecoder):
         progress: callback after each batch, which receives the number of lines in the batch
         """
         if isinstance(lines, str):
-            return self.translations(lines).text
+            return self.translations(lines, progress=progress).text
         return [translation.text for translation in self.translations(lines, progress=progress)]
 
     def for_column(
@@ -209,7 +211,11 @@ class Translator(ForcedDecoder):
 
     @overload
     def translations(  # type: ignore[overload-overlap]
-        self, lines: str, constraints: Constraint | None = None, details_of: int = 0
+        self,
+        lines: str,
+        constraints: Constraint | None = None,
+        details_of: int = 0,
+        progress: ProgressCallback = ...,
     ) -> Translation: ...
     @overload
     def translations(
@@ -244,7 +250,7 @@ class Translator(ForcedDecoder):
                     "the string has several sentences, but is translated as one line: "
                     "give a list of sentences, such as nmt.data.documents.sentences(text)"
                 )
-            return self.translations([lines], constraints, details_of)[0]
+            return self.translations([lines], constraints, details_of, progress)[0]
         lines = check_lines(lines)
         sources = self.encode(lines)
         requests = self._requests(sources, constraints)

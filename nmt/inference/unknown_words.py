@@ -18,7 +18,7 @@ from nmt.inference.constraint import Constraint
 from nmt.inference.translation import ForcedDecoding, Translation
 from nmt.model.lexicon import Lexicon
 from nmt.tokenizer import Tokenizer
-from nmt.tokenizer.words import words
+from nmt.tokenizer.words import bare, words
 
 Unknown = Literal["mark", "drop", "copy"]
 MARK = "⁇"
@@ -75,7 +75,8 @@ def filled(
             attended = piece_words[int(weights[step, : len(piece_words)].argmax())]  # without EOS
             if attended != previous or not written.strip():
                 word = "".join(words[attended.start : attended.stop])
-                replacement = lexicon.get(word, word)
+                name = bare(word) or word  # the network writes the punctuation itself
+                replacement = lexicon.get(word, lexicon.get(name, name))
                 if replacement not in forbidden:
                     written += f" {replacement} "
             previous = None if rest.strip() else attended

@@ -108,12 +108,12 @@ def whole_search(
         decoder.embedding_size,
         tables.token_size,
     )
-    scoring = (get_args(PenaltyName).index(penalty.name), float(penalty.alpha))
+    exponent = torch.tensor([penalty.alpha], dtype=torch.float64)
     call(
         "beam_search", product.address, product.kind, *sizes, width, n_best, longest,
-        BOS, EOS, max(32, CACHED // vocabulary), *scoring, *tables.tensors,
-        direction, _projected(decoder, memory), keys, values, memory.mask,
-        state.cells[0][0].contiguous(), limits, words, log_probs, scores, counts,
+        BOS, EOS, max(32, CACHED // vocabulary), get_args(PenaltyName).index(penalty.name),
+        exponent, *tables.tensors, direction, _projected(decoder, memory), keys, values,
+        memory.mask, state.cells[0][0].contiguous(), limits, words, log_probs, scores, counts,
     )  # fmt: skip
     return _hypotheses(words, log_probs, scores, counts)
 

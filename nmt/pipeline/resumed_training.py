@@ -116,21 +116,30 @@ def threads_are_set(settings: TrainingSettings) -> bool:
 
 
 def use_threads_of(saved: Checkpoint, is_set: bool) -> None:
-    """Uses as many threads as the interrupted run, because the number affects rounding errors.
+    """Uses as many threads as the interrupted run, because the number affects rounding errors. A
+    machine with far fewer cores keeps its number of threads.
 
     saved: checkpoint of the run
     is_set: whether the user has set the number of threads, which is then kept
     """
     before = saved.meta.get("threads")
     now = torch.get_num_threads()
-    if isinstance(before, int) and 0 < before <= 4 * (os.cpu_count() or 1) and before != now:
+    if not isinstance(before, int) or before <= 0 or before == now:
+        return
+    cores = os.cpu_count() or 1
+    if is_set or before > 4 * cores:
         log.warning(
-            "threads: the training began with %s threads and continues with %s, as set; "
-            "rounding errors differ from those of an uninterrupted training"
-            if is_set
-            else "threads: using %s threads, as in the interrupted training, instead of %s, "
-            "because the number of threads affects rounding errors",
+            "threads: the training began with %s threads and continues with %s, %s; "
+            "rounding errors differ from those of an uninterrupted training",
             before,
             now,
+            "as set" if is_set else f"because this machine has only {cores} cores",
         )
-        torch.set_num_threads(now if is_set else before)
+        return
+    log.warning(
+        "threads: using %s threads, as in the interrupted training, instead of %s, "
+        "because the number of threads affects rounding errors",
+        before,
+        now,
+    )
+    torch.set_num_threads(before)

@@ -262,7 +262,8 @@ class TrainingJob:
         return not failure
 
     def score(self, run: Run, epochs: int = 0) -> float | None:
-        if run.record().get("failure"):
+        # A process that is killed while it draws the results has finished its training.
+        if run.record().get("failure") and not run.finished:
             return None
         scores = [
             entry[self.metric]
@@ -315,9 +316,12 @@ def distribution(override: Any) -> Any:
     is_range = override.is_range_sweep() and not value.shuffle
     if not is_range and not override.is_interval_sweep():
         plain = bool | int | float | str | None
-        return CategoricalDistribution(
-            [choice if isinstance(choice, plain) else text for choice, text in swept(override)]
-        )
+        choices = [
+            choice if isinstance(choice, plain) else text for choice, text in swept(override)
+        ]
+        if getattr(value, "shuffle", False):  # a random order would begin a new study
+            choices.sort(key=repr)
+        return CategoricalDistribution(choices)
     low = value.start
     step = value.step if is_range else None
     high = list(value.range())[-1] if is_range else value.end

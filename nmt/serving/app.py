@@ -132,17 +132,15 @@ class Server:
         handlers: Any = {HTTPException: self._refused, Exception: _server_error}
         app = Starlette(
             routes=[
-                Route(
-                    path,
-                    responder,
-                    methods=["POST" if path in posts else "GET"],
-                )
+                Route(path, responder, methods=["POST" if path in posts else "GET"])
                 for path, responder in responders.items()
             ],
             middleware=[cross_origin] if origins else [],
             lifespan=partial(self._running, reload, drain),
             exception_handlers=handlers,
         )
+        # A redirection would lose the path prefix and the https:// of a proxy.
+        app.router.redirect_slashes = False
         return AccessLog(app, self.metrics, responders.keys(), self._stopping.is_set)
 
     @contextlib.asynccontextmanager
@@ -261,6 +259,7 @@ class Server:
             "keyRequired": bool(self.limits.keys),
             "neighbors": self.index is not None,
             "charLimit": self.limits.characters,
+            "textLimit": self.limits.texts,
             "filesTranslation": False,
             "frontendTimeout": 500,
             "suggestions": False,

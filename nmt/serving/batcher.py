@@ -142,7 +142,8 @@ class Batcher(Generic[Item, Result]):
         # The first item is computed even if it exceeds MAX_COST.
         count = max(1, bisect_right(costs, MAX_COST))
         batch = similar[:count]
-        self._waiting = [entry for entry in self._waiting if entry not in batch]
+        chosen = set(batch)
+        self._waiting = [entry for entry in self._waiting if entry not in chosen]
         self.on_queue(len(self._waiting))
         return batch
 

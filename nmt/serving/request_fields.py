@@ -22,6 +22,8 @@ MAX_NUMBERS = 1000
 MAX_PREFIX = 500
 """Maximum number of characters of the field `prefix`, which extends the limit of the translation's
 length."""
+MAX_TRANSLATION = 1000
+"""Maximum number of characters of a translation to explain or to compare with another."""
 LARGEST = 2**31 - 1
 """Maximum value of a token id, position or sentence number in a request."""
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -51,8 +53,17 @@ def choice(*choices: str) -> Schema:
 TEXT = declared("a text", "string", "")
 TEXTS = declared("a text or a list of texts", ["string", "array"], "", items=TEXT)
 PREFIX = declared(f"a text of at most {MAX_PREFIX} characters", "string", "", maxLength=MAX_PREFIX)
+TRANSLATION = declared(
+    f"a text of at most {MAX_TRANSLATION:,} characters", "string", "", maxLength=MAX_TRANSLATION
+)
 WORD = declared("a text that is not blank", "string", "", pattern=r"\S")
 WORDS = declared("a list of words", "array", [], items=WORD)
+TRANSLATIONS = declared(
+    f"a list of two texts of at most {MAX_TRANSLATION:,} characters",
+    "array",
+    [],
+    items={**TRANSLATION, "pattern": r"\S"},
+)
 FLAG = declared("true or false", "boolean", False)
 NUMBERS = declared(
     f"a list of at most {MAX_NUMBERS:,} numbers",
@@ -187,7 +198,7 @@ POSTS = {
             **OF_A_SENTENCE,
             "prefix": NUMBERS,
             "whole": FLAG,
-            "translation": TEXT,
+            "translation": TRANSLATION,
             "attend_to": PAIRS,
         },
     ),
@@ -198,7 +209,7 @@ POSTS = {
     ),
     "/contrast": Post(
         "Return the influence of source words on the choice between two translations",
-        {"q": TEXT, "translations": WORDS, **LANGUAGES},
+        {"q": TEXT, "translations": TRANSLATIONS, **LANGUAGES},
         OF_A_SENTENCE,
     ),
     "/classify": Post("Classify texts", {"q": TEXTS}, MODEL),

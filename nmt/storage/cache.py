@@ -25,9 +25,19 @@ reason."""
 
 
 def cache_folder() -> Path:
-    """Returns the cache folder: NMT_CACHE if set, otherwise `nmt` in the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("NMT_CACHE") or Path(base) / "nmt")
+    """Returns the cache folder: NMT_CACHE if set, otherwise `nmt` in the user's cache folder.
+
+    Raises UserError if NMT_CACHE is not set and the user has no home folder.
+    """
+    chosen = os.environ.get("NMT_CACHE")
+    if chosen:
+        return Path(chosen)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nmt"
+    except RuntimeError as error:
+        raise UserError(
+            "no home folder for the cache: set NMT_CACHE to a writable folder"
+        ) from error
 
 
 def build_once(folder: Path, what: str, build: Callable[[Path], Counts | None]) -> Counts:

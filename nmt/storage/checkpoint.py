@@ -206,7 +206,10 @@ def read(path: Path, mapped: bool = False) -> Checkpoint:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
     except Exception as error:  # a damaged file raises many types of errors
-        raise UserError(f"{path}: not a checkpoint, or damaged ({error})") from error
+        raise UsageError(
+            f"{path}: not a checkpoint, or damaged ({error}). Give a run folder or a "
+            ".safetensors file"
+        ) from error
     try:
         meta = json.loads(header["nmt"])
         version = int(meta["format"])
@@ -220,7 +223,11 @@ def read(path: Path, mapped: bool = False) -> Checkpoint:
     if not _is_intact(header["nmt"], version, tensors):
         raise UserError(f"{path}: damaged (wrong checksum)")
     meta.pop("checksum", None)
-    return Checkpoint(upgraded(meta, version), tensors, path, is_mapped=mapped)
+    try:
+        current = upgraded(meta, version)
+    except RecursionError:
+        raise UserError(f"{path}: damaged (the configuration is nested too deeply)") from None
+    return Checkpoint(current, tensors, path, is_mapped=mapped)
 
 
 def _is_intact(header: str, version: int, tensors: Mapping[str, Tensor]) -> bool:
@@ -249,8 +256,8 @@ def check_kind(checkpoint: Checkpoint, command: str) -> None:
     kind = str(checkpoint.meta.get("command", "train"))
     if kind != command:
         purposes = {
-            "train": "the model is a translation model; use nmt.train and nmt.translate",
-            "classify": "the model is a classifier; use nmt.classify and nmt.label",
+            "train": "the model is a translation model, for nmt.translate and nmt.train",
+            "classify": "the model is a classifier, for nmt.label and nmt.classify",
         }
         purpose = purposes.get(kind, f"the model was trained by an unknown command ({kind})")
         raise UsageError(f"{checkpoint.path}: {purpose}")
@@ -333,8 +340,8 @@ def tokenizer_parts(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Ten
 
 def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
     """Returns the tokenizer of a checkpoint; raises UserError if the tokenizer is damaged."""
-    models = {name: t.numpy().tobytes() for name, t in checkpoint.part("tokenizer").items()}
     try:
+        models = {name: t.numpy().tobytes() for name, t in checkpoint.part("tokenizer").items()}
         settings = checkpoint.meta["tokenizer"]
         lowercase = settings["lowercase"]
         sampling = settings["sampling"]

@@ -95,7 +95,7 @@ class Trials(Sweeper):
         """
         from optuna.samplers import TPESampler
 
-        seed = 1000 * self.seed + number
+        seed = (1000 * self.seed + number) % 2**32
         return TPESampler(seed=seed, constant_liar=self.parallel > 1)
 
 

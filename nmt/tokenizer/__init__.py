@@ -39,6 +39,11 @@ MEASURED = 10_000
 LONGEST = 10_000
 """Maximum number of characters per training line of a tokenizer; SentencePiece's training time is
 quadratic in the length."""
+LONGEST_WORD = 7_900
+"""Maximum number of bytes of a word in the vocabulary of `tokenizer=word`; SentencePiece cannot
+load longer words."""
+RESERVED = "\u2585"
+"""Character that SentencePiece uses itself; its training skips all lines with this character."""
 
 
 class SentencePiece:
@@ -145,9 +150,9 @@ class SentencePiece:
         return Tokenizer(*models, lowercase=self.lowercase, sampling=self.sampling)
 
     def _train(self, lines: Sequence[str], name: str, shared: Shared | None) -> bytes:
-        texts = prepared(lines, self.lowercase)
+        texts = [line.replace(RESERVED, " ") for line in prepared(lines, self.lowercase)]
         if self.model == "word":  # words also end at other spaces than U+0020
-            texts = [" ".join(line.split()) for line in texts]
+            texts = [" ".join(filter(_is_loadable, line.split())) for line in texts]
         if not any(texts):
             raise UserError(
                 f"tokenizer: no {name} text to train a vocabulary; check the training data, or raise "
@@ -230,6 +235,10 @@ class SentencePiece:
                 **self.options,
             )
         return writer.getvalue()
+
+
+def _is_loadable(word: str) -> bool:
+    return len(word.encode()) <= LONGEST_WORD
 
 
 def _drawn(lines: Sequence[str], num_characters: int, name: str) -> Sequence[str]:

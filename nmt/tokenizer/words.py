@@ -7,6 +7,7 @@ Words are separated by spaces. Scripts without spaces are split by ICU's diction
 import functools
 import itertools
 import operator
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, get_args
@@ -18,8 +19,11 @@ SPACE = "▁"
 UNKNOWN = "<unk>"
 """Subword that represents unknown characters."""
 MARKS = "".join(c for c in map(chr, range(0x1F000)) if unicodedata.category(c)[0] == "M")
-"""Combining marks, such as the vowel signs of Devanagari. They are part of words, but `\\w` does
-not match them."""
+MARKS += "\u200c\u200d"  # zero width (non-)joiners
+"""Combining marks, such as the vowel signs of Devanagari, and invisible joiners, as in Persian.
+They are part of words, but `\\w` does not match them."""
+EDGES = re.compile(rf"^[^\w{MARKS}]+|[^\w{MARKS}]+$")
+"""Pattern of the punctuation around a word."""
 SPACELESS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 """Prefixes of the Unicode names of letters in scripts without spaces between words."""
 ALONE = (*SPACELESS, "IDEOGRAPHIC", "FULLWIDTH")
@@ -52,6 +56,11 @@ def _alone(character: str) -> bool:
 def words(text: str) -> list[str]:
     """Splits a text into words; the concatenation of the words is the text without spaces."""
     return [word for chunk in text.split() for word in _within(chunk)]
+
+
+def bare(word: str) -> str:
+    """Returns a word without leading and trailing punctuation."""
+    return EDGES.sub("", word)
 
 
 def join_words(words: Iterable[str]) -> str:

@@ -39,8 +39,9 @@ class LoopSettings:
     """Number of validations without improvement after which training stops; 0 disables early
     stopping."""
     ema: Fraction = 0.0
-    """Decay per update of the exponential moving average of the weights. The average is validated,
-    and saved as the best weights. 0 disables the average."""
+    """Decay per update of the exponential moving average of the weights; in update u, counted from
+    0, at most (1 + u) / (10 + u). The average is validated, and saved as the best weights. 0
+    disables the average."""
     average: Count = 0
     """Number of best validations whose weights are averaged at the end of training. The average is
     saved if it scores higher than the best weights. 0 disables averaging."""

@@ -405,7 +405,8 @@ class TrainingLoop:
             self.store.save_last(*saved)
         if progress.update != self._saved_update:
             self._saved_update = progress.update
-            self._failures = 0
+            if self.settings.on_nan == "rollback":
+                self._failures = 0
 
     @property
     def _remedy(self) -> str:

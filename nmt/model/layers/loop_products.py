@@ -49,9 +49,11 @@ class _CollectGradient(Function):
         return operand.view_as(operand), None if bias is None else bias.view_as(bias)
 
     @staticmethod
-    def backward(ctx: Any, *unused: None) -> tuple[Tensor | None, Tensor | None, None]:
-        if not ctx.tape:
-            return None, None, None
+    def backward(
+        ctx: Any, d_operand: Tensor | None, d_bias: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, None]:
+        if not ctx.tape:  # with create_graph=True, the steps have computed the gradients
+            return d_operand, d_bias, None
         # Rows of all steps, so that one matrix multiplication sums their gradients.
         x, d = (torch.cat(column, dim=-2) for column in zip(*ctx.tape, strict=True))
         ctx.tape.clear()
@@ -65,7 +67,8 @@ class _CollectGradient(Function):
 
 class _Step(Function):
     """Autograd function: computes x @ operand + bias for one step of a loop. Its backward pass
-    appends (x, d) to the tape, for input x and output gradient d."""
+    appends (x, d) to the tape, for input x and output gradient d. With create_graph=True, it
+    computes all gradients itself, so that second derivatives are correct."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, operand: Tensor, bias: Tensor | None, tape: Tape) -> Tensor:
@@ -76,12 +79,17 @@ class _Step(Function):
         return _multiply(x_low, operand, bias)
 
     @staticmethod
-    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         x, operand = ctx.saved_tensors
         d = d.to(operand.dtype)
-        ctx.tape.append((x, d))  # multiplied once, after all steps
         dx = (d @ operand.transpose(-1, -2)).to(ctx.dtype) if ctx.needs_input_grad[0] else None
-        return dx, None, None, None
+        if not torch.is_grad_enabled():
+            ctx.tape.append((x, d))  # multiplied once, after all steps
+            return dx, None, None, None
+        if operand.dtype != ctx.dtype:  # the graph does not contain the converted x
+            raise RuntimeError("create_graph=True: no second derivatives under autocast")
+        d_bias = d.sum(-2, keepdim=d.dim() == 3) if ctx.needs_input_grad[2] else None
+        return dx, x.transpose(-1, -2) @ d, d_bias, None
 
 
 def _multiply(x: Tensor, operand: Tensor, bias: Tensor | None) -> Tensor:

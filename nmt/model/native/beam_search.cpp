@@ -109,7 +109,7 @@ bool settled(const std::vector<Hypothesis>& finished, size_t count, double bound
 extern "C" void beam_search(void* gemm_function, Precision precision, Index sentences, Index positions, Index units,
                             Index features, Index readout_size, Index vocabulary, Index key_size, Index embedding_size,
                             Index token_size, Index width, Index count, Index longest, Index begin, Index end, Index block,
-                            Index penalty, float alpha, const float* tokens, const void* token_weight,
+                            Index penalty, const double* exponent, const float* tokens, const void* token_weight,
                             const float* token_bias, const void* state_weight, const float* state_bias,
                             const void* feed_weight, const float* feed_bias, const void* second_weight,
                             const float* second_bias, const void* combine_weight, const float* combine_bias,
@@ -211,7 +211,7 @@ extern "C" void beam_search(void* gemm_function, Precision precision, Index sent
                 if (candidate.log_prob == -HUGE_VAL) continue;
                 candidate.words = rows[candidate.parent].words;
                 if (word == end) {
-                    candidate.score = score(penalty, alpha, candidate.log_prob, length + 1);
+                    candidate.score = score(penalty, *exponent, candidate.log_prob, length + 1);
                     finished[b].push_back(candidate);
                 } else {
                     candidate.words.push_back(word);
@@ -220,8 +220,8 @@ extern "C" void beam_search(void* gemm_function, Precision precision, Index sent
             }
             if (next.size() == first_open) continue;
             const double open = next[first_open].log_prob;
-            const double bound = std::max(score(penalty, alpha, open, length + 2),
-                                          score(penalty, alpha, open, std::max(length + 2, limit + 1)));
+            const double bound = std::max(score(penalty, *exponent, open, length + 2),
+                                          score(penalty, *exponent, open, std::max(length + 2, limit + 1)));
             if (settled(finished[b], count, bound)) next.resize(first_open);
         }
         rows = std::move(next);

@@ -18,7 +18,8 @@ export async function classify(isCurrent) {
     const remaining = words.filter((_, i) => !hidden.has(i))
     const characters = (remaining.length + 1) * remaining.join(" ").length // of the request
     const isShort = characters <= (served.settings.charLimit ?? Infinity)
-    const hidesEach = isShort && remaining.length <= LONGEST
+    const isFew = remaining.length < (served.settings.textLimit ?? Infinity)
+    const hidesEach = isShort && isFew && remaining.length <= LONGEST
     const shortened = hidesEach ? remaining.map((_, i) => without(remaining, i)) : []
     const [now, ...effects] = await predict([remaining.join(" "), ...shortened])
     if (!isCurrent() || number !== latest) return

@@ -42,7 +42,7 @@ export function remember(step) {
   if (state.prefix.length) parameters.set("prefix", state.prefix.join(","))
   if (state.attendTo.length)
     parameters.set("attend_to", state.attendTo.map((pair) => pair.join(":")).join(","))
-  if (state.beside.length) parameters.set("beside", state.beside.join(","))
+  for (const name of state.beside) parameters.append("beside", name)
   if (state.contrast) {
     parameters.set("this", state.contrast[0])
     parameters.set("that", state.contrast[1])
@@ -66,7 +66,7 @@ export function recall() {
     .split(",")
     .filter(Boolean)
     .map((pair) => numbers(pair, ":"))
-  state.beside = (parameters.get("beside") ?? "").split(",").filter(isServed)
+  state.beside = parameters.getAll("beside").filter(isServed)
   state.contrast =
     parameters.has("this") && parameters.has("that")
       ? [parameters.get("this"), parameters.get("that")]
