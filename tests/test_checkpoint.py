@@ -74,6 +74,24 @@ def test_damaged_weights_and_foreign_files_are_named(small_run, tmp_path):
         nmt.load(tmp_path / "fewer.safetensors")
 
 
+def test_unusual_damage_is_named(small_run, tmp_path):
+    saved = ckpt.read(small_run / ckpt.BEST)
+    name = next(name for name in saved.tensors if name.startswith("tokenizer/"))
+    tensors = {**saved.tensors, name: torch.zeros(5, dtype=torch.bfloat16)}
+    ckpt.write(tmp_path / "tokenizer.safetensors", saved.meta, tensors)
+    with pytest.raises(UserError, match=r"damaged checkpoint \(tokenizer"):
+        nmt.load(tmp_path / "tokenizer.safetensors")
+    deep = []
+    for _ in range(900):
+        deep = [deep]
+    meta = {**saved.meta, "config": {**saved.config, "x": deep}}
+    ckpt.write(tmp_path / "deep.safetensors", meta, saved.tensors)
+    with pytest.raises(UserError, match="nested too deeply"):
+        nmt.load(tmp_path / "deep.safetensors")
+    with pytest.raises(TypeError, match="must be a path"):
+        nmt.load(b"OUT")
+
+
 def test_a_newer_format_asks_for_a_newer_version(small_run, tmp_path):
     saved = ckpt.read(small_run / ckpt.BEST)
     ckpt.write(tmp_path / "newer.safetensors", {**saved.meta, "format": 99}, saved.tensors)

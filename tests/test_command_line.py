@@ -22,6 +22,7 @@ from nmt import __main__ as main
 from nmt.configuration.configure import COMMANDS
 from nmt.configuration.help import help_of
 from nmt.configuration.overrides import parse
+from nmt.configuration.yaml_files import options
 from nmt.drawing import plots
 from nmt.foundation import extras as deferred
 from nmt.foundation import processes
@@ -835,6 +836,46 @@ def test_help_of_a_word_lists_the_keys_that_contain_it():
     assert all("dropout" in line.lower() for line in lines)
     done = run("translate", "--help", "zebra")
     assert failed(done, "--help zebra: not found in the groups and keys of this configuration")
+
+
+def test_help_of_a_word_lists_all_choices_of_a_group():
+    lines = run("train", "--help", "experiment").stdout.decode().splitlines()
+    [group] = [line for line in lines if line.startswith("  experiment ")]
+    assert {*options("experiment")} <= {*group.split()}
+    assert run("train", "--help", "luong2015_multi30k").stdout.decode().startswith("  experiment ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [(["train"], "nmt.train …"), (["foo"], "foo is not a command; python -m nmt lists")],
+)
+def test_the_package_runs_no_command(arguments, status, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["nmt", *arguments])
+    with pytest.raises(SystemExit):
+        main.main()
+    assert status in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"a b\rc d\re f\r", "stdin: lines end with carriage returns"),
+        ("\ufeffa b\nc\n".encode("utf-16-le"), "encoding is UTF-16"),
+    ],
+)
+def test_the_encoding_of_stdin_is_recognised(trained, data, problem):
+    assert failed(run("translate", f"model={trained}", stdin=data), problem)
+
+
+def test_a_text_file_is_no_model(corpus):
+    done = run("translate", f"model={corpus}/test.en", stdin="a")
+    assert done.returncode == 2
+    assert failed(done, "not a checkpoint, or damaged", "Give a run folder")
+
+
+def test_a_decimal_number_is_written_with_a_point():
+    assert failed(run("train", "optimizer.lr=0,001"), "write a decimal number with a point")
+    assert "decimal" not in run("train", "decoder=bahdanau,luong").stderr.decode()
 
 
 def test_the_package_lists_its_commands(capsys, monkeypatch):

@@ -60,6 +60,7 @@ def test_words_and_marks_are_distinguished():
         "?",
         "'",
     ]
+    assert len(tokens("می\u200cخواهم")) == len(tokens("ශ්\u200dරී")) == 1
     assert bare("(Hund),") == "Hund"
     assert bare("...") == ""
 

@@ -28,6 +28,18 @@ def test_names_and_numbers_are_common_to_both_sides():
     assert share_of_common_names(pairs) == pytest.approx(2 / 3)
 
 
+def test_names_are_found_in_every_script():
+    source = ["In 2024 we saw Paris.", "He saw Ada."]
+    pairs = Pairs(source, ["我们2024年看了Paris。", "उसने देखा Ada।"], "x")
+    assert share_of_common_names(pairs) == 1
+
+
+def test_as_many_pairs_are_copied_as_the_decimal_fraction_says():
+    for percent in range(1, 101):
+        after = with_copied_pairs(splits(corpus(100)), percent / 100, Filters())
+        assert len(after.train) == 100 + percent
+
+
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.7, 1.0])
 def test_evenly_spaced_targets_are_copied(share):
     before = splits(corpus(20))

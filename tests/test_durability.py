@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +27,9 @@ import nmt
 from nmt.configuration.configure import configure
 from nmt.data.sources.table import TableFiles
 from nmt.foundation.errors import UserError
+from nmt.pipeline.resumed_training import use_threads_of
 from nmt.storage import checkpoint as ckpt
+from nmt.storage.cache import cache_folder
 from nmt.storage.files import WRITING
 from nmt.storage.lock import Holder, Lock, LockHeld
 from nmt.training import busy_cores
@@ -760,6 +763,27 @@ def test_threads_are_kept_with_a_run(tmp_path, monkeypatch):
         assert torch.get_num_threads() == here + 1
     finally:
         torch.set_num_threads(here)
+
+
+def test_a_much_smaller_machine_keeps_its_threads(caplog):
+    many = 4 * (os.cpu_count() or 1) + 1
+    before = torch.get_num_threads()
+    use_threads_of(SimpleNamespace(meta={"threads": many}), False)
+    assert torch.get_num_threads() == before
+    assert f"continues with {before}, because this machine has only" in caplog.text
+
+
+def test_the_cache_needs_no_home_folder(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("NMT_CACHE", "/somewhere")
+    assert cache_folder() == Path("/somewhere")
+    monkeypatch.delenv("NMT_CACHE")
+    with pytest.raises(UserError, match="set NMT_CACHE"):
+        cache_folder()
 
 
 def test_damaged_records_do_not_stop_a_run(tmp_path):

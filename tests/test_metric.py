@@ -246,3 +246,8 @@ def test_translations_are_written_to_devices_and_not_to_missing_folders(tmp_path
         evaluate_file(lambda: translator, Metric(), **paths, output=str(pipe))
         assert text.result() == "a dog runs\n"
     assert pipe.is_fifo()
+
+
+def test_the_tokenizer_auto_has_a_default():
+    lines = ["a man runs in the park"]
+    assert Metric().score(lines, lines)["bleu"].score == pytest.approx(100)

@@ -1,6 +1,7 @@
 """Steps of a search in C++ against their references in PyTorch, and whole translations with and without them."""
 
 from collections import Counter
+from itertools import chain
 
 import pytest
 import torch
@@ -201,6 +202,15 @@ def test_the_exponent_of_the_penalty_may_be_an_integer():
     searches = [Beam(width=3, length_penalty="wu", alpha=alpha) for alpha in (1, 1.0)]
     of_int, of_float = _all_translations("luong", "general", "float32", searches, True)
     assert of_int == of_float
+
+
+@pytest.mark.parametrize("penalty", ["power", "wu", "reward"])
+def test_scores_have_the_precision_of_float64(penalty):
+    search = Beam(width=3, n_best=3, length_penalty=penalty, alpha=9.9)
+    [translations] = _all_translations("luong", "general", "float32", [search], True)
+    for hypothesis in chain.from_iterable(translations):
+        expected = search.penalty.score(hypothesis.log_prob, len(hypothesis.tokens) + 1)
+        assert hypothesis.score == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(("width", "penalty"), [(1, "none"), (3, "wu")])

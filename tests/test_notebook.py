@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
+from xml.dom import minidom
 
 import matplotlib
 import numpy as np
@@ -87,6 +88,12 @@ def test_images_have_the_given_size(tmp_path):
     text = (tmp_path / "map.svg").read_text()
     assert f'width="{3.3 * 72:g}pt"' in text
     assert {*re.findall(r"font[^;\"]*?(\d+)px", text)} == {"7"}
+
+
+def test_control_characters_leave_an_svg_file_readable(tmp_path):
+    odd = replace(MAP, source=["a\x02", *MAP.source[1:]])
+    write_map([odd], tmp_path / "map.svg")
+    minidom.parse(str(tmp_path / "map.svg"))
 
 
 def test_a_page_has_probabilities_languages_and_forced_models(tmp_path):

@@ -256,3 +256,25 @@ def test_a_new_cell_is_one_file(tmp_path):
         ]
         wrong = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
         assert wrong.stderr.count(message) == 1, wrong.stderr
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_second_derivatives_are_those_of_torch(cell):
+    layer = recurrent(cell, 5, 4).double()
+    x = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+
+    def second(states):
+        [gradient] = torch.autograd.grad((states**2).sum(), x, create_graph=True)
+        weights = [x, *layer.rnn.parameters()]
+        return torch.autograd.grad((gradient**2).sum(), weights, allow_unused=True)
+
+    for mine, theirs in zip(second(layer(x)[0]), second(layer.rnn(x)[0]), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_second_derivatives_under_autocast_are_refused():
+    x = torch.randn(2, 3, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = LoopProduct(torch.randn(3, 3, requires_grad=True))(x)
+    with pytest.raises(RuntimeError, match="no second derivatives under autocast"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)

@@ -13,6 +13,7 @@ import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -131,6 +132,7 @@ def test_libretranslate_answers(client, pair, small_run):
     assert health == {"status": "ok", "models": {"reverse": "ok", "labels": "ok"}}
     settings = client.get("/frontend/settings").json()
     assert settings["charLimit"] == 3000
+    assert settings["textLimit"] == 200
     assert settings["language"]["source"]["code"] == pair["source"]
 
 
@@ -368,6 +370,25 @@ def test_callers_take_turns():
     assert "y" in batches[1]
 
 
+def test_the_next_batch_of_a_long_queue_is_found_quickly():
+    """In linear time: the comparison of each waiting item with each item of the batch took seconds."""
+    batcher = Batcher(list, ThreadPoolExecutor(1), wait=0.0, most=256, size=len)
+    comparisons = 0
+
+    class Entry(SimpleNamespace):
+        def __eq__(self, other):
+            nonlocal comparisons
+            comparisons += 1
+            return self is other
+
+        __hash__ = object.__hash__
+
+    batcher._waiting = [Entry(turn=n, size=1) for n in range(2000)]
+    assert len(batcher._next_batch()) == 256
+    assert len(batcher._waiting) == 2000 - 256
+    assert comparisons < 2000
+
+
 # Markup
 
 
@@ -502,6 +523,23 @@ def test_html_in_and_out(client, pair):
 
 
 # What is refused
+
+
+def test_a_trailing_slash_is_no_redirection(client, pair):
+    answer = client.post("/translate/", json={"q": "a", **pair}, follow_redirects=False)
+    assert answer.status_code == 404
+    assert answer.json()["error"]
+
+
+def test_given_translations_are_short(client, pair):
+    long = "a " * 501
+    for path, fields in (
+        ("explain", {"translation": long}),
+        ("contrast", {"translations": ["a", long]}),
+    ):
+        answer = client.post(f"/{path}", json={"q": "a b", **pair, **fields})
+        assert answer.status_code == 400
+        assert "at most 1,000 characters" in answer.json()["error"]
 
 
 def test_limits(small_run, pair):
@@ -1229,7 +1267,7 @@ def test_the_page_behind_a_prefix_marks_the_same_word_in_all_maps(browser):
         path = route.request.url.removeprefix("http://nmt.test/mt/").partition("#")[0]
         model = {"source": "en", "target": "de", "attention": True}
         answers = {
-            "models": [{"name": "one", **model}, {"name": "two", **model}],
+            "models": [{"name": "one", **model}, {"name": "two,2", **model}],
             "frontend/settings": {"keyRequired": False, "neighbors": False},
         }
         if path == "explain":
@@ -1242,7 +1280,7 @@ def test_the_page_behind_a_prefix_marks_the_same_word_in_all_maps(browser):
     asked = []
     page.on("request", lambda request: asked.append(request.url))
     page.route("http://nmt.test/**", answer)
-    page.goto("http://nmt.test/mt/#text=a+dog&model=one&beside=two&units=subwords")
+    page.goto("http://nmt.test/mt/#text=a+dog&model=one&beside=two%2C2&units=subwords")
     page.wait_for_selector("#maps table >> nth=1")
     assert all(url.startswith("http://nmt.test/mt/") for url in asked)
     page.locator("#target button").nth(1).hover()
@@ -1252,7 +1290,7 @@ def test_the_page_behind_a_prefix_marks_the_same_word_in_all_maps(browser):
     assert marked == [[False, True, False], [False, False, True, True, False]]
     captions = page.locator("#maps figcaption").all_inner_texts()
     assert captions[0] == "one, which wrote the translation"
-    assert captions[2].startswith("two, forced to write the translation of one")
+    assert captions[2].startswith("two,2, forced to write the translation of one")
     assert violations(page) == []
 
 

@@ -480,6 +480,7 @@ def test_noise_is_what_has_few_letters():
     assert symbols("12 3!") == 1
     assert symbols("ab 1 2") == 0.5
     assert symbols("नमस्ते") == 0  # marks belong to their letters
+    assert symbols("می\u200cخواهم کتاب\u200cها را") == 0  # as do zero width joiners
     pairs = Pairs(["12 - 3", "a man", "same", "x 1"], ["eins", "ein Mann", "same", "y 1"], "text")
     kept = Filters(drop_identical=True, max_symbols=0.6).text(pairs)
     assert list(kept.source) == ["a man", "x 1"]

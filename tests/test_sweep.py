@@ -29,6 +29,7 @@ from nmt.storage.files import LOCK
 from nmt.sweep import job
 from nmt.sweep.names import name_of
 from nmt.sweep.run_status import Run, RunState, find
+from nmt.sweep.trials import Trials
 from nmt.sweep.watch import SweepProgress, duration, overall, time_left
 
 TINY = [
@@ -774,6 +775,27 @@ def test_values_of_a_search_by_optuna_are_what_was_typed():
     typed = ["a=auto,null", "b='x y,z',w", "c=[1,2],[3]", "d=choice(1,2.5,true)"]
     choices = [training_job.distribution(override).choices for override in parse(typed)[0]]
     assert choices == [("auto", None), ("'x y,z'", "w"), ("[1,2]", "[3]"), (1, 2.5, True)]
+
+
+@pytest.mark.skipif(
+    not __import__("importlib.util").util.find_spec("optuna"),
+    reason="needs pip install '.[sweep]'",
+)
+def test_a_study_does_not_depend_on_a_random_order_and_has_any_seed():
+    shuffled = parse(["seed=shuffle(1,2,3,4)"])[0][0]
+    assert len({repr(training_job.distribution(shuffled)) for _ in range(9)}) == 1
+    assert Trials(seed=20261130)._sampler(0) is not None
+
+
+def test_a_run_that_is_killed_after_its_training_has_a_score(tmp_path, monkeypatch):
+    job = training_job.TrainingJob("train", [*TINY, "seed=1,2", f"run_dir={tmp_path}"], [])
+    run = Run(tmp_path / "a", "a", "train", ())
+    run.note(failure="killed by SIGKILL")
+    entry = {"kind": "validation", "update": 5, "epoch": 1, job.metric: 0.5}
+    (tmp_path / "a/metrics.jsonl").write_text(json.dumps(entry) + "\n")
+    assert job.score(run) is None
+    (tmp_path / "a/results.json").write_text("{}")
+    assert job.score(run) == 0.5
 
 
 def test_choices_are_no_paths(tmp_path, monkeypatch):

@@ -294,6 +294,25 @@ def test_a_nan_loss_is_reported():
         fit(Trainer(max_epochs=1, log_every=1), model, [batch()])
 
 
+def test_skipping_every_update_ends_in_an_error():
+    """Also if the state is saved more often than every tenth update."""
+    model = network("luong", "dot")
+
+    class Undefined(Known):
+        def objective(self, network, batch, update, total):
+            loss = CrossEntropy()(network, batch, update)
+            return replace(loss, total=loss.total * math.nan)
+
+    with pytest.raises(UserError, match="at update 10: lower"):
+        Trainer(max_epochs=9, on_nan="skip").fit(
+            Undefined(model, [batch()] * 4),
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            schedule=schedule.Constant(),
+            callbacks=[],
+            store=Store(),
+        )
+
+
 def test_schedules_by_hand():
     linear = schedule.LinearDecay(warmup=10, final=0.1)
     assert [linear.factor(s, 110, 0) for s in (0, 9, 10, 60, 110)] == pytest.approx(

@@ -34,6 +34,7 @@ from nmt.search.diverse import Diverse
 from nmt.search.greedy import Greedy
 from nmt.search.mbr import MBR
 from nmt.search.sample import Sample
+from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.words import words
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # searches: test_search.py executes signatures
@@ -190,6 +191,46 @@ def test_models_of_different_vocabularies_are_refused(small_run, tmp_path):
         loading.translator([str(small_run), str(other)])
     with pytest.raises(UserError, match="one positive ensemble weight for each of the 2 models"):
         loading.translator([str(small_run)] * 2, shares=[1.0])
+    for share in (math.nan, math.inf):
+        with pytest.raises(UserError, match="one positive ensemble weight for each"):
+            loading.translator([str(small_run)] * 2, shares=[share, 1.0])
+
+
+def test_progress_of_a_single_line(small_run):
+    lines = []
+    nmt.load(small_run).translate("a b", progress=lines.append)
+    assert sum(lines) == 1
+
+
+def test_decodings_are_compared_by_identity(small_run):
+    first, second = nmt.load(small_run).translations(["a", "b"], details_of=1)
+    assert first.details[0] in [second.details[0], first.details[0]]
+    assert first.details != second.details
+    assert len({*first.details, *second.details}) == 2
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [{"prefix": "\ud83d"}, {"required": ("\ud800",)}, {"forbidden": (None,)}, {"required": b"a"}],
+)
+def test_constraints_are_texts(texts):
+    with pytest.raises(
+        (TypeError, UserError), match="surrogate|expected a list of strings|expected a string"
+    ):
+        Constraint(**texts)
+
+
+def test_a_forbidden_word_is_not_written_after_an_unknown_word(small_run):
+    """The mark of an unknown token separates its neighbours like a space."""
+    tokenizer = SentencePiece(model="char", vocabulary_size=20).train([], ["b ab"] * 9)
+    request = Constraint(forbidden=("ab",)).added_to(
+        Request(max_length=5), PrefixSpeller(tokenizer), 0
+    )
+    letters = dict(
+        zip(tokenizer.target_pieces(range(tokenizer.target_size)), range(99), strict=False)
+    )
+    assert (letters["▁"], letters["a"], letters["b"]) in request.forbidden
+    assert (UNK, letters["a"], letters["b"]) in request.forbidden
 
 
 def test_constraints_in_words(small_run):
@@ -470,6 +511,17 @@ def test_filling_by_hand():
         filled("x ⁇", [5, UNK], np.array([[1.0, 0.0]] * 2), wide, list("我喜欢"), {}) == "x 我喜欢"
     )
     assert fill("das ⁇", [7, 8]) == "das ⁇"  # written by the text itself
+    marked = ["“the", "zebra,", "ran."]  # the network writes the punctuation
+
+    def fill_marked(lexicon, forbidden=()):
+        return filled(
+            "das ⁇ , lief", [7, UNK, 8], weights[[2, 0]], places, marked, lexicon, forbidden
+        )
+
+    assert fill_marked({}) == "das zebra , lief"
+    assert fill_marked({"zebra": "Zebra"}) == "das Zebra , lief"
+    assert fill_marked({"zebra": "Zebra", "zebra,": "Z"}) == "das Z , lief"
+    assert fill_marked({}, ("zebra",)) == "das , lief"
     same = np.array([[0.0, 1.0, 0.0, 0.0]] * 3)
     assert filled("⁇ ⁇ x ⁇", [UNK, UNK, UNK], same, places, names, {}) == "zebra x zebra"
 

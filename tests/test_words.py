@@ -255,3 +255,31 @@ def test_spellings_with_bytes_spell_the_text():
     tokenizer = SentencePiece(vocabulary_size=330, byte_fallback=True).train([], corpus)
     spellings = tokenizer.spellings("éa")
     assert tokenizer.decode(spellings) == ["éa"] * len(spellings)
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u3000", "\u2028"])
+@pytest.mark.parametrize("word", ["man", "Ω"])
+def test_words_after_unusual_spaces_keep_their_places(space, word):
+    """With an unknown word, too, for which SentencePiece writes <unk>."""
+    corpus = ["the man goes to town in 5 minutes", "five km to the town"] * 9
+    tokenizer = SentencePiece(vocabulary_size=40).train(corpus, corpus)
+    line = f"the man goes 5{space}km to {word} town"
+    [ids] = tokenizer.encode_source([line])
+    places = tokenizer.source_words(line, ids)
+    pieces = tokenizer.source_pieces(ids)
+    if word == "Ω":
+        assert UNK in ids
+        assert [*places[len(ids) - 1 - ids[::-1].index(UNK)]] == [6]
+    spelled = [
+        "".join(p for p, place in zip(pieces, places, strict=True) if n in place) for n in (4, 7)
+    ]
+    assert [text.strip("▁").removeprefix("<unk>") for text in spelled] == ["km", "town"]
+
+
+def test_lines_with_any_character_and_with_long_words_train_a_tokenizer():
+    """SentencePiece skips lines with its own symbol ▅, and cannot load a word of 8,000 bytes."""
+    corpus = ["a b c"] * 9
+    characters = SentencePiece(model="char", vocabulary_size=50).train(["▅▆ Qx", *corpus], [])
+    assert UNK not in characters.encode_source(["Q x"])[0]
+    words = SentencePiece(model="word", vocabulary_size=50).train(["ก" * 3000, *corpus], [])
+    assert words.encode_source(["ก" * 3000, "a"]) == [[UNK], [words.encode_source(["a"])[0][0]]]

@@ -52,17 +52,25 @@ class _CollectGradient(Function):
     def backward(
         ctx: Any, d_operand: Tensor | None, d_bias: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None, None]:
-        if not ctx.tape:  # with create_graph=True, the steps have computed the gradients
+        # d_operand and d_bias are the gradients that steps with create_graph=True have computed.
+        if not ctx.tape:
             return d_operand, d_bias, None
         # Rows of all steps, so that one matrix multiplication sums their gradients.
         x, d = (torch.cat(column, dim=-2) for column in zip(*ctx.tape, strict=True))
         ctx.tape.clear()
-        d_bias = d.sum(-2, keepdim=d.dim() == 3) if ctx.has_bias else None
+        if ctx.has_bias:
+            d_bias = _sum(d.sum(-2, keepdim=d.dim() == 3), d_bias)
         if not ctx.needs_input_grad[0]:
             return None, d_bias, None
         if ctx.transposed:  # returns the gradient in the operand's memory layout
-            return (d.transpose(-1, -2) @ x).transpose(-1, -2), d_bias, None
-        return x.transpose(-1, -2) @ d, d_bias, None
+            product = (d.transpose(-1, -2) @ x).transpose(-1, -2)
+        else:
+            product = x.transpose(-1, -2) @ d
+        return _sum(product, d_operand), d_bias, None
+
+
+def _sum(gradient: Tensor, direct: Tensor | None) -> Tensor:
+    return gradient if direct is None else gradient + direct
 
 
 class _Step(Function):
