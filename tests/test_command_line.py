@@ -867,7 +867,7 @@ def test_the_encoding_of_stdin_is_recognised(trained, data, problem):
     assert failed(run("translate", f"model={trained}", stdin=data), problem)
 
 
-def test_a_text_file_is_no_model(corpus):
+def test_a_text_file_given_as_a_model_is_refused(corpus):
     done = run("translate", f"model={corpus}/test.en", stdin="a")
     assert done.returncode == 2
     assert failed(done, "not a checkpoint, or damaged", "Give a run folder")

@@ -34,7 +34,7 @@ def test_names_are_found_in_every_script():
     assert share_of_common_names(pairs) == 1
 
 
-def test_as_many_pairs_are_copied_as_the_decimal_fraction_says():
+def test_the_number_of_copied_pairs_is_exact():
     for percent in range(1, 101):
         after = with_copied_pairs(splits(corpus(100)), percent / 100, Filters())
         assert len(after.train) == 100 + percent

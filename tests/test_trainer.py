@@ -295,7 +295,7 @@ def test_a_nan_loss_is_reported():
 
 
 def test_skipping_every_update_ends_in_an_error():
-    """Also if the state is saved more often than every tenth update."""
+    """The state is saved after every fourth update here."""
     model = network("luong", "dot")
 
     class Undefined(Known):
