@@ -107,7 +107,7 @@ def test_a_documented_resume_is_without_faults(page, command, words, small_run):
     if command == "train":
         configure(command, overrides)
     else:  # read to the end: it is a run of nmt.train
-        with pytest.raises(UserError, match="a translation model; use nmt.train"):
+        with pytest.raises(UserError, match="a translation model, for nmt.translate"):
             configure(command, overrides)
 
 

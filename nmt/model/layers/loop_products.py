@@ -95,7 +95,7 @@ class _Step(Function):
             ctx.tape.append((x, d))  # multiplied once, after all steps
             return dx, None, None, None
         if operand.dtype != ctx.dtype:  # the graph does not contain the converted x
-            raise RuntimeError("create_graph=True: no second derivatives under autocast")
+            raise RuntimeError("second derivatives are not available under autocast")
         d_bias = d.sum(-2, keepdim=d.dim() == 3) if ctx.needs_input_grad[2] else None
         return dx, x.transpose(-1, -2) @ d, d_bias, None
 
