@@ -247,6 +247,7 @@ def test_text_becomes_the_same_pieces(options, browser, tmp_path):
     draw = random.Random(5)
     letters = "abe hausktzß \u00a0\t 4² ΩЖ漢字 é\u0301 👍🏽 İ ▁ …,.-"
     lines = ["", " ", "haus", " haus  katze ", "ZZZ qqq", "Haus\tBlau", "▁haus", "👍 haus 👍👍"]
+    lines += ["\ufeffhaus", "haus\ufeffkatze", "haus\x1fkatze", "\x1c\ufeff\r", "haus\x85\u2028"]
     lines += ["".join(draw.choices(letters, k=draw.randrange(1, 25))) for _ in range(150)]
     got = ask(page, "/pieces", q=lines)
     assert [row[0] for row in got] == tokenizer.encode_source(lines)
@@ -331,7 +332,8 @@ def test_a_thousand_sentences(shown, small_run, width, search):
 def test_sentences_end_where_they_end_for_the_server(shown):
     page, _ = shown
     text = "a b c. d e! Dr. f g h (z.B. i) a? b\nc d. e. F g… h"
-    for each in (text, "a b c d e f g " * 90, "abc" * 400):
+    spaces = ("\ufeffa b.", "a b.\ufeff C", "a b.\x1f C\x85", " a\u3000b.\u00a0 C ")
+    for each in (text, "a b c d e f g " * 90, "abc" * 400, *spaces):
         assert ask(page, "/explain", q=each)["sentences"] == [
             each[place.start : place.stop] for place in spans(each)
         ]

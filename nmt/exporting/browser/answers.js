@@ -33,7 +33,7 @@ function translated(line, width = model.search.width) {
 
 // Sentence ends, as in nmt/data/documents.py: a line break ends a sentence. A full stop after an
 // abbreviation or before a lowercase letter does not.
-const ends = () => new RegExp(model.sentenceEnd, "g")
+const ends = () => new RegExp(model.sentenceEnd.replaceAll("\\s", WHITE), "g")
 const abbreviation = new RegExp(`^(?:${model.abbreviation})$`, "iu")
 
 function sentencesOf(text) {
@@ -43,14 +43,14 @@ function sentencesOf(text) {
     for (const match of line.matchAll(ends())) {
       const end = match.index + match[0].length
       const next = line.slice(end, end + 1)
-      const word = line.slice(begin, match.index).trim().split(/\s+/).at(-1)
+      const word = wordsOf(line.slice(begin, match.index)).at(-1) ?? ""
       const isLowercase = next !== next.toUpperCase() && next === next.toLowerCase()
       const isAbbreviation = abbreviation.test(word.replace(/^[(["'“„«]+/, ""))
       if (word.endsWith(".") && (isLowercase || isAbbreviation)) continue
-      parts.push(line.slice(begin, end).trim())
+      parts.push(trimmed(line.slice(begin, end)))
       begin = end
     }
-    return [...parts, line.slice(begin).trim()].filter(Boolean).flatMap(shortened)
+    return [...parts, trimmed(line.slice(begin))].filter(Boolean).flatMap(shortened)
   })
 }
 

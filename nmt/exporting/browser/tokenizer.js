@@ -7,6 +7,11 @@ const BOS = 2
 const EOS = 3
 const SPACE = "▁"
 
+// White space of Python: JavaScript's \s has U+FEFF instead of U+001C to U+001F and U+0085
+const WHITE = "[\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]"
+const wordsOf = (text) => text.split(new RegExp(`${WHITE}+`)).filter(Boolean)
+const trimmed = (text) => text.replace(new RegExp(`^${WHITE}+|${WHITE}+$`, "g"), "")
+
 // Decodes UTF-8; each byte of an invalid sequence becomes �
 function read(bytes) {
   const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
@@ -54,9 +59,9 @@ class Tokenizer {
     let text = [...line]
       .map((letter) => (/[\t-\r\x1c-\x1f\x85]/.test(letter) ? " " : letter))
       .join("")
-    if (!text.trim()) return []
+    if (!trimmed(text)) return []
     if (this.lowercase) text = text.toLowerCase()
-    const parts = this.byWord ? text.split(/\s+/).filter(Boolean) : [text]
+    const parts = this.byWord ? wordsOf(text) : [text]
     return parts.flatMap((part) => this.cut(this.normalized(part)))
   }
 
