@@ -18,6 +18,7 @@ pytest.importorskip("onnx")
 import nmt
 from nmt.exporting import export_model, exported_beam
 from nmt.exporting.onnx import write_graphs
+from nmt.exporting.translate_onnx import Model
 from nmt.exporting.translate_onnx import run as run_graph
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS
@@ -376,3 +377,17 @@ def test_every_field_of_a_card_is_that_of_the_model(kind, tmp_path):
     saved = yaml.safe_load((folder / "config.yaml").read_text())
     assert config["encoder"] == saved["encoder"]
     assert nmt.load(card).tokenizer.models == model.tokenizer.models
+
+
+def test_bytes_of_a_translation_leave_a_line():
+    """Byte fallback may leave the sign for a space, and may spell a line feed."""
+    settings = {"lowercase": False, "by_word": False, "max_source": 9, "eos": EOS}
+    settings |= {"max_length_factor": 1, "max_length_offset": 1}
+    model = Model.__new__(Model)
+    model.settings = settings
+    model.source = SimpleNamespace(encode=lambda _: [5])
+    model.target = SimpleNamespace(decode=lambda _: "▁ein▁犬\nhier ")
+    graph = SimpleNamespace(get_inputs=list, get_outputs=list, run=lambda *_: [])
+    model.graphs = {"encoder": graph}
+    model.search = lambda *_: []
+    assert model.translate("x") == "ein 犬 hier"

@@ -14,7 +14,7 @@ from commands import failed, run
 
 import nmt
 from nmt import components
-from nmt.data import Pairs
+from nmt.data import Pairs, tag_of
 from nmt.data.batching import Batching
 from nmt.data.epoch_batches import EpochBatches
 from nmt.data.filters import Filters
@@ -339,6 +339,13 @@ def test_tags_are_neither_filtered_nor_changed(folder):
             line.startswith("<m> ") and not line.startswith("<m> <m>") for line in pairs.source
         )
         assert all(("__start__" in line) == (name == "Prefix") for line in pairs.source)
+
+
+@pytest.mark.parametrize("tags", [["<a>", "<a> <b>"], ["<a> <b>", "<a>"]])
+def test_a_tag_may_begin_another_tag(tags):
+    assert tag_of("<a> <b> x", tags) == "<a> <b> "
+    assert tag_of("<a> x", tags) == "<a> "
+    assert tag_of("x <a> ", tags) == ""
 
 
 def test_a_tag_of_null_is_no_tag(folder):

@@ -1086,3 +1086,20 @@ def test_an_empty_image_of_parquet_is_a_row_without_image(tmp_path):
     assert len(Captions(**names, source="en").load().train) == 2
     with pytest.raises(UserError, match="row 2: no image"):
         Captions(**names).load()
+
+
+def test_changed_features_and_cells_of_the_same_size_are_detected(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    stamps = set()
+    for number in (1, 2):
+        np.save(tmp_path / "x.npy", np.full((2, 2, 3), number, np.float32))
+        stamps.add(check_picture(f"{tmp_path}/x.npy").stamp)
+    pixels = [Image.new("L", (4, 4), colour) for colour in (10, 20)]
+    for picture in pixels:
+        data = io.BytesIO()
+        picture.save(data, "BMP")
+        table = pa.table({"image": [{"bytes": data.getvalue(), "path": None}]})
+        parquet.write_table(table, tmp_path / "x.parquet", compression="none")
+        stamps.add(check_picture(f"{tmp_path}/x.parquet#image@0").stamp)
+    assert len(stamps) == 4

@@ -181,6 +181,7 @@ def test_two_ranks_are_one_with_accumulation(found):
 @pytest.mark.exhaustive
 def test_messages_between_ranks(found):
     assert found["whole"] == [*range(7)]
+    assert found["claimed"] == ["abcdef"] * 2
     assert found["of the first"] == 0
     assert found["sums"] == [1.0, 1.0]
     assert "same configuration, but rank 1 differs from rank 0: " in found["disagreement"]

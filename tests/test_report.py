@@ -20,10 +20,11 @@ import yaml
 from commands import failed, run
 
 import nmt
-from nmt.analysis import chart_lines, charts, tables
+from nmt.analysis import chart_lines, charts, result_entries, tables
 from nmt.analysis.collected_results import collect, result_of_file, with_systems
 from nmt.analysis.comparison import Comparison, score_table
 from nmt.analysis.ranking_table import ranking_table
+from nmt.analysis.result_entries import entries_text
 from nmt.analysis.run_groups import Configuration, configurations, differing
 from nmt.analysis.run_report import Report, csv_text, write
 from nmt.analysis.run_results import RunResult, flat_settings, read_result
@@ -931,7 +932,7 @@ def test_other_systems_need_their_own_names_and_a_finished_run(tmp_path):
         with_systems([], [str(file)])
     # Neither the costs nor the number of runs include the other tool.
     report = Report.of(with_systems(runs, [f"a={file}"]), [], None, samples=10)
-    assert "1 run of 2" in tables_page(report, tmp_path)
+    assert "1 run of 1 configuration;" in tables_page(report, tmp_path)
 
 
 def tables_page(report, folder):
@@ -999,3 +1000,77 @@ def test_test_and_validation_runs_have_charts_of_their_own(tmp_path):
 
 def test_markdown_shows_every_character():
     assert tables.escaped("~~a~~ &amp; b & c") == r"\~\~a\~\~ \&amp; b & c"
+
+
+def scored(folder, decoder, seed, **scores):
+    """A run with the given final scores and without outputs."""
+    run = make_run(folder / f"{decoder}{seed}", decoder, seed, 0.5)
+    file = run / "results.json"
+    results = json.loads(file.read_text())
+    values = {name.replace("__", "/"): {"score": score} for name, score in scores.items()}
+    file.write_text(json.dumps({**results, "scores": values}))
+    return run
+
+
+def test_losses_of_further_sets_are_better_if_lower(tmp_path):
+    for decoder, loss in (("luong", 1.1), ("fixed", 3.1)):
+        scored(tmp_path, decoder, 1, second__loss=loss)
+    [ranking] = Report.of(collect([str(tmp_path)]).finished, [], "second/loss").rankings
+    assert [row.label for row in ranking.rows] == ["luong", "fixed"]
+    assert "luong is best: 1.1000 second/loss" in ranking.sentence
+    assert "fixed is 2.0000 higher" in ranking.sentence
+    [metrics, _] = [entry["metrics"] for entry in json.loads(entries_text([ranking]))]
+    assert metrics["second/loss"]["unit"] == "nats"
+
+
+def test_the_worst_configuration_is_significantly_worse(tmp_path):
+    figures = {
+        "luong": (81, 79, 82, 80, 79.5, 79.7),
+        "fixed": (78.5, 79.2, 78.8, 79.0, 78.9, 79.0),
+        "bahdanau": (73, 84.6),
+    }
+    for decoder, values in figures.items():
+        for seed, value in enumerate(values, 1):
+            scored(tmp_path, decoder, seed, macro_f1=value)
+    [ranking] = Report.of(collect([str(tmp_path)]).finished, [], "macro_f1").rankings
+    if any(not ranking.may_be_best(row) for row in ranking.rows[1:]):
+        worst = [row for row in ranking.rows[1:] if not ranking.may_be_best(row)][-1]
+        assert f"; {worst.label} is " in ranking.sentence
+
+
+def test_settings_of_the_same_name_have_their_component():
+    values = {"encoder.dropout": "0.1", "decoder.dropout": "0.2", "trainer.lr": "3"}
+    label = Configuration(values, []).label
+    assert label == "encoder.dropout=0.1, decoder.dropout=0.2, lr=3"
+
+
+def test_a_linked_run_is_counted_once(tmp_path):
+    run = make_run(tmp_path / "a", "luong", 1, 0.5)
+    (tmp_path / "best").symlink_to(run)
+    assert len(collect([str(tmp_path), f"{tmp_path}/a/../a"]).finished) == 1
+
+
+def test_ids_of_entries_are_unique_and_ascii(tmp_path):
+    runs = [replace(run, settings={"alpha": alpha}) for run, alpha in zip(
+        collect([str(make_run(tmp_path / str(n), "luong", 1, 0.5)) for n in range(3)]).finished, ("1", "-1", "ä"), strict=True
+    )]  # fmt: skip
+    entries = json.loads(entries_text(Report.of(runs, [], None, samples=10).rankings))
+    ids = [entry["id"] for entry in entries]
+    assert len({*ids}) == 3
+    assert all(re.fullmatch("[a-z][a-z0-9_]*", each) for each in ids)
+
+
+@pytest.mark.parametrize("count", [2, 5, 10, 11, 20, 51])
+def test_intervals_have_the_quantiles_of_student(count):
+    stats = pytest.importorskip("scipy.stats")
+    values = [float(i % 3) for i in range(count)]
+    interval = result_entries._summary(values, "BLEU")["interval"]
+    error = statistics.stdev(values) / math.sqrt(count)
+    expected = stats.t.ppf(0.975, count - 1) * error
+    assert (interval["high"] - interval["low"]) / 2 == pytest.approx(expected, rel=0.003)
+
+
+def test_names_and_marks_at_the_beginning_of_a_row():
+    table = ReportTable("Words: a:100:x.txt", ["word", "n"], [["*", "1"], ["[x]", "2"]])
+    assert "a:100:x.txt" in tables.terminal(table)
+    assert not re.search(r"^[*\[]", tables.latex(table), re.MULTILINE)

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -105,7 +104,7 @@ def add_legend(axes: Any) -> None:
     greys = _count_greys(axes)
     axes.figure.legend(
         handles,
-        [textwrap.shorten(label, 50) for label in labels],
+        [label if len(label) <= 50 else f"{label[:24]}…{label[-25:]}" for label in labels],
         loc="outside lower left",
         title=f"grey: {greys} other configurations" if greys else None,
         fontsize=8,

@@ -50,14 +50,14 @@ def chart_sections(ranking: Ranking, suffix: str = "") -> dict[str, Markup]:
     """
     metric = TITLES.get(ranking.metric, ranking.metric)
     lower = " Lower is better." if is_lower_better(ranking.runs, ranking.metric) else ""
-    costs: dict[str, Callable[[RunResult], float]] = {
+    costs: dict[str, Callable[[RunResult], float | None]] = {
         "minutes of training": attrgetter("minutes"),
-        "million parameters": lambda run: (run.parameters or 0) / 1e6,
+        "million parameters": lambda run: run.parameters and run.parameters / 1e6,
     }
     figures = {
         f"{ranking.part.capitalize()} scores": (
             f"{metric} of each seed (dots) and mean (line). Blue: the best configuration, and "
-            f"configurations that no test separates from the best one.{lower}",
+            f"tested configurations that are not significantly worse.{lower}",
             [_chart(_scores, ranking)],
         ),
         f"Learning curves{suffix}": (
@@ -142,7 +142,7 @@ def _curve_names(ranking: Ranking) -> list[str]:
 def _scores(ax: Any, ranking: Ranking) -> None:
     for row, configuration in enumerate(ranking.rows):
         # The names are at the axis, so the colour shows what no test separates from the best.
-        is_worse = ranking.chances(configuration) and not ranking.may_be_best(configuration)
+        is_worse = ranking.is_tested and not ranking.may_be_best(configuration)
         colour = WORSE if is_worse else BEST
         scores = configuration.scores(ranking.metric)
         gid = values_of(
@@ -208,21 +208,24 @@ def _by_x(curves: Sequence[Mapping[float, float]]) -> dict[float, list[float]]:
     return {x: [curve[x] for curve in curves if x in curve] for x in positions}
 
 
-def _costs(ax: Any, ranking: Ranking, cost: Callable[[RunResult], float], unit: str) -> None:
+def _costs(ax: Any, ranking: Ranking, cost: Callable[[RunResult], float | None], unit: str) -> None:
     """Draws the scores of all runs against a cost. Other tools have no known cost.
 
-    cost: function that returns the cost of a run
+    cost: function that returns the cost of a run; None if unknown
     unit: unit of the cost, as a plural
     """
     for configuration, properties in line_properties(ranking):
-        runs = [run for run in configuration.runs if run.answers is None]
+        of_nmt = [run for run in configuration.runs if run.answers is None]
+        # Runs of older versions have no number of parameters.
+        costs = [(run, value) for run in of_nmt if (value := cost(run)) is not None]
         gid = values_of(
             f"{configuration.label}, seed {run.seed}: {run.scores[ranking.metric]:.2f}, "
-            f"{cost(run):.3g} {unit}"
-            for run in runs
+            f"{value:.3g} {unit}"
+            for run, value in costs
         )
-        scores = [run.scores[ranking.metric] for run in runs]
-        ax.plot([*map(cost, runs)], scores, **{**properties, "ls": "", "ms": 5, "gid": gid})
+        scores = [run.scores[ranking.metric] for run, _ in costs]
+        values = [value for _, value in costs]
+        ax.plot(values, scores, **{**properties, "ls": "", "ms": 5, "gid": gid})
     ax.set(xlabel=unit, ylabel=_title(ranking))
     ax.locator_params("x", nbins=5)  # fewer labels, so that long ones do not overlap
     keep_inside(ax, "y", ranking.metric)

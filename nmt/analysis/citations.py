@@ -25,8 +25,8 @@ ENTRY = re.compile(r"^@\w+\{([^,]+),.*$", re.MULTILINE)
 NAME = r"[A-Z][\w'-]+"
 CITATION = re.compile(rf"({NAME}(?:, {NAME})*(?: & {NAME}| et al\.)?),? \(?((?:19|20)\d\d)\b")
 """Pattern of a citation in a text, such as `Zoph & Knight 2016` or `Luong et al. (2015)`."""
-ALWAYS = {"nmt", "post-2018"}
-"""BibTeX keys that are always cited: the toolkit, and sacreBLEU, which scores every model."""
+ALWAYS = {"nmt"}
+"""BibTeX keys that are always cited: the toolkit."""
 ON = "*"
 """Pattern for the values of an enabled setting: any value except false, 0, empty or null."""
 
@@ -46,6 +46,7 @@ SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
     "kudo-2018": [{"tokenizer.model": "unigram"}],
     "nguyen-chiang-2018": [{"model.lexical": ON}],
     "pascanu-et-al-2014": [{"*.transition_depth": "[2-9]"}, {"*.transition_depth": "??*"}],
+    "post-2018": [{"decoder._target_": ON}],  # sacreBLEU scores every translation model
     "provilkov-et-al-2020": [{"tokenizer.model": "bpe", "tokenizer.sampling": ON}],
     "see-et-al-2017": [{"model.copy": ON}],
     "semeniuta-et-al-2016": [{"*.recurrent_dropout": ON, "*.recurrent_dropout_of": "update"}],

@@ -108,7 +108,8 @@ def _files(names: Sequence[str], pattern: str) -> list[Path]:
         for depth in range(DEPTH + 1)
         for file in sorted(Path(name).glob("*/" * depth + pattern))
     ]
-    return list(dict.fromkeys(files))
+    # A folder that has several paths, for example by a link, has the first of them.
+    return list({file.resolve(): file for file in reversed(files)}.values())[::-1]
 
 
 def _with_choices(results: Sequence[RunResult]) -> list[RunResult]:

@@ -125,7 +125,7 @@ def marked(text: str, reference: str) -> Markup:
 
 def examples_markdown(examples: Sequence[Example]) -> str:
     """Returns example sentences as a list in Markdown."""
-    lines = [f"### {EXAMPLES}", ""]
+    lines = [f"### {EXAMPLES}", ""] if examples else []
     for example in examples:
         lines.append(f"{example.number + 1}.")
         if example.source is not None:

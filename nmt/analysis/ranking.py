@@ -77,11 +77,13 @@ class Ranking:
         return is_equal or min(self.chances(row), default=0.0) > LEVEL
 
     def chances(self, row: Configuration) -> Sequence[float]:
-        """Returns the p-values of a configuration's difference from the best configuration."""
+        """Returns the p-values of a configuration's difference from the best configuration: the
+        larger p-value of the tests over sentences, and that over seeds."""
+        largest = sorted(row.sentence_chances)[-1:]
         # If the best configuration has one run, the tests over seeds use another baseline.
         if row.over_seeds is None or len(self.rows[0].runs) == 1:
-            return row.sentence_chances
-        return [*row.sentence_chances, row.over_seeds]
+            return largest
+        return [*largest, row.over_seeds]
 
     @property
     def is_tested(self) -> bool:
@@ -95,10 +97,11 @@ class Ranking:
         """
         best, *others = self.rows
         unit = TITLES.get(self.metric, self.metric)
-        score = f"{as_spread(best.scores(self.metric), 1)} {unit} on the {self.part} set"
+        digits = 4 if self.metric.endswith("loss") else 1  # losses are small numbers
+        score = f"{as_spread(best.scores(self.metric), digits)} {unit} on the {self.part} set"
         if not others:
             return f"{best.label}: {score}."
-        if len({f"{self.mean(row):.2f}" for row in self.rows}) == 1:
+        if len({round(self.mean(row), digits + 1) for row in self.rows}) == 1:
             return f"All {len(self.rows)} configurations have the same score: {score}."
         similar = [row for row in others if self.may_be_best(row)]
         names = similar[0].label if len(similar) == 1 else f"{len(similar)} other configurations"
@@ -106,10 +109,12 @@ class Ranking:
         sentence = f"{best.label} is best: {score}{equal}"
         if len(similar) == len(others):
             return f"{sentence}."
-        worst = others[-1]
+        worst = [row for row in others if row not in similar][-1]
         direction = "higher" if is_lower_better(self.runs, self.metric) else "lower"
         gap = abs(self.mean(best) - self.mean(worst))
-        return f"{sentence}; {worst.label} is {gap:.1f} {direction} ({_p_values(best, worst)})."
+        return (
+            f"{sentence}; {worst.label} is {gap:.{digits}f} {direction} ({_p_values(best, worst)})."
+        )
 
 
 def _p_values(best: Configuration, worst: Configuration) -> str:

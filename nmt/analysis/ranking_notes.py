@@ -19,8 +19,8 @@ def report_notes(ranking: Ranking, columns: Sequence[str]) -> str:
     has_several = is_compared(ranking, columns)
     has_seeds = "p seeds" in columns
     bold = (
-        "the best configuration, and configurations that no test separates from the best at "
-        "the 5 % level."
+        "the best configuration, and tested configurations that are not significantly worse at "
+        "the 5 % level; of two tests over sentences, the larger p-value counts."
         if ranking.is_tested
         else "the best configuration. No significance test was made, so any other "
         "configuration may be equally good."
@@ -48,9 +48,7 @@ def report_notes(ranking: Ranking, columns: Sequence[str]) -> str:
 
 def paper_caption(ranking: Ranking, columns: Sequence[str]) -> str:
     """Returns short explanations of the columns, for the caption of the LaTeX table."""
-    bold = (
-        "and scores that no test separates from the best (5 %)" if ranking.is_tested else "untested"
-    )
+    bold = "and scores that are not significantly worse (5 %)" if ranking.is_tested else "untested"
     results = [row.over_sentences for row in ranking.rows if row.over_sentences]
     explanations = [
         _seeds(ranking, columns),

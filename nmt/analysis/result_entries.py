@@ -9,6 +9,7 @@ import math
 import re
 import shlex
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +37,11 @@ def entries_text(rankings: Sequence[Ranking]) -> str:
         for row in ranking.rows
         if row.runs[0].answers is None  # translations of other tools have no run
     ]
+    ids: Counter[str] = Counter()
+    for entry in entries:
+        ids[entry["id"]] += 1
+        if ids[entry["id"]] > 1:  # such as alpha=1 and alpha=-1
+            entry["id"] += f"_{ids[entry['id']]}"
     return json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -47,7 +53,7 @@ def _entry(row: Configuration, ranking: Ranking) -> dict[str, Any]:
     # results.json has no date, but is written only once, at the end of the run.
     written = (run.folder / "results.json").stat().st_mtime
     return {
-        "id": "run_" + re.sub(r"\W+", "_", row.label.lower()).strip("_"),
+        "id": "run_" + re.sub(r"[^a-z0-9]+", "_", row.label.lower()).strip("_"),
         "kind": "measured",
         "system": "nmt",
         "task": f"{run.settings.get('data', 'text')}, {row.label}, {ranking.part}",
@@ -92,7 +98,8 @@ def _metrics(row: Configuration, ranking: Ranking) -> dict[str, dict[str, Any]]:
     metrics = {}
     for name in run.scores:
         values = row.scores(name)
-        unit = {"exact": "%", "loss": "nats"}.get(name, TITLES.get(name, "%"))
+        base = name.rpartition("/")[2]  # of a further validation set, such as second/loss
+        unit = {"exact": "%", "loss": "nats"}.get(base, TITLES.get(base, "%"))
         metrics[name] = {**_summary(values, unit), "signature": run.signatures.get(name) or None}
         if len(values) == 1 and (interval := _over_sentences(row, name, ranking)):
             metrics[name]["interval"] = {**interval, "over": "sentences"}
@@ -120,9 +127,11 @@ def _summary(values: Sequence[float], unit: str) -> dict[str, Any]:
     mean = statistics.mean(values)  # an integer if the values are integers
     summary: dict[str, Any] = {"value": round(mean, 4), "unit": unit}
     if len(values) > 1:
-        degrees = min(len(values) - 1, len(STUDENT_QUANTILES))
-        error = statistics.stdev(values) / math.sqrt(len(values))
-        half = STUDENT_QUANTILES[degrees - 1] * error
+        degrees = len(values) - 1
+        quantile = NORMAL_QUANTILE + 2.372 / degrees + 2.82 / degrees**2  # approximation
+        if degrees <= len(STUDENT_QUANTILES):
+            quantile = STUDENT_QUANTILES[degrees - 1]
+        half = quantile * statistics.stdev(values) / math.sqrt(len(values))
         summary["values"] = [round(value, 4) for value in values]
         summary["interval"] = {**_interval(mean, half), "over": "seeds"}
     return summary

@@ -41,9 +41,12 @@ class Configuration:
 
         A component is written as its name, and any other setting as name=value.
         """
+        names = [key.rpartition(".")[2] for key in self.values]
         values = [
-            value if _is_component(key, value) else f"{key.rpartition('.')[2]}={value}"
-            for key, value in self.values.items()
+            value
+            if _is_component(key, value)
+            else f"{name if names.count(name) == 1 else key}={value}"
+            for name, (key, value) in zip(names, self.values.items(), strict=True)
             if value
         ]
         if values:

@@ -122,14 +122,14 @@ def csv_text(report: Report) -> str:
         {
             "folder": run.answers or run.folder,
             **{key: run.settings.get(key, "") for key in keys},
-            "seed": run.seed,
+            "seed": run.seed if run.answers is None else None,
             "part": run.part,
             **{f"{prefix}_{name}": run.scores.get(name) for name in scores},
             f"validation_{report.runs[0].metric}": run.validation.get(report.runs[0].metric),
             "parameters": run.parameters,
             "tokens_per_second": run.speed and round(run.speed, 1),
-            "seconds": run.seconds,
-            "updates": run.updates,
+            "seconds": run.seconds or None,  # none of other tools
+            "updates": run.updates or None,
             "memory_mb": run.memory,
         }
         for run in report.runs
@@ -243,7 +243,7 @@ def report_page(report: Report, tables: Sequence[ReportTable], base: Path) -> by
     """
     rankings = report.rankings
     count = sum(run.answers is None for run in report.runs)
-    rows = sum(len(ranking.rows) for ranking in rankings)
+    rows = sum(row.runs[0].answers is None for ranking in rankings for row in ranking.rows)
     note = (
         f"{count} run{'s' if count != 1 else ''} of "
         f"{rows} configuration{'s' if rows != 1 else ''}; total training time "

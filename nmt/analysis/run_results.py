@@ -179,4 +179,5 @@ def is_lower_better(runs: Sequence[RunResult], metric: str) -> bool:
     metric: name of a metric of nmt, or of the metric that selected the checkpoints of the runs
     """
     of_plugin = any(run.metric == metric and run.lower_is_better for run in runs)
-    return of_plugin or metric in LOWER_IS_BETTER
+    # The scores of further validation sets are named like second/loss.
+    return of_plugin or metric.rpartition("/")[2] in LOWER_IS_BETTER

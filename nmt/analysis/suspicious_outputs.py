@@ -43,8 +43,8 @@ def suspicious_outputs(comparison: Comparison) -> ReportTable:
         for kind, is_kind in kinds.items()
     ]
     note = (
-        "Cells are numbers of sentences. A copied output has at least 80 % of its words in "
-        "common with the source, in the same order. A repetitive output repeats a word or "
+        "Cells are numbers of sentences. In a copied output, the words in common with the source, "
+        "in the same order, are at least 80 % of the mean length of both sentences. A repetitive output repeats a word or "
         "phrase three times in a row. An output without a reference word (of three letters or "
         "more) may be a hallucination."
     )

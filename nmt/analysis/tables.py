@@ -98,7 +98,12 @@ def terminal(table: ReportTable) -> str:
     width = None if is_terminal else 160
     output = io.StringIO()  # rich prints to a file only
     console = Console(
-        file=output, force_terminal=is_terminal, width=width, highlight=False, markup=False
+        file=output,
+        force_terminal=is_terminal,
+        width=width,
+        highlight=False,
+        markup=False,
+        emoji=False,
     )
     console.print(drawn)
     return output.getvalue()
@@ -123,7 +128,7 @@ def markdown(table: ReportTable) -> str:
     head = [escaped(name) for name in table.head]
     alignment = ["---" if i < table.keys else "---:" for i in range(len(head))]
     rows = [head, alignment, *_rows(table, escaped, "**{}**")]
-    lines = [f"### {table.title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    lines = [f"### {escaped(table.title)}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
     return "\n".join([*lines, table.note, ""] if table.note else lines)
 
 
@@ -135,7 +140,7 @@ def escaped(cell: str) -> str:
 TEX = str.maketrans({
     "\\": r"\textbackslash{}", "±": r"$\pm$", "→": r"$\to$", "–": "--", "−": "$-$",
     "≤": r"$\le$", "…": r"\ldots{}", "·": r"$\cdot$", "<": "$<$", ">": "$>$",
-    "[": "{[}",  # at the start of a row, LaTeX would read a length
+    "[": "{[}", "*": "{*}",  # at the start of a row, LaTeX would read arguments of the last row
     "|": r"\textbar\allowbreak{}",  # long signatures break after a bar
     "~": r"\char`\~{}", "^": r"\char`\^{}",
     **{character: "\\" + character for character in "&%$#_{}"},

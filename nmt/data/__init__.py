@@ -125,8 +125,8 @@ class Mixture:
 
 def tag_of(line: str, tags: Sequence[str]) -> str:
     """Returns the tag at the beginning of a source line, including the space after the tag; "" if
-    the line has no tag."""
-    return next((f"{tag} " for tag in tags if line.startswith(f"{tag} ")), "")
+    the line has no tag. Of two tags of which one begins with the other, the longer is returned."""
+    return max((f"{tag} " for tag in tags if line.startswith(f"{tag} ")), key=len, default="")
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,8 @@ def read_features(name: str, channels: int) -> np.ndarray:
 class PictureInfo:
     """Properties of a readable image.
 
-    stamp: number by which a changed image is detected: the checksum of an image file, the size of a
-        file that contains features or several images, or 0 for generated images
+    stamp: number by which a changed image is detected: the checksum of an image or of its features,
+        or 0 for generated images
     channels: number of feature channels; None for an image of pixels
     """
 
@@ -97,16 +97,16 @@ def check_picture(name: str) -> PictureInfo:
 
     Raises UserError if the name does not refer to a valid image or valid features.
     """
-    file, _ = _file_and_key(name)
     content = _content(name)
     if isinstance(content, FEATURES):
-        return PictureInfo(file.stat().st_size, _grid(name, content).shape[-1])
+        grid = np.ascontiguousarray(_grid(name, content))
+        return PictureInfo(zlib.crc32(grid.data), grid.shape[-1])
     _image(name, content)
     if name.startswith(PREFIX):
         return PictureInfo(stamp=0, channels=None)
-    is_file = isinstance(content, Path)
-    stamp = zlib.crc32(content.read_bytes()) if is_file else file.stat().st_size
-    return PictureInfo(stamp, channels=None)
+    source = _encoded(name, content)
+    data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    return PictureInfo(zlib.crc32(data), channels=None)
 
 
 def _file_and_key(name: str) -> tuple[Path, str]:
@@ -184,11 +184,15 @@ def _image(name: str, content: Any) -> np.ndarray:
         return page(name)[..., None]
     if isinstance(content, FEATURES):
         raise UserError(f"{name}: contains features, not an image; set encoder=grid")
+    return _decoded(name, _encoded(name, content))
+
+
+def _encoded(name: str, content: Any) -> str | Path | bytes:
+    """Returns the path or the bytes of an encoded image, from the content that its name refers
+    to."""
     if isinstance(content, dict):
         content = content.get("bytes") or content.get("path")
-    if isinstance(content, str):
-        content = Path(name).parent / content
-    return _decoded(name, content or name)
+    return Path(name).parent / content if isinstance(content, str) else content or name
 
 
 def thumbnail(name: str, longest: int) -> np.ndarray | None:

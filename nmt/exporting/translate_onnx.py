@@ -52,7 +52,9 @@ class Model:
             self.graphs["encoder"], {name: np.array(value) for name, value in source.items()}
         )
         longest = int(settings["max_length_factor"] * len(ids)) + settings["max_length_offset"]
-        return self.target.decode(self.search(memory, longest)).strip(" ")
+        text = self.target.decode(self.search(memory, longest))
+        # Byte tokens may leave the sign for a space, and may spell a line feed.
+        return text.replace("\u2581", " ").strip(" ").replace("\n", " ")
 
     def search(self, memory, longest):
         """Returns the token ids of the best hypothesis with at most `longest` tokens."""

@@ -154,18 +154,22 @@ class Ranks:
             items[number :: self.count] = its_items  # the slice that `share` has selected
         return items
 
-    def claimed(self, items: Sequence[Item]) -> Iterator[Item]:
-        """Yields items that this rank claims dynamically; no other rank claims the same item."""
+    def claimed(self, items: Sequence[Item], name: str) -> Iterator[Item]:
+        """Yields items that this rank claims dynamically; no other rank claims the same item.
+
+        items: items of all ranks
+        name: name of the items, which differs from the names of other claimed items
+        """
         if not self.several:
             yield from items
             return
-        while (place := _add_claims(1) - 1) < len(items):
+        while (place := _add_claims(name, 1) - 1) < len(items):
             yield items[place]
 
-    def end_claims(self) -> None:
+    def end_claims(self, name: str) -> None:
         """Marks all items as claimed on every rank, which ends the iteration over `claimed()`."""
         if self.several:
-            _add_claims(NO_MORE)
+            _add_claims(name, NO_MORE)
 
     def agree(self, what: str, value: object, remedy: str) -> None:
         """Raises UserError on every rank if the ranks have different values.
@@ -226,14 +230,14 @@ class Ranks:
         return exchange() if last else network.no_sync()
 
 
-def _add_claims(count: int) -> int:
-    """Adds a number to the claim counter in the key-value store of all ranks, and returns the
-    sum."""
+def _add_claims(name: str, count: int) -> int:
+    """Adds a number to the claim counter of the items in the key-value store of all ranks, and
+    returns the sum."""
     from torch.distributed.distributed_c10d import _get_default_store
 
     with exchange():
         # The connected store: a new connection to a lost rank 0 would be retried for minutes.
-        return int(_get_default_store().add("claims", count))
+        return int(_get_default_store().add(f"claims of {name}", count))
 
 
 def _difference(value: object, first: object) -> str:

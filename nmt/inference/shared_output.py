@@ -147,7 +147,7 @@ class PartsSink(StreamSink):
     def own(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         chunks = iter(chunks)
         position = 0
-        for block in self._ranks.claimed(self._missing):
+        for block in self._ranks.claimed(self._missing, str(self._folder)):
             first = block * self._block_size - position
             yield from itertools.islice(chunks, first, first + self._block_size)
             position = (block + 1) * self._block_size  # chunks that are read or skipped
@@ -232,7 +232,7 @@ def _shared(
         try:
             yield sink
         except UserError as error:
-            ranks.end_claims()
+            ranks.end_claims(str(folder))
             ranks.gather(str(error))
             raise
         for number, error_text in enumerate(ranks.gather("")):
