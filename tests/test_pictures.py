@@ -1096,10 +1096,11 @@ def test_changed_features_and_cells_of_the_same_size_are_detected(tmp_path):
         np.save(tmp_path / "x.npy", np.full((2, 2, 3), number, np.float32))
         stamps.add(check_picture(f"{tmp_path}/x.npy").stamp)
     pixels = [Image.new("L", (4, 4), colour) for colour in (10, 20)]
-    for picture in pixels:
+    for number, picture in enumerate(pixels):  # the column of a file is read once
+        file = tmp_path / f"{number}.parquet"
         data = io.BytesIO()
         picture.save(data, "BMP")
         table = pa.table({"image": [{"bytes": data.getvalue(), "path": None}]})
-        parquet.write_table(table, tmp_path / "x.parquet", compression="none")
-        stamps.add(check_picture(f"{tmp_path}/x.parquet#image@0").stamp)
+        parquet.write_table(table, file, compression="none")
+        stamps.add(check_picture(f"{file}#image@0").stamp)
     assert len(stamps) == 4

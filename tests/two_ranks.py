@@ -187,10 +187,9 @@ def measure(result):
         except UserError as error:
             result["disagreement"] = str(error)
         result["whole"] = ranks.whole(ranks.share([*range(7)]))
-        claimed = [[*ranks.claimed("abcdef", name)] for name in ("first", "second")]
-        result["claimed"] = [
-            "".join(sorted(sum(lists, []))) for lists in zip(*ranks.gather(claimed), strict=True)
-        ]
+        claimed = ["".join(ranks.claimed("abcdef", name)) for name in ("first", "second")]
+        parts = zip(*ranks.gather(claimed), strict=True)
+        result["claimed"] = ["".join(sorted("".join(letters))) for letters in parts]
         result["of the first"] = ranks.of_first(ranks.number)
         result["sums"] = ranks.sums(ranks.number, 0.5)
         result["kept group"] = weakref.ref(torch.distributed.group.WORLD)
