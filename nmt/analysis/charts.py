@@ -216,7 +216,7 @@ def _costs(ax: Any, ranking: Ranking, cost: Callable[[RunResult], float | None],
     """
     for configuration, properties in line_properties(ranking):
         of_nmt = [run for run in configuration.runs if run.answers is None]
-        # Runs of older versions have no number of parameters.
+        # The number of parameters of runs of older versions is unknown.
         costs = [(run, value) for run in of_nmt if (value := cost(run)) is not None]
         gid = values_of(
             f"{configuration.label}, seed {run.seed}: {run.scores[ranking.metric]:.2f}, "

@@ -124,6 +124,18 @@ def _metadata(
         for group in config.values()
         if isinstance(group, Mapping) and group.get("cell")
     }
+    result = {
+        "task": {"type": task},
+        "dataset": {"name": f"{part} part", "type": part},
+        "metrics": [
+            {
+                "type": name,
+                "value": round(entry["score"], 2),
+                "args": str(entry.get("signature", "")),
+            }
+            for name, entry in scores.items()
+        ],
+    }
     metadata = {
         "language": [code for code in codes if len(code) in (2, 3)],
         "license": "other",
@@ -134,21 +146,8 @@ def _metadata(
             *(["attention"] if _attends(config) else []),
             *sorted(cells),
         ],
+        "model-index": [{"name": "model", "results": [result]}] if scores else None,
     }
-    if scores:
-        result = {
-            "task": {"type": task},
-            "dataset": {"name": f"{part} part", "type": part},
-            "metrics": [
-                {
-                    "type": name,
-                    "value": round(entry["score"], 2),
-                    "args": str(entry.get("signature", "")),
-                }
-                for name, entry in scores.items()
-            ],
-        }
-        metadata["model-index"] = [{"name": "model", "results": [result]}]
     return {key: value for key, value in metadata.items() if value}
 
 

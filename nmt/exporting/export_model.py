@@ -54,8 +54,9 @@ def export_model(
         name = saved.path.resolve().parent.name if is_in_folder else saved.path.stem
         if model.startswith(ckpt.HUB):
             name = Path(model).name
-        facts = model_facts(model, translator.tokenizer)
-        write = partial(write_html, translator, name, facts=facts)
+        write = partial(
+            write_html, translator, name, facts=model_facts(model, translator.tokenizer)
+        )
     else:
         require("onnx")
         write = partial(write_onnx, load())

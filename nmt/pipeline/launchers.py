@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from nmt.configuration.overrides import apply, parse
 from nmt.configuration.yaml_files import HYDRA_ERRORS, by_hydra, hydra_main, reason, search_path
-from nmt.foundation.errors import UsageError
+from nmt.foundation.errors import UsageError, quoted
 from nmt.foundation.part_limits import ConfigError, refuse
 from nmt.foundation.suggestions import unknown
 from nmt.sweep import job
@@ -111,15 +111,12 @@ def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[st
     """
     folder = folder.resolve()  # a launcher may change the working directory
     (folder / NOTES).mkdir(parents=True, exist_ok=True)
-    # Hydra's grammar interprets escapes in quoted strings.
-    quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
-    names = ",".join(f"'{run.name}'" for run in runs)
     overrides = [
-        f"+run={names}",
-        f"+folder='{quoted}'",
+        f"+run={','.join(quoted(run.name) for run in runs)}",
+        f"+folder={quoted(str(folder))}",
         f"+epochs={epochs}",
         f"+sweeper='{os.getpid()}@{socket.gethostname()}'",
-        f"hydra.sweep.dir='{quoted}/{NOTES}'",
+        f"hydra.sweep.dir={quoted(str(folder / NOTES))}",
         "hydra.sweep.subdir=.",
         "hydra.output_subdir=null",
         "hydra/job_logging=none",

@@ -79,7 +79,6 @@ class Trials(Sweeper):
         from optuna.storages.journal import JournalFileBackend
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        logging.getLogger("optuna").setLevel(logging.WARNING)
         return optuna.create_study(
             study_name=digest([job.fixed_settings, {key: repr(space[key]) for key in space}]),
             storage=JournalStorage(JournalFileBackend(str(job.folder / JOURNAL))),
