@@ -109,7 +109,7 @@ class Ranking:
         sentence = f"{best.label} is best: {score}{equal}"
         if len(similar) == len(others):
             return f"{sentence}."
-        worst = [row for row in others if row not in similar][-1]
+        worst = [row for row in others if not self.may_be_best(row)][-1]
         direction = "higher" if is_lower_better(self.runs, self.metric) else "lower"
         gap = abs(self.mean(best) - self.mean(worst))
         return (

@@ -44,9 +44,9 @@ def suspicious_outputs(comparison: Comparison) -> ReportTable:
     ]
     note = (
         "Cells are numbers of sentences. In a copied output, the words in common with the source, "
-        "in the same order, are at least 80 % of the mean length of both sentences. A repetitive output repeats a word or "
-        "phrase three times in a row. An output without a reference word (of three letters or "
-        "more) may be a hallucination."
+        "in the same order, are at least 80 % of the mean length of both sentences. A "
+        "repetitive output repeats a word or phrase three times in a row. An output without a "
+        "reference word (of three letters or more) may be a hallucination."
     )
     return comparison.table(SUSPICIOUS, ["output is"], rows, note, lower=True)
 
