@@ -132,7 +132,7 @@ def test_libretranslate_answers(client, pair, small_run):
     assert health == {"status": "ok", "models": {"reverse": "ok", "labels": "ok"}}
     settings = client.get("/frontend/settings").json()
     assert settings["charLimit"] == 3000
-    assert settings["textLimit"] == 200
+    assert settings["textLimit"] == 50
     assert settings["language"]["source"]["code"] == pair["source"]
 
 
