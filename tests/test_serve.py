@@ -1243,7 +1243,7 @@ def test_the_page_behind_a_prefix_marks_the_same_word_in_all_maps(browser):
     """The page at /mt/ asks for nothing outside of it. Models with other pieces have the rows of the same characters marked."""
     from nmt.serving.app import PAGES
 
-    pieces = {"one": ["▁ein", "▁Hund"], "two": ["▁e", "in", "▁Hu", "nd"]}
+    pieces = {"one": ["▁ein", "▁Hund"], "two,2": ["▁e", "in", "▁Hu", "nd"]}
 
     def explained(name):
         target = [*pieces[name], "</s>"]
