@@ -60,7 +60,7 @@ def help_of(command: str, words: Sequence[str]) -> str:
     about, *examples = usage.split(EXAMPLES)
     parts = [about.rstrip()]
     if groups:
-        # A search needs all choices of a group in one line.
+        # --help WORD shows whole lines, so a group with all its choices is then one line.
         entries = [_choices(match, sys.maxsize if sought else WIDTH) for match in groups]
         parts.append("\n".join(["Groups and choices (GROUP=CHOICE):", *entries]))
     lines = _keys("\n".join(keys.values()), config)

@@ -22,6 +22,8 @@ KEY = re.compile(r"(\+\+?)?[A-Za-z]\w*([./][A-Za-z]\w*)*=", re.ASCII)
 
 FUNCTION_OR_QUOTE = re.compile(r"(choice|range|interval|glob|sort|shuffle|tag|int|float)\(|[\"'{]")
 """Regular expression for the beginning of a function, quoted string or dictionary of Hydra."""
+DECIMAL = re.compile(r"\d+,\d+(e-?\d+)?")
+"""Regular expression for a decimal number that is written with a comma."""
 
 
 def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
@@ -158,12 +160,12 @@ def refuse_sweep(overrides: Sequence[str]) -> None:
         "this key has several values, which only a sweep (-m) accepts. Write a list as "
         "{0}=[{1}]; write text with commas as {0}='\"{1}\"'"
     )
-    decimal = why + "; write a decimal number with a point"
+    decimal = why + "; write a decimal number with a point, as {0}={2}"
 
     def error(text: str) -> ConfigError:
         key, value = text.split("=", 1)
-        is_decimal = re.fullmatch(r"\d+,\d+(e-?\d+)?", value)
-        return ConfigError(text, (decimal if is_decimal else why).format(key, value))
+        values = (key, value, value.replace(",", "."))
+        return ConfigError(text, (decimal if DECIMAL.fullmatch(value) else why).format(*values))
 
     refuse(
         error(text)

@@ -314,7 +314,8 @@ class Tokenizer:
         ids_of_parts = self._encode(model, parts, None) if parts else []
         if list(chain.from_iterable(ids_of_parts))[: len(ids)] == list(ids):
             return [n for n, part in enumerate(ids_of_parts) for _ in part][: len(ids)]
-        if model.encode(line)[: len(ids)] == list(ids):  # unknown tokens are spelled, too
+        # The strings of SentencePiece's own segmentation also spell unknown tokens.
+        if model.encode(line)[: len(ids)] == list(ids):
             pieces = model.encode(line, out_type=str)[: len(ids)]
         spelled = ["".join(piece.replace(SPACE, " ").split()) for piece in pieces]
         if "".join(parts).startswith("".join(spelled)):

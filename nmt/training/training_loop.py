@@ -405,7 +405,7 @@ class TrainingLoop:
             self.store.save_last(*saved)
         if progress.update != self._saved_update:
             self._saved_update = progress.update
-            if self.settings.on_nan == "rollback":
+            if self.settings.on_nan == "rollback":  # otherwise, finite updates reset the number
                 self._failures = 0
 
     @property
