@@ -63,6 +63,12 @@ def test_other_translations_that_the_search_keeps_are_shown(small_run):
     assert len(conversation(nmt.load(str(small_run), search="greedy"), "a b c", ":score")) == 3
 
 
+def test_several_sentences_in_a_line_give_no_advice_for_python(small_run, caplog):
+    translator = nmt.load(str(small_run))  # warns once
+    assert conversation(translator, "A b. C d.", ":score")
+    assert "give a list of sentences" not in caplog.text
+
+
 def test_what_cannot_be_answered_is_said(translator):
     assert conversation(translator, ":score", ":help", ":what", "caf\udce9", "", ":attention") == [
         ":score: there is no last translation yet; type a sentence first", HELP, f"unknown command :what\n{HELP}",

@@ -532,6 +532,13 @@ def test_minimum_bayes_risk_takes_what_is_most_like_the_others(utility, source):
     assert [h.score for h, _ in result] == pytest.approx([risks[text] for _, text in result])
 
 
+@pytest.mark.parametrize("utility", ["chrf", "bleu"])
+def test_an_empty_candidate_equals_itself(utility):
+    candidates = [Hypothesis([], -0.1, -0.1)] * 15 + [Hypothesis([5], -9.0, -9.0)]
+    result = MBR(utility=utility, candidates=16).rerank(candidates, [""] * 15 + ["Hund"])
+    assert [(h.score, text) for h, text in result] == [(93.75, "")]
+
+
 def test_a_short_candidate_may_be_far_more_probable_than_the_first():
     candidates = [Hypothesis([5] * 400, -720.0, -1.8), Hypothesis([5], -4.0, -2.0)]
     texts = ["a " * 400, "a"]

@@ -340,6 +340,15 @@ def test_a_prefix_may_end_inside_a_word(subwords):
         translator.translations(["ein"], [Constraint(prefix="日")])
 
 
+def test_a_no_break_space_completes_a_prefix():
+    lines = ["Mann\u00a0! Mann\u00a0? der Mann\u00a0: und so"] * 9
+    tokenizer = SentencePiece(model="char", vocabulary_size=30).train(lines, lines)
+    speller = PrefixSpeller(tokenizer)
+    assert len(speller.spellings("Mann\u00a0")) == len(tokenizer.target_spelling("Mann\u00a0"))
+    # After an ordinary space, the next token begins a word.
+    assert len(speller.spellings("Mann ")) == len(tokenizer.target_spelling("Mann")) + 1
+
+
 def test_other_models_explain_the_subwords_that_the_search_has_chosen(subwords):
     """A text has several segmentations; the rows of all models are those of the translation."""
     translator = nmt.load(str(subwords), search="greedy")
@@ -521,7 +530,11 @@ def test_filling_by_hand():
     assert fill_marked({}) == "das zebra , lief"
     assert fill_marked({"zebra": "Zebra"}) == "das Zebra , lief"
     assert fill_marked({"zebra": "Zebra", "zebra,": "Z"}) == "das Z , lief"
-    assert fill_marked({}, ("zebra",)) == "das , lief"
+    for phrase in ("zebra", " zebra", "alte  zebra"):
+        expected = "das , lief" if phrase.strip() == "zebra" else "das zebra , lief"
+        assert fill_marked({}, (phrase,)) == expected
+    assert fill_marked({"zebra": "ein altes Zebra"}, ("altes",)) == "das , lief"
+    assert fill_marked({"zebra": "ein altes Zebra"}, ("alt",)) == "das ein altes Zebra , lief"
     same = np.array([[0.0, 1.0, 0.0, 0.0]] * 3)
     assert filled("⁇ ⁇ x ⁇", [UNK, UNK, UNK], same, places, names, {}) == "zebra x zebra"
 

@@ -49,8 +49,9 @@ class PrefixSpeller:
         text = self.tokenizer.target_spelling(prefix)
         if not text:
             return ()
-        if prefix[-1].isspace():
-            text += SPACE  # the last word is complete
+        # The last word is complete. A no-break space may be part of the vocabulary.
+        if prefix[-1].isspace() and text[-1] != prefix[-1]:
+            text += SPACE
         # at each character position: token → position after the token
         graph: list[dict[int, int]] = [{} for _ in text]
         for start in reversed(range(len(text))):

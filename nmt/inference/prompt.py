@@ -64,7 +64,7 @@ class Prompt:
             questions[line](*self._last)
 
     def _translate(self, line: str) -> None:
-        translation = self.translator.translations(line, details_of=1)
+        [translation] = self.translator.translations([line], details_of=1)
         self._last = (line, translation) if translation.hypotheses else None
         print(translation.text)
 
@@ -78,7 +78,7 @@ class Prompt:
         print(f"log-probability {decoding.log_prob:.2f}, mean probability of a subword {mean:.2f}")
         scored = zip(pieces, decoding.log_probs, strict=True)
         print("  ".join(f"{piece} {math.exp(log_prob):.2f}" for piece, log_prob in scored))
-        others = self.translator.with_whole_beam().translations(line)
+        [others] = self.translator.with_whole_beam().translations([line])
         for hypothesis, text in zip(others.hypotheses, others.texts, strict=True):
             if text != translation.text:
                 print(f"{hypothesis.log_prob:.2f}  {text}")

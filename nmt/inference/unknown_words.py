@@ -59,7 +59,7 @@ def filled(
     piece_words: range of source words (from 0) to which each source token belongs
     words: source words
     lexicon: translations of source words; words that are not in the lexicon are copied
-    forbidden: words that are dropped instead of being inserted
+    forbidden: words or phrases; a replacement that contains one of them is not inserted
 
     Adjacent unknown tokens that attend to the same source word are replaced by one word.
     """
@@ -77,11 +77,17 @@ def filled(
                 word = "".join(words[attended.start : attended.stop])
                 name = bare(word) or word  # the network writes the punctuation itself
                 replacement = lexicon.get(word, lexicon.get(name, name))
-                if replacement not in forbidden:
+                if not any(_contains(replacement, phrase) for phrase in forbidden):
                     written += f" {replacement} "
             previous = None if rest.strip() else attended
         written += rest
     return re.sub(" +", " ", written).strip(" ")
+
+
+def _contains(text: str, phrase: str) -> bool:
+    """Returns whether the words of a phrase occur in a text one after another."""
+    pattern = r"\s+".join(map(re.escape, phrase.split()))
+    return re.search(rf"(?<!\w){pattern}(?!\w)", text) is not None
 
 
 def replace_unknown_words(
@@ -141,7 +147,8 @@ def _entries_of_words(
     source_words: Sequence[str],
 ) -> dict[str, str]:
     """Returns the translations that a model's lexicon has for the words of a source sentence.
-    Words of several tokens have no entry in the lexicon.
+    Words of several tokens have no entry in the lexicon. The words are without the punctuation
+    around them, which the network writes itself.
 
     lexicon: lexicon of the model; None for a model without a lexicon
     tokenizer: tokenizer of the model
@@ -151,9 +158,11 @@ def _entries_of_words(
     """
     if lexicon is None:
         return {}
-    entries = {}
+    entries: dict[str, str] = {}
     for token, span in zip(source, piece_words, strict=True):
         translation = lexicon.best(token % tokenizer.source_size)
         if translation is not None and list(piece_words).count(span) == len(span) == 1:
-            entries[source_words[span.start]] = tokenizer.decode([[translation]])[0]
+            word = source_words[span.start]
+            text = tokenizer.decode([[translation]])[0]
+            entries.setdefault(bare(word) or word, bare(text) or text)
     return entries
