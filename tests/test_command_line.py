@@ -29,6 +29,7 @@ from nmt.foundation import processes
 from nmt.foundation.command_exit import with_exit_status
 from nmt.foundation.errors import UserError, typed
 from nmt.pipeline.run_preparation import check_space
+from nmt.storage import checkpoint as ckpt
 
 SMALL = [
     "encoder.hidden_size=8", "decoder.hidden_size=16", "decoder.readout_size=8", "model.embedding_size=8",
@@ -497,6 +498,10 @@ def test_the_needed_room_is_that_of_all_checkpoints(tmp_path, monkeypatch):
             refusal = pytest.raises(UserError, match="lower trainer.keep")
             with contextlib.nullcontext() if free == needed else refusal:
                 check_space(tmp_path, parts)
+        # The files of a resumed run count as free space.
+        (tmp_path / ckpt.LAST).write_bytes(b"0")
+        check_space(tmp_path, parts)
+        (tmp_path / ckpt.LAST).unlink()
 
 
 def test_flags_may_follow_what_they_are_about():

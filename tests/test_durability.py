@@ -1,6 +1,7 @@
 """Trusted like a database: one writer, nothing lost, nothing stale, nothing believed."""
 
 import json
+import logging
 import math
 import multiprocessing
 import os
@@ -27,6 +28,7 @@ import nmt
 from nmt.configuration.configure import configure
 from nmt.data.sources.table import TableFiles
 from nmt.foundation.errors import UserError
+from nmt.foundation.terminal import set_up_logging
 from nmt.pipeline.resumed_training import use_threads_of
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.cache import cache_folder
@@ -338,6 +340,33 @@ def test_the_latest_checkpoints_are_kept(tmp_path):
     longer = run("train", f"resume={folder}", "trainer.keep=1", "trainer.max_epochs=5")
     assert longer.returncode == 0, longer.stderr.decode()
     assert [*folder.glob("last-*.safetensors")] == [copy]
+
+
+def test_copies_of_an_abandoned_continuation_are_removed(tmp_path):
+    files = RunDirectory(path=tmp_path, meta={}, tensors={}, keep=2)
+    for update in (10, 20, 30, 12, 14):
+        files.save_last({"progress": {"update": update}}, {})
+    names = sorted(path.name for path in tmp_path.glob("last-*"))
+    assert names == ["last-00000012.safetensors", "last-00000014.safetensors"]
+    (tmp_path / ckpt.LAST).write_bytes((tmp_path / ckpt.LAST).read_bytes()[:50])
+    with pytest.raises(UserError, match=r"copy last-00000014\.safetensors to last"):
+        ckpt.read(tmp_path / ckpt.LAST)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_ends_the_log_file_with_one_warning(tmp_path, capsys):
+    (tmp_path / "train.log").symlink_to("/dev/full")
+    try:
+        set_up_logging(tmp_path / "train.log")
+        for message in ("one", "two"):
+            logging.getLogger("nmt").info(message)
+    finally:
+        logging.getLogger("nmt").handlers.clear()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" ", 2)[2].partition(":")[0] for line in lines if "WARNING" in line] == [
+        f"WARNING {tmp_path}/train.log"
+    ]
+    assert len(lines) == 3, lines
 
 
 # Reading while writing; hostile files

@@ -2,6 +2,7 @@
 state or draws random numbers. Kills at any moment: test_trainer.py; mixtures at any update: test_mix.py."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from builders import choices, resumed, trained
 
 from nmt.foundation.errors import Stopped, UserError
 from nmt.storage import checkpoint as ckpt
+from nmt.training.state import TrainingState
 
 SMALL = [
     "sizes.encoder=8", "sizes.decoder=8", "sizes.readout=6", "model.embedding_size=6", "batching.sentences=10", "max_validation=2",
@@ -118,3 +120,104 @@ def test_a_missing_file_of_the_best_weights_is_named_before_the_training(tmp_pat
     (folder / ckpt.BEST).unlink()
     with pytest.raises(UserError, match=r"best\.safetensors not found, .*copy it into the folder"):
         resumed(folder, "trainer.stop_after=0")
+
+
+def test_a_changed_setting_survives_a_kill_before_the_next_save(tmp_path, monkeypatch):
+    folder = trained(tmp_path / "run", *WORDS)  # 2 epochs of 3 updates
+
+    def killed(loop, share, total):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nmt.training.training_loop.TrainingLoop._update", killed)
+        with pytest.raises(KeyboardInterrupt):
+            resumed(folder, "trainer.max_epochs=4")
+    resumed(folder)
+    assert ckpt.read(folder / ckpt.LAST).meta["training"]["progress"]["update"] == 12
+
+
+def test_a_rollback_of_a_resumed_run_has_its_settings(tmp_path, monkeypatch):
+    """Without a state saved by the resumed run, the rollback would restore the end of the first run."""
+    folder = trained(tmp_path / "run", *WORDS)
+    original, norms = TrainingState.gradient_norm, iter([math.nan])
+    monkeypatch.setattr(
+        TrainingState,
+        "gradient_norm",
+        lambda *settings: torch.tensor(next(norms, 0)) + original(*settings),
+    )
+    resumed(folder, "trainer.max_epochs=4", "trainer.on_nan=rollback", "metric=ter")
+    progress = ckpt.read(folder / ckpt.LAST).meta["training"]["progress"]
+    assert progress["update"] == 12 and progress["halvings"] == 1
+    assert progress["best_update"] > 6, "the score of the earlier metric is not compared"
+
+
+def test_keys_newer_than_a_checkpoint_have_their_defaults(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(Stopped):
+        trained(folder, *WORDS, "trainer.stop_after=1")
+    saved = ckpt.read(folder / ckpt.LAST)
+    for key in ("copied_pairs", "init_vocabulary"):
+        saved.meta["config"].pop(key)
+    saved.meta["config"]["filters"].pop("max_symbols")
+    ckpt.write(folder / ckpt.LAST, saved.meta, saved.tensors)
+    with pytest.raises(UserError, match=r"sizes\.encoder=9: this setting cannot change"):
+        trained(folder, *WORDS, "resume=auto", "sizes.encoder=9")
+    trained(folder, *WORDS, "resume=auto")
+    assert ckpt.read(folder / ckpt.LAST).meta["training"]["progress"]["epoch"] == 2
+
+
+def test_missing_snapshots_are_named_before_the_training(tmp_path):
+    folder = trained(tmp_path / "run", *WORDS, "trainer.average=2")
+    [first, *_] = sorted(folder.glob("snapshot-*"))
+    first.unlink()
+    with pytest.raises(UserError, match=rf"{first.name} not found, .*set trainer\.average=0"):
+        resumed(folder, "trainer.max_epochs=4")
+    resumed(folder, "trainer.max_epochs=4", "trainer.average=0")
+
+
+def test_scores_of_other_translation_limits_are_not_compared(tmp_path):
+    folder = trained(tmp_path / "run", *WORDS, "final_test=false")
+    resumed(folder, "trainer.max_epochs=3", "translation.batch_tokens=77")
+    assert "are ignored" not in (folder / "train.log").read_text()
+    resumed(folder, "trainer.max_epochs=4", "translation.max_length_offset=1")
+    assert "translation.max_length_offset has changed, so" in (folder / "train.log").read_text()
+    assert ckpt.read(folder / ckpt.BEST).meta["update"] == 12
+
+
+def test_the_cost_of_minimum_risk_stays(small_run, tmp_path):
+    typed = [text for text in WORDS if not text.startswith(("sizes.", "model.embedding"))]
+    folder = tmp_path / "run"
+    with pytest.raises(Stopped):
+        trained(
+            folder, *typed, f"init={small_run}", "objective=minimum_risk", "objective.candidates=3",
+            "metric=bleu", "metric.tokenize=none", "trainer.stop_after=1",
+        )  # fmt: skip
+    with pytest.raises(UserError, match=r"metric\.tokenize=auto: this setting cannot change"):
+        resumed(folder, "metric=chrf")
+    resumed(folder, "metric=chrf", "metric.tokenize=none", "trainer.stop_after=0")
+
+
+def test_an_interrupted_validation_is_recorded_once(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(Stopped):
+        trained(folder, *WORDS, "trainer.stop_after=1")
+    saved = ckpt.read(folder / ckpt.LAST)
+    saved.meta["training"]["progress"] |= {"validating": True, "epoch": 0, "batch": 3}
+    ckpt.write(folder / ckpt.LAST, saved.meta, saved.tensors)
+    resumed(folder, "trainer.stop_after=0")
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    records = [record for record in map(json.loads, lines) if record["kind"] == "validation"]
+    assert [record["update"] for record in records] == [3, 6]
+
+
+def test_an_average_is_recorded_apart_from_the_last_validation(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "nmt.training.task.translation_task.TranslationTask.better", lambda *scores: True
+    )
+    folder = trained(tmp_path / "run", *WORDS, "trainer.average=2", "keep_validations=true")
+    names = {file.name for file in folder.glob("validation-*")}
+    numbers = ["00000003", "00000006", "00000006.average"]
+    assert names == {f"validation-{number}.txt" for number in numbers}
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    records = [record for record in map(json.loads, lines) if record["kind"] == "validation"]
+    assert [record.get("averaged", False) for record in records] == [False, False, True]

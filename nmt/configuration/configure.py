@@ -142,7 +142,11 @@ def _continued(command: str, overrides: Sequence[str], again: str | None) -> Set
     refuse(broken((folder is None, "resume", "needs the run folder; add run_dir=DIR", AUTO)))
     if not (Path(str(folder)) / LAST).is_file():
         return settings
-    refuse(errors_of_changes(saved_run(str(folder), command), settings.values))
+    saved = saved_run(str(folder), command)
+    # Keys that are newer than the checkpoint have their defaults, as with resume=DIR.
+    earlier = settings_class(command).of(changed(saved, command, [])[0])
+    complete = replace(saved, meta={**saved.meta, "config": earlier.values})
+    refuse(errors_of_changes(complete, settings.values))
     return replace(settings, resume=folder)  # type: ignore[call-arg]  # of training runs
 
 

@@ -28,6 +28,8 @@ CHANGEABLE = (
     "device", "max_validation", "keep_validations", "threads", "log", "final_test", "time_budget",
 )  # fmt: skip
 """Keys and groups that may change on resume; all other keys determine the weights or the data."""
+OF_COST = ("metric.tokenize", "metric.lowercase", "metric.char_order")
+"""Keys that must not change on resume with objective=minimum_risk, whose cost they determine."""
 OF_MODEL = (*NETWORK, "sizes", "tokenizer")
 """Keys and groups that a run with init= takes from the initial model."""
 REFERRING = {
@@ -90,7 +92,13 @@ def errors_of_changes(saved: ckpt.Checkpoint, config: Mapping[str, Any]) -> list
         "its value was {}. Restore the value, or start a new run, without resume= and with "
         "another run_dir"
     )
-    keys = [key for key in changed_keys(before, now) if not _may_change(key)]
+    # The candidates of minimum risk training are compared by a metric with these settings.
+    has_cost = before.get("objective._target_", "").endswith("MinimumRisk")
+    keys = [
+        key
+        for key in changed_keys(before, now)
+        if not _may_change(key) or (has_cost and key in OF_COST)
+    ]
     # The keys of another choice, such as data=text, differ with the choice.
     groups = {key.removesuffix(TARGET) for key in keys if key.endswith(TARGET)}
     errors = []

@@ -1,5 +1,6 @@
 """Logging for users, to stderr and optionally to a file."""
 
+import contextlib
 import logging
 import time
 from pathlib import Path
@@ -44,6 +45,18 @@ def hush() -> None:
     logging.getLogger("nmt").setLevel(logging.CRITICAL + 1)
 
 
+class LogFile(logging.FileHandler):
+    """Log file that stops with a warning if it cannot be written, as on a full disk."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        root = logging.getLogger("nmt")
+        if self in root.handlers:
+            root.removeHandler(self)
+            with contextlib.suppress(OSError):  # of the text that is not yet written
+                self.close()
+            root.warning("%s: cannot be written, so logging to it ends", self.baseFilename)
+
+
 def set_up_logging(file: Path | None = None) -> None:
     """Sends log messages to stderr and, if a file is given, also to the file."""
     # `hush` has silenced this rank, which stays silent.
@@ -58,7 +71,7 @@ def set_up_logging(file: Path | None = None) -> None:
         screen.setFormatter(chosen_formatter() or plain)
     handlers = [screen]
     if file is not None:
-        log_file = logging.FileHandler(file, encoding="utf-8")
+        log_file = LogFile(file, encoding="utf-8")
         log_file.setFormatter(plain)
         for message in early_messages:
             log_file.emit(root.makeRecord("nmt", logging.INFO, "", 0, message, (), None))

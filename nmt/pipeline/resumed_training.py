@@ -78,10 +78,14 @@ def for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint:
 
     Scores of different metrics, or on different numbers of sentences, are not comparable.
     """
-    before = saved.meta["config"]
-    after = settings.values
-    keys = ("metric", "choose_by", "max_validation")  # settings on which validation scores depend
-    changed = [key for key in keys if before.get(key) != after.get(key)]
+    before = flat(saved.meta["config"])
+    changed = [
+        key
+        for key in changed_keys(before, flat(settings.values))
+        if key.partition(".")[0] in ("metric", "choose_by", "max_validation")
+        # A checkpoint of an older version may lack keys; the size of a batch does not matter.
+        or (key.startswith("translation.") and key in before and key != "translation.batch_tokens")
+    ]
     if not changed:
         return saved
     log.info(

@@ -18,7 +18,7 @@ from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranks import Ranks
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import read_json_object
-from nmt.training.run_directory import RECORD, RunDirectory, versions
+from nmt.training.run_directory import CHECKPOINTS, RECORD, RunDirectory, versions
 from nmt.training.task import Task
 from nmt.training.task.translation_task import TranslationTask
 from nmt.training.training_run import Parts
@@ -147,12 +147,14 @@ def check_space(folder: Path, parts: Parts) -> None:
     weights = sum(parameter.nbytes for parameter in parts.task.network.parameters())
     copies = trainer.keep if trainer.keep > 1 else 0
     needed = weights * (4 * (copies + 2) + 2 + trainer.average)  # disk space in bytes
-    free = shutil.disk_usage(folder).free
+    # A resumed run replaces its earlier checkpoints.
+    held = sum(file.stat().st_size for pattern in CHECKPOINTS for file in folder.glob(pattern))
+    free = shutil.disk_usage(folder).free + held
     if free < needed:
         raise UserError(
-            f"{folder}: {free / 1e6:,.0f} MB free on the disk, but the checkpoints of the run need "
-            f"up to {needed / 1e6:,.0f} MB. Choose another run_dir, or lower trainer.keep and "
-            "trainer.average"
+            f"{folder}: {free / 1e6:,.1f} MB free on the disk, but the checkpoints of the run need "
+            f"up to {needed / 1e6:,.1f} MB. Free some space, or lower trainer.keep and "
+            "trainer.average; a new run can also have another run_dir"
         )
 
 

@@ -51,9 +51,11 @@ from nmt.training.run_directory import (
     claim,
     claim_fresh,
     clear,
+    snapshot_name,
     started_in,
     versions,
 )
+from nmt.training.state import TrainingProgress
 from nmt.training.tracker import Tracking
 from nmt.training.training_run import Parts, train_and_test
 
@@ -184,11 +186,7 @@ def resume(
                 settings.values.get("choose_by") or components.make(settings.values, "metric").name
             )
             return Trained(folder, final_score(results, metric))
-        if progress.best is not None and not (folder / ckpt.BEST).exists():
-            raise UsageError(
-                f"resume={path}: {ckpt.BEST} not found, which has the best weights (update "
-                f"{progress.best_update:,}); copy it into the folder"
-            )
+        _check_weights(settings, path, progress)
         log.info(
             "resume: continuing the training in the run folder %s at update %s",
             folder,
@@ -198,6 +196,26 @@ def resume(
         if saved.meta.get("ranks", 1) == ranks.count:
             use_threads_of(saved, threads_are_set(settings))
         return _run(settings, folder, ranks, callbacks, saved)
+
+
+def _check_weights(settings: TrainingSettings, path: str, progress: TrainingProgress) -> None:
+    """Raises UsageError if a file with earlier weights of a resumed run is missing.
+
+    path: run folder
+    progress: progress of the run
+    """
+    if progress.best is not None and not Path(path, ckpt.BEST).exists():
+        raise UsageError(
+            f"resume={path}: {ckpt.BEST} not found, which has the best weights (update "
+            f"{progress.best_update:,}); copy it into the folder"
+        )
+    snapshots = [Path(path, snapshot_name(update)) for update, _ in progress.snapshots]
+    missing = [file.name for file in snapshots if not file.exists()]
+    if missing and settings.trainer["average"]:
+        raise UsageError(
+            f"resume={path}: {', '.join(missing)} not found, which trainer.average needs; copy the "
+            "files into the folder, or set trainer.average=0"
+        )
 
 
 def _run(
@@ -222,7 +240,8 @@ def _run(
     parts = _parts(settings, folder, ranks, saved)
     hashes = data_hashes(parts, folder, ranks, saved)
     files = run_directory(parts, folder, config, ranks)
-    update = None if saved is None else saved_progress(saved).update
+    progress = None if saved is None else saved_progress(saved)
+    update = None if progress is None else progress.update
     log_parts(parts, ranks, time.monotonic() - began)
     if saved is None:
         warn_of_few_updates(settings, parts.task, ranks)
@@ -231,8 +250,9 @@ def _run(
         if saved is None and settings.repeats:
             compare_with(Path(settings.repeats), contents)
         check_space(folder, parts)
-        if update is not None:
-            files.on_rollback(update)  # the updates after the last checkpoint are repeated
+        if progress is not None:
+            # The updates after the last checkpoint are repeated.
+            files.on_rollback(progress.update, validated=not progress.validating)
         files.describe(config, {**contents, **parts.task.test_fingerprints})
     is_trial = 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
     score = train_and_test(

@@ -206,10 +206,13 @@ def read(path: Path, mapped: bool = False) -> Checkpoint:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
     except Exception as error:  # a damaged file raises many types of errors
-        raise UsageError(
-            f"{path}: not a checkpoint, or damaged ({error}). Give a run folder or a "
-            ".safetensors file"
-        ) from error
+        remedy = "Give a run folder or a .safetensors file"
+        if path.name in (LAST, BEST):
+            remedy = "Restore the file from a copy, or repeat the training"
+        copies = sorted(path.parent.glob("last-*.safetensors"))  # of trainer.keep
+        if path.name == LAST and copies:
+            remedy = f"To use an earlier state, copy {copies[-1].name} to {LAST}"
+        raise UsageError(f"{path}: not a checkpoint, or damaged ({error}). {remedy}") from error
     try:
         meta = json.loads(header["nmt"])
         version = int(meta["format"])

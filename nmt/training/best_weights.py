@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -86,7 +86,7 @@ class BestWeights:
             )
             return None
         self._save_best(validation, weights, averaged=updates)
-        return validation
+        return replace(validation, averaged=True)
 
     def _save_best(self, validation: Validation, weights: dict[str, Tensor], **facts: Any) -> None:
         """Saves the weights as the best weights so far.

@@ -74,6 +74,11 @@ INITIAL = "last-00000000.safetensors"
 """Name of the checkpoint of a run with `trainer.keep` before its first update."""
 
 
+def snapshot_name(update: int) -> str:
+    """Returns the file name of the weights after an update that `trainer.average` may average."""
+    return f"snapshot-{update:08d}.safetensors"
+
+
 @functools.cache
 def versions() -> Mapping[str, str]:
     """Returns the versions of Python and of all packages that can affect the results, and the
@@ -170,7 +175,7 @@ def clear(path: Path, kept: Collection[str] = ()) -> None:
     kept: names of files that stay
     """
     remove_unfinished(path)
-    patterns = (*BEGINNING, *CHECKPOINTS, f"validation-{DIGITS}.txt", "events.out.tfevents.*")
+    patterns = (*BEGINNING, *CHECKPOINTS, f"validation-{DIGITS}*.txt", "events.out.tfevents.*")
     for file in {file for pattern in patterns for file in path.glob(pattern)}:
         if file.name not in kept:
             with contextlib.suppress(OSError):
@@ -239,11 +244,13 @@ class RunDirectory(Callback):
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         meta = {**self.meta, "training": state}
         num_copies = self.keep if self.keep > 1 else 0
-        copies = [f"last-{state['progress']['update']:08d}.safetensors"] if num_copies else []
-        for name in (ckpt.LAST, *copies):
-            ckpt.write(self.path / name, meta, {**self.tensors, **tensors})
-        earlier = sorted(self.path.glob(f"last-{DIGITS}.safetensors"), reverse=True)
-        for old in earlier[num_copies:]:
+        copy = self.path / f"last-{state['progress']['update']:08d}.safetensors"
+        for file in (self.path / ckpt.LAST, copy)[: 1 + bool(num_copies)]:
+            ckpt.write(file, meta, {**self.tensors, **tensors})
+        copies = sorted(self.path.glob(f"last-{DIGITS}.safetensors"), reverse=True)
+        # After a return to an earlier state, the copies with higher numbers are outdated.
+        kept = [file for file in copies if file <= copy][:num_copies]
+        for old in set(copies) - set(kept):
             old.unlink(missing_ok=True)
 
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -266,7 +273,7 @@ class RunDirectory(Callback):
         return {name: torch.stack([part[name] for part in parts]).mean(0) for name in parts[0]}
 
     def _snapshot(self, update: int) -> Path:
-        return self.path / f"snapshot-{update:08d}.safetensors"
+        return self.path / snapshot_name(update)
 
     # Methods of `Callback`
 
@@ -275,14 +282,23 @@ class RunDirectory(Callback):
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
         entry = {"kind": "validation", "update": update, "epoch": epoch, "best": best}
+        if validation.averaged:
+            entry["averaged"] = True
         self.record({**entry, **validation.metrics})
         if self.keep_answers:
-            self.write_lines(f"validation-{update:08d}.txt", validation.answers)
+            suffix = ".average" if validation.averaged else ""
+            self.write_lines(f"validation-{update:08d}{suffix}.txt", validation.answers)
 
-    def on_rollback(self, update: int) -> None:
+    def on_rollback(self, update: int, validated: bool = True) -> None:
         """Removes the records of all updates after `update` from metrics.jsonl, because a run
-        repeats these updates when it is resumed, and after a rollback."""
-        entries = [entry for entry in read_metrics(self.path) if entry["update"] <= update]
+        repeats these updates when it is resumed, and after a rollback. If not `validated`, removes
+        the record of the validation after `update`, too, which is also repeated."""
+        entries = [
+            entry
+            for entry in read_metrics(self.path)
+            if entry["update"] < update
+            or (entry["update"] == update and (validated or entry["kind"] == "train"))
+        ]
         self.write_lines("metrics.jsonl", [json.dumps(entry) for entry in entries])
 
     def record(self, entry: Mapping[str, Any]) -> None:

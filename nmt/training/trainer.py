@@ -86,8 +86,9 @@ class Trainer(LoopSettings):
             state.progress.finished = 0 < self.patience <= state.progress.worse
         with interruptible() as interruption:
             loop = TrainingLoop(self, task, state, store, callbacks, interruption)
-            if resume is None:
-                loop.save()  # makes the run resumable before its first update
+            # Makes the run resumable before its first update. A rollback or another resume of a
+            # resumed run continues with its current settings.
+            loop.save()
             task.network.train()
             loop.run()
         return state.progress

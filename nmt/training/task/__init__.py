@@ -35,6 +35,7 @@ class Validation:
     example: an input and its output on one line, for the terminal; empty without an example
     samples: a few inputs with their outputs, as Markdown; empty if samples are disabled
     attention: attention map of one input; None if attention maps are disabled
+    averaged: whether the weights are the average of several checkpoints (trainer.average)
     """
 
     metrics: Mapping[str, float]
@@ -42,6 +43,7 @@ class Validation:
     example: str = ""
     samples: str = ""
     attention: AttentionMap | None = None
+    averaged: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
