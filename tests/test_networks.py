@@ -1,6 +1,8 @@
 """Extensions of the papers' networks. Every decoder with each extension keeps the decoders' contracts, and equals
 its equation written as a loop."""
 
+import dataclasses
+
 import contracts
 import pytest
 import torch
@@ -329,6 +331,19 @@ def test_scheduled_sampling_keeps_the_masks(monkeypatch):
     )
     torch.manual_seed(3)
     torch.testing.assert_close(mixed.nll, CrossEntropy()(model, data, 0).nll)
+
+
+@pytest.mark.parametrize("attention", ["concat", "general", "location"])
+def test_recurrent_dropout_leaves_the_query_whole(attention):
+    """The weights of the first step depend on the initial state alone, of which the recurrence drops everything here."""
+    model = network("bahdanau", attention, "decoder.context_gate=true")
+    one = batch()
+    memory = model.encode(one.source, one.source_lengths)
+    state = model.start(memory)
+    dropping = dataclasses.replace(state, masks={"inside 0": torch.zeros_like(state.cells[0][0])})
+    outputs = [model.decode(one.inputs[:, :1], start, memory) for start in (state, dropping)]
+    torch.testing.assert_close(outputs[0].weights, outputs[1].weights)
+    assert not torch.allclose(outputs[0].readout, outputs[1].readout)
 
 
 @pytest.mark.parametrize("directions", [1, 2])

@@ -1003,6 +1003,7 @@ def test_multimodal_translation(tmp_path):
     (["data=digits", "encoder=bidirectional+grid"], "reads text and images"),
     (["data=digits", "encoder=convolution", "encoder.channels=1", "model.copy=true"], "this encoder reads images"),
     (["data=digits", "encoder=convolution", "encoder.halvings=9"], "the number of layers in encoder.widths"),
+    (["data=digits", "encoder=convolution", "encoder.channels=1", "encoder.widths=[]"], "encoder.widths=[]: needs at least one layer"),
     (["data=digits", "encoder=grid", "sizes.encoder=6"], "must be a multiple of 4"),
     (["window=hard", "window.reward=0.5"], "has an effect only with window.estimator=reinforce"),
     (["decoder=fixed", "attention=none", "decoder.context_gate=true"], "needs attention: set decoder.context_gate=false"),

@@ -119,6 +119,18 @@ def test_shared_product_weight_gradient_is_one_product(multiply, products):
     assert counted.count == products
 
 
+@pytest.mark.parametrize("cell", ["lstm", "norm_lstm"])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_every_cell_of_a_step_forgets_little_at_first(cell, directions):
+    """The biases of the forget gate sum to 1, also in the further cells of a deep transition."""
+    layer = recurrent(cell, 5, 4, directions, depth=3)
+    assert len(layer.transitions) == 2
+    for transition in layer.transitions:
+        gates = transition.input_bias.unflatten(-1, (4, 4))
+        torch.testing.assert_close(gates[:, 1], torch.ones(directions, 4))
+        assert not gates[:, [0, 2, 3]].any()
+
+
 def test_fused_products_equal_separate_ones():
     first, second = torch.randn(3, 4), torch.randn(5, 4)
     bias, x = torch.randn(5), torch.randn(2, 4)

@@ -14,7 +14,8 @@ The lexicon is estimated before training (nmt/data/lexicon_estimation.py) and ha
 source token has at most k entries. Therefore only the candidates of a sentence, the C target tokens
 with an entry for one of its source tokens, have p_lex,t > 0. A constant bias of all tokens does not
 change the distribution. The bias is therefore computed without log ε, as log(p_lex,t / ε + 1), and
-is 0 for all tokens except the candidates.
+is 0 for all tokens except the candidates. The entries of a source token may sum to less than 1, or
+be missing; the probabilities of the mixture then also sum to less than 1.
 """
 
 from collections.abc import Mapping

@@ -13,6 +13,7 @@ from nmt.model.attention.layer import AttentionState, sums
 from nmt.model.decoder import Decoder
 from nmt.model.decoder.attention_step import Attended, AttentionStep
 from nmt.model.decoder.stack import Stack
+from nmt.model.layers.loop_products import fused_linear
 from nmt.model.layers.recurrence import CellState, Recurrent
 
 Update = Callable[[Tensor, CellState, AttentionState], tuple[CellState, Attended]]
@@ -56,12 +57,19 @@ class AttendingDecoder(Decoder):
         attend: attention, called once per decoder step
         mask: recurrent dropout mask of the layer; None without dropout
         """
-        loop = layer.loop(*self.attention.query_blocks(), mask=mask)
+        # Recurrent dropout applies to the recurrent multiplication of the state, not to the query.
+        blocks = self.attention.query_blocks()
+        project_query = None
+        if mask is not None and blocks:
+            project_query = fused_linear(self, "asks", *blocks)
+        loop = layer.loop(*(blocks if project_query is None else ()), mask=mask)
 
         def update(
             a: Tensor, cell: CellState, attention_state: AttentionState
         ) -> tuple[CellState, Attended]:
             u, *query = loop.products(cell[0])  # [N, G], followed by the projections of the query
+            if project_query is not None:
+                query = [*project_query(cell[0])]
             attended = attend(cell[0], query, attention_state)
             gates = layer.input_norm(a + attended.projected_context)  # [N, G]
             return loop.step(gates, u, cell), attended

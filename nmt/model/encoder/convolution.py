@@ -50,7 +50,9 @@ class Convolution(Grid):
         positions: Positions = "sinusoidal",
         feature_dropout: Fraction = 0.0,
     ) -> None:
-        if not widths or halvings > len(widths):
+        if not widths:
+            raise ValueError("encoder.widths=[]: needs at least one layer, such as [32,64,128]")
+        if halvings > len(widths):
             raise ValueError(
                 f"encoder.halvings={halvings} must be at most {len(widths)}, the number of "
                 "layers in encoder.widths"

@@ -103,7 +103,7 @@ extern "C" void search_weighted_sum(Index rows, Index positions, Index size, con
     }
 }
 
-// Rows quantized to 8 bits [N K], and the largest absolute value of each row [N]. Equivalent of `_int8_of_onednn` in layers/packed.py.
+// Rows quantized to 8 bits [N K], and the largest absolute value of each row [N]. Equivalent of `_int8` in layers/packed.py.
 extern "C" void search_quantize(Index rows, Index size, const float* x_rows, unsigned char* low_rows,
                          float* scales) {
     for (Index i = 0; i < rows; i++) {

@@ -1,4 +1,4 @@
-// y = x Wᵀ + b in 8-bit integers, with the VNNI instructions of AVX-512. Equivalent of `_int8_of_onednn` in model/layers/packed.py.
+// y = x Wᵀ + b in 8-bit integers, with the VNNI instructions of AVX-512. Equivalent of `_int8` in model/layers/packed.py.
 //
 // A row x is quantized to ⌊128.5 + 127 x / max|x|⌋, and a row of W to [−127 … 127]. The instruction adds four products
 // of an unsigned and a signed integer to each of 16 sums. Dimensions: N rows, K inputs, O outputs.

@@ -9,11 +9,11 @@ reinforce           unbiased gradient of the paper's lower bound (eq. 11 and 12)
                     s̃ become more probable if they make the target y more probable than usual
 
     ∂ log p(y|s̃) + λ_r (log p(y|s̃) − b) ∂ log p(s̃) + λ_e ∂ H[s̃]
-    b ← 0.9 b + 0.1 log p(y|s̃)
+    b = Σ_{i<k} 0.9^{k−i} r_i / Σ_{i<k} 0.9^{k−i}    in update k, with r_i = mean log p(y|s̃)
 
-H is the entropy, b the mean reward, λ_r = `reward`, λ_e = `entropy`, and 0.9 is `decay`. A
-fraction `expected` of the sentences is trained with the weights instead of samples, which reduces
-the variance further.
+H is the entropy, b the mean reward of earlier updates (in the first update, that of its batch),
+λ_r = `reward`, λ_e = `entropy`, and 0.9 is `decay`. A fraction `expected` of the sentences is
+trained with the weights instead of samples, which reduces the variance further.
 """
 
 from typing import Literal

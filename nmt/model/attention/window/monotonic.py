@@ -4,7 +4,7 @@ moves right, and stops at position s with probability p_ts.
     p_ts = σ(e_ts + r + noise)
 
 e_ts is the score and r a learnt offset. In training, the weights are the expectation over all
-paths (eq. 8):
+paths (eq. 9):
 
     α_ts = p_ts Σ_{j≤s} α_{t−1,j} Π_{j≤l<s} (1 − p_tl)        α_0 = (1, 0, 0, …)
 

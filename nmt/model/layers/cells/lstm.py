@@ -9,6 +9,7 @@ Dropout of the update (Semeniuta et al. 2016, eq. 8-11) multiplies g by a mask.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,14 @@ class LSTM(Recurrent):
             if name.startswith("bias_ih"):
                 # Bias 1 opens the forget gate at first (Jozefowicz et al. 2015).
                 nn.init.ones_(parameter.data.split(self.size)[1])
+
+    def __init__(
+        self, input_size: int, hidden_size: int, directions: int = 1, **options: Any
+    ) -> None:
+        super().__init__(input_size, hidden_size, directions, **options)
+        for transition in self.transitions:  # each has a forget gate of its own
+            gates = transition.input_bias.data.split(self.size, -1)
+            nn.init.ones_(gates[1])
 
     def cell(
         self, a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None
