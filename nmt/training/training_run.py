@@ -77,21 +77,17 @@ def train_and_test(
         callback for callback in (bar, files, *callbacks) if callback.every_rank or task.ranks.first
     ]
     progress = _train(parts, files, bar, called, saved)
+    scores: dict[str, float] | None = None
     with interruptible(at_once=True):
         try:
             scores, score = _finish(task, files, progress, tests=tests, facts=facts)
-        except BaseException as error:
-            is_stopped = isinstance(error, KeyboardInterrupt)
-            if is_stopped:
-                message = "test interrupted, training finished and saved; repeat the test"
-                _log_stop(task, files, message)
+        except KeyboardInterrupt:
+            message = "test interrupted, training finished and saved; repeat the test"
+            _log_stop(task, files, message)
+            raise Stopped from None
+        finally:
             for callback in called:
-                callback.on_end(None)
-            if is_stopped:
-                raise Stopped from None
-            raise
-        for callback in called:
-            callback.on_end(scores)
+                callback.on_end(scores)
         return score
 
 
