@@ -15,7 +15,6 @@ from nmt.foundation.capture import bucket
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import (
     BOS,
-    PAD,
     Pictures,
     Prepared,
     SearchState,
@@ -178,14 +177,15 @@ class Networks:
         golds = to_device(padded, self.device)
         # Decoder inputs are the targets, shifted by one position and preceded by BOS.
         inputs = torch.cat([torch.full_like(golds[:, :1], BOS), golds[:, :-1]], 1)  # [B, T]
-        outputs = []
-        member_log_probs = []
         with self.generating():
-            for model, memory in zip(self.models, memories, strict=True):
-                output = model.decode(inputs, model.start(memory), memory)  # readout [B, T, D]
-                gold_log_probs = model.output_layer.log_probs_of(output, memory, golds)  # [B, T]
-                member_log_probs.append(gold_log_probs.masked_fill(golds == PAD, 0.0))
-                outputs.append(output)
+            outputs = [  # readout [B, T, D]
+                model.decode(inputs, model.start(memory), memory)
+                for model, memory in zip(self.models, memories, strict=True)
+            ]
+            member_log_probs = [  # [B, T]
+                model.output_layer.log_probs_of(output, memory, golds)
+                for model, output, memory in zip(self.models, outputs, memories, strict=True)
+            ]
         # [B, T]
         log_probs = average_log_probs(member_log_probs, self.shares, self.averaging).cpu().numpy()
         mean = mean_attention([output.weights for output in outputs]) if attention else None
