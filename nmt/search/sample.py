@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step, to_device
+from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
 from nmt.foundation.parameter_types import check_arguments
 from nmt.foundation.ranges import Count, Positive, Ratio, Width
 from nmt.search.beam_state import BeamState, Extension
@@ -63,11 +63,13 @@ class Sample:
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
         refuse_required(requests, "sample")
-        draws = []
-        for request in requests:
-            generator = np.random.default_rng([self.seed, request.seed])
-            numbers = generator.random((request.max_length + 1, self.n_best))
-            draws.append(torch.from_numpy(numbers))
+        # Random numbers of each sentence [max_length + 1, n_best], uniform in [0, 1)
+        draws = [
+            np.random.default_rng([self.seed, request.seed]).random(
+                (request.max_length + 1, self.n_best)
+            )
+            for request in requests
+        ]
         return breadth_first_search(
             step,
             state,
@@ -80,13 +82,13 @@ class Sample:
             repeats=True,
         )
 
-    def _extend(self, draws: list[Tensor], beam: BeamState, log_probs: Tensor) -> Extension:
+    def _extend(self, draws: list[np.ndarray], beam: BeamState, log_probs: Tensor) -> Extension:
         sentences, width = beam.totals.shape
         step = beam.prefixes.shape[1] - 1
         # [b·W], one random number per slot; unused for sentences at their length limit
-        numbers = torch.cat([draws[i][min(step, len(draws[i]) - 1)] for i in beam.sentences])
+        drawn = np.concatenate([draws[i][min(step, len(draws[i]) - 1)] for i in beam.sentences])
         slots = beam.device_slots
-        numbers = to_device(numbers, slots.device)[slots]  # [n], uniform in [0, 1)
+        numbers = beam.on_device(drawn)[slots]  # [n]
         # In float32, sums over a large vocabulary are too inaccurate.
         cumulative = self.distribution(log_probs).cumsum(-1, dtype=torch.float64)  # [n, V]
         target = numbers.unsqueeze(1) * cumulative[:, -1:]  # [n, 1]
