@@ -95,10 +95,8 @@ class Seq2Seq(Network):
         self.source_embedding = (
             embedding(source_vocabulary, embedding_size) if encoder.reads_words else None
         )
-        if tying == "all" and self.source_embedding is not None:
-            self.target_embedding = self.source_embedding
-        else:
-            self.target_embedding = embedding(target_vocabulary, embedding_size)
+        shared = self.source_embedding if tying == "all" else None
+        self.target_embedding = shared or embedding(target_vocabulary, embedding_size)
         self.encoder, self.decoder = encoder, decoder
         self.output = PackableLinear(decoder.readout_size, target_vocabulary)
         self._initialize_tables(tying)

@@ -12,6 +12,7 @@ conditional, luong_feed, fixed, stack, readout.
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from jaxtyping import Float
@@ -156,14 +157,11 @@ class Decoder(nn.Module):
 
         encoded: output of the encoder
         """
-        decoder_init = self.bridge.summary(encoded)  # [B, M]
         memory = self.attention.prepare(encoded)
-        return Prepared(
-            encoded=encoded,
-            keys=memory.keys,
-            values=memory.values,
+        return replace(
+            memory,
             projected_values=self.project(memory),
-            decoder_init=decoder_init,
+            decoder_init=self.bridge.summary(encoded),  # [B, M]
         )
 
     def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:

@@ -43,9 +43,7 @@ class LuongFeed(Decoder):
     """Decoder of Luong et al. 2015 with input feeding."""
 
     def make_layers(self) -> None:
-        inputs = self.embedding_size + self.readout_size
-        sizes = [inputs] + [self.hidden_size] * (self.num_layers - 1)
-        self.layers = nn.ModuleList(self.recurrent(size) for size in sizes)
+        self.layers = self.stack(self.embedding_size + self.readout_size).layers
         self.combine = xavier(nn.Linear(self.memory_size + self.hidden_size, self.readout_size))
 
     def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:

@@ -104,10 +104,9 @@ class ScheduledSampling:
 
     def __call__(self, model: Seq2Seq, batch: Batch, update: int, total: int = 0) -> Loss:
         ratio = self.ratio(update, total) if model.training else 1.0
-        if ratio >= 1:
-            output, memory = model.teacher_forcing(batch)
-        else:
-            output, memory = _sampled_inputs(model, batch, ratio)
+        output, memory = (
+            model.teacher_forcing(batch) if ratio >= 1 else _sampled_inputs(model, batch, ratio)
+        )
         loss, nll = likelihood_loss(model, output, memory, batch.targets, self.label_smoothing)
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
