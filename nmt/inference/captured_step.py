@@ -8,7 +8,7 @@ search continues with a recording for fewer sentences.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -50,6 +50,7 @@ AnyPrediction = Prediction | RankedPrediction
 AnyRecording = Recording[StepInputs, AnyPrediction]
 
 
+@dataclass(eq=False)
 class StepRecordings:
     """Recordings of the search steps of one network, such as CUDA graphs. Only one search may use
     them at a time.
@@ -57,9 +58,10 @@ class StepRecordings:
     model: translation network, whose weights must not change
     """
 
-    def __init__(self, model: Seq2Seq) -> None:
-        self.model = model
-        self._by_count: dict[int, Recordings[StepInputs, AnyPrediction]] = {}
+    model: Seq2Seq
+    _by_count: dict[int, Recordings[StepInputs, AnyPrediction]] = field(
+        default_factory=dict, init=False
+    )
 
     def get(self, inputs: StepInputs, count: int) -> AnyRecording | None:
         """Returns the recording of a search step; None if the step cannot be recorded.

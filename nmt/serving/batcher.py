@@ -7,7 +7,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
@@ -32,6 +32,7 @@ class _Waiting(Generic[Item]):
     result: asyncio.Future[Any]
 
 
+@dataclass(eq=False)
 class Batcher(Generic[Item, Result]):
     """Queue that computes the items of many callers in batches of items with similar sizes.
 
@@ -48,28 +49,19 @@ class Batcher(Generic[Item, Result]):
     take turns, so that a caller with many items does not delay a caller with few items.
     """
 
-    def __init__(
-        self,
-        work: Callable[[list[Item]], list[Result]],
-        pool: Executor,
-        *,
-        wait: float,
-        most: int,
-        size: Callable[[Item], int],
-        on_queue: Callable[[int], None] = lambda count: None,
-        on_batch: Callable[[int], None] = lambda count: None,
-    ) -> None:
-        self.work = work
-        self.wait = wait
-        self.most = most
-        self.size = size
-        self.on_queue = on_queue
-        self.on_batch = on_batch
-        self._pool = pool
-        self._computing = 0  # total size of the items of the current batch
-        self._seconds_per_size = 0.0  # moving average over batches
-        self._waiting: list[_Waiting[Item]] = []
-        self._running: asyncio.Task[None] | None = None
+    work: Callable[[list[Item]], list[Result]]
+    pool: Executor
+    wait: float
+    most: int
+    size: Callable[[Item], int]
+    on_queue: Callable[[int], None] = lambda count: None
+    on_batch: Callable[[int], None] = lambda count: None
+    # Total size of the items of the current batch
+    _computing: int = field(default=0, init=False)
+    # Moving average over batches
+    _seconds_per_size: float = field(default=0.0, init=False)
+    _waiting: list[_Waiting[Item]] = field(default_factory=list, init=False)
+    _running: asyncio.Task[None] | None = field(default=None, init=False)
 
     @property
     def expected_seconds(self) -> float:
@@ -113,7 +105,7 @@ class Batcher(Generic[Item, Result]):
                 self.on_batch(len(batch))
                 self._computing = sum(waiting.size for waiting in batch)
                 start = time.monotonic()
-                results = await loop.run_in_executor(self._pool, self._results, items)
+                results = await loop.run_in_executor(self.pool, self._results, items)
                 latest = (time.monotonic() - start) / max(1, self._computing)
                 # The first batch and small batches are slower than those of a long queue.
                 weight = SMOOTHING if latest > self._seconds_per_size > 0 else 1.0

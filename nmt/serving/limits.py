@@ -6,7 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
@@ -120,15 +120,15 @@ def file_stamp(path: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
+@dataclass(eq=False)
 class Pace:
     """Limiter of the number of requests of each caller within a minute.
 
     per_minute: maximum number of requests of a caller within a minute; 0 disables the limit
     """
 
-    def __init__(self, per_minute: int) -> None:
-        self.per_minute = per_minute
-        self._times: dict[str, deque[float]] = {}
+    per_minute: int
+    _times: dict[str, deque[float]] = field(default_factory=dict, init=False)
 
     def take(self, caller: str) -> None:
         """Counts a request by a caller. Raises Refused if the caller exceeds the limit."""
