@@ -29,8 +29,6 @@ from nmt.data.lines import check_no_pointer, reading
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import require
 
-ARCHIVES = (".npz", ".safetensors")
-"""File extensions of archives whose arrays are addressed by key."""
 FEATURES = (np.ndarray, list)
 """Python types of image features after reading: arrays, or nested lists from Parquet tables."""
 _CELL = re.compile(r"(.+\.parquet)#(.+)@(\d+)", re.DOTALL)
@@ -109,28 +107,21 @@ def check_picture(name: str) -> PictureInfo:
     return PictureInfo(zlib.crc32(data), channels=None)
 
 
-def _file_and_key(name: str) -> tuple[Path, str]:
-    """Returns the file of an image name, and the key of the array in an archive or the column of a
-    table. File and folder names may contain the character #."""
-    match = _CELL.fullmatch(name) or _ARRAY.fullmatch(name)
-    return (Path(match[1]), match[2] or "") if match else (Path(name), "")
-
-
 def _content(name: str) -> Any:
     """Returns the data to which an image name refers: an array of features, a table cell, or the
-    path of an image file."""
+    path of an image file. File and folder names may contain the character #."""
     cell = _CELL.fullmatch(name)
     if cell:
         with reading(name):
             return _column(Path(cell[1]), cell[2])[int(cell[3])].as_py()
-    file, key = _file_and_key(name)
-    ending = file.suffix.lower()
-    if ending not in (".npy", *ARCHIVES):
+    array = _ARRAY.fullmatch(name)
+    if array is None and Path(name).suffix.lower() != ".npy":
         return Path(name)
     with reading(name, " as features"):
-        if ending == ".npy":
-            return np.load(file, mmap_mode="r", allow_pickle=False)
-        arrays = _archive(file, os.getpid())
+        if array is None:
+            return np.load(name, mmap_mode="r", allow_pickle=False)
+        file, key = array.groups("")
+        arrays = _archive(Path(file), os.getpid())
         if key not in arrays:
             problem = f"array {key} not found" if key else f"name an array as {file}#KEY"
             available = ", ".join(sorted(arrays)[:3]) + " …" * (len(arrays) > 3)
