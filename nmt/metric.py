@@ -234,6 +234,17 @@ class Metric:
         results["exact"] = Result(100 * same / max(1, len(references)), f"{case}-sensitive")
         return results
 
+    def bleu_of_group(self, hypotheses: Sequence[str], *references: Sequence[str]) -> float:
+        """Returns corpus BLEU of some translations of a set, without warnings, which concern the
+        whole set.
+
+        hypotheses: translations
+        references: sets of references, as for `score`
+        """
+        streams = reference_streams(reference_sets(references))
+        bleu = self.sacrebleu_metric("bleu", force=True)
+        return float(bleu.corpus_score(list(hypotheses), streams).score)
+
     def _warn_of_references(
         self, hypotheses: Sequence[str], first: Sequence[str], sets: Sequence[Sequence[str]]
     ) -> None:

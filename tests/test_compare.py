@@ -39,12 +39,36 @@ SOURCE = [
 ] * 5
 
 
-def compared(**outputs):
+def compared(*, trials=50, **outputs):
     counts = Counter(token for line in REFERENCE for token in tokens(line))
     metric = Metric(tokenize="13a")
     return Comparison(
-        SOURCE, REFERENCE, outputs, metric, counts, "the reference", samples=50, trials=50
+        SOURCE, REFERENCE, outputs, metric, counts, "the reference", samples=50, trials=trials
     )
+
+
+def test_only_tests_that_were_made_are_named():
+    for trials in (0, 10):
+        table = score_table(compared(trials=trials, one=REFERENCE, two=SOURCE))
+        for note in (table.note, table.paper.note):
+            assert ("randomisation" in note) == bool(trials)
+
+
+def test_a_group_of_short_sentences_is_no_short_text(caplog):
+    """BLEU of short sentences alone is 0; that of the text is not."""
+    long = "Der Mann sieht einen großen Hund und eine Katze im Garten ."
+    reference = ["Ein Hund"] * 9 + [long] * 9
+    outputs = {"one": reference, "two": [*reference[1:], long]}
+    metric = Metric(tokenize="13a")
+    [table] = [
+        table
+        for table in comparison_tables(
+            Comparison([], reference, outputs, metric, {}, "", samples=20, trials=0)
+        )
+        if table.title == "Sentences by length"
+    ]
+    assert [row[2] for row in table.rows] == ["0.0", "100.0"]
+    assert "four words" not in caplog.text
 
 
 def test_words_and_marks_are_distinguished():

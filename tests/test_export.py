@@ -22,9 +22,11 @@ from nmt.exporting.translate_onnx import Model
 from nmt.exporting.translate_onnx import run as run_graph
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS
+from nmt.inference.model_facts import model_facts
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
 from nmt.search.sample import Sample
+from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer.columns import Columns
 
 NETWORKS = (
@@ -264,6 +266,38 @@ def test_a_card_describes_the_model(small_run, tmp_path):
     assert metadata["pipeline_tag"] == "text-classification"
     assert "attention" not in metadata["tags"]
     assert "model.classify(" in text
+    for names, codes in ((["src", "tgt"], None), (["EN", "de_DE"], ["en", "de"])):
+        text = card_text({**saved.meta, "languages": names}, tokenizer, results, 5)
+        assert yaml.safe_load(text.split("---\n", 2)[1]).get("language") == codes
+
+
+def test_scores_of_other_weights_are_not_shown(small_run, tmp_path):
+    """A continued training replaces the best weights before its test."""
+    folder = tmp_path / "run"
+    shutil.copytree(small_run, folder)
+    tokenizer = nmt.load(folder).tokenizer
+    assert model_facts(str(folder), tokenizer)["scores"]
+    saved = ckpt.read(folder / ckpt.BEST)
+    name = next(key for key in saved.tensors if key.startswith("model/") and "weight" in key)
+    ckpt.write(folder / ckpt.BEST, saved.meta, {**saved.tensors, name: saved.tensors[name] + 1})
+    assert "scores" not in model_facts(str(folder), tokenizer)
+
+
+@pytest.mark.parametrize(
+    "scores", ["null", "[]", '{"bleu": 30.0}', '{"bleu": {}}', '{"bleu": {"score": NaN}}']
+)
+def test_damaged_results_have_no_scores(scores, small_run, tmp_path):
+    shutil.copy(small_run / ckpt.BEST, tmp_path / ckpt.BEST)
+    (tmp_path / "results.json").write_text(f'{{"part": "test", "scores": {scores}}}')
+    tokenizer = nmt.load(tmp_path).tokenizer
+    assert "scores" not in model_facts(str(tmp_path), tokenizer)
+
+
+def test_a_checkpoint_with_one_language_is_damaged(small_run, tmp_path):
+    saved = ckpt.read(small_run / ckpt.BEST)
+    ckpt.write(tmp_path / ckpt.BEST, {**saved.meta, "languages": ["en"]}, saved.tensors)
+    with pytest.raises(UserError, match=r"best\.safetensors: damaged checkpoint \(languages"):
+        nmt.load(tmp_path)
 
 
 @pytest.mark.exhaustive

@@ -542,6 +542,22 @@ def test_given_translations_are_short(client, pair):
         assert "at most 1,000 characters" in answer.json()["error"]
 
 
+def test_the_specification_and_the_server_refuse_the_same_values(client, pair):
+    posts = client.get("/openapi.json").json()["paths"]
+    body = posts["/contrast"]["post"]["requestBody"]["content"]
+    assert {*body} == {"application/json", "application/x-www-form-urlencoded"}
+    schema = body["application/json"]["schema"]["properties"]["translations"]
+    for texts in (["a"], ["a", "b"], ["a", "b", "c"], [" ", "b"], []):
+        is_valid = schema["minItems"] <= len(texts) <= schema["maxItems"] and " " not in texts
+        answer = client.post("/contrast", json={"q": "a b", **pair, "translations": texts})
+        assert (answer.status_code == 200) == is_valid
+        assert is_valid or "two texts" in answer.json()["error"]
+        assert is_valid or "not blank" in answer.json()["error"]
+    for number, status in ((1.0, 200), (1.5, 400), (True, 400)):
+        fields = {"q": "a b", **pair, "alternatives": number}
+        assert client.post("/translate", json=fields).status_code == status
+
+
 def test_limits(small_run, pair):
     small = served(
         f"model={small_run}", "max_characters=20", "max_texts=3", "max_bytes=400", "per_minute=12"

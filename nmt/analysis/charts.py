@@ -255,8 +255,7 @@ def _scores_by_length(run: RunResult) -> dict[float, float]:
         return scores
     for group in length_groups(source, FEWEST):
         translations = [answers[i] for i in group.sentences]
-        first, *others = [[lines[i] for i in group.sentences] for lines in references]
-        group_scores = run.scorer.score(translations, first, others=others)
+        of_group = [[lines[i] for i in group.sentences] for lines in references]
         mean_length = statistics.fmean(count_words(source[i]) for i in group.sentences)
-        scores[round(mean_length, 1)] = group_scores["bleu"].score
+        scores[round(mean_length, 1)] = run.scorer.bleu_of_group(translations, *of_group)
     return scores

@@ -93,8 +93,8 @@ def _length_table(comparison: Comparison) -> ReportTable:
         row = [f"{group.name} words", str(len(group.sentences))]
         for lines in comparison.outputs.values():
             # Corpus BLEU of the group, not the mean BLEU of its sentences
-            scores = comparison.metric.score([lines[i] for i in group.sentences], references)
-            row.append(f"{scores['bleu'].score:.1f}")
+            translations = [lines[i] for i in group.sentences]
+            row.append(f"{comparison.metric.bleu_of_group(translations, references):.1f}")
         rows.append(row)
     head = [f"{'source' if comparison.source else 'reference'} length", "sentences"]
     return comparison.table("Sentences by length", head, rows, "Cells are BLEU of each group.")

@@ -14,7 +14,7 @@ import yaml
 
 from nmt.exporting import write_tokenizer
 from nmt.foundation.configurations import NOT_LEARNT
-from nmt.inference.model_facts import network_parts
+from nmt.inference.model_facts import SIDES, network_parts
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import write_atomically
 from nmt.tokenizer import Tokenizer
@@ -117,8 +117,9 @@ def _metadata(
     task = "text-classification" if meta.get("command") == "classify" else "translation"
     if tokenizer.columns.picture:
         task = "image-to-text"
-    # The hub accepts language codes of two or three letters, without script or region.
-    codes = [re.split("[-_]", str(language))[0] for language in meta.get("languages") or []]
+    # The hub accepts language codes of two or three small letters, without script or region.
+    languages = meta.get("languages") or []
+    codes = [re.split("[-_]", str(language))[0].lower() for language in languages]
     cells = {
         group["cell"]
         for group in config.values()
@@ -137,7 +138,7 @@ def _metadata(
         ],
     }
     metadata = {
-        "language": [code for code in codes if len(code) in (2, 3)],
+        "language": [code for code in codes if len(code) in (2, 3) and code not in SIDES],
         "license": "other",
         "library_name": "nmt",
         "pipeline_tag": task,

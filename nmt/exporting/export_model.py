@@ -47,7 +47,7 @@ def export_model(
         raise UsageError(f"format={format}: supports only translation models; use format=card")
     write: Callable[[Path], None]
     if format == "card":
-        write = partial(write_card, saved, test_results(model))
+        write = partial(write_card, saved, test_results(saved))
     elif format == "html":
         translator = load()
         is_in_folder = saved.path.name in (ckpt.BEST, ckpt.LAST)

@@ -2,6 +2,7 @@
 and example sentences.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,15 @@ from nmt.data.lines import read_lines
 from nmt.foundation.configurations import class_label
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK
-from nmt.storage.checkpoint import find_checkpoint, read_model
+from nmt.storage.checkpoint import Checkpoint, read_model, weights_hash
 from nmt.storage.files import BEST, LAST, read_json_object
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import words
 
 PARTS = ("encoder", "decoder", "attention", "window", "pooling")
 """Names of the configuration groups that describe a network."""
+SIDES = ("src", "tgt", "trg")
+"""Names of sides of a parallel text, some of which are also codes of rare languages."""
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "macro_f1": "macro-F1"}
 """Maps the names of metrics to their usual spelling, for the web page."""
 EASY = 40
@@ -28,14 +31,23 @@ MOST_LINES = 1000
 time."""
 
 
-def test_results(model: str) -> dict[str, Any]:
-    """Returns the test results of a run, which are those of its best checkpoint; empty for other
-    checkpoints.
-
-    model: run folder, checkpoint file or name on the Hugging Face Hub
-    """
-    file = find_checkpoint(model)
-    return read_json_object(file.with_name("results.json")) if file.name == BEST else {}
+def test_results(saved: Checkpoint) -> dict[str, Any]:
+    """Returns the test results of a run's best checkpoint, with valid scores only; empty for other
+    checkpoints, and if the results are those of earlier weights of the run."""
+    if saved.path.name != BEST:
+        return {}
+    results = read_json_object(saved.path.with_name("results.json"))
+    if results.get("weights") not in (None, weights_hash(saved.part("model"))):
+        return {}
+    scores = results.get("scores")
+    valid = {
+        name: entry
+        for name, entry in (scores.items() if isinstance(scores, dict) else ())
+        if isinstance(entry, dict)
+        and isinstance(entry.get("score"), int | float)
+        and math.isfinite(entry["score"])
+    }
+    return {**results, "scores": valid}
 
 
 def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -57,7 +69,7 @@ def model_facts(path: str, tokenizer: Tokenizer) -> dict[str, Any]:
     except UserError:
         return {}
     config: Mapping[str, Any] = saved.meta.get("config") or {}
-    results = test_results(path)
+    results = test_results(saved)
     # Source sentences of the test or validation set
     files = (
         sorted(saved.path.parent.glob("*.source.txt")) if saved.path.name in (BEST, LAST) else []

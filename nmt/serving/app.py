@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 from nmt.data import as_list
 from nmt.inference.explanations.explanation import can_attend_to
 from nmt.inference.explanations.neighbors import Index
+from nmt.inference.model_facts import SIDES
 from nmt.serving.answers import labelled, scored, translated
 from nmt.serving.explanation_answers import contrasted, explained, neighbors
 from nmt.serving.http_server import stopping
@@ -42,8 +43,6 @@ OTHER_TEXTS = ("glossary", "prefix", "required", "forbidden", "translation", "tr
 """Names of the request fields besides `q` that contain texts, to which the limits apply."""
 BODY_SECONDS = 5.0
 """Seconds within which a request body must arrive, so that slow clients do not block the server."""
-SIDES = ("src", "tgt", "trg")
-"""Names of sides of a parallel text, some of which are also codes of rare languages."""
 GONE = Refused(499, "the client closed the connection")
 """Outcome of a request whose client has disconnected; status 499, as in the logs of nginx."""
 PAGES = Path(__file__).parent

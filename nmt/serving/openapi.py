@@ -4,7 +4,7 @@ from typing import Any
 
 import nmt
 from nmt.serving.limits import Limits
-from nmt.serving.request_fields import POSTS, Schema
+from nmt.serving.request_fields import FORM, POSTS, Schema
 
 GETS = {
     "/languages": "Source languages, each with its target languages",
@@ -42,7 +42,7 @@ def specification(limits: Limits) -> Schema:
                 "summary": post.summary,
                 "requestBody": {
                     "required": True,
-                    "content": {"application/json": {"schema": body}},
+                    "content": {name: {"schema": body} for name in ("application/json", FORM)},
                 },
                 "responses": {"200": _response("success", post.answer), **errors},
             }
@@ -50,7 +50,7 @@ def specification(limits: Limits) -> Schema:
     for path, summary in GETS.items():
         responses = {"200": _response("success", {"type": ["object", "array"]})}
         if path == "/ready":
-            responses["503"] = errors["503"]
+            responses["503"] = _response("the server is shutting down", ERROR)
         paths[path] = {"get": {"summary": summary, "responses": responses}}
     description = "LibreTranslate's API with additional fields and paths"
     info = {"title": "nmt", "version": nmt.__version__, "description": description}

@@ -57,12 +57,13 @@ TRANSLATION = declared(
     f"a text of at most {MAX_TRANSLATION:,} characters", "string", "", maxLength=MAX_TRANSLATION
 )
 WORD = declared("a text that is not blank", "string", "", pattern=r"\S")
-WORDS = declared("a list of words", "array", [], items=WORD)
+WORDS = declared("a list of words that are not blank", "array", [], items=WORD)
 TRANSLATIONS = declared(
-    f"a list of two texts of at most {MAX_TRANSLATION:,} characters",
+    f"a list of two texts of at most {MAX_TRANSLATION:,} characters that are not blank",
     "array",
-    [],
     items={**TRANSLATION, "pattern": r"\S"},
+    minItems=2,
+    maxItems=2,
 )
 FLAG = declared("true or false", "boolean", False)
 NUMBERS = declared(
@@ -75,7 +76,10 @@ NUMBERS = declared(
 PAIR = declared("a pair of numbers", "array", items=number(LARGEST), minItems=2, maxItems=2)
 PAIRS = declared("a list of pairs [step, position]", "array", [], items=PAIR)
 GLOSSARY = declared(
-    "an object of source words and their translations", "object", {}, additionalProperties=WORD
+    "an object of source words and their translations, none of them blank",
+    "object",
+    {},
+    additionalProperties=WORD,
 )
 
 
@@ -96,8 +100,8 @@ def parsed(value: Any, schema: Schema) -> Any:
             return value if is_valid else None
         case "boolean":
             return BOOLEANS.get(str(value).lower())
-        case "integer" if isinstance(value, int | str):
-            text = str(value)
+        case "integer" if isinstance(value, int | float | str):
+            text = str(value).removesuffix(".0")  # 1.0 is an integer in JSON schema
             # Python does not parse very long numbers.
             is_valid = text.isdecimal() and len(text) < 12 and int(text) <= schema["maximum"]
             return int(text) if is_valid else None

@@ -83,8 +83,11 @@ class Checkpoint:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Names of the source and target languages of a translation model; empty if unknown."""
+        """Names of the source and target languages of a translation model; empty if unknown. Raises
+        UserError if the checkpoint contains another number of languages."""
         names = self.meta.get("languages")
+        if isinstance(names, list | tuple) and len(names) not in (0, 2):
+            raise UserError(f"{self.path}: damaged checkpoint (languages: {names})")
         return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
 
 
