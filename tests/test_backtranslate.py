@@ -480,6 +480,23 @@ def test_real_pairs_of_less_than_a_batch_are_refused_before_anything_is_trained(
     assert not [*(tmp_path / "out").iterdir()]
 
 
+def test_held_out_pairs_are_not_translated(text, tmp_path):
+    """Translations of held-out pairs differ from these pairs, so the last training would not drop them."""
+    for name in ("en", "de"):
+        copied = lines(text[0] / f"train.{name}")[:5]
+        (tmp_path / f"test.{name}").write_text("".join(f"{line}\n" for line in copied))
+    typed = [f"data.test={tmp_path}/test", "synthetic.direction=both", "filters.drop_held_out=true"]
+    settings = configure("backtranslate", [*text[1], *SIZES, *typed, f"run_dir={tmp_path}/out"])
+    (tmp_path / "out").mkdir()
+    synthetic = components.make(settings.values, "synthetic")
+    for _ in range(2):  # the second call reads the record of the first
+        write_real_pairs(settings, synthetic, tmp_path / "out")
+    sides = [lines(tmp_path / "out" / "corpus" / f"train.{name}") for name in ("en", "de")]
+    held_out = [lines(tmp_path / f"test.{name}") for name in ("en", "de")]
+    assert len(sides[0]) >= 30
+    assert not {*zip(*sides, strict=True)} & {*zip(*held_out, strict=True)}
+
+
 class Reached(Exception):
     pass
 

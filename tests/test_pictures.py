@@ -21,8 +21,10 @@ from nmt import components
 from nmt.configuration.check import faults_of
 from nmt.configuration.configure import configure
 from nmt.configuration.overrides import set_keys
+from nmt.data import Pairs, Splits
 from nmt.data.digit_images import page
-from nmt.data.filters import fingerprint
+from nmt.data.filters import Filters, fingerprint
+from nmt.data.overlap import training_rows
 from nmt.data.picture_reader import Reader
 from nmt.data.pictures import check_picture, read_features, read_image
 from nmt.data.sources.captions import Captions
@@ -632,6 +634,30 @@ def test_the_captions_of_a_picture_stay_together(tmp_path):
     [others] = splits.validation.more_references
     assert {*splits.validation.target} == {"caption 0"}
     assert {*others} == {"caption 1"}
+
+
+def test_the_captions_of_an_image_in_a_table_stay_together(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    images = [image(tmp_path, f"{k}.png", seed=k).read_bytes() for k in range(40)]
+    rows = [(k, {"bytes": images[k], "path": None}) for k in range(40) for _ in range(2)]
+    table = {"image": [cell for _, cell in rows], "caption": [f"image {k}" for k, _ in rows]}
+    pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "t.parquet")
+    splits = Captions(train=str(tmp_path / "t.parquet"), split=0.2).load()
+    parts = [set(part.target) for part in (splits.train, splits.validation, splits.test)]
+    assert sum(map(len, parts)) == len(set().union(*parts)) == 40
+
+
+def test_no_caption_of_a_held_out_image_is_a_training_pair():
+    train = Pairs(
+        [*["a.jpg"] * 5, "b.jpg"], [*[f"caption {i}" for i in range(5)], "other"], "train"
+    )
+    references = [[f"caption {i}"] for i in range(1, 5)]
+    test = Pairs(["a.jpg"], ["caption 0"], "test", more_references=references)
+    validation = Pairs(["c.jpg"], ["third"], "validation")
+    splits = Splits(train, validation, test, ("picture", "en"), sources=0, pictures=True)
+    assert [*training_rows(splits, Filters(drop_held_out=True))] == [5]
 
 
 def test_names_of_folders_may_contain_number_signs(tmp_path):

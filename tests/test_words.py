@@ -9,6 +9,8 @@ from commands import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt.data import Pairs
+from nmt.data.ragged import encode
 from nmt.foundation.interfaces import UNK
 from nmt.inference.word_alignment import by_word
 from nmt.tokenizer import SentencePiece
@@ -78,6 +80,23 @@ def test_characters_are_replaced_if_asked(rule):
     assert tokenizer.decode(tokenizer.encode_target(["½ x² Ⅷ"])) == [
         unicodedata.normalize("NFKC", "½ x² Ⅷ")
     ]
+
+
+@pytest.mark.parametrize("model", ["word", "char", "unigram"])
+def test_unknown_words_of_an_encoded_text_keep_their_places(model):
+    text = ["ein mann sieht einen hund und eine katze in der stadt"] * 20
+    tokenizer = SentencePiece(model=model, vocabulary_size=60 if model == "word" else 40).train(
+        text, text
+    )
+    for line in ("ein Михаил Горбачёв sieht Ω Ψ hund", "Ξ Π Σ", "mann Ω in Ω der Ω"):
+        [ids] = tokenizer.encode_target([line])
+        assert tokenizer.target_words(line, ids, str.split) == tokenizer.source_words(
+            line, ids, str.split
+        )
+    pairs = Pairs(["a Ω Ψ b"], ["ein Ω Ψ hund"], "p", links=["0-0 1-1 2-2 3-3"])
+    [link] = encode(pairs, tokenizer).links
+    if model == "word":
+        assert link.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_unknown_words_in_bytes_have_their_spaces():

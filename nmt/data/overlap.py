@@ -85,7 +85,14 @@ def training_rows(splits: Splits, filters: Filters) -> np.ndarray:
     count = len(splits.train)
     if not filters.drop_held_out:
         return np.arange(count, dtype=np.uint32)
-    held_out = {pair for pairs in _held_out(splits).values() for pair in pairs}
+    parts = (splits.validation, *splits.more_validation.values(), splits.test)
+    held_out = {
+        pair
+        for part in parts
+        if part is not None
+        for references in (part.target, *part.more_references)
+        for pair in _stripped(part.source, references)
+    }
     train = _stripped(splits.train.source, splits.train.target, _tags(splits))
     rows = np.flatnonzero([pair not in held_out for pair in train]).astype(np.uint32)
     filters.report(splits.train.name, count, len(rows), {"held out": count - len(rows)})

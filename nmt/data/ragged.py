@@ -176,7 +176,9 @@ def _piece_links(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokeni
     for i, line in enumerate(pairs.links or ()):
         sure, possible = parse_links(line)
         source_words = tokenizer.source_words(pairs.source[i], source[i].tolist(), str.split)
-        target_words = tokenizer.target_words(pairs.target[i], target[i].tolist(), str.split)
+        target_words = tokenizer.target_words(
+            pairs.target[i], target[i].tolist(), str.split, sampled=True
+        )
         row: list[int] = []
         for s, t in sorted(sure | possible):
             source_pieces = [piece for piece, words in enumerate(source_words) if s in words]

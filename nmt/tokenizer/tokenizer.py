@@ -231,12 +231,21 @@ class Tokenizer:
             return self.target_pieces(ids), [range(i, i + 1) for i in range(len(ids))]
         return SPLITS[units](line), self.target_words(line, ids, SPLITS[units])
 
-    def target_words(self, line: str, ids: Sequence[int], split: Split = words) -> list[range]:
+    def target_words(
+        self, line: str, ids: Sequence[int], split: Split = words, sampled: bool = False
+    ) -> list[range]:
         """Returns the range of word indices that each token of a target text covers.
 
-        An unknown token covers the words that replace it in the text; none if it was dropped.
+        If the text is a translation, an unknown token covers the words that replace it; none if it
+        was dropped.
+
+        line: target text
+        ids: token ids of the text
+        split: function that splits a text into words
+        sampled: whether the ids are a random segmentation of the text
         """
-        if UNK in ids and line != self.decode([list(ids)])[0]:
+        is_encoded = sampled or [*ids] == self.encode_target([line])[0]
+        if UNK in ids and not is_encoded and line != self.decode([list(ids)])[0]:
             return self._places_with_replacements(line, ids, split)
         return self._places(self._target, line, ids, split)
 

@@ -108,8 +108,7 @@ class Captions:
             folder = _table_of(parse_part(self.parts.train)[0]).parent
             rows_by_part = split_rows(
                 rows=rows_by_part[0],
-                # The image name in the table, without the folder, keeps an image's captions together.
-                text_of=lambda row: row.picture.removeprefix(f"{folder}/") or row.text,
+                text_of=partial(_identity, folder=folder),
                 name=self.parts.train,
                 share=self.parts.share,
             )
@@ -250,6 +249,14 @@ def _table_of(name: str) -> Path:
         f"{name}: table of captions not found in the folder; expected metadata.csv, .tsv, "
         ".jsonl or .parquet"
     )
+
+
+def _identity(row: Captioned, folder: Path) -> str:
+    """Returns a text that is equal for all captions of an image: its name in the table, without the
+    folder; for an image in the table, the checksum of its content; without an image, the source."""
+    if ".parquet#" in row.picture:
+        return f"image {row.info.stamp}"
+    return row.picture.removeprefix(f"{folder}/") or row.text
 
 
 def _picture_name(cell: Any, folder: Path, place: str) -> str:

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from nmt import components
 from nmt.configuration.training_settings import BacktranslateSettings
 from nmt.data import Pairs, Splits
 from nmt.data.lines import find_file, stream_lines
-from nmt.data.overlap import warn_of_held_out_lines
+from nmt.data.overlap import training_rows, warn_of_held_out_lines
 from nmt.data.synthetic import Synthetic
 from nmt.foundation.configurations import changed_keys, flat, learnt_settings
 from nmt.foundation.errors import UsageError, UserError
@@ -83,6 +83,11 @@ def write_real_pairs(
             "choose another folder"
         )
     splits = _loaded(settings)
+    hashes = _hashes(splits)
+    # Translations of held-out pairs would no longer be recognised as such.
+    rows = training_rows(splits, components.make(settings.values, "filters"))
+    if len(rows) < len(splits.train):
+        splits = replace(splits, train=splits.train.select(rows))
     if synthetic.text:
         _check_text(settings, synthetic)
         side = 0 if synthetic.direction == "forward" else 1
@@ -102,7 +107,7 @@ def write_real_pairs(
         settings=values,
         text=text_hash,
         files=_write_splits(splits, folder / UNFINISHED),
-        data=_hashes(splits),
+        data=hashes,
     )
     _save(corpus, folder)
     log.info(
