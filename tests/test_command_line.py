@@ -693,6 +693,7 @@ def test_spaces_around_an_equals_sign_are_named(typed):
         ("train", ["-m", "seed=1,2", "hydra/launcher=nowhere"], "launcher not found"),
         ("score", ["model=2023", "source=2024", "target=2025"], "2024: file not found"),
         ("report", ["nowhere"], "not a folder"),
+        ("translate", ["-m", "+hydra/launcher=workers", "model=a,b", "input=x"], "leave +hydra/"),
     ],
 )  # fmt: skip
 def test_wrong_command_lines_have_the_same_exit_status(command, typed, message, tmp_path):
@@ -958,6 +959,11 @@ def test_an_installed_command_ends_with_status_0(small_run, tmp_path, monkeypatc
         (["train", "resume=[a,b]"], "resume=[a,b]: must be text or null"),
         (["train", "init=true", "data=reverse"], "init=true: must be text or null"),
         (["train", "resume=nowhere"], "resume=nowhere: the run folder was not found"),
+        (["train", "~decoder=luong"], "~decoder=luong: ~ deletes a key or a choice"),
+        (["train", "~seed=5"], "so it takes no value; write ~seed"),
+        (["train", "+run_dir="], "run_dir: is empty"),
+        (["train", "--", "seed=1"], "--: not supported; leave it out"),
+        (["evaluate", "model=x", "source=y", "reference=[1,2]"], """reference='["1","2"]'"""),
         (["train", "run_dir=[a,b]"], "run_dir=[a,b]: must be text or null"),
         (["train", "--resolve"], "--resolve: flag not found"),
         (["train", "--hlep"], "did you mean --help?"),

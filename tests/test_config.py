@@ -49,7 +49,7 @@ from nmt.foundation.terminal import early_messages
 from nmt.model import precision
 from nmt.model.attention.general import General
 from nmt.model.precision import usable_precision
-from nmt.pipeline.one_after_another import variants
+from nmt.pipeline.one_after_another import run_all, variants
 
 TABLE = ["data.train=a.csv", "data.validation=b.csv"]
 FILES = ["data.train=a", "data.validation=b", "data.source=en", "data.target=de"]
@@ -383,6 +383,32 @@ def test_a_null_init_is_no_initial_model(table):
     keys = table(2_000)
     assert compose(*keys, "init=null") == compose(*keys)
     assert compose(*keys, "init=OUT", "init=null") == compose(*keys)
+
+
+def test_choices_of_further_folders_are_swept_and_hide_nothing(tmp_path, monkeypatch):
+    for name, source in (("attention/mine", "attention/general"), ("decoder/luong",) * 2):
+        file = tmp_path / f"{name}.yaml"
+        file.parent.mkdir()
+        file.write_text(Path(yaml_files.CONF, f"{source}.yaml").read_text())
+    monkeypatch.setattr(yaml_files, "added_folders", [str(tmp_path)])
+    assert variants(["attention=glob(m*)"]) == [["attention=mine"], ["attention=multi_head"]]
+    with pytest.raises(ConfigErrors, match=r"decoder=luong: is a choice of nmt, so .*luong\.yaml"):
+        composition.compose("train", ["decoder=luong"])
+
+
+def test_references_are_refused_where_they_are_not_resolved(small_run):
+    for text in ("run_dir=${oc.env:HOME}/x", "decoder.readout_size=${encoder.hidden_size}"):
+        with pytest.raises(ConfigErrors, match="is not supported here; give the value"):
+            configure("train", [text], str(small_run))
+
+
+def test_every_combination_has_its_threads(monkeypatch, tmp_path):
+    (tmp_path / "x").write_text("a\n")
+    begun = []
+    monkeypatch.setattr("nmt.pipeline.one_after_another.prepare_process", begun.append)
+    overrides = ["model=a,b", "threads=1", f"input={tmp_path}/x"]
+    run_all("translate", lambda settings: None, overrides)
+    assert begun == [1, 1]
 
 
 def test_keys_of_an_unknown_choice_are_not_compared_with_the_default_choice():

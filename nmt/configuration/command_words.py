@@ -63,6 +63,8 @@ def no_such_flag(flag: str) -> ConfigError:
         problem = "flag not found; to train from the config.yaml of a run, write --from FILE"
         return ConfigError(name, problem)
     key = name.lstrip("-").replace("-", "_")
+    if not key:
+        return ConfigError(name, "not supported; leave it out")
     translated = SYNONYMS.get(key)
     near = tuple(difflib.get_close_matches(name, itertools.chain(*FLAGS), 1, 0.7))
     if near and not translated:

@@ -16,6 +16,7 @@ import copy
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -33,7 +34,7 @@ from nmt.configuration.recipe_by_size import (
     position_of,
     read_training_text,
 )
-from nmt.configuration.yaml_files import by_hydra, folders, groups_of, options, reason
+from nmt.configuration.yaml_files import CONF, by_hydra, folders, groups_of, options, reason
 from nmt.foundation.configurations import flat, value_of
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse, shown
 from nmt.foundation.suggestions import not_a_choice
@@ -132,6 +133,11 @@ def _choose(
         other groups without a default choice
     groups: default choices of all groups of the command
     """
+    own, *others = [Path(folder, group, f"{value}.yaml") for folder in (CONF, *folders())]
+    hidden = [str(file) for file in others if own.is_file() and file.is_file()]
+    if hidden:
+        problem = f"is a choice of nmt, so {hidden[0]} has no effect; give this file another name"
+        return [ConfigError(group, problem, shown(value))]
     may_be_none = group == RECIPE or groups[group] is None
     if value not in options(group) and not (value is None and may_be_none):
         elsewhere = [name for name in groups if value in options(name)]

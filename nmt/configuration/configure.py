@@ -75,11 +75,10 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
     """
     kind = settings_class(command)
     refuse_sweep(overrides)
-    typed = {text.rstrip("\"'") for text in overrides}
     refuse(
         ConfigError(key, "is empty; name a folder or file, or leave this key out")
         for key in PATHS
-        if f"{key}=" in typed
+        if any(o.key_or_group == key and o.value() == "" for o in parse(overrides)[0])
     )
     if again is not None and not issubclass(kind, TrainingSettings):
         raise UsageError(f"--from {again}: not supported by nmt.{command}; use nmt.train")

@@ -7,15 +7,16 @@ import random
 import re
 import shlex
 from collections.abc import MutableMapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import OverrideType
 from hydra.errors import HydraException
 
-from nmt.configuration.yaml_files import hydra_loader, options
+from nmt.configuration.yaml_files import options
 from nmt.foundation.errors import PATH, in_list, quoted
-from nmt.foundation.part_limits import ConfigError, refuse, shown
+from nmt.foundation.part_limits import ConfigError, broken, refuse, shown
 
 KEY = re.compile(r"(\+\+?)?[A-Za-z]\w*([./][A-Za-z]\w*)*=", re.ASCII)
 """Regular expression for the key of an override."""
@@ -39,6 +40,10 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
             read_overrides = read(text)
             if any(override.package is not None for override in read_overrides):
                 errors.append(ConfigError(text, "packages (@) are not supported"))
+            for override in read_overrides:
+                has_value = override.type is OverrideType.DEL and override.value() is not None
+                why = f"~ deletes a key or a choice, so it takes no value; write ~{override.key_or_group}"
+                errors += broken((has_value, "", f"{text}: {why}"))
             parsed += read_overrides
         except HydraException:
             advice = _remedy(text)
@@ -75,8 +80,9 @@ def swept(override: Any) -> list[tuple[Any, str]]:
 
 @functools.cache
 def _parsed(text: str) -> list[Any]:
-    with hydra_loader() as loader:
-        return OverridesParser.create(loader).parse_overrides([text])
+    # The function glob(…) selects from all choices, also those of plugins and --config-dir.
+    loader: Any = SimpleNamespace(get_group_options=lambda group, *_, **__: options(group))
+    return OverridesParser.create(loader).parse_overrides([text])
 
 
 def _remedy(text: str) -> str:
@@ -147,7 +153,10 @@ def set_keys(config: dict[str, Any], overrides: Sequence[str], why: str) -> list
     parsed, errors = parse(overrides)
     for override in parsed:
         key = override.key_or_group
-        if options(key):
+        if "${" in override.input_line:
+            problem = "a reference to another key or variable is not supported here; give the value"
+            errors.append(ConfigError(override.input_line, problem))
+        elif options(key):
             errors.append(ConfigError(key, why, shown(override.value())))
         else:
             errors += apply(config, [override])

@@ -29,7 +29,7 @@ CHANGEABLE = (
 )  # fmt: skip
 """Keys and groups that may change on resume; all other keys determine the weights or the data."""
 OF_COST = ("metric.tokenize", "metric.lowercase", "metric.char_order")
-"""Keys that must not change on resume with objective=minimum_risk, whose cost they determine."""
+"""Keys that must not change on resume if the objective has a cost, which they determine."""
 OF_MODEL = (*NETWORK, "sizes", "tokenizer")
 """Keys and groups that a run with init= takes from the initial model."""
 REFERRING = {
@@ -92,8 +92,7 @@ def errors_of_changes(saved: ckpt.Checkpoint, config: Mapping[str, Any]) -> list
         "its value was {}. Restore the value, or start a new run, without resume= and with "
         "another run_dir"
     )
-    # The candidates of minimum risk training are compared by a metric with these settings.
-    has_cost = before.get("objective._target_", "").endswith("MinimumRisk")
+    has_cost = "objective.cost" in before
     keys = [
         key
         for key in changed_keys(before, now)

@@ -121,4 +121,5 @@ def reason(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     if isinstance(error, yaml.MarkedYAMLError) and mark is not None:
         return f"{mark.name}, line {mark.line + 1}: invalid YAML ({error.problem})"
-    return first_line(error)
+    first, *others = str(error).strip().splitlines() or [""]
+    return " ".join([first, *others[:1]]) if first.endswith(":") else first_line(error)

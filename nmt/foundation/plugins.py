@@ -67,7 +67,8 @@ def _existing(packages: Iterable[str]) -> list[str]:
         if not str(package).isidentifier() or importlib.util.find_spec(package) is None:
             raise UsageError(
                 f"plugins={package}: package not found; give the name (not the path) of an "
-                "installed package, or of a package in the current folder or on PYTHONPATH"
+                "installed package, of a package on PYTHONPATH or, with python -m nmt.…, of one in "
+                "the current folder"
             )
     return packages
 

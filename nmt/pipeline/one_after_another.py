@@ -10,8 +10,9 @@ from typing import Any
 from nmt.configuration.configure import configure
 from nmt.configuration.overrides import parse, values_of
 from nmt.configuration.settings import Settings
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, refuse
+from nmt.foundation.processes import prepare_process
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +31,8 @@ def run_all(
     ConfigErrors if all combinations are invalid, and SystemExit if some combinations fail.
     """
     for text in [*overrides, *(["--dry-run"] if dry else [])]:
-        if text.startswith(("hydra", "--")):
-            raise UserError(
+        if text.lstrip("+~").startswith("hydra") or text.startswith("--"):
+            raise UsageError(
                 f"{text}: only sweeps of training commands (such as nmt.train -m) support this "
                 f"setting; leave {text} out"
             )
@@ -42,7 +43,9 @@ def run_all(
     for combination in combinations:
         log.info("running nmt.%s %s", command, " ".join(combination))
         try:
-            run(configure(command, combination))
+            settings = configure(command, combination)
+            prepare_process(settings.threads)
+            run(settings)
         except UserError as error:
             log.error("%s", error)
             failed = True  # a failed combination does not stop the next ones
