@@ -1,8 +1,8 @@
 """Long short-term memory with layer normalisation (Ba et al. 2016, supplementary material, eq.
 20-22; gate by gate as in Chen et al. 2018, RNMT+).
 
-The products of the input (W x) and of the state (U h) are normalised separately for each gate, and
-then added. The new state c' is normalised before its tanh:
+The products of the input (W x + b) and of the state (U h + b) are normalised separately for each
+gate, and then added. The new state c' is normalised before its tanh:
 
     h' = o ∘ tanh(norm(c'))
 
