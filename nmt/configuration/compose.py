@@ -133,8 +133,8 @@ def _choose(
         other groups without a default choice
     groups: default choices of all groups of the command
     """
-    own, *others = [Path(folder, group, f"{value}.yaml") for folder in (CONF, *folders())]
-    hidden = [str(file) for file in others if own.is_file() and file.is_file()]
+    file, *others = [Path(folder, group, f"{value}.yaml") for folder in (CONF, *folders())]
+    hidden = [str(path) for path in others if file.is_file() and path.is_file()]
     if hidden:
         problem = f"is a choice of nmt, so {hidden[0]} has no effect; give this file another name"
         return [ConfigError(group, problem, shown(value))]

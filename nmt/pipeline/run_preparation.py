@@ -148,8 +148,8 @@ def check_space(folder: Path, parts: Parts) -> None:
     copies = trainer.keep if trainer.keep > 1 else 0
     needed = weights * (4 * (copies + 2) + 2 + trainer.average)  # disk space in bytes
     # A resumed run replaces its earlier checkpoints.
-    held = sum(file.stat().st_size for pattern in CHECKPOINTS for file in folder.glob(pattern))
-    free = shutil.disk_usage(folder).free + held
+    replaced = sum(file.stat().st_size for pattern in CHECKPOINTS for file in folder.glob(pattern))
+    free = shutil.disk_usage(folder).free + replaced
     if free < needed:
         raise UserError(
             f"{folder}: {free / 1e6:,.1f} MB free on the disk, but the checkpoints of the run need "

@@ -240,8 +240,7 @@ def _run(
     parts = _parts(settings, folder, ranks, saved)
     hashes = data_hashes(parts, folder, ranks, saved)
     files = run_directory(parts, folder, config, ranks)
-    progress = None if saved is None else saved_progress(saved)
-    update = None if progress is None else progress.update
+    update = None if saved is None else saved_progress(saved).update
     log_parts(parts, ranks, time.monotonic() - began)
     if saved is None:
         warn_of_few_updates(settings, parts.task, ranks)
@@ -250,9 +249,8 @@ def _run(
         if saved is None and settings.repeats:
             compare_with(Path(settings.repeats), contents)
         check_space(folder, parts)
-        if progress is not None:
-            # The updates after the last checkpoint are repeated.
-            files.on_rollback(progress.update, validated=not progress.validating)
+        if saved is not None and update is not None:
+            files.on_rollback(update, validated=not saved_progress(saved).validating)
         files.describe(config, {**contents, **parts.task.test_fingerprints})
     is_trial = 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
     score = train_and_test(

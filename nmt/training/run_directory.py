@@ -249,8 +249,8 @@ class RunDirectory(Callback):
             ckpt.write(file, meta, {**self.tensors, **tensors})
         copies = sorted(self.path.glob(f"last-{DIGITS}.safetensors"), reverse=True)
         # After a return to an earlier state, the copies with higher numbers are outdated.
-        kept = [file for file in copies if file <= copy][:num_copies]
-        for old in set(copies) - set(kept):
+        latest = [file for file in copies if file <= copy][:num_copies]
+        for old in set(copies) - set(latest):
             old.unlink(missing_ok=True)
 
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -82,12 +82,8 @@ def write_real_pairs(
             f"run_dir={folder}: contains {min(others)}, which nmt.backtranslate did not create; "
             "choose another folder"
         )
-    splits = _loaded(settings)
-    hashes = _hashes(splits)
-    # Translations of held-out pairs would no longer be recognised as such.
-    rows = training_rows(splits, components.make(settings.values, "filters"))
-    if len(rows) < len(splits.train):
-        splits = replace(splits, train=splits.train.select(rows))
+    loaded_splits = _loaded(settings)
+    splits = _without_held_out(settings, loaded_splits)
     if synthetic.text:
         _check_text(settings, synthetic)
         side = 0 if synthetic.direction == "forward" else 1
@@ -107,14 +103,11 @@ def write_real_pairs(
         settings=values,
         text=text_hash,
         files=_write_splits(splits, folder / UNFINISHED),
-        data=hashes,
+        data=_hashes(loaded_splits),
     )
     _save(corpus, folder)
-    log.info(
-        "back-translation, step 1: wrote %s real pairs to %s",
-        f"{corpus.pairs:,}",
-        folder / "corpus",
-    )
+    place = folder / "corpus"
+    log.info("back-translation, step 1: wrote %s real pairs to %s", f"{corpus.pairs:,}", place)
     return corpus
 
 
@@ -170,6 +163,15 @@ def _check_unchanged(
 def _loaded(settings: BacktranslateSettings) -> Splits:
     config = {**settings.values, "copied_pairs": 0.0}  # each training adds its own copied pairs
     return loaded(config, components.make(config, "filters"))
+
+
+def _without_held_out(settings: BacktranslateSettings, splits: Splits) -> Splits:
+    """Returns data sets without the training pairs that `filters.drop_held_out` drops, because
+    translations of these pairs would no longer be recognised as held out."""
+    rows = training_rows(splits, components.make(settings.values, "filters"))
+    if len(rows) == len(splits.train):
+        return splits
+    return replace(splits, train=splits.train.select(rows))
 
 
 def _check_data(corpus: RealPairs, settings: BacktranslateSettings, folder: Path) -> None:
