@@ -252,8 +252,8 @@ def _table_of(name: str) -> Path:
 
 
 def _identity(row: Captioned, folder: Path) -> str:
-    """Returns a text that is equal for all captions of an image: its name in the table, without the
-    folder; for an image in the table, the checksum of its content; without an image, the source."""
+    """Returns a text that is equal for all captions of an image: its name without the folder of the
+    table, or the checksum of an image in the table. Without an image, returns the source text."""
     if ".parquet#" in row.picture:
         return f"image {row.info.stamp}"
     return row.picture.removeprefix(f"{folder}/") or row.text
