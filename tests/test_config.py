@@ -394,6 +394,11 @@ def test_choices_of_further_folders_are_swept_and_hide_nothing(tmp_path, monkeyp
     assert variants(["attention=glob(m*)"]) == [["attention=mine"], ["attention=multi_head"]]
     with pytest.raises(ConfigErrors, match=r"decoder=luong: is a choice of nmt, so .*luong\.yaml"):
         composition.compose("train", ["decoder=luong"])
+    with pytest.raises(ConfigErrors, match="unknown choice"):
+        composition.compose("train", ["decoder=" + "a" * 300])
+    (tmp_path / "decoder" / "luong.yaml").rename(tmp_path / "decoder" / "bahdanau.yaml")
+    with pytest.raises(ConfigErrors, match=r"decoder=bahdanau: is a choice of nmt"):  # by default
+        composition.compose("train", [])
 
 
 def test_references_are_refused_where_they_are_not_resolved(small_run):

@@ -369,6 +369,21 @@ def test_a_full_disk_ends_the_log_file_with_one_warning(tmp_path, capsys):
     assert len(lines) == 3, lines
 
 
+def test_a_message_that_cannot_be_formatted_does_not_end_the_log_file(tmp_path, capsys):
+    try:
+        set_up_logging(tmp_path / "train.log")
+        for message, *values in (("score %d", "x"), ("folder %s", "caf\udce9"), ("later",)):
+            logging.getLogger("nmt").info(message, *values)
+    finally:
+        for handler in logging.getLogger("nmt").handlers[:]:
+            logging.getLogger("nmt").removeHandler(handler)
+            handler.close()
+    text = (tmp_path / "train.log").read_text()
+    assert "caf\\udce9" in text
+    assert "later" in text
+    capsys.readouterr()
+
+
 # Reading while writing; hostile files
 
 

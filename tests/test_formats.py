@@ -190,8 +190,9 @@ def test_binary_files_are_named(tmp_path, content, message):
         read_lines(Path(written(tmp_path / "t.en", content)))
     text = Path(written(tmp_path / "t.de", "BZh is a text\nPK\0\n"))
     assert read_lines(text) == ["BZh is a text", "PK\0"]
-    text = Path(written(tmp_path / "t.fr", "PAR1 is a receptor\n"))
-    assert read_lines(text) == ["PAR1 is a receptor"]
+    for line in ("PAR1 is a receptor", "PAR1", "PAR1é"):
+        text = Path(written(tmp_path / "t.fr", f"{line}\nPAR2\n"))
+        assert read_lines(text) == [line, "PAR2"]
 
 
 def test_keys_of_csv_are_not_suggested_for_other_formats(tmp_path):

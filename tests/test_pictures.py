@@ -24,7 +24,7 @@ from nmt.configuration.overrides import set_keys
 from nmt.data import Pairs, Splits
 from nmt.data.digit_images import page
 from nmt.data.filters import Filters, fingerprint
-from nmt.data.overlap import training_rows
+from nmt.data.overlap import held_out_in_training, training_rows
 from nmt.data.picture_reader import Reader
 from nmt.data.pictures import check_picture, read_features, read_image
 from nmt.data.sources.captions import Captions
@@ -658,6 +658,7 @@ def test_no_caption_of_a_held_out_image_is_a_training_pair():
     validation = Pairs(["c.jpg"], ["third"], "validation")
     splits = Splits(train, validation, test, ("picture", "en"), sources=0, pictures=True)
     assert [*training_rows(splits, Filters(drop_held_out=True))] == [5]
+    assert held_out_in_training(splits) == {"validation": 0, "test": 5}
 
 
 def test_names_of_folders_may_contain_number_signs(tmp_path):

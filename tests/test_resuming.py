@@ -202,7 +202,12 @@ def test_an_interrupted_validation_is_recorded_once(tmp_path):
     with pytest.raises(Stopped):
         trained(folder, *WORDS, "trainer.stop_after=1")
     saved = ckpt.read(folder / ckpt.LAST)
-    saved.meta["training"]["progress"] |= {"validating": True, "epoch": 0, "batch": 3}
+    saved.meta["training"]["progress"] |= {
+        "validating": True,
+        "validated": 0,
+        "epoch": 0,
+        "batch": 3,
+    }
     ckpt.write(folder / ckpt.LAST, saved.meta, saved.tensors)
     resumed(folder, "trainer.stop_after=0")
     lines = (folder / "metrics.jsonl").read_text().splitlines()
@@ -221,3 +226,18 @@ def test_an_average_is_recorded_apart_from_the_last_validation(tmp_path, monkeyp
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     records = [record for record in map(json.loads, lines) if record["kind"] == "validation"]
     assert [record.get("averaged", False) for record in records] == [False, False, True]
+
+
+def test_a_loss_does_not_depend_on_the_limits_of_translations(tmp_path):
+    folder = trained(tmp_path / "run", *WORDS, "final_test=false", "metric=loss")
+    resumed(folder, "translation.unknown=drop", "trainer.max_epochs=3", "optimizer.lr=3")
+    assert ckpt.read(folder / ckpt.BEST).meta["update"] == 6
+
+
+def test_an_averaged_run_is_tested_without_its_snapshots(tmp_path):
+    folder = trained(tmp_path / "run", *WORDS, "trainer.average=2", "final_test=false")
+    for file in folder.glob("snapshot-*"):
+        file.unlink()
+    resumed(folder, "final_test=true")
+    assert (folder / "test.txt").exists()
+    resumed(folder, "metric=ter", "trainer.max_epochs=4")  # begins with new snapshots

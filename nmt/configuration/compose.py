@@ -14,7 +14,7 @@ recipe for other data, or with `sizes` or `init` on the command line.
 
 import copy
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,8 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
             errors += _choose(typed.choices, key, override.value(), groups)
         elif not key.startswith("hydra"):
             typed.values.append(override)
+    for group, default in groups.items():
+        errors += _hidden(group, typed.choices.get(group, default))
     if RECIPE in groups and not errors:
         _choose_auto(command, typed)
     return typed
@@ -133,11 +135,6 @@ def _choose(
         other groups without a default choice
     groups: default choices of all groups of the command
     """
-    file, *others = [Path(folder, group, f"{value}.yaml") for folder in (CONF, *folders())]
-    hidden = [str(path) for path in others if file.is_file() and path.is_file()]
-    if hidden:
-        problem = f"is a choice of nmt, so {hidden[0]} has no effect; give this file another name"
-        return [ConfigError(group, problem, shown(value))]
     may_be_none = group == RECIPE or groups[group] is None
     if value not in options(group) and not (value is None and may_be_none):
         elsewhere = [name for name in groups if value in options(name)]
@@ -146,6 +143,16 @@ def _choose(
         problem = f"set twice ({shown(choices[group])} and {shown(value)}); leave one out"
         return [ConfigError(group, problem)]
     return []
+
+
+def _hidden(group: str, choice: Any) -> Iterator[ConfigError]:
+    """Yields an error if a further folder has a file with the name of a choice of nmt."""
+    if choice not in options(group):
+        return
+    file, *others = [Path(folder, group, f"{choice}.yaml") for folder in (CONF, *folders())]
+    for path in filter(Path.is_file, others if file.is_file() else ()):
+        problem = f"is a choice of nmt, so {path} has no effect; give this file another name"
+        yield ConfigError(group, problem, shown(choice))
 
 
 def _choose_auto(command: str, typed: Typed) -> None:

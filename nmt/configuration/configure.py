@@ -143,7 +143,7 @@ def _continued(command: str, overrides: Sequence[str], again: str | None) -> Set
         return settings
     saved = saved_run(str(folder), command)
     # Keys that are newer than the checkpoint have their defaults, as with resume=DIR.
-    earlier = settings_class(command).of(changed(saved, command, [])[0])
+    earlier = settings_class(command).of(saved.config)
     complete = replace(saved, meta={**saved.meta, "config": earlier.values})
     refuse(errors_of_changes(complete, settings.values))
     return replace(settings, resume=folder)  # type: ignore[call-arg]  # of training runs

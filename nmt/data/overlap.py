@@ -85,14 +85,7 @@ def training_rows(splits: Splits, filters: Filters) -> np.ndarray:
     count = len(splits.train)
     if not filters.drop_held_out:
         return np.arange(count, dtype=np.uint32)
-    parts = (splits.validation, *splits.more_validation.values(), splits.test)
-    held_out = {
-        pair
-        for part in parts
-        if part is not None
-        for references in (part.target, *part.more_references)
-        for pair in _stripped(part.source, references)
-    }
+    held_out = {pair for pairs in _held_out(splits).values() for pair in pairs}
     train = _stripped(splits.train.source, splits.train.target, _tags(splits))
     rows = np.flatnonzero([pair not in held_out for pair in train]).astype(np.uint32)
     filters.report(splits.train.name, count, len(rows), {"held out": count - len(rows)})
@@ -100,12 +93,16 @@ def training_rows(splits: Splits, filters: Filters) -> np.ndarray:
 
 
 def _held_out(splits: Splits) -> dict[str, list[tuple[str, str]]]:
-    """Returns the pairs of each validation and test set by name, without leading and trailing
-    spaces.
-    """
+    """Returns the pairs of each validation and test set by name, one for each reference, without
+    leading and trailing spaces."""
     parts = {"validation": splits.validation, **splits.more_validation, "test": splits.test}
     return {
-        name: list(_stripped(part.source, part.target))
+        name: [
+            pair
+            for references in (part.target, *part.more_references)
+            for pair in _stripped(part.source, references)
+            if pair[1]  # an image may have fewer captions than others
+        ]
         for name, part in parts.items()
         if part is not None
     }

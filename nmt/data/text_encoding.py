@@ -32,7 +32,7 @@ BINARY_HEADS = {
     rb"BZh\d1AY&SY": "compressed by bzip2; give the file a name that ends with .bz2",
     rb"\x28\xb5\x2f\xfd": "compressed by Zstandard; give the file a name that ends with .zst",
     rb"PK\x03\x04": "a ZIP archive; use data=archive for a corpus of OPUS, or unpack the file",
-    rb"PAR1[^ -~]": "a Parquet table; use data=parquet",
+    rb"PAR1(?=[\0-\x08\x0e-\x1f]|\n[\x80-\xff])": "a Parquet table; use data=parquet",
 }
 """Descriptions of files that are not text, with the remedy, by a pattern of their first bytes."""
 Errors = Literal["strict", "replace"]

@@ -37,7 +37,11 @@ def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
         remedy = f", such as {in_list(value)}"
     elif isinstance(value, bool | int | float) and fits("", base):
         remedy = f"; for a text, put the value in quotes twice: {key}='\"TEXT\"'"
-    elif isinstance(value, list | tuple) and fits([*map(str, value)], base):
+    elif (
+        isinstance(value, list | tuple)
+        and all(isinstance(item, int | float | str) and '"' not in str(item) for item in value)
+        and fits([*map(str, value)], base)
+    ):
         items = ",".join(f'"{item}"' for item in value)
         remedy = f"; put each item in quotes: {key}='[{items}]'"
     elif isinstance(value, list | tuple) and fits("", base):

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import sys
 import time
 from pathlib import Path
 
@@ -49,6 +50,9 @@ class LogFile(logging.FileHandler):
     """Log file that stops with a warning if it cannot be written, as on a full disk."""
 
     def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+            return
         root = logging.getLogger("nmt")
         if self in root.handlers:
             root.removeHandler(self)
@@ -71,7 +75,7 @@ def set_up_logging(file: Path | None = None) -> None:
         screen.setFormatter(chosen_formatter() or plain)
     handlers = [screen]
     if file is not None:
-        log_file = LogFile(file, encoding="utf-8")
+        log_file = LogFile(file, encoding="utf-8", errors="backslashreplace")
         log_file.setFormatter(plain)
         for message in early_messages:
             log_file.emit(root.makeRecord("nmt", logging.INFO, "", 0, message, (), None))

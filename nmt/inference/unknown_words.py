@@ -87,7 +87,7 @@ def filled(
 def _contains(text: str, phrase: str) -> bool:
     """Returns whether the words of a phrase occur in a text one after another."""
     pattern = r"\s+".join(map(re.escape, phrase.split()))
-    return re.search(rf"(?<!\w){pattern}(?!\w)", text) is not None
+    return bool(pattern) and re.search(rf"(?<!\w){pattern}(?!\w)", text) is not None
 
 
 def replace_unknown_words(

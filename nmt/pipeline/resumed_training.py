@@ -79,12 +79,19 @@ def for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint:
     Scores of different metrics, or on different numbers of sentences, are not comparable.
     """
     before = flat(saved.meta["config"])
+    score = settings.values.get("choose_by") or before.get("metric.name")
     changed = [
         key
         for key in changed_keys(before, flat(settings.values))
         if key.partition(".")[0] in ("metric", "choose_by", "max_validation")
-        # A checkpoint of an older version may lack keys; the size of a batch does not matter.
-        or (key.startswith("translation.") and key in before and key != "translation.batch_tokens")
+        # A checkpoint of an older version may lack keys. The loss does not depend on translations,
+        # and translations do not depend on the size of a batch.
+        or (
+            key.startswith("translation.")
+            and key in before
+            and key != "translation.batch_tokens"
+            and score != "loss"
+        )
     ]
     if not changed:
         return saved

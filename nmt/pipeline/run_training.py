@@ -186,7 +186,7 @@ def resume(
                 settings.values.get("choose_by") or components.make(settings.values, "metric").name
             )
             return Trained(folder, final_score(results, metric))
-        _check_weights(settings, path, progress)
+        _check_weights(settings, path, saved, progress)
         log.info(
             "resume: continuing the training in the run folder %s at update %s",
             folder,
@@ -198,20 +198,24 @@ def resume(
         return _run(settings, folder, ranks, callbacks, saved)
 
 
-def _check_weights(settings: TrainingSettings, path: str, progress: TrainingProgress) -> None:
+def _check_weights(
+    settings: TrainingSettings, path: str, saved: ckpt.Checkpoint, progress: TrainingProgress
+) -> None:
     """Raises UsageError if a file with earlier weights of a resumed run is missing.
 
     path: run folder
-    progress: progress of the run
+    saved: checkpoint of the run, from `for_validation`
+    progress: progress of the run before `for_validation`
     """
     if progress.best is not None and not Path(path, ckpt.BEST).exists():
         raise UsageError(
             f"resume={path}: {ckpt.BEST} not found, which has the best weights (update "
             f"{progress.best_update:,}); copy it into the folder"
         )
-    snapshots = [Path(path, snapshot_name(update)) for update, _ in progress.snapshots]
+    snapshots = [Path(path, snapshot_name(n)) for n, _ in saved_progress(saved).snapshots]
     missing = [file.name for file in snapshots if not file.exists()]
-    if missing and settings.trainer["average"]:
+    is_averaged = progress.averaged and limits_reached(settings, saved)  # only the test remains
+    if missing and settings.trainer["average"] and not is_averaged:
         raise UsageError(
             f"resume={path}: {', '.join(missing)} not found, which trainer.average needs; copy the "
             "files into the folder, or set trainer.average=0"
@@ -250,7 +254,7 @@ def _run(
             compare_with(Path(settings.repeats), contents)
         check_space(folder, parts)
         if saved is not None and update is not None:
-            files.on_rollback(update, validated=not saved_progress(saved).validating)
+            files.on_rollback(update, validated=saved_progress(saved).validated == update)
         files.describe(config, {**contents, **parts.task.test_fingerprints})
     is_trial = 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
     score = train_and_test(

@@ -212,7 +212,7 @@ def read(path: Path, mapped: bool = False) -> Checkpoint:
         remedy = "Give a run folder or a .safetensors file"
         if path.name in (LAST, BEST):
             remedy = "Restore the file from a copy, or repeat the training"
-        copies = sorted(path.parent.glob("last-*.safetensors"))  # of trainer.keep
+        copies = sorted(path.parent.glob(f"last-{'[0-9]' * 8}.safetensors"))  # of trainer.keep
         if path.name == LAST and copies:
             remedy = f"To use an earlier state, copy {copies[-1].name} to {LAST}"
         raise UsageError(f"{path}: not a checkpoint, or damaged ({error}). {remedy}") from error

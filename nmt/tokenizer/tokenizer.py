@@ -244,8 +244,12 @@ class Tokenizer:
         split: function that splits a text into words
         sampled: whether the ids are a random segmentation of the text
         """
-        is_encoded = sampled or [*ids] == self.encode_target([line])[0]
-        if UNK in ids and not is_encoded and line != self.decode([list(ids)])[0]:
+        if (
+            UNK in ids
+            and not sampled
+            and [*ids] != self.encode_target([line])[0]
+            and line != self.decode([list(ids)])[0]
+        ):
             return self._places_with_replacements(line, ids, split)
         return self._places(self._target, line, ids, split)
 

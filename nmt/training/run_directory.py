@@ -175,7 +175,8 @@ def clear(path: Path, kept: Collection[str] = ()) -> None:
     kept: names of files that stay
     """
     remove_unfinished(path)
-    patterns = (*BEGINNING, *CHECKPOINTS, f"validation-{DIGITS}*.txt", "events.out.tfevents.*")
+    answers = (f"validation-{DIGITS}.txt", f"validation-{DIGITS}.average.txt")
+    patterns = (*BEGINNING, *CHECKPOINTS, *answers, "events.out.tfevents.*")
     for file in {file for pattern in patterns for file in path.glob(pattern)}:
         if file.name not in kept:
             with contextlib.suppress(OSError):
@@ -245,7 +246,7 @@ class RunDirectory(Callback):
         meta = {**self.meta, "training": state}
         num_copies = self.keep if self.keep > 1 else 0
         copy = self.path / f"last-{state['progress']['update']:08d}.safetensors"
-        for file in (self.path / ckpt.LAST, copy)[: 1 + bool(num_copies)]:
+        for file in (self.path / ckpt.LAST, copy) if num_copies else (self.path / ckpt.LAST,):
             ckpt.write(file, meta, {**self.tensors, **tensors})
         copies = sorted(self.path.glob(f"last-{DIGITS}.safetensors"), reverse=True)
         # After a return to an earlier state, the copies with higher numbers are outdated.
