@@ -98,7 +98,7 @@ def for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint:
     log.info(
         "resume: %s has changed, so earlier validation scores are ignored, and the checkpoint of "
         "the next validation becomes the best checkpoint",
-        ", ".join(changed),
+        ", ".join(dict.fromkeys(key.partition(".")[0] for key in changed)),
     )
     training = saved.meta["training"]
     progress = {**training["progress"], "best": None, "worse": 0, "snapshots": []}
