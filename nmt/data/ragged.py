@@ -177,7 +177,7 @@ def _piece_links(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokeni
         sure, possible = parse_links(line)
         source_words = tokenizer.source_words(pairs.source[i], source[i].tolist(), str.split)
         target_words = tokenizer.target_words(
-            pairs.target[i], target[i].tolist(), str.split, sampled=True
+            pairs.target[i], target[i].tolist(), str.split, encoded=True
         )
         row: list[int] = []
         for s, t in sorted(sure | possible):

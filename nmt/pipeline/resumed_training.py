@@ -80,19 +80,8 @@ def for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint:
     """
     before = flat(saved.meta["config"])
     score = settings.values.get("choose_by") or before.get("metric.name")
-    changed = [
-        key
-        for key in changed_keys(before, flat(settings.values))
-        if key.partition(".")[0] in ("metric", "choose_by", "max_validation")
-        # A checkpoint of an older version may lack keys. The loss does not depend on translations,
-        # and translations do not depend on the size of a batch.
-        or (
-            key.startswith("translation.")
-            and key in before
-            and key != "translation.batch_tokens"
-            and score != "loss"
-        )
-    ]
+    keys = changed_keys(before, flat(settings.values))
+    changed = [key for key in keys if _changes_scores(key, before, score)]
     if not changed:
         return saved
     log.info(
@@ -103,6 +92,19 @@ def for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint:
     training = saved.meta["training"]
     progress = {**training["progress"], "best": None, "worse": 0, "snapshots": []}
     return replace(saved, meta={**saved.meta, "training": {**training, "progress": progress}})
+
+
+def _changes_scores(key: str, before: Mapping[str, Any], score: str | None) -> bool:
+    """Returns whether a change of a key makes validation scores incomparable.
+
+    key: dotted key whose value has changed
+    before: earlier values by dotted key; a checkpoint of an older version lacks newer keys
+    score: name of the metric that selects the best checkpoint
+    """
+    if key.startswith("translation."):
+        # The loss needs no translations. The batch size does not affect translations.
+        return key in before and key != "translation.batch_tokens" and score != "loss"
+    return key.partition(".")[0] in ("metric", "choose_by", "max_validation")
 
 
 def saved_progress(saved: Checkpoint) -> TrainingProgress:

@@ -232,7 +232,7 @@ class Tokenizer:
         return SPLITS[units](line), self.target_words(line, ids, SPLITS[units])
 
     def target_words(
-        self, line: str, ids: Sequence[int], split: Split = words, sampled: bool = False
+        self, line: str, ids: Sequence[int], split: Split = words, encoded: bool = False
     ) -> list[range]:
         """Returns the range of word indices that each token of a target text covers.
 
@@ -242,11 +242,12 @@ class Tokenizer:
         line: target text
         ids: token ids of the text
         split: function that splits a text into words
-        sampled: whether the ids are a random segmentation of the text
+        encoded: whether the text is known to be encoded as these ids, so that no unknown word has
+            been replaced
         """
         if (
             UNK in ids
-            and not sampled
+            and not encoded
             and [*ids] != self.encode_target([line])[0]
             and line != self.decode([list(ids)])[0]
         ):

@@ -26,13 +26,6 @@ class LSTM(Recurrent):
     torch_layer = nn.LSTM
     torch_function = staticmethod(torch.lstm)
 
-    def initialize(self) -> None:
-        super().initialize()
-        for name, parameter in self.rnn.named_parameters():
-            if name.startswith("bias_ih"):
-                # Bias 1 opens the forget gate at first (Jozefowicz et al. 2015).
-                nn.init.ones_(parameter.data.split(self.size)[1])
-
     def __init__(
         self, input_size: int, hidden_size: int, directions: int = 1, **options: Any
     ) -> None:
@@ -40,6 +33,13 @@ class LSTM(Recurrent):
         for transition in self.transitions:  # each has a forget gate of its own
             gates = transition.input_bias.data.split(self.size, -1)
             nn.init.ones_(gates[1])
+
+    def initialize(self) -> None:
+        super().initialize()
+        for name, parameter in self.rnn.named_parameters():
+            if name.startswith("bias_ih"):
+                # Bias 1 opens the forget gate at first (Jozefowicz et al. 2015).
+                nn.init.ones_(parameter.data.split(self.size)[1])
 
     def cell(
         self, a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None
