@@ -775,6 +775,10 @@ def test_spans_of_pieces():
         spans = tokenizer.target_spans(text[0], ids)
         pieces = [piece.replace("▁", "") for piece in tokenizer.target_pieces(ids)]
         assert [text[0][span.start : span.stop] for span in spans] == pieces
+        line = "four ŻŻ hundŻed one"
+        [ids] = tokenizer.encode_target([line])
+        spans = tokenizer.target_spans(line, ids)
+        assert "".join(line[span.start : span.stop] for span in spans) == line.replace(" ", "")
 
 
 # Several references

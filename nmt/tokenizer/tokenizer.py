@@ -291,7 +291,7 @@ class Tokenizer:
         """
         spans: list[range] = []
         end = 0
-        for piece in self.target_pieces(ids):
+        for piece in self._spelled(self._target, line, ids):
             # A piece begins with a space if at all; normalisation may have inserted the space.
             begin = end + (piece.startswith(SPACE) and line[end : end + 1].isspace())
             end = begin + len(piece.removeprefix(SPACE))
@@ -307,14 +307,23 @@ class Tokenizer:
     ) -> list[range]:
         """Returns the range of word indices that each token of a text covers."""
         pieces = [model.id_to_piece(i) for i in ids]
-        return covered(self._chunks(model, text, ids, pieces), pieces, text, split)
+        return covered(self._chunks(model, text, ids), pieces, text, split)
+
+    def _spelled(
+        self, model: sentencepiece.SentencePieceProcessor, text: str, ids: Sequence[int]
+    ) -> list[str]:
+        """Returns the strings of the tokens of a text.
+
+        Unknown tokens are the characters of the text if the tokens are SentencePiece's own
+        segmentation.
+        """
+        [line] = prepared([text], self.lowercase)
+        if model.encode(line)[: len(ids)] == list(ids):
+            return model.encode(line, out_type=str)[: len(ids)]
+        return [model.id_to_piece(i) for i in ids]
 
     def _chunks(
-        self,
-        model: sentencepiece.SentencePieceProcessor,
-        text: str,
-        ids: Sequence[int],
-        pieces: Sequence[str],
+        self, model: sentencepiece.SentencePieceProcessor, text: str, ids: Sequence[int]
     ) -> list[int]:
         """Returns the index of the space-separated chunk that each token belongs to.
 
@@ -328,9 +337,7 @@ class Tokenizer:
         ids_of_parts = self._encode(model, parts, None) if parts else []
         if list(chain.from_iterable(ids_of_parts))[: len(ids)] == list(ids):
             return [n for n, part in enumerate(ids_of_parts) for _ in part][: len(ids)]
-        # The strings of SentencePiece's own segmentation also spell unknown tokens.
-        if model.encode(line)[: len(ids)] == list(ids):
-            pieces = model.encode(line, out_type=str)[: len(ids)]
+        pieces = self._spelled(model, text, ids)
         spelled = ["".join(piece.replace(SPACE, " ").split()) for piece in pieces]
         if "".join(parts).startswith("".join(spelled)):
             owners = [n for n, part in enumerate(parts) for _ in part] or [0]  # [characters]
