@@ -6,7 +6,8 @@ Scores must lie in the interval of the entry, or the entry's score in the interv
 Times, speeds and memory may differ by the tolerance. The exit status is 1 if a score differs or,
 for an entry without scores, another figure. The runs are in runs/reproduce/NAME-DATE (with overrides,
 NAME-DATE-HASH), and their entry is in report.json, from where `scripts/results.py --add` adds it
-to the register.
+to the register. Recipes (experiment=…) have the settings of the day of the entry, which
+scripts/register/recipes.json lists.
 """
 
 import argparse
@@ -25,6 +26,8 @@ import results
 
 RUNS = ("nmt.train", "nmt.classify")
 """Modules whose runs nmt.report can read."""
+RECIPES = Path(__file__).parent / "register" / "recipes.json"
+"""Former settings of recipes that have changed."""
 PLACEHOLDER = re.compile(r"\b(?:DIR|FILE|OUT)\b|…")
 FIXED = ("seed=", "run_dir=", "resume=")
 """Keys whose values come from the entry and from the folder of the new runs."""
@@ -55,6 +58,7 @@ def commands(entry: dict[str, Any], overrides: list[str], folder: Path) -> list[
     for override in overrides:
         if override.startswith(FIXED):
             sys.exit(f"{override}: set by this script; use the other keys of nmt")
+    words += former_settings(entry["date"], words)
     keys = tuple(override.partition("=")[0] + "=" for override in overrides)
     words = [word for word in words[1:] if not (keys and word.startswith(keys))] + overrides
     missing = [word for word in words if PLACEHOLDER.search(word)]
@@ -65,6 +69,21 @@ def commands(entry: dict[str, Any], overrides: list[str], folder: Path) -> list[
         return [[*words, f"run_dir={folder}/run"]]
     words = [word for word in words if not word.startswith("seed=")]
     return [[*words, f"seed={seed}", f"run_dir={folder}/seed{seed}"] for seed in entry["seeds"]]
+
+
+def former_settings(day: str, words: list[str]) -> list[str]:
+    """The settings that the recipe of a command had on a day and has no longer.
+
+    day: date of an entry
+    words: command, whose own settings are left out of the result
+    """
+    given = {word.partition("=")[0] for word in words}
+    former = {}
+    for change in json.loads(RECIPES.read_text("utf-8")):
+        used = any(f"experiment={name}" in words for name in change["experiments"])
+        if used and day <= change["until"]:
+            former |= dict(setting.split("=") for setting in change["settings"].split())
+    return [f"{key}={value}" for key, value in former.items() if key not in given]
 
 
 def compare(

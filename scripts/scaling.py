@@ -17,7 +17,7 @@ REGISTER = Path(__file__).with_name("results") / "quality.json"
 ENTRIES = {
     1_000: "little_1k_en_larger_three_seeds",
     3_000: "little_3k_en_larger_three_seeds",
-    10_000: "little_10k_larger_seeds",
+    10_000: "little_10k_en_three_seeds",
     29_000: "multi30k_best",
 }
 """Entry of the register for each number of training pairs."""

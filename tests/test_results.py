@@ -255,6 +255,17 @@ def test_each_seed_is_run_again():
     assert {*overrides} < {*runs[0]}
 
 
+def test_a_reproduction_has_the_former_settings_of_its_recipe():
+    overrides = ["data.train=a", "data.validation=b", "data.test=c"]
+    [run, *_] = reproduce.commands(ENTRIES["little_3k_r_drop"], overrides, Path("new"))
+    assert {"sizes.encoder=64", "model.lexicon=null", "trainer.max_epochs=24"} < {*run}
+    assert "trainer.max_epochs=48" not in run
+    words = ["experiment=low_resource_3k"]
+    assert reproduce.former_settings("2026-11-28", words) == []
+    # The settings of the recipes are those of the configuration when the entry was measured.
+    assert "sizes.encoder=64" in reproduce.former_settings("2026-11-27", words)
+
+
 @pytest.mark.parametrize(("old", "new", "verdict"), [
     ({"value": 30, "unit": "BLEU", "interval": {"low": 29, "high": 31}}, {"value": 30.5, "unit": "BLEU"}, [True]),
     ({"value": 30, "unit": "BLEU", "interval": {"low": 29, "high": 31}}, {"value": 31.5, "unit": "BLEU"}, [False]),
