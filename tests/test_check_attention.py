@@ -309,6 +309,43 @@ def test_wrong_targets_are_named(target, message):
     assert result.returncode == 1 and message in result.stderr.decode()
 
 
+def test_a_file_of_a_package_is_imported(tmp_path):
+    folder = tmp_path / "attending_package"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "helpers.py").write_text("def scaled(scores):\n    return scores / 2\n")
+    (folder / "score.py").write_text(
+        "from .helpers import scaled\n\n\n"
+        "def attend(query, memory, mask):\n"
+        "    scores = scaled(memory.sum(2) * query.sum(1, keepdim=True))\n"
+        "    return scores.masked_fill(~mask, -1e9).softmax(1)\n"
+    )
+    result = run("check_attention", f"{folder}/score.py:attend")
+    assert "keeps all" in result.stdout.decode()
+
+
+def test_the_exception_of_the_code_is_shown():
+    layer = torch.nn.Linear(8, 8)  # float32
+
+    def attend(query, memory, mask):
+        return (layer(memory) @ query.unsqueeze(2)).squeeze(2).softmax(1)
+
+    with pytest.raises(UserError, match="float64, raised RuntimeError: .*dtype"):
+        check_attention(attend)
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        (5, "must be a function, module or class"),
+        (Luong.__new__(Luong), "give the class of the decoder"),
+    ],
+)
+def test_other_objects_are_refused(target, problem):
+    with pytest.raises(UserError, match=problem):
+        check_attention(target)
+
+
 def test_unknown_parameters_are_named():
     with pytest.raises(ValueError, match="meaning of the parameter alpha is unknown"):
         check_attention(lambda alpha, beta: alpha)

@@ -22,6 +22,7 @@ from nmt.drawing import FigureStyle, plots
 from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.drawing.pages import page, render
 from nmt.drawing.word_importance import Classified, write_explanations
+from nmt.foundation.errors import UserError
 from nmt.training.task.translation_task import TranslationTask
 
 MAP = AttentionMap(
@@ -130,6 +131,20 @@ def test_attention_maps_for_papers_keep_their_text(tmp_path):
     for name in ("map", "words"):
         content = (tmp_path / f"{name}.pdf").read_bytes()
         assert b"/FontFile2" in content and b"/Type3" not in content  # embedded TrueType
+
+
+def test_maps_without_weights_of_words_say_so():
+    image = AttentionMap(["file.png"], ["a"], places={"": np.ones((1, 2, 2))})
+    with pytest.raises(UserError, match="the source has no words"):
+        _ = image.total
+    with pytest.raises(UserError, match="the decoder has no attention"):
+        AttentionMap(["a"], ["b"]).plot()
+
+
+def test_a_page_without_effects_describes_none(tmp_path):
+    for effects, described in (([], False), ([[-0.25, 0.125]], True)):
+        write_explanations([ANSWER], tmp_path / "page.html", effects=effects)
+        assert ("Click a word" in (tmp_path / "page.html").read_text()) == described
 
 
 def test_values_are_shown_in_notebooks():

@@ -29,6 +29,8 @@ from nmt.data.picture_reader import Reader
 from nmt.data.pictures import check_picture, read_features, read_image
 from nmt.data.sources.captions import Captions
 from nmt.data.sources.digits import Digits, digit_words, number_words
+from nmt.drawing.attention_figure import picture_figure
+from nmt.drawing.picture_attention import PictureRow
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Pictures
 from nmt.foundation.part_limits import ConfigErrors
@@ -484,6 +486,17 @@ def test_pickles_are_refused(tmp_path):
         read_features(str(tmp_path / "evil.npy"), 1)
 
 
+def test_missing_values_of_images_are_refused(tmp_path):
+    values = np.full((4, 4), 0.5, np.float32)
+    values[1, 2] = np.nan
+    Image.fromarray(values).save(tmp_path / "hole.tiff")
+    with pytest.raises(UserError, match=r"cannot be read as an image .contains NaN"):
+        read_image(str(tmp_path / "hole.tiff"), 1, 100)
+    np.save(tmp_path / "complex.npy", np.ones((2, 3), np.complex64))
+    with pytest.raises(UserError, match=r"cannot be read as features .contains complex numbers"):
+        read_features(str(tmp_path / "complex.npy"), 3)
+
+
 @pytest.mark.parametrize(("name", "said"), [
     ("none.png", "file not found"), ("text.png", "not an image"), ("half.png", "cannot be read as an image"),
     ("digits:8x8/5000@0,0", "below 1,797"), ("digits:8x8/1@3,3", "must be inside the image of 8 x 8 pixels"), ("digits:nonsense", "invalid description of an image"),
@@ -889,6 +902,34 @@ def test_captions_of_files(tmp_path, reader_of_digits):
     failed(run("translate", model, f"input={tmp_path}/wrong.txt"), "nothing.png: file not found")
     score = run("score", model, f"source={tmp_path}/images.txt", f"target={tmp_path}/images.txt")
     assert score.stdout.count(b"\n") == 5
+
+
+def test_an_empty_line_has_no_image_to_score(reader_of_digits, tmp_path):
+    translator = nmt.load(reader_of_digits)
+    [source] = translator.encode(["digits:16x8/1@0,0"])
+    with pytest.raises(UserError, match="expected the name of an image"):
+        translator.force([source, []], [[5], [6]])
+    (tmp_path / "in").write_text("digits:16x8/1@0,0\n\n")
+    (tmp_path / "out").write_text("one\ntwo\n")
+    result = run(
+        "score",
+        f"model={reader_of_digits}",
+        f"source={tmp_path}/in",
+        f"target={tmp_path}/out",
+        f"output={tmp_path}/scores",
+    )
+    assert "in, line 2: the line is empty" in result.stderr.decode()
+    assert not (tmp_path / "scores").exists()
+
+
+def test_a_long_title_of_an_image_is_wrapped():
+    title = "reference: five hundred and twenty-one\nchrF of the translation: 55"
+    row = PictureRow("", np.zeros((8, 16, 3), np.uint8), ["five"], np.ones((1, 2, 4)), title)
+    figure = picture_figure([row])
+    figure.draw_without_rendering()
+    first, second = figure.axes[:2]
+    assert " ".join(first.get_title().split()) == " ".join(title.split())
+    assert first.title.get_window_extent().x1 <= second.title.get_window_extent().x0
 
 
 @pytest.mark.exhaustive

@@ -363,6 +363,12 @@ def test_a_plugin_that_is_not_found_is_named(package):
         pass
 
 
+def test_a_script_is_no_plugin(monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    with pytest.raises(UserError, match="package not found"), plugins.permitting(["__main__"]):
+        pass
+
+
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("findable")
 def test_a_sweep_permits_the_plugin_to_its_processes(tmp_path, monkeypatch):

@@ -191,10 +191,16 @@ def test_a_data_set_is_translated_and_evaluated_from_python(small_run, tmp_path)
     ({"in": [], "out": []}, "out", "at least one"),
     ({"in": ["a"], "out": [None]}, "out", "None"),
     ({"in": ["a"]}, [], "give the name of a column"),
+    ({"in": "ab", "out": "cd"}, "out", "expected a string or a list of strings"),
 ])  # fmt: skip
 def test_wrong_columns_of_an_evaluation_are_named(small_run, columns, reference, problem):
     with pytest.raises((nmt.UserError, TypeError), match=problem):
         nmt.evaluate(small_run, columns, source="in", reference=reference)
+
+
+def test_a_metric_is_not_a_name(small_run):
+    with pytest.raises(TypeError, match="metric: must be a nmt.metric.Metric"):
+        nmt.evaluate(small_run, {"a": ["x"]}, source="a", reference="a", metric="bleu")
 
 
 def test_data_sets_with_other_names_of_splits_are_kept_apart(tmp_path, monkeypatch):

@@ -879,6 +879,10 @@ def test_what_if(small_run):
         looked.attention.shape[1] - 2
     )
     assert looked.attention[1].sum() == pytest.approx(1)
+    brief = translator.with_search(translator.search)
+    brief.max_length_factor, brief.max_length_offset = 0.0, 3
+    [translation] = brief.translations(["a b c d"])
+    assert explain(brief, "a b c d").others[0].tokens == translation.hypotheses[0].tokens
     whole = explain(translator, "a b", usual.others[0].tokens, whole=True)
     assert whole.others[0].tokens == usual.others[0].tokens
     for prefix, attend_to in (([10**6], ()), ([BOS], ()), ([EOS], ()), ([], [(0, 99)])):

@@ -520,6 +520,10 @@ def test_filling_by_hand():
         filled("x ⁇", [5, UNK], np.array([[1.0, 0.0]] * 2), wide, list("我喜欢"), {}) == "x 我喜欢"
     )
     assert fill("das ⁇", [7, 8]) == "das ⁇"  # written by the text itself
+    # the </s> between two source texts is no word
+    between = [range(1), range(1, 2), range(3, 4), range(2, 3)]
+    attention = np.array([[0.1, 0.2, 0.6, 0.1, 0.0]] * 2)
+    assert filled("das ⁇", [7, UNK], attention, between, [*names], {}) == "das zebra"
     marked = ["“the", "zebra,", "ran."]  # the network writes the punctuation
 
     def fill_marked(lexicon, forbidden=()):

@@ -6,6 +6,7 @@
 The laws are functions of the modules weight_laws and dependence_laws.
 """
 
+import importlib
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -89,6 +90,10 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
         score = " and attention=general" if target.attends else ""
         called = f"The code was built with small sizes{score}."
         return Verdict(name, called, decoder_laws.check_decoder(target), len(decoder_laws.LAWS))
+    if isinstance(target, Decoder):
+        raise UserError(f"{name}: give the class of the decoder instead of an instance")
+    if not callable(target):
+        raise UserError(f"{name}: must be a function, module or class")
     probe = probe_of(target, name)
     layouts = [f"{parameter} {probe.layouts[role]}" for parameter, role in probe.roles.items()]
     called = f"The code was called with {', '.join(layouts)}."
@@ -124,11 +129,8 @@ def check_file(target: str) -> Verdict:
         raise UserError(
             f"functions={target}: file not found: {path or target}; expected FILE.py:NAME"
         )
-    module = ModuleType("checked_attention")
-    module.__file__ = path
-    sys.modules[module.__name__] = module  # dataclasses need their module in sys.modules
     try:
-        SourceFileLoader(module.__name__, path).exec_module(module)
+        module = _imported(Path(path).resolve())
     except (Exception, SystemExit) as error:
         raise UserError(f"functions={target}: {path} cannot be run: {error}") from error
     if not callable(getattr(module, name, None)):
@@ -142,3 +144,21 @@ def check_file(target: str) -> Verdict:
             f"defines {', '.join(defined) or 'no function or class'}"
         )
     return check_attention(getattr(module, name), f"{path}:{name}")
+
+
+def _imported(file: Path) -> ModuleType:
+    """Runs a Python file and returns its module. A file of a package is imported as a part of the
+    package, so that relative imports work."""
+    folder = file.parent
+    names = [file.stem]
+    while (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    if len(names) > 1:
+        sys.path.insert(0, str(folder))
+        return importlib.import_module(".".join(names))
+    module = ModuleType("checked_attention")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module  # dataclasses need their module in sys.modules
+    SourceFileLoader(module.__name__, str(file)).exec_module(module)
+    return module

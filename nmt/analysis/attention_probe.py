@@ -8,7 +8,6 @@ In shapes, B is the number of sentences, S of source positions, P the size of th
 size of the memory.
 """
 
-import contextlib
 import copy
 import itertools
 from collections.abc import Callable, Mapping
@@ -119,6 +118,8 @@ class Probe:
         self.function = function
         self.memory_size = memory_size
         self.roles = roles
+        self.first_error: BaseException | None = None
+        """Exception of the first call that failed."""
         # The tested code may support only one sentence at a time.
         for lengths in (LENGTHS, LENGTHS[:1]):
             self.lengths = lengths
@@ -129,7 +130,9 @@ class Probe:
             f"no call of the code returned attention weights for {len(LENGTHS)} sentences and "
             f"{max(LENGTHS)} source positions. Wrap the code in a function that computes "
             "the attention weights [B, S] from query [B, P], memory [B, S, M] and mask [B, S]. "
-            "The sizes are B sentences, S source positions, query size P and memory size M"
+            "The sizes are B sentences, S source positions, query size P and memory size M. The "
+            f"first call, with tensors in float64, raised {type(self.first_error).__name__}: "
+            f"{self.first_error}"
         )
 
     def example(self) -> AttentionExample:
@@ -178,10 +181,11 @@ class Probe:
             layouts = dict(zip(roles, combination, strict=True))
             on_padding = {}
             for mask in masks:
-                # Wrong layouts may raise any error.
-                with contextlib.suppress(Exception, SystemExit):
+                try:
                     tried = {**layouts, "mask": mask}
                     on_padding[mask] = self._influence_of_padding(example, tried)
+                except (Exception, SystemExit) as error:  # wrong layouts may raise any error
+                    self.first_error = self.first_error or error
             if on_padding:
                 first = next(iter(on_padding))
                 best = min(on_padding, key=on_padding.__getitem__)

@@ -56,7 +56,12 @@ def draw_line(
     place: format string that converts an x value to text, for the text shown on hover
     """
     means = {x: statistics.fmean(of_seeds) for x, of_seeds in values.items()}
-    gid = values_of(f"{configuration.label}, {place.format(x)}: {y:.2f}" for x, y in means.items())
+    # matplotlib draws no marker for NaN.
+    gid = values_of(
+        f"{configuration.label}, {place.format(x)}: {y:.2f}"
+        for x, y in means.items()
+        if math.isfinite(y)
+    )
     ax.plot([*means], [*means.values()], lw=1.5, ms=3.5, gid=gid, **properties)
 
 

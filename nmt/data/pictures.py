@@ -214,6 +214,8 @@ def _pixels(image: Any) -> np.ndarray:
     """
     if image.mode == "F" or image.mode.startswith("I"):
         values = np.asarray(image).astype(np.float64)
+        if not np.isfinite(values).all():
+            raise ValueError("contains NaN or inf")
         scale = 1 / 256  # 16 bits per pixel
         if image.mode == "F" and values.max() <= 255:
             scale = 255 if values.max() <= 1 else 1
@@ -245,6 +247,8 @@ def _grid(name: str, content: Any) -> np.ndarray:
     Raises UserError if the features are not numeric, or have the wrong number of dimensions.
     """
     with reading(name, " as features"):
+        if np.iscomplexobj(content):
+            raise ValueError("contains complex numbers")
         features = np.asarray(content, np.float32)
     if features.ndim not in (2, 3) or 0 in features.shape:
         raise UserError(

@@ -20,6 +20,8 @@ BAR_WIDTH = 0.8
 """Width in inches of the colour bar of attention weights, with its labels."""
 MIN_CELL = 0.16
 """Minimum width of a cell in inches if heat maps are side by side in a narrow image."""
+PICTURE_CHARACTERS = 18
+"""Maximum number of characters per line in the title above an image."""
 MIN_TITLE = 24
 """Minimum number of characters per line in the title of a heat map, even if the heat map is
 narrower.
@@ -98,8 +100,12 @@ def _wrapped_title(heat_map: HeatMap, inches: float) -> str:
     """
     # about 13 characters per inch
     characters = max(MIN_TITLE, round(13 * (inches + _label_inches(heat_map.target))))
-    lines = literal(heat_map.title).splitlines()
-    return "\n".join(textwrap.fill(line, characters) for line in lines)
+    return _wrapped(heat_map.title, characters)
+
+
+def _wrapped(text: str, characters: int) -> str:
+    """Returns a text whose lines have at most the given number of characters."""
+    return "\n".join(textwrap.fill(line, characters) for line in literal(text).splitlines())
 
 
 def _draw_heat_map(axes: Any, heat_map: HeatMap, title: str, size: tuple[int, int]) -> Any:
@@ -146,16 +152,18 @@ def picture_figure(rows: Sequence[PictureRow]) -> Figure:
     The drawing follows figure 3 of Xu et al. (2015).
     """
     columns = max(len(row.target) for row in rows) + 1
+    titles = [_wrapped(row.title, PICTURE_CHARACTERS) for row in rows]
     # height in inches, from the aspect ratio
     heights = [1.1 * row.image.shape[0] / row.image.shape[1] for row in rows]
-    with fonts_for(word for row in rows for word in row.target):
-        size = (1.18 * columns, sum(heights) + 0.42 * len(rows))
+    lines = sum(title.count("\n") for title in titles)
+    with fonts_for([*titles, *(word for row in rows for word in row.target)]):
+        size = (1.18 * columns, sum(heights) + 0.42 * len(rows) + 0.13 * lines)
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
-        for row, line in zip(rows, grid, strict=True):
-            _draw_picture(line[0], row.image, row.title, None)
+        for row, title, line in zip(rows, titles, grid, strict=True):
+            _draw_picture(line[0], row.image, title, None)
             for axes, word, weights in zip(line[1:], row.target, row.weights, strict=False):
-                _draw_picture(axes, row.image, word, weights)
+                _draw_picture(axes, row.image, short(word), weights)
             for axes in line[len(row.target) + 1 :]:
                 axes.set_visible(False)
     return figure
@@ -168,6 +176,6 @@ def _draw_picture(axes: Any, image: np.ndarray, title: str, weights: np.ndarray 
     axes.imshow(image, interpolation="nearest", extent=extent)
     if weights is not None:
         axes.imshow(attention_overlay(weights), interpolation="bicubic", extent=extent)
-    axes.set_title(short(title), fontsize=8, color=INK)
+    axes.set_title(title, fontsize=8, color=INK)
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set(color="#d0d0d0", lw=0.6)

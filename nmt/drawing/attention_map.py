@@ -22,6 +22,7 @@ from nmt.drawing.picture_attention import (
     picture_label,
     source_picture,
 )
+from nmt.foundation.errors import UserError
 from nmt.foundation.progress import tracked, waiting
 from nmt.storage.files import write_atomically
 
@@ -95,7 +96,12 @@ class AttentionMap:
 
     @property
     def total(self) -> np.ndarray:
-        """Mean attention weights over models and heads, [target, source]."""
+        """Mean attention weights over models and heads, [target, source].
+
+        Raises UserError if there are no weights of words, because the source is an image.
+        """
+        if not self.weights:
+            raise UserError("total: the source has no words; `places` has the weights of the image")
         return np.mean(list(self.weights.values()), axis=0)
 
     @property
@@ -120,8 +126,11 @@ class AttentionMap:
     def plot(self) -> Figure:
         """Returns a matplotlib figure with one heat map per model or head.
 
-        The size of the figure fits the words. `figure.set_size_inches` changes the size.
+        The size of the figure fits the words. `figure.set_size_inches` changes the size. Raises
+        UserError if the decoder has no attention.
         """
+        if not (self.weights or self.places):
+            raise UserError("plot: the decoder has no attention")
         return _figure([self.shortened])
 
     def _repr_html_(self) -> str:

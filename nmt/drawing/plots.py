@@ -73,7 +73,7 @@ def learning_curve(
         color=LINE,
         lw=1,
         marker="." if len(train) < 20 else "",
-        label="training, with label smoothing and dropout",
+        label="training objective, with dropout",
     )
     losses.plot(*_curve(validation, "loss"), "o-", color=ACCENT, ms=3, label="validation")
     losses.set(xlabel="epoch", ylabel=f"loss (nats per {unit.removesuffix('s')})")

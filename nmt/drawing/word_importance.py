@@ -40,9 +40,12 @@ WORD_SPACE = 0.09
 NOTE = (
     "A stronger colour means a larger attention weight, relative to the most important word of the "
     "text. Hover, tap, or press Tab and the arrow keys to see the weight. The weights of a text "
-    "sum to 1. Click a word or press Enter to hide it and to see the probability of the predicted "
-    "label before → after. A table shows the words whose hiding changes that probability most; "
-    "a red bar is an increase."
+    "sum to 1."
+)
+EFFECTS_NOTE = (
+    "Click a word or press Enter to hide it and to see the probability of the predicted label "
+    "before → after. A table shows the words whose hiding changes that probability most; a red bar "
+    "is an increase."
 )
 
 log = logging.getLogger(__name__)
@@ -144,7 +147,8 @@ def write_explanations(
             for i in numbers
         ]
         title = "Words to which the classifier attends"
-        write_atomically(path, page(title, NOTE, sections, lead=lead))
+        note = f"{NOTE} {EFFECTS_NOTE}" if any(map(len, effects)) else NOTE
+        write_atomically(path, page(title, note, sections, lead=lead))
 
 
 def _figure(answers: Sequence[Classified]) -> Figure:

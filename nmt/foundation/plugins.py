@@ -64,13 +64,20 @@ def permitting(packages: Iterable[str]) -> Iterator[None]:
 def _existing(packages: Iterable[str]) -> list[str]:
     packages = [packages] if isinstance(packages, str) else list(packages)
     for package in packages:
-        if not str(package).isidentifier() or importlib.util.find_spec(package) is None:
+        if not str(package).isidentifier() or not _is_found(package):
             raise UsageError(
                 f"plugins={package}: package not found; give the name (not the path) of an "
                 "installed package, of a package on PYTHONPATH or, with python -m nmt.…, of one in "
                 "the current folder"
             )
     return packages
+
+
+def _is_found(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ValueError:  # the module __main__ of a script
+        return False
 
 
 def folders() -> tuple[str, ...]:

@@ -145,16 +145,20 @@ class ForcedDecoder:
     ) -> list[ForcedDecoding]:
         """Returns the token probabilities and attention weights of given translations.
 
-        sources, targets: token ids of each sentence pair; an empty source or target is read as </s>
+        sources, targets: token ids of each sentence pair; an empty text is read as </s>
         attention: whether to return attention weights
         progress: callback after each batch, which receives the number of lines in the batch
 
-        Raises ValueError unless there is a target for each source.
+        Raises ValueError unless there is a target for each source, and UserError if a source of a
+        model for images has no image.
         """
         if len(sources) != len(targets):
             raise ValueError(
                 f"targets: give one per source (got {len(targets)} for {len(sources)} sources)"
             )
+
+        if not self.tokenizer.columns.sources and not all(sources):
+            raise UserError("source: a line is empty; expected the name of an image on every line")
 
         @torch.inference_mode()
         def force_batch(batch: list[int]) -> list[ForcedDecoding]:

@@ -82,7 +82,7 @@ def score_files(
     if not count:
         raise UserError(f"source={source}: the file is empty")
     translator = load()
-    texts[0].require(translator.check_line, errors)
+    texts[0].require(translator.check_scored_line, errors)
     step = Progress("scoring", count // ranks.count, "lines")
     with sink_of(ranks, output, count, work=work) as sink, step:
         for chunk in sink.own(batched(pairs_of(*texts, errors), CHUNK)):

@@ -308,6 +308,13 @@ class Translator(ForcedDecoder):
             if picture and model.encoder.reader is not None:
                 model.encoder.reader([picture])
 
+    def check_scored_line(self, line: str) -> None:
+        """Raises UserError if the translation of a line cannot be scored: the line lacks source
+        columns, or the image that the models need."""
+        if not (self.tokenizer.columns.sources or line.strip()):
+            raise UserError("the line is empty; expected the name of an image")
+        self.check_line(line)
+
     def check_constraint(self, constraint: Constraint) -> None:
         """Raises UserError if the vocabulary cannot spell a constraint, or the constraint
         contradicts itself."""

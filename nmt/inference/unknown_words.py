@@ -67,12 +67,14 @@ def filled(
     unknown_steps = [step for step, token in enumerate(tokens) if token == UNK]
     if len(parts) != len(unknown_steps) + 1:
         return text  # the mark is also a word of the text
+    # source positions of words, without </s> after a text
+    positions = [i for i, span in enumerate(piece_words) if span.start < len(words)]
     # parts[n] is the text before the n-th unknown word.
     written = parts[0]
     previous: range | None = None
     for step, rest in zip(unknown_steps, parts[1:], strict=True):
-        if weights is not None and piece_words:
-            attended = piece_words[int(weights[step, : len(piece_words)].argmax())]  # without EOS
+        if weights is not None and positions:
+            attended = piece_words[positions[int(weights[step, positions].argmax())]]
             if attended != previous or not written.strip():
                 word = "".join(words[attended.start : attended.stop])
                 name = bare(word) or word  # the network writes the punctuation itself

@@ -177,31 +177,38 @@ def evaluate(
     plugins: packages outside nmt whose code the model may use
 
     Raises UserError if a column is missing, columns are empty or differ in length, or the model is
-    a classifier, and TypeError if a cell is not text.
+    a classifier, and TypeError if a cell is not text or `metric` is not a `Metric`.
     """
+    if not isinstance(metric, Metric | None):
+        raise TypeError('metric: must be a nmt.metric.Metric, such as Metric(name="chrf")')
     translator = model if isinstance(model, Translator) else load(model, plugins=plugins)
     if not isinstance(translator, Translator):
         raise UserError(f"model={model}: must be a translation model, not a classifier")
+    if not as_list(reference):
+        raise UserError("reference: give the name of a column")
+    sentences, *references = _columns(data, [source, *as_list(reference)])
+    return scores_of(translator, metric or Metric(), sentences, references)[1]
+
+
+def _columns(data: Any, names: Sequence[str]) -> list[list[str]]:
+    """Returns columns of a data set. Raises UserError unless they exist, have the same number of
+    rows, and at least one row."""
     if data is None or isinstance(data, Sequence):
         raise UserError(
             "data: must be a datasets.Dataset, or a mapping from column names to lists of "
             f"strings, not {type(data).__name__}"
         )
-    columns = getattr(data, "column_names", None) or list(data)
-    missing = [name for name in (source, *as_list(reference)) if name not in columns]
+    available = getattr(data, "column_names", None) or list(data)
+    missing = [name for name in names if name not in available]
     if missing:
         raise UserError(
-            f"data: column {missing[0]} not found (available: {', '.join(map(str, columns))})"
+            f"data: column {missing[0]} not found (available: {', '.join(map(str, available))})"
         )
-    if not as_list(reference):
-        raise UserError("reference: give the name of a column")
-    sentences, *references = [
-        check_lines(list(data[name])) for name in (source, *as_list(reference))
-    ]
-    for name, lines in zip(as_list(reference), references, strict=True):
-        if len(lines) != len(sentences) or not lines:
+    first, *others = [check_lines(data[name]) for name in names]
+    for name, lines in zip(names[1:], others, strict=True):
+        if len(lines) != len(first) or not lines:
             raise UserError(
-                f"data: the columns {source} and {name} must have the same number of rows, at "
-                f"least one (got {len(sentences):,} and {len(lines):,})"
+                f"data: the columns {names[0]} and {name} must have the same number of rows, at "
+                f"least one (got {len(first):,} and {len(lines):,})"
             )
-    return scores_of(translator, metric or Metric(), sentences, references)[1]
+    return [first, *others]

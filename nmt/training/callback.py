@@ -21,8 +21,8 @@ class Update:
     update: update number, from 1
     total: maximum number of updates in the training
     epoch: number of epochs so far, including the finished part of the current epoch
-    loss: mean training loss since the last report, in nats per token, with label smoothing and
-        dropout
+    loss: mean value of the training objective since the last report, in nats per token, with
+        dropout and, if set, label smoothing
     rate: learning rate
     gradient_norm: norm of the gradient before clipping
     speed: tokens per second since the last report, as counted by `num_tokens` of the batches

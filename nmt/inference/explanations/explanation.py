@@ -209,15 +209,15 @@ def explain(
     attend_to: pairs (decoder step, source position), each from 0; at a step with pairs, only their
         positions get attention
 
-    Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens,
-    or a source position does not exist. Also raises UserError if the search draws
-    several samples or reranks its translations, or if `attend_to` is given for a network with a
-    window.
+    Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens, a
+    source position does not exist, the search draws several samples or reranks its translations,
+    or `attend_to` is given for a network with a window.
     """
     [source] = translator.encode([line])
     _check(translator, source, prefix, attend_to)
     request = translator.request(source)
-    limit = len(prefix) if whole else max(request.max_length, len(prefix) + SPARE_TOKENS)
+    least = len(prefix) + SPARE_TOKENS if prefix else 0
+    limit = len(prefix) if whole else max(request.max_length, least)
     # The prefix has a single spelling, its tokens.
     spellings = tuple({token: end} for end, token in enumerate(prefix, 1))
     request = replace(request, max_length=limit, spellings=spellings)
