@@ -345,7 +345,7 @@ def test_the_latest_checkpoints_are_kept(tmp_path):
 def test_copies_of_an_abandoned_continuation_are_removed(tmp_path):
     files = RunDirectory(path=tmp_path, meta={}, tensors={}, keep=2)
     for update in (10, 20, 30, 12, 14):
-        files.save_last({"progress": {"update": update}}, {})
+        files.save_last({"progress": {"update": update, "snapshots": []}}, {})
     names = sorted(path.name for path in tmp_path.glob("last-*"))
     assert names == ["last-00000012.safetensors", "last-00000014.safetensors"]
     (tmp_path / ckpt.LAST).write_bytes((tmp_path / ckpt.LAST).read_bytes()[:50])

@@ -10,6 +10,7 @@ from builders import choices, resumed, trained
 
 from nmt.foundation.errors import Stopped, UserError
 from nmt.storage import checkpoint as ckpt
+from nmt.training.run_directory import RunDirectory
 from nmt.training.state import TrainingState
 
 SMALL = [
@@ -164,6 +165,21 @@ def test_keys_newer_than_a_checkpoint_have_their_defaults(tmp_path):
         trained(folder, *WORDS, "resume=auto", "sizes.encoder=9")
     trained(folder, *WORDS, "resume=auto")
     assert ckpt.read(folder / ckpt.LAST).meta["training"]["progress"]["epoch"] == 2
+
+
+def test_a_fault_after_a_validation_leaves_the_snapshots_of_the_saved_state(tmp_path, monkeypatch):
+    def fault(files, update, epoch, *rest):
+        if epoch == 3:
+            raise RuntimeError("full")
+
+    settings = ["metric=loss", "trainer.max_epochs=4", "trainer.average=2"]
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="full"):
+        patch.setattr(RunDirectory, "on_validation", fault)
+        trained(tmp_path / "run", *WORDS, *settings)
+    resumed(tmp_path / "run")
+    trained(tmp_path / "whole", *WORDS, *settings)
+    names = [{file.name for file in (tmp_path / name).glob("snapshot-*")} for name in ("run", "whole")]  # fmt: skip
+    assert names[0] == names[1] and len(names[0]) == 2
 
 
 def test_missing_snapshots_are_named_before_the_training(tmp_path):

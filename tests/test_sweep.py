@@ -1,6 +1,7 @@
 """Sweeps: what is run, what is not run again, and that a sweep that was killed ends like one that was not."""
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -775,6 +776,60 @@ def test_values_of_a_search_by_optuna_are_what_was_typed():
     typed = ["a=auto,null", "b='x y,z',w", "c=[1,2],[3]", "d=choice(1,2.5,true)"]
     choices = [training_job.distribution(override).choices for override in parse(typed)[0]]
     assert choices == [("auto", None), ("'x y,z'", "w"), ("[1,2]", "[3]"), (1, 2.5, True)]
+    # The overrides of a trial equal those of a grid.
+    for text in (r"data.train=c\,d/train,data/train", "data.train=str(1,2)", 'a="x","y"'):
+        [override] = parse([text])[0]
+        assert list(training_job.distribution(override).choices) == values_of(override)
+
+
+@pytest.mark.skipif(
+    not __import__("importlib.util").util.find_spec("optuna"),
+    reason="needs pip install '.[sweep]'",
+)
+def test_a_range_of_decimal_numbers_has_all_its_values():
+    for start, step in itertools.product(range(10), (1, 2, 3)):
+        for stop in range(start + 1, 11):
+            text = f"a=range({start / 10},{stop / 10},step={step / 10})"
+            [override] = parse([text])[0]
+            found = training_job.distribution(override)
+            assert round((found.high - found.low) / found.step) + 1 == len(values_of(override))
+
+
+@pytest.mark.skipif(
+    not __import__("importlib.util").util.find_spec("optuna"),
+    reason="needs pip install '.[sweep]'",
+)
+def test_equal_trials_of_a_batch_are_one_run(tmp_path, monkeypatch):
+    words = [
+        *TINY,
+        "sweep=optuna",
+        "decoder=luong",
+        "attention=choice(dot,dot)",
+        f"run_dir={tmp_path}",
+    ]
+    sweep = training_job.TrainingJob("train", words, [])
+    started = []
+    monkeypatch.setattr(sweep, "train", started.append)
+    monkeypatch.setattr(sweep, "score", lambda run: 0.5)
+    monkeypatch.setattr(Run, "state", RunState.FINISHED)
+    Trials(trials=2, parallel=2)(sweep)
+    assert [len(runs) for runs in started] == [1]
+
+
+def test_an_interrupted_attempt_counts_its_seconds(tmp_path, monkeypatch):
+    def interrupted(process):
+        process.kill()
+        process.wait()
+        time.sleep(0.2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nmt.sweep.job._wait", interrupted)
+    (tmp_path / "a").mkdir()
+    run = Run(tmp_path / "a", "a", "train", ())
+    for attempt in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            job.train(run, 0, "0@here", {}, tmp_path / "slots")
+        assert run.record()["seconds"] >= 0.2 * attempt
 
 
 @pytest.mark.skipif(

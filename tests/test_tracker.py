@@ -129,6 +129,15 @@ def test_mlflow_without_a_server(tmp_path):
     assert len(client.get_metric_history(result.info.run_id, "validation/loss")) == 3
 
 
+def test_names_that_mlflow_refuses_are_changed():
+    logged = []
+    tracker = MLflow()
+    tracker._client = SimpleNamespace(log_metric=lambda run, name, *_, **__: logged.append(name))
+    tracker._run = "1"
+    tracker.figures({"validation/a,b@20:40/loss": 1.0, "train/loss": 2.0}, 3)
+    assert logged == ["validation/a_b_20:40/loss", "train/loss"]
+
+
 @pytest.mark.exhaustive
 def test_trackio_keeps_figures_in_its_database(tmp_path):
     pytest.importorskip("trackio")

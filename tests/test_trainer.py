@@ -107,9 +107,8 @@ class Store:
     def save_best(self, state, weights):
         self.best.append((state, {k: v.detach().clone() for k, v in weights.items()}))
 
-    def save_snapshot(self, update, weights, keep):
+    def save_snapshot(self, update, weights):
         self.snapshots[update] = {k: v.detach().clone() for k, v in weights.items()}
-        self.snapshots = {u: w for u, w in self.snapshots.items() if u in keep}
 
     def average(self, updates):
         parts = [self.snapshots[u] for u in updates]

@@ -141,12 +141,13 @@ def check_space(folder: Path, parts: Parts) -> None:
     A checkpoint contains the weights, their moving average and two optimizer moments. The last
     checkpoint exists twice while it is replaced; with `trainer.keep` above 1, it has copies, and
     the oldest copy is removed after a new one was written. The best weights and the weights to
-    average have their own files.
+    average have their own files, of which the worst is removed after a new one was written.
     """
     trainer = parts.trainer
     weights = sum(parameter.nbytes for parameter in parts.task.network.parameters())
     copies = trainer.keep if trainer.keep > 1 else 0
-    needed = weights * (4 * (copies + 2) + 2 + trainer.average)  # disk space in bytes
+    snapshots = trainer.average + 1 if trainer.average else 0
+    needed = weights * (4 * (copies + 2) + 2 + snapshots)  # disk space in bytes
     # A resumed run replaces its earlier checkpoints.
     replaced = sum(file.stat().st_size for pattern in CHECKPOINTS for file in folder.glob(pattern))
     free = shutil.disk_usage(folder).free + replaced

@@ -16,7 +16,7 @@ from nmt.configuration.overrides import parse, swept, values_of
 from nmt.configuration.yaml_files import added_folders, options
 from nmt.foundation import plugins
 from nmt.foundation.configurations import NOT_LEARNT, digest
-from nmt.foundation.errors import first_line
+from nmt.foundation.errors import first_line, quoted
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse
 from nmt.foundation.progress import repeating
 from nmt.metric import LOWER_IS_BETTER
@@ -315,9 +315,12 @@ def distribution(override: Any) -> Any:
     value = override.value()
     is_range = override.is_range_sweep() and not value.shuffle
     if not is_range and not override.is_interval_sweep():
-        plain = bool | int | float | str | None
+        plain = bool | int | float | None
         choices = [
-            choice if isinstance(choice, plain) else text for choice, text in swept(override)
+            quoted(choice)
+            if isinstance(choice, str)
+            else (choice if isinstance(choice, plain) else text)
+            for choice, text in swept(override)
         ]
         if getattr(value, "shuffle", False):  # a random order would begin a new study
             choices.sort(key=repr)
@@ -328,4 +331,5 @@ def distribution(override: Any) -> Any:
     log_scale = "log" in getattr(value, "tags", ())
     if isinstance(low, int) and isinstance(high, int):
         return IntDistribution(low, high, log=log_scale, step=int(step or 1))
-    return FloatDistribution(low, high, log=log_scale, step=step)
+    # A sum of steps such as 0.7999999999999999 would be rounded down by a whole step.
+    return FloatDistribution(low, float(f"{high:.12g}"), log=log_scale, step=step)

@@ -64,8 +64,11 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
             # Ctrl-C in the terminal reaches only the sweep, which interrupts its runs.
             start_new_session=True,
         )
-        status = _wait(process)
-    seconds = run.record().get("seconds", 0.0) + round(time.time() - began, 1)
+        try:
+            status = _wait(process)
+        finally:  # duration of all attempts in seconds, interrupted attempts included
+            seconds = run.record().get("seconds", 0.0) + round(time.time() - began, 1)
+            run.note(seconds=seconds)
     failure = None
     # A run is stopped by a signal or, if the whole training is due, by trainer.stop_after.
     is_stopped = status == INTERRUPTED or (status == 0 and run.begun and not epochs)
@@ -73,7 +76,7 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
         # The reason is searched only in the output of this attempt.
         printed = (run.folder / OUTPUT).read_bytes()[start:].decode("utf-8", "replace")
         failure = reason(status, printed)
-    run.note(failure=failure, seconds=seconds)  # duration of all attempts, in seconds
+    run.note(failure=failure)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:

@@ -57,7 +57,7 @@ class Trials(Sweeper):
             trials = interrupted or [study.ask(space) for _ in range(count)]
             interrupted = []
             runs = [job.trial(trial.params) for trial in trials]
-            job.train(runs)
+            job.train(list(dict.fromkeys(runs)))  # trials with equal parameters are one run
             for trial, run in zip(trials, runs, strict=True):
                 _tell(study, job, trial.number, run)
         finished = sum(trial.value is not None for trial in study.trials)
@@ -69,7 +69,6 @@ class Trials(Sweeper):
                 best,
                 study.best_value,
             )
-        # Trials with equal parameters are one run.
         all_runs = [job.trial(trial.params) for trial in study.trials]
         return list({run.name: run for run in all_runs}.values())
 

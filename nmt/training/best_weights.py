@@ -102,14 +102,13 @@ class BestWeights:
             self.store.save_best(header, weights)
 
     def _save_snapshot(self, score: float, weights: dict[str, Tensor]) -> None:
-        """Saves a snapshot of the weights if their score is among the best validation scores, and
-        removes the worst snapshot if there are too many."""
+        """Saves a snapshot of the weights if their score is among the best validation scores. The
+        worst snapshot is removed with the next save of the training state."""
         progress = self.state.progress
         snapshots = [*progress.snapshots, (progress.update, score)]
         worst = max if self.task.better(0.0, 1.0) else min
         while len(snapshots) > self.snapshots:
             snapshots.remove(worst(snapshots, key=lambda snapshot: snapshot[1]))
         progress.snapshots = snapshots
-        if self.task.ranks.first:
-            updates = [update for update, _ in snapshots]
-            self.store.save_snapshot(progress.update, weights, updates)
+        if self.task.ranks.first and (progress.update, score) in snapshots:
+            self.store.save_snapshot(progress.update, weights)

@@ -12,7 +12,7 @@ class Store(Protocol):
     dictionaries from names to tensors."""
 
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Saves the training state."""
+        """Saves the training state, and removes the snapshots that it does not name."""
 
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Returns the last training state."""
@@ -20,8 +20,8 @@ class Store(Protocol):
     def save_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None:
         """Saves the best weights."""
 
-    def save_snapshot(self, update: int, weights: dict[str, Tensor], keep: Sequence[int]) -> None:
-        """Saves weights, and removes all snapshots but those to keep."""
+    def save_snapshot(self, update: int, weights: dict[str, Tensor]) -> None:
+        """Saves weights for the average."""
 
     def average(self, updates: Sequence[int]) -> dict[str, Tensor]:
         """Returns the mean of the snapshots."""

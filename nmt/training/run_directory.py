@@ -253,6 +253,10 @@ class RunDirectory(Callback):
         latest = [file for file in copies if file <= copy][:num_copies]
         for old in set(copies) - set(latest):
             old.unlink(missing_ok=True)
+        # The saved state named its snapshots until it was replaced.
+        named = {self._snapshot(update) for update, _ in state["progress"]["snapshots"]}
+        for old in {*self.path.glob(f"snapshot-{DIGITS}.safetensors")} - named:
+            old.unlink()
 
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         saved = ckpt.read(self.path / ckpt.LAST)
@@ -262,12 +266,8 @@ class RunDirectory(Callback):
         model = {f"model/{name}": tensor for name, tensor in weights.items()}
         ckpt.write(self.path / ckpt.BEST, {**self.meta, **state}, {**self.tensors, **model})
 
-    def save_snapshot(self, update: int, weights: dict[str, Tensor], keep: Sequence[int]) -> None:
-        if update in keep:
-            ckpt.write(self._snapshot(update), {}, weights)
-        kept = {self._snapshot(number) for number in keep}
-        for file in {*self.path.glob(f"snapshot-{DIGITS}.safetensors")} - kept:
-            file.unlink()
+    def save_snapshot(self, update: int, weights: dict[str, Tensor]) -> None:
+        ckpt.write(self._snapshot(update), {}, weights)
 
     def average(self, updates: Sequence[int]) -> dict[str, Tensor]:
         parts = [ckpt.read(self._snapshot(update)).tensors for update in updates]

@@ -8,6 +8,7 @@ import html
 import json
 import logging
 import os
+import re
 import textwrap
 import uuid
 import warnings
@@ -163,7 +164,9 @@ class MLflow(Tracker):
 
     def figures(self, figures: Mapping[str, float], update: int) -> None:
         for name, value in figures.items():
-            self._client.log_metric(self._run, name, value, step=update)
+            # MLflow refuses names with other characters.
+            valid_name = re.sub(r"[^\w.\-/ :]", "_", name)
+            self._client.log_metric(self._run, valid_name, value, step=update)
 
     def text(self, name: str, text: str, update: int) -> None:
         self._client.log_text(self._run, text, f"{name}-{update:08d}.md")
