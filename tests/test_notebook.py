@@ -133,7 +133,7 @@ def test_attention_maps_for_papers_keep_their_text(tmp_path):
         assert b"/FontFile2" in content and b"/Type3" not in content  # embedded TrueType
 
 
-def test_maps_without_weights_of_words_say_so():
+def test_maps_without_weights_of_words_are_refused():
     image = AttentionMap(["file.png"], ["a"], places={"": np.ones((1, 2, 2))})
     with pytest.raises(UserError, match="the source has no words"):
         _ = image.total

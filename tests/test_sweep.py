@@ -791,8 +791,8 @@ def test_a_range_of_decimal_numbers_has_all_its_values():
         for stop in range(start + 1, 11):
             text = f"a=range({start / 10},{stop / 10},step={step / 10})"
             [override] = parse([text])[0]
-            found = training_job.distribution(override)
-            assert round((found.high - found.low) / found.step) + 1 == len(values_of(override))
+            space = training_job.distribution(override)
+            assert round((space.high - space.low) / space.step) + 1 == len(values_of(override))
 
 
 @pytest.mark.skipif(

@@ -210,8 +210,8 @@ def explain(
         positions get attention
 
     Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens, a
-    source position does not exist, the search draws several samples or reranks its translations,
-    or `attend_to` is given for a network with a window.
+    source position does not exist, or the network has a window and `attend_to` is given. Also
+    raises UserError if the search draws several samples or reranks its translations.
     """
     [source] = translator.encode([line])
     _check(translator, source, prefix, attend_to)
