@@ -348,11 +348,9 @@ class Recurrent(nn.Module):
                 False,  # argument: bidirectional
                 True,  # argument: batch first
             )  # y [B, T, Q], parts of the last state [1, B, Q]
-            finals.append([part.squeeze(0).to(y.dtype) for part in final])
-            if lengths is not None and order is not None:
-                finals[-1] = [at_end(y, lengths)]  # [B, Q]
-                y = take(y, order) if direction else y
-            outputs.append(y)
+            last_state = [part.squeeze(0).to(y.dtype) for part in final]  # [B, Q] each
+            finals.append(last_state if lengths is None else [at_end(y, lengths)])
+            outputs.append(y if order is None or not direction else take(y, order))
         last = tuple(torch.cat(parts, -1) for parts in zip(*finals, strict=True))
         return torch.cat(outputs, -1), last
 
