@@ -192,9 +192,11 @@ class Decoder(nn.Module):
         """
         cells = self.bridge.states(memory.decoder_init)
         masks = self.masks(cells[0][0])
-        if not self.attends:
-            return State(cells=cells, masks=masks)
-        attention = self.attention.initial_attention_state(memory, memory.mask.size(0))
+        attention = (
+            self.attention.initial_attention_state(memory, memory.mask.size(0))
+            if self.attends
+            else ()
+        )
         return State(cells=cells, attention=attention, masks=masks)
 
     def masks(self, like: Float[Tensor, "N Q"]) -> Mapping[str, Tensor]:
