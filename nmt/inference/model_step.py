@@ -55,9 +55,8 @@ class ModelStep:
         self.unfinished = unfinished
         decoder = model.decoder
         self.reads_rows = decoder.attends and decoder.attention.reads_rows and native(memory.values)
-        self.mask = memory.mask if model.decoder.attends else None
-        if self.mask is not None and unfinished is not None:
-            self.mask = self.mask[unfinished]  # [b, S]
+        mask = memory.mask if unfinished is None else memory.mask[unfinished]  # [b, S]
+        self.mask = mask if decoder.attends else None
 
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
@@ -136,7 +135,7 @@ class ModelStep:
         rows: number of rows (unfinished hypotheses)
         """
         if not self.reads_rows:
-            return layout if layout is None else to_device(layout, self.device)
+            return to_device(layout, self.device)
         if layout is None:
             sentences = len(self.memory.mask if self.unfinished is None else self.unfinished)
             layout = Layout(rows // sentences, torch.arange(rows))
