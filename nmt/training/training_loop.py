@@ -403,10 +403,10 @@ class TrainingLoop:
         saved = self.state.save()
         if saved is not None:
             self.store.save_last(*saved)
-        if progress.update != self._saved_update:
-            self._saved_update = progress.update
-            if self.settings.on_nan == "rollback":  # otherwise, finite updates reset the number
-                self._failures = 0
+        # With other settings of `on_nan`, every finite update resets the number of failures.
+        if self.settings.on_nan == "rollback" and progress.update != self._saved_update:
+            self._failures = 0
+        self._saved_update = progress.update
 
     @property
     def _remedy(self) -> str:
