@@ -38,11 +38,12 @@ def padding_changes_nothing(model, data, truth=None):
     changed = replace(data, source=longer, pictures=data.pictures and in_a_mess(data.pictures))
     torch.testing.assert_close(run(model, changed)[0].readout, truth.readout)
     padding = ~memory.mask.unsqueeze(-1)
+    of_heads = padding.repeat(1, memory.values.size(1) // padding.size(1), 1)  # head by head
     dirty = replace(
         memory,
         keys=memory.keys.masked_fill(padding, 1e3),
-        values=memory.values.masked_fill(padding, 1e3),
-        projected_values=memory.projected_values.masked_fill(padding, 1e3),
+        values=memory.values.masked_fill(of_heads, 1e3),
+        projected_values=memory.projected_values.masked_fill(of_heads, 1e3),
     )
     again = model.decode(data.inputs, model.decoder.initial(memory), dirty)
     torch.testing.assert_close(again.readout, truth.readout)

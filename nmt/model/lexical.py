@@ -39,5 +39,5 @@ class Lexical(nn.Module):
         assert memory.source_words is not None
         vectors = memory.source_words.vectors  # [B, S, E]
         # The weights are averaged over the attention heads.
-        attended = torch.tanh(sums(weights, vectors, memory, layout, heads=1))  # f_t, [N, T, E]
+        attended = torch.tanh(sums(weights, vectors, memory, layout))  # f_t, [N, T, E]
         return torch.tanh(to_float(self.hidden(attended))) + attended  # h_t, [N, T, E]

@@ -53,7 +53,7 @@ class Prepared:
 
     encoded: encoder output
     keys: annotations projected for comparison with queries; K = 0 without attention
-    values: annotations that attention averages, with H heads concatenated
+    values: annotations that attention averages, with H heads concatenated along the positions
     projected_values: `values` multiplied by the decoder's context weights if the decoder is
         recurrent, otherwise `values`
     decoder_init: input of the bridge, which computes the initial decoder state
@@ -63,8 +63,8 @@ class Prepared:
 
     encoded: Encoded
     keys: Float[Tensor, "B S K"]
-    values: Float[Tensor, "B S HM"]
-    projected_values: Float[Tensor, "B S HG"]
+    values: Float[Tensor, "B HS M"]
+    projected_values: Float[Tensor, "B HS G"]
     decoder_init: Float[Tensor, "B M"]
     source_words: SourceWords | None = None
 
@@ -72,20 +72,6 @@ class Prepared:
     def mask(self) -> Bool[Tensor, "B S"]:
         """Boolean mask [B, S], True for real source positions."""
         return self.encoded.mask
-
-    @property
-    def heads(self) -> int:
-        """Number of attention heads H of `values`."""
-        return self.values.size(-1) // self.encoded.values.size(-1)
-
-    def by_head(self, values: Float[Tensor, "B S HX"]) -> Float[Tensor, "B HS X"]:
-        """Concatenates the H heads of `values` along the positions instead of the features. One
-        batched matrix multiplication with attention weights [N, T, H·S] then sums over all heads.
-        """
-        if self.heads == 1:
-            return values
-        # [B, S, H·X] → [B, S, H, X] → [B, H, S, X] → [B, H·S, X]
-        return values.unflatten(-1, (self.heads, -1)).transpose(1, 2).flatten(1, 2)
 
     def select(self, sentences: Int[Tensor, " b"]) -> "Prepared":
         """Returns the memory of the sentences with the given indices, on any device."""

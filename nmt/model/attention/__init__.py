@@ -34,7 +34,7 @@ class Score(nn.Module):
     `memory_size` (M, features of an annotation).
 
     query_layer: linear map of the query; None if the query is used unchanged
-    heads: H, number of heads; each head has separate scores and, optionally, separate values
+    heads: H, number of heads; each head has separate scores, and separate values of size M
     recurs: whether the score depends on the weights of earlier steps; if so, `forward` is called
         once per decoder step
     """

@@ -82,6 +82,10 @@ class Attention(nn.Module):
         encoded: output of an encoder
         """
         values = self.score.values(encoded.values)  # [B, S, H·M]
+        if self.score.heads > 1:
+            by_head = values.unflatten(-1, (self.score.heads, encoded.values.size(-1)))
+            # One matrix multiplication with weights [N, T, H·S] then sums over all heads.
+            values = by_head.transpose(1, 2).flatten(1, 2)  # [B, H·S, M]
         return Prepared(
             encoded=encoded,
             keys=to_float(self.score.keys(encoded.values)),
@@ -316,25 +320,21 @@ def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
 
 def sums(
     weights: Float[Tensor, "N T HS"],
-    values: Float[Tensor, "B S HX"],
+    values: Float[Tensor, "B HS X"],
     memory: Prepared,
     layout: Layout | None = None,
-    heads: int | None = None,
 ) -> Float[Tensor, "N T X"]:
     """Returns the attention-weighted sums of vectors over the source positions, for each batch row
     and decoder step.
 
     weights: attention weights, computed by `Attention.attend`
-    values: one vector per source position, with all heads concatenated
+    values: one vector per head and source position
     memory: prepared encoder memory of the sentences
     layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
-    heads: H, number of heads of the weights; None for the number of heads of the memory
     """
-    heads = heads or memory.heads
-    if weights.size(1) == 1 and heads == 1 and native(weights):
+    if weights.size(1) == 1 and native(weights):
         sentences = sentences_of_rows(len(weights), memory, layout)  # [N], sentence of each row
         return native_decoding.weighted_sum(weights.squeeze(1), values, sentences).unsqueeze(1)
     by_sentence = scatter_rows(weights, memory.mask.size(0), layout)  # [B, n, H·S]
-    by_position = values if heads == 1 else memory.by_head(values)  # [B, H·S, X]
-    products = torch.bmm(by_sentence.to(values.dtype), by_position)  # [B, n, X]
+    products = torch.bmm(by_sentence.to(values.dtype), values)  # [B, n, X]
     return gather_rows(products, weights.size(1), layout)

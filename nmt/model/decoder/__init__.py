@@ -164,7 +164,7 @@ class Decoder(nn.Module):
             decoder_init=self.bridge.summary(encoded),  # [B, M]
         )
 
-    def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:
+    def project(self, memory: Prepared) -> Float[Tensor, "B HS G"]:
         """Returns the memory values that attention sums. If the decoder multiplies the context by a
         matrix in its loop over time, the values are multiplied by this matrix in advance, outside
         of the loop. Otherwise, the values are returned unchanged.
@@ -175,14 +175,13 @@ class Decoder(nn.Module):
 
     def multiply_values(
         self, memory: Prepared, weight: Float[Tensor, "G M"]
-    ) -> Float[Tensor, "B S HG"]:
+    ) -> Float[Tensor, "B HS G"]:
         """Multiplies the memory values of all heads by the same matrix.
 
         memory: prepared encoder memory of the sentences
         weight: matrix to multiply by, with G output features
         """
-        by_head = memory.values.unflatten(-1, (memory.heads, -1))  # [B, S, H, M]
-        return to_float(linear(self, "inputs", by_head, (weight, None)).flatten(-2))
+        return to_float(linear(self, "inputs", memory.values, (weight, None)))
 
     def initial(self, memory: Prepared) -> State:
         """Returns the decoder state before the first token, with one row per sentence. In

@@ -45,7 +45,7 @@ class AttentionStep:
         self.layout = layout
         self._native = attention.native_memory(memory, memory.projected_values, layout)
         if self._native is None:
-            self.sum_values = LoopProduct(memory.by_head(memory.projected_values))  # [B, H·S, G]
+            self.sum_values = LoopProduct(memory.projected_values)  # [B, H·S, G]
 
     def __call__(
         self, h: Float[Tensor, "N Q"], products: Sequence[Tensor], state: AttentionState

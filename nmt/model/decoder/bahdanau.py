@@ -34,7 +34,7 @@ class Bahdanau(AttendingDecoder):
         self.upper = self.stack(inputs, first=1)
         self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
 
-    def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:
+    def project(self, memory: Prepared) -> Float[Tensor, "B HS G"]:
         weight, _ = self.bottom.weight_block("ih", slice(self.embedding_size, None))  # [G, M]
         return self.multiply_values(memory, weight)
 

@@ -36,7 +36,7 @@ class Conditional(AttendingDecoder):
         features = self.hidden_size + self.embedding_size + self.memory_size
         self.combine = xavier(PackableLinear(features, self.readout_size))
 
-    def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:
+    def project(self, memory: Prepared) -> Float[Tensor, "B HS G"]:
         weight, _ = self.after.weight_block("ih")  # [G, M]
         return self.multiply_values(memory, weight)
 

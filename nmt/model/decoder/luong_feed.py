@@ -46,7 +46,7 @@ class LuongFeed(Decoder):
         self.layers = self.stack(self.embedding_size + self.readout_size).layers
         self.combine = xavier(nn.Linear(self.memory_size + self.hidden_size, self.readout_size))
 
-    def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:
+    def project(self, memory: Prepared) -> Float[Tensor, "B HS G"]:
         return self.multiply_values(memory, self.combine.weight[:, : self.memory_size])
 
     def initial(self, memory: Prepared) -> FeedState:
