@@ -27,7 +27,7 @@ class GateNorm(nn.Module):
         self.gain = nn.Parameter(torch.ones(shape))
         self.bias = nn.Parameter(torch.zeros(shape))
 
-    def forward(self, x: Float[Tensor, "*rows G"]) -> Float[Tensor, "*rows G"]:
+    def forward(self, x: Float[Tensor, "*rows GQ"]) -> Float[Tensor, "*rows GQ"]:
         gates = to_float(x).unflatten(-1, (self.gates, self.size))  # [… G, Q]
         normalized = F.layer_norm(gates, (self.size,))  # [… G, Q]
         return torch.addcmul(self.bias, normalized, self.gain).flatten(-2)

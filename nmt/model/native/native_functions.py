@@ -36,7 +36,7 @@ class NativeGRUStep(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, a: Float[Tensor, "*rows G"], u: Float[Tensor, "*rows G"], h: Tensor
+        ctx: Any, a: Float[Tensor, "*rows GQ"], u: Float[Tensor, "*rows GQ"], h: Tensor
     ) -> Float[Tensor, "*rows Q"]:
         h = h.float().contiguous()
         u = u.to(a.dtype)
