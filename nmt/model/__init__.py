@@ -45,11 +45,11 @@ class Network(nn.Module):
         return next(filter(None, reasons), "")
 
     def estimates(self) -> list[Tensor]:
-        """Returns the buffers of the network that training updates without gradients, such as
-        running means. A module lists the names of these buffers in its attribute `estimates`."""
+        """Returns the tensors of the network that training updates without gradients, such as
+        running means. A module lists the names of these tensors in its attribute `estimates`."""
         return [
             getattr(module, name)
             for module in self.modules()
-            if module is not self
+            if module is not self  # the network's attribute is this method
             for name in getattr(module, "estimates", ())
         ]

@@ -119,7 +119,8 @@ class Seq2Seq(Network):
 
     def _initialize_tables(self, tying: Tying) -> None:
         """Initialises embeddings and output layer; shares their matrix unless `tying` is "none"."""
-        # A shared table is initialised twice, so that the other weights do not depend on tying.
+        # With "all", the same table is initialised twice: a single draw would change the initial
+        # weights that a seed gives.
         for embeddings in filter(None, (self.source_embedding, self.target_embedding)):
             draw(embeddings)
         if tying == "none":

@@ -54,8 +54,8 @@ class Prepared:
     encoded: encoder output
     keys: annotations projected for comparison with queries; K = 0 without attention
     values: annotations that attention averages, with H heads concatenated along the positions
-    projected_values: `values` multiplied by the decoder's context weights if the decoder is
-        recurrent, otherwise `values`
+    projected_values: `values` multiplied by the decoder's context weights if the context is part of
+        the decoder's recurrence, otherwise `values`
     decoder_init: input of the bridge, which computes the initial decoder state
     source_words: source tokens, set by `Seq2Seq.encode`; None if the output layer does not read
         source tokens

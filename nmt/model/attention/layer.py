@@ -106,8 +106,9 @@ class Attention(nn.Module):
 
     @property
     def reads_rows(self) -> bool:
-        """Whether the C++ extension supports the score, window, normaliser and gate of this
-        attention in a search, where each hypothesis has one query per decoder step."""
+        """Whether the C++ extension implements this attention: its score, window, normaliser and
+        gate. In a search, the extension reads the memory by row (hypothesis), without a copy for
+        the beam slots."""
         return (
             self.score.native_form is not None
             and type(self.window) is Window

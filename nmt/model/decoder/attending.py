@@ -25,7 +25,8 @@ class AttendingDecoder(Decoder):
     """Base class of decoders whose lowest layer attends within its recurrence.
 
     upper: recurrent layers above the lowest layer, without attention
-    readout: layer that maps [state of the top layer; embedding; context] to the readout
+    readout: layer that maps [state of the top layer; embedding; context] to the readout; absent in
+        subclasses that override `predict`
     """
 
     upper: Stack

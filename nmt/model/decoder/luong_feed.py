@@ -10,7 +10,7 @@ computed outside of the loop over time. Inside the loop remain:
 
     h̃_{t-1}  by the right part of W_ih  input pre-activations of the gates
     h_t      by W_hh                    state pre-activations of the gates at t + 1
-    h_t      by the right half of W_c   readout
+    h_t      by the right part of W_c   readout
     h_t      by W_query                 attention query
 
 `project_top` fuses the last three multiplications into one.
@@ -84,7 +84,7 @@ class LuongFeed(Decoder):
         weights = []
         for a in embedded_gates.unbind(1):
             a = layers[0].input_norm(a + feed_gates(feed)[0])  # [N, G]
-            x = cells[0][0]  # [N, Q]
+            x = cells[0][0]  # [N, Q], replaced by the output of layer 0
             for i, loop in enumerate(loops):
                 if i:
                     below = self.dropout(x.unsqueeze(1), state.masks.get(f"between {i}")).squeeze(1)
