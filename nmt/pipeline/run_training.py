@@ -106,7 +106,7 @@ def _saved_folder() -> str | None:
 
 def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback] = ()) -> Trained:
     """Trains a new run in `run_dir`, or in a new subfolder of runs/."""
-    device_of(ranks, settings.device)
+    device_of(ranks, settings.device)  # raises an error before a folder is created
     # Only rank 0 writes; all other ranks receive the name of the folder.
     if not ranks.first:
         folder = Path(ranks.of_first(""))

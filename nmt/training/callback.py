@@ -53,7 +53,8 @@ class Callback:
         """
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
-        """Called after a validation, before the checkpoint is saved.
+        """Called after a validation. Its weights are saved already if they are the best so far; the
+        training state is saved afterwards.
 
         update: number of updates so far
         epoch: number of epochs so far, including the finished part of the current epoch

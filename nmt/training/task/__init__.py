@@ -72,8 +72,8 @@ class Task(ABC):
 
     command: name of the command-line program
     unit: unit of the batch size and the training speed, such as "target tokens"
-    objective: function that computes the training loss of a batch from the network (or a wrapper
-        for distributed training), the batch, the number of updates so far, and their maximum
+    objective: function that computes the training loss of a batch from the network, the batch, the
+        number of updates so far, and their total number; called by `Network.forward`
     metric: name of the metric that selects the best weights
     epochs: number of epochs that the training data covers; inf if it can be repeated without limit
     seed: random seed of data order and dropout
