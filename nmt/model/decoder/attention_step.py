@@ -44,7 +44,8 @@ class AttentionStep:
         self.memory = memory
         self.layout = layout
         self._native = attention.native_memory(memory, memory.projected_values, layout)
-        if self._native is None:
+        # Without gradients, each step calls `sums`, and autocast would convert the values in vain.
+        if self._native is None and torch.is_grad_enabled():
             self.sum_values = LoopProduct(memory.projected_values)  # [B, H·S, G]
 
     def __call__(
