@@ -63,8 +63,8 @@ class BestWeights:
         """
         progress = self.state.progress
         updates = [update for update, _ in progress.snapshots]
-        progress.averaged = len(updates) < 2
-        if progress.averaged:
+        if len(updates) < 2:
+            progress.averaged = True  # nothing is left to average
             log.warning(
                 "trainer.average: fewer than two validations since this setting was made, so "
                 "nothing is averaged; lower trainer.validate_every"

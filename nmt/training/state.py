@@ -51,7 +51,7 @@ class TrainingProgress:
     snapshots: list[tuple[int, float]] = field(default_factory=list)
     """Update number and validation score of each weight snapshot that is kept for averaging."""
     averaged: bool = False
-    """Whether the snapshots of weights have been averaged."""
+    """Whether the snapshots of weights have been averaged, or are too few for an average."""
     halvings: int = 0
     """Number of times that rollbacks have halved the learning rate."""
     skipped: int = 0
