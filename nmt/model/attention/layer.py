@@ -213,9 +213,9 @@ class Attention(nn.Module):
         state: attention state before the first step
         layout: beam slot of each row (hypothesis); None if no slot is empty, so row i is in slot i
         """
-        native = self.native_memory(memory, memory.values, layout)
-        if native is not None:
-            return *native.attend(query), state
+        native_memory = self.native_memory(memory, memory.values, layout)
+        if native_memory is not None:
+            return *native_memory.attend(query), state
         weights, state = self.attend(query, memory, state, layout)
         return weights, sums(weights, memory.values, memory, layout), state
 
