@@ -244,7 +244,7 @@ def _run(
     parts = _parts(settings, folder, ranks, saved)
     hashes = data_hashes(parts, folder, ranks, saved)
     files = run_directory(parts, folder, config, ranks)
-    update = None if saved is None else saved_progress(saved).update
+    progress = None if saved is None else saved_progress(saved)
     log_parts(parts, ranks, time.monotonic() - began)
     if saved is None:
         warn_of_few_updates(settings, parts.task, ranks)
@@ -253,15 +253,15 @@ def _run(
         if saved is None and settings.repeats:
             compare_with(Path(settings.repeats), contents)
         check_space(folder, parts)
-        if saved is not None and update is not None:
-            files.on_rollback(update, validated=saved_progress(saved).validated == update)
+        if progress is not None:  # removes the records of updates that the resumed run repeats
+            files.on_rollback(progress.update, validated=progress.validated == progress.update)
         files.describe(config, {**contents, **parts.task.test_fingerprints})
     is_trial = 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
     score = train_and_test(
         parts,
         files,
         [
-            Tracking(parts.trackers, folder, config, update),
+            Tracking(parts.trackers, folder, config, None if progress is None else progress.update),
             Trimming(),
             *([FewerThreads()] if _adapts_threads(settings, ranks) else []),
             *parts.callbacks,
