@@ -114,6 +114,7 @@ class Seq2Seq(Network):
             table = self.source_embedding
             vectors = Factored(table, radices, factor_size) if radices else table
             self.encoder.take_words(Words(vectors, *drops))
+        # Input layer of the decoder. The encoder has its own.
         self.words = Words(self.target_embedding, *drops)
         self.readout_dropout = Dropout(readout_dropout, variational_dropout)
 

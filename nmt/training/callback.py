@@ -19,7 +19,7 @@ class Update:
     """Training metrics, logged every `trainer.log_every` updates.
 
     update: update number, from 1
-    total: maximum number of updates in the training
+    total: planned number of updates of the training; an estimate with `time_budget`
     epoch: number of epochs so far, including the finished part of the current epoch
     loss: mean value of the training objective since the last report, in nats per token, with
         dropout and, if set, label smoothing

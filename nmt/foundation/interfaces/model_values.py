@@ -104,7 +104,8 @@ class State:
 class DecoderOutput:
     """Decoder output for T steps.
 
-    readout: features from which the output layer predicts tokens
+    readout: readouts of the decoder; in the result of `Seq2Seq.decode`, the input features of the
+        output layer, to which the lexical model adds its own
     weights: attention weights, averaged over the heads; None if the model has no attention
     state: decoder state after the last step
     heads: attention weights of each head, each row with sum 1; None for a single head

@@ -31,6 +31,7 @@ class Bahdanau(AttendingDecoder):
     def make_layers(self) -> None:
         inputs = self.embedding_size + self.memory_size
         self.bottom = self.recurrent(inputs)
+        # Layer 0 is `bottom`, so the stack begins with layer 1, and `inputs` has no effect.
         self.upper = self.stack(inputs, first=1)
         self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
 
