@@ -57,7 +57,7 @@ def estimated_lexicon(
     return lexicon_table(
         source=source_ids[aligner.pairs[0]],  # [n]
         target=target_ids[aligner.pairs[1]],  # [n]
-        weights=aligner.probabilities,
+        weights=aligner.counts,
         source_vocabulary=source_vocabulary,
     )
 
