@@ -370,6 +370,17 @@ def test_word_vectors_in_a_translation_model(texts, tmp_path, tying):
     )
 
 
+def test_a_word_vocabulary_of_another_model_cannot_be_sampled(base, texts, tmp_path):
+    words = trained(
+        tmp_path / "words", *texts[0], *SIZES, "tokenizer=word", "trainer.max_updates=1"
+    )
+    sizes = [text for text in SIZES if not text.startswith("sizes.vocabulary")]
+    typed = [*texts[0], *sizes, "tokenizer.sampling=0.3", f"run_dir={tmp_path}/run"]
+    teacher = ["objective=distillation", f"objective.teacher={words}"]
+    failed(run("train", *typed, *teacher), "cannot be sampled; set tokenizer.sampling=0")
+    assert not (tmp_path / "run" / ckpt.LAST).exists()
+
+
 # The mean of checkpoints
 
 
@@ -415,6 +426,20 @@ def test_a_mean_of_independent_trainings_is_warned_about(base, texts, tmp_path):
         models = f"models=[{base},{tmp_path}/similar.safetensors]"
         result = run("average", models, f"output={tmp_path}/mean.safetensors")
         assert (b"come from independent training runs" in result.stderr) == is_warned, changed
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"), [("bridge", "linear", "decoder.bridge"), ("dropout", 0.4, "")]
+)
+def test_averaged_models_have_equal_equations(base, tmp_path, key, value, message):
+    saved = ckpt.read_model(str(base))
+    decoder = {**saved.config["decoder"], key: value}
+    changed = {**saved.meta, "config": {**saved.config, "decoder": decoder}}
+    ckpt.write(tmp_path / "changed.safetensors", changed, saved.tensors)
+    models = f"models=[{base},{tmp_path}/changed.safetensors]"
+    result = run("average", models, f"output={tmp_path}/mean.safetensors")
+    assert (result.returncode == 0) == (not message), result.stderr.decode()
+    assert message in result.stderr.decode()
 
 
 def test_faults_of_averaging_are_reported(base, texts, tmp_path):

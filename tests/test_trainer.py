@@ -312,6 +312,13 @@ def test_skipping_every_update_ends_in_an_error():
         )
 
 
+def test_clipping_by_value_does_not_hide_an_infinite_gradient():
+    model = network("luong", "dot")
+    model.output.bias.register_hook(lambda gradient: gradient * math.inf)
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        fit(Trainer(max_epochs=1, log_every=1, clip_value=1.0), model, [batch()])
+
+
 def test_schedules_by_hand():
     linear = schedule.LinearDecay(warmup=10, final=0.1)
     assert [linear.factor(s, 110, 0) for s in (0, 9, 10, 60, 110)] == pytest.approx(

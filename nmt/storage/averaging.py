@@ -2,13 +2,14 @@
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from nmt.foundation.configurations import changed_keys
+from nmt.foundation.configurations import changed_keys, flat
 from nmt.foundation.errors import UsageError
 from nmt.foundation.part_limits import broken, refuse
 from nmt.storage import checkpoint as ckpt
@@ -17,6 +18,11 @@ from nmt.storage.files import check_folder, safetensors_metadata
 log = logging.getLogger(__name__)
 PARTS = ("encoder", "decoder", "attention", "window", "normalizer", "pooling")
 """Names of the configuration groups whose choices must be equal in all averaged models."""
+TRAINING_ONLY = re.compile(
+    r"dropout|\.(estimator|reward|entropy|expected|decay|noise|offset|penalty|lexicon)$"
+)
+"""Pattern of the keys of these groups and of `model` that may differ in averaged models, because they
+have no effect on translation. Lexicons are compared by their content."""
 DROPPED = ("format", "training", "metrics", "update")
 """Entries of the checkpoint header that an averaged checkpoint omits, because they describe a
 single training run.
@@ -137,12 +143,29 @@ def _check_same_network(first: ckpt.Checkpoint, other: ckpt.Checkpoint) -> None:
             f"{names} are not of one kind (translation models or classifiers); only checkpoints "
             "of one kind can be averaged"
         )
-    differing = changed_keys(_facts(first), _facts(other))
+    settings, other_settings = _settings(first), _settings(other)
+    differing = changed_keys(_facts(first), _facts(other)) + [
+        # Checkpoints of older versions lack newer keys.
+        key
+        for key in settings.keys() & other_settings.keys()
+        if settings[key] != other_settings[key]
+    ]
     if differing:
         raise UsageError(
             f"{names} differ in {', '.join(differing)}; only checkpoints that agree in these "
             "properties can be averaged"
         )
+
+
+def _settings(saved: ckpt.Checkpoint) -> dict[str, Any]:
+    """Returns the settings of the network that have an effect on translation."""
+    config = saved.meta.get("config") or {}
+    groups = {name: config[name] for name in (*PARTS, "model") if name in config}
+    return {
+        key: value
+        for key, value in flat(groups, null="null").items()
+        if not TRAINING_ONLY.search(key) and not key.endswith("_target_")
+    }
 
 
 def _facts(saved: ckpt.Checkpoint) -> dict[str, Any]:

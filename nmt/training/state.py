@@ -137,10 +137,13 @@ class TrainingState:
         Returns the norm of the gradient after clipping by value and before clipping by norm.
         """
         self.scaler.unscale_(self.optimizer)  # the norm of the gradient without loss scaling
-        if clip_value:
-            nn.utils.clip_grad_value_(self.parameters, clip_value)
         gradient = [p.grad for p in self.parameters if p.grad is not None]
+        if clip_value:
+            largest = nn.utils.get_total_norm(gradient, math.inf)
+            nn.utils.clip_grad_value_(self.parameters, clip_value)
         norm = nn.utils.get_total_norm(gradient)
+        if clip_value:  # which hides infinite values, to which trainer.on_nan must react
+            norm = torch.where(largest.isfinite(), norm, largest)
         # Without this condition, small gradients would be multiplied by 1, which costs a tenth
         # of the update's memory traffic. On a GPU, waiting for the norm would cost more.
         if clip_norm and (not norm.is_cpu or not norm + 1e-6 <= clip_norm):

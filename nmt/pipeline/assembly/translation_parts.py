@@ -29,6 +29,7 @@ from nmt.pipeline.assembly.objective_parts import Teachers, build_objective
 from nmt.pipeline.assembly.training_alignment import with_links
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.sentencepiece_models import can_be_sampled
 from nmt.training.task.translation_task import TranslationTask
 
 log = logging.getLogger(__name__)
@@ -157,10 +158,26 @@ def _tokenizer(
             source = texts(train.source, tokenizer.columns)
             untrained = components.make(settings.values, "tokenizer")
             tokenizer = tokenizer.grown(train_once(untrained, source, train.target, ranks))
-        return replace(tokenizer, sampling=sampling)
+        return _sampling(tokenizer, sampling, "init")
     if teachers is not None:
-        return replace(teachers.translator.tokenizer, sampling=sampling)
+        return _sampling(teachers.translator.tokenizer, sampling, "objective.teacher")
     return components.make(settings.values, "tokenizer")
+
+
+def _sampling(tokenizer: Tokenizer, sampling: float, owner: str) -> Tokenizer:
+    """Returns the tokenizer of another model that samples segmentations of training text.
+
+    sampling: probability to sample, of the setting tokenizer.sampling
+    owner: setting that names the other model
+
+    Raises UsageError if the segmentations cannot be sampled.
+    """
+    if sampling and not all(map(can_be_sampled, tokenizer.models)):
+        raise UsageError(
+            f"tokenizer.sampling={sampling:g}: the segmentations of the vocabulary of the model "
+            f"`{owner}` cannot be sampled; set tokenizer.sampling=0"
+        )
+    return replace(tokenizer, sampling=sampling)
 
 
 def _network(
