@@ -444,6 +444,14 @@ def test_another_search_may_be_chosen_when_a_run_continues(trained, tmp_path):
     assert "search=beam|diverse|greedy|mbr|sample" in errors
 
 
+def test_another_metric_has_no_effect_on_a_finished_run(corpus, tmp_path):
+    command = *data_arguments(corpus), *SMALL, "trainer.max_epochs=1", "metric=ter"
+    assert run("train", *command, f"run_dir={tmp_path}/run").returncode == 0
+    again = run("train", f"resume={tmp_path}/run", "metric=chrf")
+    assert b"metric.name have no effect" in again.stderr
+    assert b"next validation" not in again.stderr
+
+
 @pytest.mark.exhaustive
 def test_a_resumed_run_may_have_another_metric(corpus, tmp_path):
     """The next validation is the best so far, whatever the figures of the old metric were."""
@@ -486,9 +494,9 @@ def test_a_disk_without_room_is_reported_before_the_first_update(corpus, tmp_pat
 
 def test_the_needed_room_is_that_of_all_checkpoints(tmp_path, monkeypatch):
     """A checkpoint has the weights, their average and two moments. The disk has `keep` copies of the last one, two of it while it is
-    replaced, the best weights, also twice, and the snapshots to average."""
+    replaced, the best weights, also twice, and the snapshots to average, of which one is replaced."""
     network = torch.nn.Linear(10, 10, bias=False)
-    for keep, average, expected in ((1, 0, 4 * 2 + 2), (2, 0, 4 * 4 + 2), (3, 5, 4 * 5 + 2 + 5)):
+    for keep, average, expected in ((1, 0, 4 * 2 + 2), (2, 0, 4 * 4 + 2), (3, 5, 4 * 5 + 2 + 6)):
         trainer = SimpleNamespace(keep=keep, average=average)
         parts = SimpleNamespace(trainer=trainer, task=SimpleNamespace(network=network))
         needed = 400 * expected
@@ -715,6 +723,11 @@ def test_wrong_command_lines_have_the_same_exit_status(command, typed, message, 
 def test_lists_with_spaces_and_files_without_a_key_are_named(typed, message, tmp_path):
     (tmp_path / "in.txt").write_text("a\n")
     failed(run("translate", *typed, cwd=tmp_path), message)
+
+
+def test_the_input_of_other_commands_is_suggested():
+    failed(run("evaluate", "input=a", "reference=b"), "did you mean source?")
+    failed(run("translate", "source=a"), "did you mean input?")
 
 
 def test_the_keys_of_a_group_are_listed_once():

@@ -248,6 +248,11 @@ def test_gaps_in_nested_translations_are_named(tmp_path, monkeypatch, row, messa
         loaded(config, Filters())
 
 
+def test_a_text_column_may_have_the_name_translation(tmp_path):
+    with pytest.raises(UserError, match="column 'de' not found .available: en, translation."):
+        table("csv", written(tmp_path / "t.csv", "en,translation\na,b\n"))
+
+
 def test_maps_of_parquet_are_translations(tmp_path):
     import pyarrow
     import pyarrow.parquet

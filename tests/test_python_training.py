@@ -80,8 +80,10 @@ def test_missing_splits_of_a_data_set_are_no_errors(parts, tmp_path, monkeypatch
     split = () if parts else ("data.split=0.2",)
     if parts:
         data = datasets.DatasetDict(dict.fromkeys(parts, data))
-    run = nmt.train(*TINY, *split, f"run_dir={tmp_path}/run", data=data)
+    seen = Seen()
+    run = nmt.train(*TINY, *split, f"run_dir={tmp_path}/run", data=data, callbacks=[seen])
     assert run.results["part"] == ("validation" if parts else "test")
+    assert seen.results["bleu"] == run.score
 
 
 def test_wrong_settings_are_errors_without_a_run(tmp_path):

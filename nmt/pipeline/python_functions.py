@@ -180,7 +180,7 @@ def evaluate(
     a classifier, and TypeError if a cell is not text or `metric` is not a `Metric`.
     """
     if not isinstance(metric, Metric | None):
-        raise TypeError('metric: must be a nmt.metric.Metric, such as Metric(name="chrf")')
+        raise TypeError(f"metric: must be a nmt.metric.Metric, not {type(metric).__name__}")
     translator = model if isinstance(model, Translator) else load(model, plugins=plugins)
     if not isinstance(translator, Translator):
         raise UserError(f"model={model}: must be a translation model, not a classifier")

@@ -84,14 +84,16 @@ def for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint:
     changed = [key for key in keys if _changes_scores(key, before, score)]
     if not changed:
         return saved
-    log.info(
-        "resume: %s has changed, so earlier validation scores are ignored, and the checkpoint of "
-        "the next validation becomes the best checkpoint",
-        ", ".join(dict.fromkeys(key.partition(".")[0] for key in changed)),
-    )
     training = saved.meta["training"]
     progress = {**training["progress"], "best": None, "worse": 0, "snapshots": []}
-    return replace(saved, meta={**saved.meta, "training": {**training, "progress": progress}})
+    saved = replace(saved, meta={**saved.meta, "training": {**training, "progress": progress}})
+    if not limits_reached(settings, saved):
+        log.info(
+            "resume: %s has changed, so earlier validation scores are ignored, and the checkpoint "
+            "of the next validation becomes the best checkpoint",
+            ", ".join(dict.fromkeys(key.partition(".")[0] for key in changed)),
+        )
+    return saved
 
 
 def _changes_scores(key: str, before: Mapping[str, Any], score: str | None) -> bool:

@@ -77,7 +77,8 @@ class Callback:
     def on_end(self, results: Mapping[str, float] | None) -> None:
         """Called at the end of the run, after the evaluation on the test set.
 
-        results: final scores; None if the run was stopped or has failed
+        results: scores on the test set, or on the validation set if the run has no test; None if
+            the run was stopped or has failed
         """
 
 

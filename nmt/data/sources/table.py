@@ -197,7 +197,8 @@ def pairs_of(columns: PairColumns, rows: Rows) -> Pairs:
     """
     texts = [*columns.sources, columns.target]
     # Real columns take precedence over languages in the `translation` column.
-    if TRANSLATION in rows.values and not set(texts) <= set(rows.names):
+    has_nested_cells = any(map(_is_nested, rows.values.get(TRANSLATION, ())))
+    if has_nested_cells and not set(texts) <= set(rows.names):
         rows = _unnested(rows, texts)
     rows.require(columns.names, "data.source and data.target (data.factors, data.alignment)")
     lines = {name: rows.texts(name) for name in columns.names}
@@ -205,13 +206,19 @@ def pairs_of(columns: PairColumns, rows: Rows) -> Pairs:
     return columns.pairs(lines, rows.name, places, rows.first)
 
 
+def _is_nested(cell: Any) -> bool:
+    """Returns whether a table cell maps languages to texts."""
+    # Parquet maps are read as lists of (key, value) tuples.
+    return isinstance(cell, Mapping) or (
+        isinstance(cell, list) and all(isinstance(item, tuple) for item in cell)
+    )
+
+
 def _unnested(rows: Rows, languages: Sequence[str]) -> Rows:
     """Returns rows with one column for each language in the `translation` column."""
     cells: list[Mapping[str, Any]] = []
     for i, cell in enumerate(rows.values[TRANSLATION]):
-        # Parquet maps are read as lists of (key, value) tuples.
-        is_map = isinstance(cell, list) and all(isinstance(item, tuple) for item in cell)
-        if not isinstance(cell, Mapping) and not is_map:
+        if not _is_nested(cell):
             raise UserError(
                 f"{rows.place(i)}: column 'translation' contains {cell!r}, expected a mapping from "
                 "languages to texts"
