@@ -725,11 +725,6 @@ def test_lists_with_spaces_and_files_without_a_key_are_named(typed, message, tmp
     failed(run("translate", *typed, cwd=tmp_path), message)
 
 
-def test_the_input_of_other_commands_is_suggested():
-    failed(run("evaluate", "input=a", "reference=b"), "did you mean source?")
-    failed(run("translate", "source=a"), "did you mean input?")
-
-
 def test_the_keys_of_a_group_are_listed_once():
     """Two unknown keys of a group have a suggestion each, and one list of the keys."""
     errors = failed(

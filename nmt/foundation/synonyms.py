@@ -109,8 +109,6 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     # translation
     "beam": ("search.width",),
     "beam_size": ("search.width",),
-    "input": ("source",),  # keys of other commands of nmt
-    "source": ("input",),
     "block_ngram_repeat": ("translation.no_repeat_ngram_size",),
     "lenpen": ("search.alpha",),
     "length_penalty": ("search.length_penalty",),
