@@ -110,15 +110,13 @@ def score_table(comparison: Comparison) -> ReportTable:
     caption = f"{interval} "
     if len(comparison.outputs) > 1:
         results = [*comparison.tests["bleu"].values()]
-        has_trials = any(len(result.probabilities) > 1 for result in results)
+        both_tests = names_of_tests(results, " · approximate randomisation")
         note += (
-            f" p is the p-value of the difference from {first} (paired bootstrap"
-            f"{' · approximate randomisation' * has_trials}, corrected by Holm's method). Human "
-            "agreement is the percentage of human judgements that agree with such a difference "
-            "(Kocmi et al. 2024; 50 % is chance)."
+            f" p is the p-value of the difference from {first} ({both_tests}). Human agreement is "
+            "the percentage of human judgements that agree with such a difference (Kocmi et al. "
+            "2024; 50 % is chance)."
         )
-        tests = names_of_tests(results)
-        caption += f"p: difference from {first}, {tests}. "
+        caption += f"p: difference from {first}, {names_of_tests(results)}. "
     # The table of a paper has no column of exact matches.
     texts = [text for text in texts if not text.startswith(TITLES["exact"])]
     paper_columns = {

@@ -114,11 +114,10 @@ def _repeats(ranking: Ranking) -> str:
 def _sentence_tests(ranking: Ranking) -> str:
     """Returns a text that explains the significance tests over test sentences."""
     results = [row.over_sentences for row in ranking.rows if row.over_sentences]
-    has_trials = any(len(result.probabilities) > 1 for result in results)
+    tests = names_of_tests(results, " · approximate randomisation")
     largest = max(result.confidence for result in results)
     return (
-        f"p (sentences) is the p-value over test sentences: paired bootstrap"
-        f"{' · approximate randomisation' if has_trials else ''}, corrected by Holm's "
-        "method, for the seed with the best validation score. The 95 % confidence interval "
-        f"of a score over sentences is ± {largest:.1f} or less."
+        f"p (sentences) is the p-value over test sentences: {tests}, for the seed with the best "
+        "validation score. The 95 % confidence interval of a score over sentences is "
+        f"± {largest:.1f} or less."
     )

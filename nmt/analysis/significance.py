@@ -145,12 +145,17 @@ def as_largest(*chances: float) -> str:
     return as_chances(*sorted(chances)[-1:])
 
 
-def names_of_tests(results: Sequence[SignificanceResult]) -> str:
-    """Returns the names of the significance tests over test sentences, for the caption of a table."""
-    tests = "paired bootstrap"
-    if any(len(result.probabilities) > 1 for result in results):
-        tests += " and approximate randomisation, the larger p-value"
-    return f"{tests}, corrected by Holm's method"
+def names_of_tests(
+    results: Sequence[SignificanceResult],
+    second: str = " and approximate randomisation, the larger p-value",
+) -> str:
+    """Returns the names of the significance tests over test sentences, for the text about a table.
+
+    results: results of the tests
+    second: part of the text that is left out if the randomisation test was not run
+    """
+    has_trials = any(len(result.probabilities) > 1 for result in results)
+    return f"paired bootstrap{second * has_trials}, corrected by Holm's method"
 
 
 AGREEMENT = {"bleu": (88.33, 0.966), "chrf": (93.0, 1.114)}
