@@ -251,12 +251,10 @@ class RunDirectory(Callback):
         copies = sorted(self.path.glob(f"last-{DIGITS}.safetensors"), reverse=True)
         # After a return to an earlier state, the copies with higher numbers are outdated.
         latest = [file for file in copies if file <= copy][:num_copies]
-        for old in set(copies) - set(latest):
-            old.unlink(missing_ok=True)
         # The saved state named its snapshots until it was replaced.
-        named = {self._snapshot(update) for update, _ in state["progress"]["snapshots"]}
-        for old in {*self.path.glob(f"snapshot-{DIGITS}.safetensors")} - named:
-            old.unlink()
+        named = [self._snapshot(update) for update, _ in state["progress"]["snapshots"]]
+        for old in {*copies, *self.path.glob(f"snapshot-{DIGITS}.safetensors")} - {*latest, *named}:
+            old.unlink(missing_ok=True)
 
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         saved = ckpt.read(self.path / ckpt.LAST)
