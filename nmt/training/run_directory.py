@@ -281,9 +281,8 @@ class RunDirectory(Callback):
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
         entry = {"kind": "validation", "update": update, "epoch": epoch, "best": best}
-        if validation.averaged:
-            entry["averaged"] = True
-        self.record({**entry, **validation.metrics})
+        averaged = {"averaged": True} if validation.averaged else {}
+        self.record({**entry, **averaged, **validation.metrics})
         if self.keep_answers:
             suffix = ".average" if validation.averaged else ""
             self.write_lines(f"validation-{update:08d}{suffix}.txt", validation.answers)

@@ -338,9 +338,12 @@ class TranslationTask(Task):
             others=part.more_references,
             orders=self.data.splits.pictures,
         )
-        texts = {name: hypotheses, f"{name}.source": part.source, f"{name}.reference": part.target}
-        for number, references in enumerate(part.more_references, 2):
-            texts[f"{name}.reference{number}"] = references
+        texts = {
+            name: hypotheses,
+            f"{name}.source": part.source,
+            f"{name}.reference": part.target,
+            **{f"{name}.reference{n}": lines for n, lines in enumerate(part.more_references, 2)},
+        }
         if part.regions is not None and self.network.decoder.attends:
             scores["pointing"] = pointing(self._translator(self.search), part)
         return FinalResult(
