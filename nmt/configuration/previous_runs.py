@@ -140,13 +140,18 @@ def repeated(
         why = getattr(error, "strerror", None) or reason(error)
         problem = f"cannot be read ({why}); name the config.yaml of a run"
         raise ConfigErrors([ConfigError("", f"--from {path}: {problem}")]) from error
-    if not isinstance(config, dict) or "data" not in config:
-        raise ConfigErrors([ConfigError("", f"--from {path}: not the config.yaml of a run")])
+    is_run = isinstance(config, dict) and "data" in config
     main_group = "pooling" if "pooling" in groups_of(command) else "decoder"
-    if main_group not in config:
-        raise ConfigErrors(
-            [ConfigError("", f"--from {path}: nmt.{command} did not train this run")]
+    refuse(
+        broken(
+            (not is_run, "", f"--from {path}: not the config.yaml of a run"),
+            (
+                is_run and main_group not in config,
+                "",
+                f"--from {path}: nmt.{command} did not train this run",
+            ),
         )
+    )
     # The repeated run gets a new folder and is not part of a sweep.
     new = {"run_dir": None, "resume": None, "sweep": None, "repeats": str(file.parent)}
     config = with_renamed_targets({**config, **new})
