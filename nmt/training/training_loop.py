@@ -411,9 +411,9 @@ class TrainingLoop:
     @property
     def _remedy(self) -> str:
         """Returns advice on a NaN or infinite loss, to be included in error messages."""
-        remedy = "lower optimizer.lr or trainer.clip_norm"
-        if not self.settings.clip_norm:
-            remedy = "lower optimizer.lr or set trainer.clip_norm"
+        remedy = (
+            f"lower optimizer.lr or {'' if self.settings.clip_norm else 'set '}trainer.clip_norm"
+        )
         if self.settings.precision != "float32":
             remedy += ", or use trainer.precision=float32"
         if self._saved_update:
