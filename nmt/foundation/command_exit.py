@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 from nmt.foundation.errors import Stopped, UserError, first_line
 from nmt.foundation.json_log import error_line
@@ -28,18 +27,17 @@ OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)
 """Values of `errno` after a failed attempt to write output."""
 
 
-def with_exit_status(action: Callable[[], Any]) -> Any:
+def with_exit_status(action: Callable[[], object]) -> None:
     """Calls a function, and converts its exceptions to a message and an exit status.
 
     The status is DISK_FULL for a full disk, the `exit_status` of any other UserError, and 130 after
     an interruption. Unexpected exceptions are converted only while plugins are in use.
     """
     try:
-        result = action()
+        action()
         # Reports a full disk or a closed pipe now, instead of when Python exits.
         if sys.stdout is not None:
             sys.stdout.flush()
-        return result
     except UserError as error:
         _tell(error)
         raise SystemExit(DISK_FULL if _is_full(error.__cause__) else error.exit_status) from None
@@ -56,20 +54,18 @@ def with_exit_status(action: Callable[[], Any]) -> Any:
     except Exception as error:
         if isinstance(error, MemoryError | RuntimeError) and OUT_OF_MEMORY.search(repr(error)):
             remedy = "use smaller batches, shorter lines or a smaller network"
-            _tell(UserError(f"not enough memory ({first_line(error)}); {remedy}"))
-            raise SystemExit(1) from None
-        if isinstance(error, OSError) and error.errno in ACCESS_ERRORS:
-            _tell(UserError(f"{error.filename}: cannot be accessed ({error.strerror})"))
-            raise SystemExit(1) from None
-        if not isinstance(error, OSError) or error.errno not in OUTPUT_ERRORS:
+            problem: str | None = f"not enough memory ({first_line(error)}); {remedy}"
+        elif isinstance(error, OSError) and error.errno in ACCESS_ERRORS:
+            problem = f"{error.filename}: cannot be accessed ({error.strerror})"
+        elif isinstance(error, OSError) and error.errno in OUTPUT_ERRORS:
+            problem = f"{error.filename or 'output'}: cannot be written ({error.strerror})"
+            with contextlib.suppress(OSError):  # discards the rest of the buffer
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        else:
             problem = problem_of(error)
-            if problem is None:
-                raise
-            _tell(UserError(problem))
-            raise SystemExit(1) from None
-        _tell(UserError(f"{error.filename or 'output'}: cannot be written ({error.strerror})"))
-        with contextlib.suppress(OSError):  # discards the rest of the buffer
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if problem is None:
+            raise
+        _tell(UserError(problem))
         raise SystemExit(DISK_FULL if _is_full(error) else 1) from None
 
 
