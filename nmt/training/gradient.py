@@ -58,10 +58,11 @@ class Gradient:
         self.estimates = task.network.estimates()
         self.device = state.parameters[0].device
         self.autocast = AUTOCAST[precision]
-        self.recordings = None
-        if self._captures(capture):
-            self.recordings = Recordings(self._add, self.device, state.unchanged)
-        state.keeps_gradients = self.recordings is not None
+        is_captured = self._captures(capture)
+        self.recordings = (
+            Recordings(self._add, self.device, state.unchanged) if is_captured else None
+        )
+        state.keeps_gradients = is_captured
 
     def _captures(self, capture: bool | None) -> bool:
         """Returns whether the computation is recorded, and logs the reason if this is impossible.
@@ -70,9 +71,11 @@ class Gradient:
         """
         if capture is None:
             capture = self.device.type == "cuda"
-        obstacle = self.task.capture_obstacle
-        if self.ranks.several:
-            obstacle = "several processes exchange gradients"
+        obstacle = (
+            "several processes exchange gradients"
+            if self.ranks.several
+            else self.task.capture_obstacle
+        )
         if capture and obstacle:
             log.info("trainer.capture: updates run without CUDA graphs, because %s", obstacle)
         return capture and not obstacle
