@@ -128,9 +128,11 @@ def _summary(values: Sequence[float], unit: str) -> dict[str, Any]:
     summary: dict[str, Any] = {"value": round(mean, 4), "unit": unit}
     if len(values) > 1:
         degrees = len(values) - 1
-        quantile = NORMAL_QUANTILE + 2.372 / degrees + 2.82 / degrees**2  # approximates Student's
-        if degrees <= len(STUDENT_QUANTILES):
-            quantile = STUDENT_QUANTILES[degrees - 1]
+        quantile = (
+            STUDENT_QUANTILES[degrees - 1]
+            if degrees <= len(STUDENT_QUANTILES)
+            else NORMAL_QUANTILE + 2.372 / degrees + 2.82 / degrees**2  # approximates Student's
+        )
         half = quantile * statistics.stdev(values) / math.sqrt(len(values))
         summary["values"] = [round(value, 4) for value in values]
         summary["interval"] = {**_interval(mean, half), "over": "seeds"}
