@@ -59,9 +59,11 @@ def log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) ->
     unused = f"The changed settings {', '.join(changed)} have no effect. " if changed else ""
     progress = saved_progress(saved)
     limits = limits_reached(settings, saved)
-    remedy = f"To continue the training, raise {' and '.join(limits)}"
-    if "data.config" in limits:
-        remedy = "The time budget is used up, or the last stage of data.config has ended"
+    remedy = (
+        "The time budget is used up, or the last stage of data.config has ended"
+        if "data.config" in limits
+        else f"To continue the training, raise {' and '.join(limits)}"
+    )
     log.info(
         "%s: the training is finished (%s epochs, %s updates). %s%s",
         folder,

@@ -167,11 +167,11 @@ class TranslationTask(Task):
         tokenizer = self.data.tokenizer
         decoder = self.network.decoder
         sizes = [len(part) for part in (splits.validation, *splits.more_validation.values())]
-        limit = ""
-        if 0 < self.max_validation < max(sizes):
-            limit = (
-                f" (only the first {self.max_validation:,} are translated, set by max_validation)"
-            )
+        limit = (
+            f" (only the first {self.max_validation:,} are translated, set by max_validation)"
+            if 0 < self.max_validation < max(sizes)
+            else ""
+        )
         score = type(decoder.attention.score).__name__.lower() if decoder.attends else "none"
         data = (
             f"{len(self.data.kept):,} training pairs, "
