@@ -116,9 +116,7 @@ class ProgressBar(Callback, contextlib.AbstractContextManager["ProgressBar"]):
             "train_loss": "" if self._last is None else f"{self._last.loss:.3f}",
             "nll": f"{nll:.3f}",
             "perplexity": f"{math.exp(min(nll, 100.0)):.4g}",
-        }
-        cells |= {
-            name: f"{value:.2f}" for name, value in validation.metrics.items() if name != "loss"
+            **{n: f"{value:.2f}" for n, value in validation.metrics.items() if n != "loss"},
         }
         head = ""
         row = ""
@@ -131,10 +129,9 @@ class ProgressBar(Callback, contextlib.AbstractContextManager["ProgressBar"]):
         if not self._has_head:
             console.print(Text(" " * TIME_WIDTH + head, "bold"))
             self._has_head = True
-        text = Text.assemble(row, (BEST_MARK if best else "", "bold green"))
-        if validation.example:
-            text.append(f"\n{validation.example}", "dim")
-        return {"screen": text}
+        mark = (BEST_MARK if best else "", "bold green")
+        example = (f"\n{validation.example}" if validation.example else "", "dim")
+        return {"screen": Text.assemble(row, mark, example)}
 
 
 def _position(epoch: float, update: int, total: int) -> str:
