@@ -150,10 +150,12 @@ def impossible(config: Config, faulty: Set[str], trained: bool = False) -> list[
     alone = {group for group, configured in GROUPS.items() if not configured.supplied} - faulty
     if trained:
         alone -= ONLY_TRAINING
-    errors: list[ConfigError] = []
-    for group, node in config.items():
-        if group in alone and isinstance(node, Mapping):
-            errors += faults_of_building(group, node)
+    errors = [
+        error
+        for group, node in config.items()
+        if group in alone and isinstance(node, Mapping)
+        for error in faults_of_building(group, node)
+    ]
     if not trained and "optimizer" not in faulty:
         # Optimizers raise an error for an empty list of parameters.
         parameters = [torch.nn.Parameter(torch.zeros(1))]
