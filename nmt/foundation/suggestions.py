@@ -100,11 +100,9 @@ def near_matches(
     if translated and name not in known:
         return tuple(translated[:MOST])
     # Suggests the same name in another group, such as optimizer.lr for lr.
-    endings: dict[str, list[str]] = {}
-    for key in everywhere:
-        endings.setdefault(key.rpartition(".")[2], []).append(key)
+    endings = dict.fromkeys(key.rpartition(".")[2] for key in everywhere)
     similar = difflib.get_close_matches(name, known, 1, SIMILARITY)
     if not similar or name in endings:
-        [ending, *_] = [*difflib.get_close_matches(name, endings, 1, SIMILARITY), ""]
-        similar = endings.get(ending, [])
+        nearest = difflib.get_close_matches(name, endings, 1, SIMILARITY)
+        similar = [key for key in everywhere if key.rpartition(".")[2] in nearest]
     return tuple(similar[:MOST])
