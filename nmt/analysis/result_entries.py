@@ -110,11 +110,12 @@ def _metrics(row: Configuration, ranking: Ranking) -> dict[str, dict[str, Any]]:
         "parameters": ("parameters", [run.parameters]),
         "updates": ("updates", [run.updates]),
     }
-    for name, (unit, figures) in costs.items():
-        # Runs of older versions have no memory and parameters; short runs have no speed.
-        if None not in figures:
-            metrics[name] = _summary(figures, unit)
-    return metrics
+    # Runs of older versions have no memory and parameters; short runs have no speed.
+    return metrics | {
+        name: _summary(figures, unit)
+        for name, (unit, figures) in costs.items()
+        if None not in figures
+    }
 
 
 def _summary(values: Sequence[float], unit: str) -> dict[str, Any]:
