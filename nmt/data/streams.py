@@ -65,7 +65,7 @@ class Stream(Generic[Item]):
         """
         with ThreadPoolExecutor() as pool:
             # Files are hashed in parallel.
-            hashes: list[str] = list(pool.map(_hash, self.files))
+            hashes: list[str] = list(pool.map(file_hash, self.files))
         return hashlib.sha256("\0".join([*hashes, self.settings]).encode()).hexdigest()
 
     def map(self, function: Callable[[Item], Mapped], settings: str) -> "Stream[Mapped]":
@@ -109,7 +109,7 @@ class Stream(Generic[Item]):
         )
 
 
-def _hash(file: Path) -> str:
+def file_hash(file: Path) -> str:
     """Returns the SHA-256 digest of a file."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -22,6 +22,7 @@ from nmt.data.lines import (
     reading,
     stream_lines,
 )
+from nmt.data.streams import file_hash
 from nmt.data.text_encoding import Errors
 from nmt.foundation.errors import UserError
 from nmt.foundation.torchrun import of_torchrun
@@ -149,11 +150,11 @@ class TextInput:
         versions."""
         total = hashlib.sha256((self.column or "").encode())
         for file in self.files:
-            if isinstance(file, RemoteFile):
-                total.update(file.version().encode())
-                continue
-            with open(file, "rb") as opened:
-                total.update(hashlib.file_digest(opened, "sha256").digest())
+            total.update(
+                file.version().encode()
+                if isinstance(file, RemoteFile)
+                else bytes.fromhex(file_hash(file))
+            )
         return total.hexdigest()
 
 
