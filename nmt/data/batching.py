@@ -111,9 +111,11 @@ def collate(corpus: Corpus, rows: Rows, read_pictures: ReadPictures | None = Non
         if corpus.links is None
         else _link_matrices(corpus.links.select(rows), targets.size(1), source.size(1))
     )
-    pictures = None
-    if corpus.pictures is not None and read_pictures is not None:
-        pictures = read_pictures([corpus.pictures[i] for i in rows])
+    pictures = (
+        None
+        if corpus.pictures is None or read_pictures is None
+        else read_pictures([corpus.pictures[i] for i in rows])
+    )
     return Batch(
         source=source,
         source_lengths=source_lengths,
