@@ -106,9 +106,11 @@ class CapturedStep:
         self.unfinished = unfinished
         self.current = {} if current is None else current
         self.device = memory.mask.device
-        self.mask: Tensor | None = None
-        if recordings.model.decoder.attends:
-            self.mask = memory.mask.index_select(0, to_device(unfinished, self.device))  # [b, S]
+        self.mask = (
+            memory.mask.index_select(0, to_device(unfinished, self.device))  # [b, S]
+            if recordings.model.decoder.attends
+            else None
+        )
 
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
