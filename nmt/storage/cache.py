@@ -64,9 +64,11 @@ def build_once(folder: Path, what: str, build: Callable[[Path], Counts | None]) 
             counts = _checked(folder, what)
             return _built(folder, build) if counts is None else counts
     except OSError as error:
-        remedy = "Set NMT_CACHE to a writable folder"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = "Free some space, or set NMT_CACHE to a folder on another disk"
+        remedy = (
+            "Free some space, or set NMT_CACHE to a folder on another disk"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else "Set NMT_CACHE to a writable folder"
+        )
         raise UserError(
             f"{folder}: the {what} cannot be written ({error.strerror or error}). {remedy}"
         ) from error
