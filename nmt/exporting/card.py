@@ -61,9 +61,11 @@ def write_card(saved: ckpt.Checkpoint, results: Mapping[str, Any], folder: Path)
     folder: path of the empty folder
     """
     # `weights` is the moving average if the checkpoint has one.
-    tensors = {f"model/{name}": tensor for name, tensor in saved.weights.items()}
-    for part in ("tokenizer", "lexicon"):
-        tensors |= {f"{part}/{name}": tensor for name, tensor in saved.part(part).items()}
+    tensors = {f"model/{name}": tensor for name, tensor in saved.weights.items()} | {
+        name: tensor
+        for name, tensor in saved.tensors.items()
+        if name.startswith(("tokenizer/", "lexicon/"))
+    }
     meta = {key: value for key, value in saved.meta.items() if key not in ("format", "training")}
     ckpt.write(folder / ckpt.BEST, meta, tensors)
     tokenizer = ckpt.tokenizer_from(saved)
