@@ -45,7 +45,6 @@ def export_model(
     saved = ckpt.read_model(model)
     if format != "card" and saved.meta.get("command") == "classify":
         raise UsageError(f"format={format}: supports only translation models; use format=card")
-    write: Callable[[Path], None]
     if format == "card":
         write = partial(write_card, saved, test_results(saved))
     elif format == "html":
@@ -64,8 +63,7 @@ def export_model(
         with contextlib.nullcontext() if format == "html" else _new_folder(path):
             write(path)
     except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"output={path}: cannot be written ({reason})") from error
+        raise UserError(f"output={path}: cannot be written ({error.strerror or error})") from error
     files = list(path.iterdir()) if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files) / 1e6
     advice = "; open the file in a browser" if format == "html" else ""
