@@ -64,9 +64,11 @@ def _text_name(members: Sequence[str], file: Path, columns: Sequence[str]) -> st
     ]
     if len(texts) == 1:
         return texts[0]
-    contents = f"contents: {', '.join(members[:SHOWN_MEMBERS]) or 'no files'}"
-    if texts:
-        contents = f"found several texts: {', '.join(texts)}. Unpack the archive and use data=text"
+    contents = (
+        f"found several texts: {', '.join(texts)}. Unpack the archive and use data=text"
+        if texts
+        else f"contents: {', '.join(members[:SHOWN_MEMBERS]) or 'no files'}"
+    )
     raise UserError(
         f"{file}: expected exactly one text, with one file per language: the same name and the "
         f"extensions {', '.join(columns)}; {contents}"
