@@ -19,7 +19,7 @@ from nmt.data.text_encoding import (
 )
 from nmt.foundation.errors import UserError
 from nmt.inference.constraint import Constraint
-from nmt.inference.text_input import TextInput, checked, find_input
+from nmt.inference.text_input import checked, find_input
 
 CHUNK = 2000
 """Number of lines per chunk: enough for batches of similar lengths, few enough for frequent
@@ -134,8 +134,12 @@ class InputLines:
         """Yields the constraint on each line's translation, combined from the prefix file and the
         constraints file.
         """
-        readers = [self._parsed(file, parse) for file, parse in self._constraint_files]
-        for number, constraints in enumerate(zip(*readers, strict=True), 1):
+        readers = [file.lines(self.errors) for file, _ in self._constraint_files]
+        for number, lines in enumerate(zip(*readers, strict=True), 1):
+            constraints = [
+                parse(line, f"{file}, line {number:,}")
+                for line, (file, parse) in zip(lines, self._constraint_files, strict=True)
+            ]
             if all(constraint.prefix for constraint in constraints) and len(constraints) == 2:
                 (first_file, _), (second_file, _) = self._constraint_files
                 raise UserError(
@@ -152,12 +156,6 @@ class InputLines:
             files = ", ".join(str(file) for file, _ in self._constraint_files)
             checked(self._check_constraint, combined, f"{files}, line {number:,}")
             yield combined
-
-    def _parsed(
-        self, file: TextInput, parse: Callable[[str, str], Constraint]
-    ) -> Iterator[Constraint]:
-        for number, line in enumerate(file.lines(self.errors), 1):
-            yield parse(line, f"{file}, line {number:,}")
 
 
 CONSTRAINT_FORM = (
