@@ -52,11 +52,17 @@ def specification(limits: Limits) -> Schema:
         if path == "/ready":
             responses["503"] = _response("the server is shutting down", ERROR)
         paths[path] = {"get": {"summary": summary, "responses": responses}}
-    description = "LibreTranslate's API with additional fields and paths"
-    info = {"title": "nmt", "version": nmt.__version__, "description": description}
-    # The address of the server is relative to the address of the document, also behind a prefix.
-    servers = [{"url": "."}]
-    return {"openapi": "3.1.0", "info": info, "servers": servers, "paths": paths}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "nmt",
+            "version": nmt.__version__,
+            "description": "LibreTranslate's API with additional fields and paths",
+        },
+        # The server's address is relative to the address of the document, also behind a prefix.
+        "servers": [{"url": "."}],
+        "paths": paths,
+    }
 
 
 def _response(description: str, schema: Schema) -> Schema:
