@@ -81,8 +81,10 @@ def read_index(file: Path) -> Index:
         with safe_open(str(file), "np") as opened:
             model = (opened.metadata() or {})["nmt_index"]
             vectors = opened.get_tensor("vectors")
-            sources = opened.get_tensor("sources").tobytes().decode().split("\n")
-            targets = opened.get_tensor("targets").tobytes().decode().split("\n")
+            sources, targets = (
+                opened.get_tensor(name).tobytes().decode().split("\n")
+                for name in ("sources", "targets")
+            )
     except (OSError, SafetensorError, KeyError, UnicodeDecodeError, ValueError) as error:
         raise UserError(f"index={file}: not an index written by nmt.index ({error})") from error
     if vectors.ndim != 2 or len(vectors) != len(sources) or len(sources) != len(targets):
@@ -124,6 +126,5 @@ def index_files(
             chunk = summaries(translator, sources[start : start + CHUNK])
             vectors.append(chunk.astype(np.float16))  # [chunk, M]
             step(len(chunk))
-    index = Index(np.concatenate(vectors), sources, targets, translator.encoder_hash)
-    index.write(Path(output))
-    log.info("%s: wrote the index of %s sentences", output, f"{len(index.sources):,}")
+    Index(np.concatenate(vectors), sources, targets, translator.encoder_hash).write(Path(output))
+    log.info("%s: wrote the index of %s sentences", output, f"{len(sources):,}")
