@@ -235,6 +235,7 @@ def test_constraints_from_files(small_run, tmp_path):
         translated(small_run, source, tmp_path / "o3", *both)
     for bad, message in (
         ("{}\n", "has 1 lines"), ("[]\n\n\n", "line 1: a line must be an object"), ("{}\nx\n\n", "line 2: not JSON"),
+        ('{"required": [1]}\n\n\n', "line 1: a line must be an object"), ('{"prefix": "\\ud800"}\n\n\n', "line 1: .*surrogate"),
         ('{"must": []}\n\n\n', "line 1"), ('{"required": "h"}\n\n\n', "line 1"),
         ('\n\n{"required": ["h"], "forbidden": ["h"]}\n', r'c\.jsonl, line 3: .* "h" is required'),
         ('\n{"required": ["ж"]}\n\n', r"c\.jsonl, line 2: .* not in the vocabulary"),

@@ -11,11 +11,9 @@ from nmt.data.lines import batched, check_line_length
 from nmt.data.text_encoding import (
     BOM,
     HEAD,
-    LONE_SURROGATE,
     Errors,
     check_head,
     decode_line,
-    has_surrogate,
 )
 from nmt.foundation.errors import UserError
 from nmt.inference.constraint import Constraint
@@ -179,17 +177,16 @@ def _parse_constraint(line: str, place: str) -> Constraint:
         if not isinstance(value, types.get(key, ())):
             problem = "wrong type of value" if key in types else "unknown key"
             raise UserError(f"{place}: {key}: {problem}; {CONSTRAINT_FORM}")
-    constraint = Constraint(
-        prefix=fields.get("prefix", ""),
-        required=tuple(fields.get("required", ())),
-        forbidden=tuple(fields.get("forbidden", ())),
-    )
-    texts = [constraint.prefix, *constraint.required, *constraint.forbidden]
-    if not all(isinstance(text, str) for text in texts):
-        raise UserError(f"{place}: {CONSTRAINT_FORM}")
-    if any(has_surrogate(text) for text in texts):
-        raise UserError(f"{place}: {LONE_SURROGATE}")
-    return constraint
+    try:
+        return Constraint(
+            prefix=fields.get("prefix", ""),
+            required=tuple(fields.get("required", ())),
+            forbidden=tuple(fields.get("forbidden", ())),
+        )
+    except TypeError:  # an item of a list is not text
+        raise UserError(f"{place}: {CONSTRAINT_FORM}") from None
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
 
 
 def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
