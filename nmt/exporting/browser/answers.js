@@ -76,7 +76,9 @@ function explained({ q, sentence = 0, prefix = [], attend_to: attendTo = [], tra
   const forcedTokens = translation?.trim() ? target.encode(translation) : null
   const prefixTokens = forcedTokens ?? prefix
   const { hypotheses, nodes } = beam.search(memory, {
-    limit: forcedTokens ? forcedTokens.length : Math.max(limit, prefixTokens.length + 10),
+    limit: forcedTokens
+      ? forcedTokens.length
+      : Math.max(limit, prefixTokens.length && prefixTokens.length + 10),
     best: model.search.width,
     prefix: prefixTokens,
     attendTo,
