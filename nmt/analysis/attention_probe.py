@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from nmt.analysis.laws import SkippedLaw
+from nmt.foundation.errors import first_line
 
 LENGTHS = (6, 4, 1)
 """Lengths of the source sentences in the example input, in positions. Shorter sentences are padded
@@ -118,8 +119,8 @@ class Probe:
         self.function = function
         self.memory_size = memory_size
         self.roles = roles
-        self.first_error: BaseException | None = None
-        """Exception of the first call that failed."""
+        self.first_error = ""
+        """Type and message of the exception of the first call that failed."""
         # The tested code may support only one sentence at a time.
         for lengths in (LENGTHS, LENGTHS[:1]):
             self.lengths = lengths
@@ -131,8 +132,7 @@ class Probe:
             f"{max(LENGTHS)} source positions. Wrap the code in a function that computes "
             "the attention weights [B, S] from query [B, P], memory [B, S, M] and mask [B, S]. "
             "The sizes are B sentences, S source positions, query size P and memory size M. The "
-            f"first call, with tensors in float64, raised {type(self.first_error).__name__}: "
-            f"{self.first_error}"
+            f"first call, with tensors in float64, raised {self.first_error}"
         )
 
     def example(self) -> AttentionExample:
@@ -185,7 +185,9 @@ class Probe:
                     tried = {**layouts, "mask": mask}
                     on_padding[mask] = self._influence_of_padding(example, tried)
                 except (Exception, SystemExit) as error:  # wrong layouts may raise any error
-                    self.first_error = self.first_error or error
+                    self.first_error = (
+                        self.first_error or f"{type(error).__name__}: {first_line(error)}"
+                    )
             if on_padding:
                 first = next(iter(on_padding))
                 best = min(on_padding, key=on_padding.__getitem__)

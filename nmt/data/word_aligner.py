@@ -38,7 +38,7 @@ AlignerName = Literal["ibm1", "hmm"]
 ITERATIONS = 5
 """Number of EM iterations of each model, as in GIZA++."""
 PSEUDO_COUNT = 0.003
-"""Pseudo-count α of each entry of the translation table. The value has low alignment error rates on
+"""Pseudo-count α of each entry of the translation table, chosen by the alignment error rate on
 English–French and English–Swedish text (scripts/results/alignment.md)."""
 NULL_SHARE = 0.2
 """Probability p_0 of the empty word in the hidden Markov model, as in Och & Ney (2003)."""

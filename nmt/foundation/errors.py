@@ -42,7 +42,7 @@ class Stopped(Exception):
         self.planned = planned
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Returns the first line of an error message, or the exception class if the message is
     empty."""
     lines = str(error).strip().splitlines()
