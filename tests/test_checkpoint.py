@@ -164,6 +164,12 @@ def test_the_checksum_depends_on_names_but_not_on_their_order(tmp_path):
     assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
 
 
+def test_settings_may_contain_file_names_that_are_not_utf8(tmp_path):
+    meta = {"config": {"run_dir": os.fsdecode(b"tr\xe4"), "name": "größer"}}
+    ckpt.write(tmp_path / "x", meta, {"w": torch.ones(1)})
+    assert ckpt.read(tmp_path / "x").config == meta["config"]
+
+
 def test_missing_models_are_named(tmp_path):
     with pytest.raises(UserError, match="file or folder not found"):
         nmt.load(tmp_path / "nothing")

@@ -492,6 +492,28 @@ def test_a_slice_of_any_source_needs_no_quotes(tmp_path, kind, cut, kept):
     assert [both(pairs) for pairs in splits.more_validation.values()] == [PAIRS[-2:]]
 
 
+@pytest.mark.parametrize("names", ["validation-test test", "test validation-test"])
+def test_no_validation_set_replaces_another(tmp_path, names):
+    for name in ("train", "first", "test", "validation-test"):
+        for language in ("en", "de"):
+            (tmp_path / f"{name}.{language}").write_text(f"{name}\n")
+    sets = [str(tmp_path / name) for name in ["first", *names.split()]]
+    splits = TextFiles(train=f"{tmp_path}/train", validation=sets, source="en", target="de").load()
+    further = splits.more_validation
+    assert len(further) == 2
+    assert [pairs.source[0] for pairs in further.values()] == names.split()
+    assert not {"train", "validation", "test"} & further.keys()
+
+
+def test_names_of_files_are_no_patterns(tmp_path):
+    (tmp_path / "c[1]").mkdir()
+    for language in ("en", "de"):
+        (tmp_path / f"c[1].{language}").write_text("a\n")
+    name = f"{tmp_path}/c[1]"
+    splits = TextFiles(train=name, validation=name, source="en", target="de").load()
+    assert list(splits.train.source) == ["a"]
+
+
 def test_an_empty_slice_is_named(tmp_path):
     text_files(tmp_path)
     data = TextFiles(

@@ -281,7 +281,7 @@ def test_a_file_of_words_becomes_a_lexicon_of_tokens(run_folder, tmp_path):
     with_factors = replace(tokenizer, columns=Columns(1, (("N", "V"),)))
     again = read_lexicon_table(str(file), with_factors)
     assert all(torch.equal(again[name], table[name]) for name in table)
-    for wrong in ("no tab", "a\tb\t1.2.3", "a\tb\t.", "a\t\t0.5", "\ta\tb"):
+    for wrong in ("no tab", "a\tb\t1.2.3", "a\tb\t.", "a\tb\t1e400", "a\t\t0.5", "\ta\tb"):
         file.write_text(f"a\tb\n{wrong}\n")
         with pytest.raises(UserError, match="line 2: expected a source word, a tab"):
             read_lexicon_table(str(file), tokenizer)

@@ -1,5 +1,6 @@
 """Decoders that attend to pictures: encoders of grids and images, captions, hard attention by reinforcement, the gate."""
 
+import gzip
 import io
 import itertools
 import json
@@ -702,6 +703,15 @@ def test_bad_pictures_are_counted_or_refused(tmp_path, bad, caplog):
         data.load()
 
 
+@pytest.mark.parametrize("name", ["x.csv.tsv", "x.tsv.gz"])
+def test_the_last_suffix_tells_the_format_of_a_table(tmp_path, name):
+    image(tmp_path, "a.png")
+    text = b"image\tcaption\na.png\tone\n"
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    table = str(tmp_path / name)
+    assert list(Captions(train=table, validation=table).load().train.target) == ["one"]
+
+
 def test_what_a_table_of_captions_lacks_is_reported(tmp_path):
     image(tmp_path, "a.png")
     (tmp_path / "t.csv").write_text("picture,text\na.png,a\n")
@@ -849,6 +859,14 @@ def test_what_training_leaves(reader_of_digits):
     assert 0 <= results["scores"]["pointing"]["score"] <= 100
     with Image.open(reader_of_digits / "attention.png") as drawn:
         assert drawn.size[0] > 100
+
+
+@pytest.mark.exhaustive
+def test_separate_vocabularies_of_an_image_model_grow(tmp_path):
+    separate = [*TINY, "tokenizer.joint=false", "model.tying=output"]
+    first = trained(tmp_path / "first", *separate)
+    grown = trained(tmp_path / "grown", *separate, f"init={first}", "init_vocabulary=grow")
+    assert (grown / "results.json").exists()
 
 
 @pytest.mark.exhaustive

@@ -5,6 +5,7 @@ import unicodedata
 
 import numpy as np
 import pytest
+import sentencepiece
 from commands import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -293,6 +294,57 @@ def test_words_after_unusual_spaces_keep_their_places(space, word):
         "".join(p for p, place in zip(pieces, places, strict=True) if n in place) for n in (4, 7)
     ]
     assert [text.strip("▁").removeprefix("<unk>") for text in spelled] == ["km", "town"]
+
+
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+@settings(deadline=None)
+@given(
+    line=st.lists(
+        st.sampled_from(
+            ["the man", "Ω", "é", "5\u00a0km", "»\u00a0!", "\u3000", ":", "goes", "日本"]
+        )
+    ).map(" ".join)
+)
+def test_words_of_bytes_and_unusual_spaces_are_those_of_sentencepiece(by_bytes, model, line):
+    """The positions of the subwords in the text are those that SentencePiece states."""
+    tokenizer, processor = by_bytes[model]
+    pieces = processor.encode(line, return_type="proto").pieces
+    # The word of each character that is no space
+    owners = [number for number, word in enumerate(line.split()) for _ in word]
+    ids = [piece.id for piece in pieces]
+    places = tokenizer.target_words(line, ids, str.split, encoded=True)
+    begin = 0
+    for piece, place in zip(pieces, places, strict=True):
+        end = begin + len("".join(piece.surface.split()))
+        if begin < len(owners):  # not a space at the end
+            assert [*place] == [*range(owners[begin], owners[max(begin, end - 1)] + 1)]
+        begin = end
+
+
+@pytest.fixture(scope="module")
+def by_bytes():
+    """Tokenizers that spell unknown characters by bytes, and their SentencePiece processors."""
+    corpus = ["the man goes to town", "« oui »\u00a0! non", "« non »\u00a0! oui 5 km"] * 9
+    tokenizers = {
+        model: SentencePiece(model=model, vocabulary_size=315, byte_fallback=True).train(
+            corpus, corpus
+        )
+        for model in ("unigram", "bpe")
+    }
+    return {
+        model: (tokenizer, sentencepiece.SentencePieceProcessor(model_proto=tokenizer.models[1]))
+        for model, tokenizer in tokenizers.items()
+    }
+
+
+def test_a_subword_with_a_no_break_space_covers_both_words():
+    corpus = ["« oui »\u00a0! non", "« non »\u00a0! oui", "« si »\u00a0! oui"] * 20
+    tokenizer = SentencePiece(model="bpe", vocabulary_size=60).train(corpus, corpus)
+    line = "« oui »\u00a0! non"
+    [ids] = tokenizer.encode_target([line])
+    assert "▁»\u00a0!" in tokenizer.target_pieces(ids)
+    covered = {word for place in tokenizer.target_words(line, ids, str.split) for word in place}
+    assert covered == set(range(len(line.split())))
 
 
 def test_lines_with_any_character_and_with_long_words_train_a_tokenizer():

@@ -4,6 +4,7 @@ A lexicon is a table with one row per source token: the most probable target tok
 probabilities, in descending order. `</s>` is translated as `</s>`. `<unk>` is never a translation.
 """
 
+import math
 import re
 from dataclasses import replace
 
@@ -78,7 +79,7 @@ def read_lexicon_table(path: str, tokenizer: Tokenizer) -> dict[str, Tensor]:
     lines = []
     for number, line in enumerate(stream_lines(file), 1):
         match = ENTRY.fullmatch(line)
-        if match is None:
+        if match is None or math.isinf(float(match[3] or 1)):
             raise UserError(
                 f"{file}, line {number:,}: expected a source word, a tab, its translation, and "
                 "optionally a tab and the probability of the translation"

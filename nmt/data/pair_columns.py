@@ -47,6 +47,7 @@ class PairColumns:
                 f"data.target={self.target}: is also data.source; name two different columns or "
                 "file extensions"
             )
+        check_names("data.source, data.factors, data.target, data.alignment", self.names)
         if len(self.sources) > 1 and self.factors:
             raise ValueError(
                 "data.factors: cannot be combined with several sources; leave data.factors out, "

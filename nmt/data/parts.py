@@ -99,10 +99,11 @@ def with_named_parts(
     """
     validation = [in_memory(read(part, False)) for part in names.validation]
     # The names of the further validation sets must differ from those of the other sets.
-    further = [
-        f"validation-{name}" if name in ("train", "validation", "test") else name
-        for name in unique_suffixes(names.validation)[1:]
-    ]
+    further: list[str] = []
+    for name in unique_suffixes(names.validation)[1:]:
+        while name in ("train", "validation", "test", *further):
+            name = f"validation-{name}"
+        further.append(name)
     return Splits(
         train=train,
         validation=validation[0],

@@ -121,7 +121,7 @@ def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
     """
     # safetensors needs contiguous tensors
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    text = json.dumps({"format": FORMAT, **meta}, ensure_ascii=False)
+    text = json.dumps({"format": FORMAT, **meta})
     # A single header entry, because safetensors does not preserve the order of several entries.
     signed = f"{text[:-1]}{CHECKSUM}{_checksum(on_cpu, text)}}}"
     write_atomically(path, save(on_cpu, metadata={"nmt": signed}))

@@ -16,7 +16,16 @@ from nmt.foundation.interfaces import EOS, UNK
 from nmt.tokenizer.columns import Columns, Pictured
 from nmt.tokenizer.sampling import Sampler
 from nmt.tokenizer.sentencepiece_models import with_pieces_of
-from nmt.tokenizer.words import SPACE, SPLITS, Split, Units, covered, spaceless, words
+from nmt.tokenizer.words import (
+    SPACE,
+    SPLITS,
+    Split,
+    Units,
+    covered,
+    spaceless,
+    with_characters,
+    words,
+)
 
 log = logging.getLogger(__name__)
 BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
@@ -337,7 +346,7 @@ class Tokenizer:
         ids_of_parts = self._encode(model, parts, None) if parts else []
         if list(chain.from_iterable(ids_of_parts))[: len(ids)] == list(ids):
             return [n for n, part in enumerate(ids_of_parts) for _ in part][: len(ids)]
-        pieces = self._spelled(model, text, ids)
+        pieces = with_characters(self._spelled(model, text, ids))
         spelled = ["".join(piece.replace(SPACE, " ").split()) for piece in pieces]
         if "".join(parts).startswith("".join(spelled)):
             owners = [n for n, part in enumerate(parts) for _ in part] or [0]  # [characters]

@@ -4,6 +4,7 @@ Words are separated by spaces. Scripts without spaces are split by ICU's diction
 29) if icu4py is installed, otherwise into single characters.
 """
 
+import codecs
 import functools
 import itertools
 import operator
@@ -136,7 +137,11 @@ def covered(
         pieces_of_chunk = [piece for _, piece in group]
         first = first_words[chunk]
         if len(words_by_chunk[chunk]) == 1:
-            ranges += [range(first, first + 1)] * len(pieces_of_chunk)
+            for piece in pieces_of_chunk:
+                # A subword with a no-break space covers words of several chunks.
+                chunks_of_piece = max(len(piece.replace(SPACE, " ").split()), 1)
+                last = min(chunk + chunks_of_piece, len(words_by_chunk)) - 1
+                ranges.append(range(first, first_words[last] + 1))
         else:
             places = _by_characters(pieces_of_chunk, words_by_chunk[chunk])
             ranges += [range(first + place.start, first + place.stop) for place in places]
@@ -169,6 +174,16 @@ def _by_characters(pieces: Sequence[str], parts: Sequence[str]) -> list[range]:
         ranges.append(range(numbers[first], numbers[last] + 1))
         position += length
     return ranges
+
+
+def with_characters(pieces: Iterable[str]) -> list[str]:
+    """Returns subwords with the character that byte tokens encode instead of its last byte token,
+    and "" instead of its other byte tokens."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    encoded = (
+        bytes([int(piece[3:5], 16)]) if _is_byte(piece) else piece.encode() for piece in pieces
+    )
+    return [decoder.decode(data) for data in encoded]
 
 
 def _is_byte(piece: str) -> bool:

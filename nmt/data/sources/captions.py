@@ -156,7 +156,8 @@ class Captions:
         is valid."""
         name, slice_ = parse_part(part)
         file = _table_of(name)
-        format = next((format for format in FORMATS if f".{format}" in file.suffixes), None)
+        endings = [suffix[1:] for suffix in reversed(file.suffixes)]
+        format = next((ending for ending in endings if ending in FORMATS), None)
         if format is None:
             raise UserError(
                 f"{file}: expected a table of images (.{', .'.join(FORMATS)}), or a folder with a "

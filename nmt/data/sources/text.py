@@ -1,5 +1,6 @@
 """Aligned text files with one sentence per line, such as `train.en` and `train.de`."""
 
+import glob
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
@@ -124,7 +125,7 @@ class TextFiles:
                 )
             if file.is_file() and file.suffix in TABLES and not Path(f"{file}.{names[0]}").exists():
                 raise UsageError(f"{file}: is a table; set data={file.suffix[1:]} instead of text")
-            if file.is_dir() and not list(file.parent.glob(f"{file.name}.*")):
+            if file.is_dir() and not list(file.parent.glob(f"{glob.escape(file.name)}.*")):
                 raise UsageError(
                     f"{file}: is a folder; give its files without the language extension, such as "
                     f"{file / 'train'}"

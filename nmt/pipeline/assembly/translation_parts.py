@@ -155,7 +155,9 @@ def _tokenizer(
             train = filters.text(splits.train)
             if filters.drop_held_out:
                 train = train.select(training_rows(replace(splits, train=train), filters))
-            source = texts(train.source, tokenizer.columns)
+            columns = tokenizer.columns
+            # An image-only source has no words; its vocabulary is a placeholder.
+            source = texts(train.source, columns) if columns.sources else train.target
             untrained = components.make(settings.values, "tokenizer")
             tokenizer = tokenizer.grown(train_once(untrained, source, train.target, ranks))
         return _sampling(tokenizer, sampling, "init")
