@@ -755,6 +755,10 @@ def test_every_optimizer_of_torch_is_a_choice_or_has_a_reason():
             "optimizer.betas=[0.9]: must be [a number with 0 ≤ value < 1, a number with 0 ≤ value < 1]",
         ),
         (
+            ["optimizer=rprop", "optimizer.etas=[1.5,1.2]"],
+            "optimizer.etas=[1.5,1.2]: must be [a number with 0 < value < 1, a number with 1 < value]",
+        ),
+        (
             ["optimizer=radam", "optimizer.betas=[0.9,1.5]"],
             "optimizer.betas=[0.9,1.5]: must be [a number with 0 ≤ value < 1, ",
         ),

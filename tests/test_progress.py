@@ -189,7 +189,7 @@ def test_a_long_training_is_announced_with_its_duration(clock, caplog):
             r.getMessage() for r in caplog.records if "estimated training time" in r.getMessage()
         ]
         assert len(announced) == expected
-    assert "2 h 13 min (about 4,000 updates; fewer if" in announced[0]
+    assert "2 h 13 min (until about update 4,000; less if" in announced[0]
 
 
 def test_the_end_of_a_translation_is_logged(small_run, tmp_path):

@@ -738,12 +738,29 @@ def test_a_sweep_finds_choices_in_other_folders_when_it_trains_too(tmp_path):
 def test_what_is_added_to_a_finished_run_in_vain_is_reported(plain):
     folder, _ = plain
     typed = ["decoder=luong", "attention=dot", "seed=1,2", "tokenizer.vocabulary_size=30"]
-    result = swept(folder, *typed, "keep_validations=true")
+    result = swept(folder, *typed, "keep_validations=true", "trainer.keep=3")
     assert result.returncode == 0, result.stderr.decode()
     output = result.stderr.decode()
     assert "keep_validations=true: has no effect on the run luong-seed1" in output
+    assert "trainer.keep=3: has no effect on the run luong-seed1" in output
     assert "remove its run folder to train the run again" in output
     assert "has no effect" not in swept(folder, *typed).stderr.decode()
+
+
+def test_a_run_that_has_not_begun_follows_the_repeated_command(tmp_path):
+    """The run has failed at its start, for example for lack of a GPU."""
+
+    def planned(*typed):
+        job = TrainingJob("train", [*TINY, "seed=1,2", *typed, f"run_dir={tmp_path}"], [])
+        return job.plan(job.grid([]))
+
+    for one in planned("device=cuda"):
+        one.note(failure="device=cuda: not available")
+    again = planned("device=cpu", "threads=1")
+    assert [one.name for one in again] == ["seed1", "seed2"]
+    for one in again:
+        assert {"device=cpu", "threads=1"} <= {*one.overrides}
+        assert "device=cuda" not in one.overrides
 
 
 def test_runs_that_a_sweep_has_no_longer_are_not_left_to_do(tmp_path):
@@ -814,6 +831,38 @@ def test_equal_trials_of_a_batch_are_one_run(tmp_path, monkeypatch):
     monkeypatch.setattr(Run, "state", RunState.FINISHED)
     Trials(trials=2, parallel=2)(sweep)
     assert [len(runs) for runs in started] == [1]
+
+
+@pytest.mark.skipif(
+    not __import__("importlib.util").util.find_spec("optuna"),
+    reason="needs pip install '.[sweep]'",
+)
+def test_failed_trials_are_repeated_by_the_next_command(tmp_path, monkeypatch):
+    words = [*TINY, "sweep=optuna", "optimizer.lr=interval(0.001,0.01)", f"run_dir={tmp_path}"]
+    trained = {}
+    for state in (RunState.FAILED, RunState.FINISHED):
+        sweep = training_job.TrainingJob("train", words, [])
+        trained[state] = []
+        monkeypatch.setattr(sweep, "train", trained[state].extend)
+        monkeypatch.setattr(sweep, "score", lambda run: 0.5)
+        monkeypatch.setattr(Run, "state", state)
+        Trials(trials=3)(sweep)
+    assert len(trained[RunState.FAILED]) == 3
+    assert {one.key for one in trained[RunState.FINISHED]} == {
+        one.key for one in trained[RunState.FAILED]
+    }
+
+
+@pytest.mark.skipif(
+    not __import__("importlib.util").util.find_spec("optuna"),
+    reason="needs pip install '.[sweep]'",
+)
+@pytest.mark.parametrize("scores", ["none,general", "general,none"])
+def test_a_search_space_may_begin_with_an_invalid_combination(tmp_path, scores):
+    """attention=none ignores the window."""
+    words = ["decoder=luong", "window=local_p", f"attention={scores}"]
+    others = [text for text in TINY if not text.startswith(("decoder", "attention"))]
+    TrainingJob("train", [*others, *words, "sweep=optuna", f"run_dir={tmp_path}"], [])
 
 
 def test_an_interrupted_attempt_counts_its_seconds(tmp_path, monkeypatch):

@@ -171,7 +171,7 @@ def test_a_tracker_that_is_not_installed_is_refused_with_its_package(tmp_path, m
 
 def test_a_resumed_run_has_its_first_id_at_wandb_and_mlflow(tmp_path, monkeypatch):
     """Small substitutes of both packages record the ids that the trackers use."""
-    used, created = [], iter(("mlflow-1", "mlflow-2"))
+    used, running, created = [], [], iter(("mlflow-1", "mlflow-2"))
     started = SimpleNamespace(log=lambda *_, **__: None, finish=lambda: None, summary={})
     wandb = SimpleNamespace(
         init=lambda **given: used.append(given["id"]) or started, Settings=lambda **_: None
@@ -181,6 +181,7 @@ def test_a_resumed_run_has_its_first_id_at_wandb_and_mlflow(tmp_path, monkeypatc
         create_run=lambda *_, **__: SimpleNamespace(info=SimpleNamespace(run_id=next(created))),
         log_param=lambda *_: None,
         log_metric=lambda run, *_, **__: used.append(run),
+        update_run=lambda run, status: running.append((run, status)),
     )
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=lambda _: client))
@@ -194,6 +195,8 @@ def test_a_resumed_run_has_its_first_id_at_wandb_and_mlflow(tmp_path, monkeypatc
     first, second = used[0], used[2]
     assert used == [first] * 2 + [second] * 2 + ["mlflow-1"] * 2 + ["mlflow-2"] * 2
     assert first != second
+    # MLflow shows a resumed run as running.
+    assert running == [(f"mlflow-{n}", "RUNNING") for n in (1, 1, 2, 2)]
     assert json.loads((tmp_path / "a" / "tracker.json").read_text()) == {
         "wandb": first,
         "mlflow": "mlflow-1",

@@ -441,7 +441,7 @@ class Timed(Known):
         self.now += 5.0
         return super().validate(interrupted)
 
-    def fit(self, resume=None, **settings):
+    def fit(self, resume=None, is_over=False, **settings):
         settings = {"max_epochs": 1000, "validate_every": 4, "log_every": 1, **settings}
         store, watch = Store(), Watch()
         progress = Trainer(**settings).fit(
@@ -451,6 +451,7 @@ class Timed(Known):
             callbacks=[watch],
             store=store,
             resume=resume,
+            is_over=is_over,
         )
         return progress, store, watch
 
@@ -482,6 +483,8 @@ def test_a_time_budget_includes_the_time_before_a_resume(monkeypatch, caplog):
     _, finished, _ = task.fit(time_budget="100s", validate_every=1, resume=state.load_last())
     assert 590 <= task.now <= 600
     before = task.now
+    task.fit(time_budget="100s", validate_every=4, resume=finished.load_last(), is_over=True)
+    assert task.now == before
     with caplog.at_level("WARNING", "nmt"):
         task.fit(time_budget="10s", max_epochs=2000, resume=finished.load_last())
     assert task.now == before

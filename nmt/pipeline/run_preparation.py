@@ -179,7 +179,8 @@ def compare_with(folder: Path, hashes: Mapping[str, str]) -> None:
         )
     first, *later = record.get("commands") or [[]]
     added = {word for words in later for word in words[1:]} - {*first}
-    settings = sorted(word for word in added if not word.startswith("resume="))
+    without_effect = ("resume=", "trainer.stop_after=")
+    settings = sorted(word for word in added if not word.startswith(without_effect))
     if settings:
         log.warning(
             "--from %s: that run was resumed with other settings (%s); its config.yaml contains "

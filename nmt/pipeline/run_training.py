@@ -268,6 +268,7 @@ def _run(
             *callbacks,
         ],
         saved=saved,
+        is_over=saved is not None and bool(limits_reached(settings, saved)),
         tests=not is_trial if settings.final_test == "auto" else settings.final_test,
         facts=run_facts(settings, parts, hashes, ranks),
     )

@@ -1,5 +1,6 @@
 """Training sweep of a command line: its search space, its runs, their identities and scores."""
 
+import itertools
 import logging
 import re
 import time
@@ -15,7 +16,7 @@ from nmt.configuration.configure import configure
 from nmt.configuration.overrides import parse, swept, values_of
 from nmt.configuration.yaml_files import added_folders, options
 from nmt.foundation import plugins
-from nmt.foundation.configurations import NOT_LEARNT, digest
+from nmt.foundation.configurations import NOT_LEARNT, NOT_LEARNT_BY_TRAINER, digest
 from nmt.foundation.errors import first_line, quoted
 from nmt.foundation.part_limits import ConfigError, ConfigErrors, broken, refuse
 from nmt.foundation.progress import repeating
@@ -37,6 +38,8 @@ OF_THE_SWEEP = re.compile(r"[+~]*(run_dir|sweep(\..*)?)(=|$)")
 """Regular expression for overrides that control the sweep itself and are not passed to its runs."""
 GRID_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
 """Regular expression for an override in a grid of sweep.grids; quotes may contain spaces."""
+MOST_CHECKED = 1000
+"""Maximum number of combinations of a search space that are checked for a valid one."""
 DISPLAY_SECONDS = 1.0
 """Seconds between two updates of the progress display, each of which reads the run folders."""
 END_SECONDS = 60
@@ -61,14 +64,19 @@ class TrainingJob:
         self.command = command
         self.of_hydra = list(of_hydra)
         self._typed = dict(zip(overrides, parsed, strict=True))
-        first = [
-            _first_value(override) if override.is_sweep_override() else text
+        alternatives = [
+            _values(override) if override.is_sweep_override() else [text]
             for text, override in self._typed.items()
         ]
+        first = [values[0] for values in alternatives]
         self._config = compose(command, first)
         self.sweeper: Any = self._sweeper()
         self._identities = RunIdentities(command)
-        trials = self.grid(self.sweeper.grids) if self.sweeper.counted else [_of_a_run(first)]
+        if self.sweeper.counted:
+            trials = self.grid(self.sweeper.grids)
+        else:
+            some = itertools.islice(itertools.product(*alternatives), MOST_CHECKED)
+            trials = [_of_a_run(combination) for combination in some]
         # A single valid combination is enough to read the data and to name the folder. Its settings
         # contain the metric, which a grid may choose.
         self._first_values = first_valid(command, trials).values
@@ -166,24 +174,23 @@ class TrainingJob:
         named_by = list(keys) or differing([values for _, values in described])
         runs: dict[str, Run] = {}
         for overrides, (key, values) in zip(combinations, described, strict=True):
-            if key not in self._known:
-                name = name_of({name: values[name] for name in named_by if name in values})
-                # Runs may differ in a key that is not part of the name, and the folder may contain
-                # a run that is not of the sweep.
-                is_known = name in {run.name for run in self._known.values()}
-                if is_known or (self.folder / name / RUN_RECORD).exists():
-                    name = f"{name}-{key[:6]}"
-                self._known[key] = Run(
-                    folder=self.folder / name,
-                    key=key,
-                    command=self.command,
-                    overrides=tuple(overrides),
-                    config_dirs=tuple(added_folders),
-                    plugins=plugins.named(),
-                )
-            elif key not in runs:
-                self._warn_of_idle_overrides(self._known[key], overrides)
-            runs[key] = self._known[key]
+            if key in runs:
+                continue
+            known = self._known.get(key)
+            if known is not None and (known.begun or known.finished):
+                self._warn_of_idle_overrides(known, overrides)
+                runs[key] = known
+                continue
+            name = name_of({name: values[name] for name in named_by if name in values})
+            folder = self._folder(name, key) if known is None else known.folder
+            runs[key] = self._known[key] = Run(
+                folder=folder,
+                key=key,
+                command=self.command,
+                overrides=tuple(overrides),
+                config_dirs=tuple(added_folders),
+                plugins=plugins.named(),
+            )
         if len(runs) < len(combinations):
             log.warning(
                 "%s combinations of values are only %s different runs, because some settings, such "
@@ -193,6 +200,15 @@ class TrainingJob:
             )
         return list(runs.values())
 
+    def _folder(self, name: str, key: str) -> Path:
+        """Returns the folder of a new run."""
+        # Runs may differ in a key that is not part of the name, and the folder may contain a run
+        # that is not of the sweep.
+        is_known = name in {run.name for run in self._known.values()}
+        if is_known or (self.folder / name / RUN_RECORD).exists():
+            name = f"{name}-{key[:6]}"
+        return self.folder / name
+
     def trial(self, values: Mapping[str, Any]) -> Run:
         overrides = [f"{key}={'null' if value is None else value}" for key, value in values.items()]
         [run] = self.plan([[*self._fixed(), *overrides]], tuple(values))
@@ -200,11 +216,11 @@ class TrainingJob:
 
     def _warn_of_idle_overrides(self, run: Run, overrides: Sequence[str]) -> None:
         """Logs a warning if an override was added after a run had begun and has no effect on it."""
-        if not (run.begun or run.finished):
-            return
+        idle = (*NOT_LEARNT, *(f"trainer.{key}" for key in NOT_LEARNT_BY_TRAINER))
         for text in set(overrides) - set(run.overrides):
             key = text.partition("=")[0].lstrip("+~")
-            if key.partition(".")[0] in NOT_LEARNT and not OF_THE_SWEEP.match(text):
+            is_idle = key in idle or key.partition(".")[0] in idle
+            if is_idle and not OF_THE_SWEEP.match(text):
                 log.warning(
                     "%s: has no effect on the run %s, which was started without this setting; "
                     "remove its run folder to train the run again",
@@ -297,11 +313,11 @@ def _of_a_run(overrides: Sequence[str]) -> list[str]:
     return [*(text for text in overrides if not OF_THE_SWEEP.match(text)), "sweep=grid"]
 
 
-def _first_value(override: Any) -> str:
-    """Returns an override with only the first of its values, for checks of a single run."""
+def _values(override: Any) -> list[str]:
+    """Returns an override with each of its values, or with the first value of an interval."""
     value = override.value()
-    first = value.start if hasattr(value, "end") else values_of(override)[0]
-    return f"{override.get_key_element()}={first}"
+    values = [value.start] if hasattr(value, "end") else values_of(override)
+    return [f"{override.get_key_element()}={each}" for each in values]
 
 
 def distribution(override: Any) -> Any:

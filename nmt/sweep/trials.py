@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 class Trials(Sweeper):
     """Sweeper that chooses runs by a tree-structured Parzen estimator (Bergstra et al. 2011).
 
-    The study is stored in the sweep folder. Interrupted trials are resumed first. If the search
+    The study is stored in the sweep folder. Interrupted trials are resumed first, and failed trials
+    are repeated. If the search
     space or other settings change, a new study begins, because scores are no longer comparable.
 
     trials: number of runs
@@ -98,11 +99,8 @@ class Trials(Sweeper):
 
 
 def _tell(study: Any, job: Job, number: int, run: Run) -> None:
-    """Records the score or failure of a trial in the study. An interrupted trial stays open."""
-    from optuna.trial import TrialState
-
+    """Records the score of a trial in the study. A trial that failed or was interrupted stays open,
+    so the next command trains it again."""
     score = job.score(run)
     if run.state is RunState.FINISHED and score is not None:
         study.tell(number, score)
-    elif run.state is RunState.FAILED:
-        study.tell(number, state=TrialState.FAIL)

@@ -7,11 +7,11 @@ and Muon (supports only matrices).
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import torch
 
-from nmt.foundation.ranges import Fraction, NonNegative, Positive
+from nmt.foundation.ranges import Fraction, NonNegative, Positive, Range
 
 OF_TORCH = ("ASGD", "Adafactor", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 """Configuration names of optimizers that have the same settings as their torch.optim class."""
@@ -45,6 +45,10 @@ RANGES: Mapping[str, Any] = {
     "beta1": Fraction,
     "beta2": Fraction,
     "betas": tuple[Fraction, Fraction],
+    "etas": tuple[
+        Annotated[float, Range(0, 1, open_low=True, open_high=True)],
+        Annotated[float, Range(1, open_low=True)],
+    ],
     "rho": Fraction,
     "momentum": Fraction,
     "lr_decay": NonNegative,

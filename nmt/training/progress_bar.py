@@ -65,8 +65,8 @@ class ProgressBar(Callback, contextlib.AbstractContextManager["ProgressBar"]):
             self._is_estimated = True
             if elapsed + left > LONG_SECONDS:
                 log.info(
-                    "estimated training time: %s (about %s updates; fewer if trainer.patience ends "
-                    "the training early). To shorten the training, set time_budget or "
+                    "estimated training time: %s (until about update %s; less if trainer.patience "
+                    "ends the training early). To shorten the training, set time_budget or "
                     "trainer.max_updates, or lower trainer.max_epochs",
                     duration(elapsed + left),
                     f"{update.total:,}",

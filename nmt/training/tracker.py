@@ -152,6 +152,7 @@ class MLflow(Tracker):
 
         self._client = MlflowClient(self.uri or (folder.resolve().parent / "mlruns").as_uri())
         self._run = run_id(folder, self.package, lambda: self._new_run(folder.name, config))
+        self._client.update_run(self._run, status="RUNNING")
 
     def _new_run(self, name: str, config: Mapping[str, Any]) -> str:
         """Creates an MLflow run with the configuration as its parameters, and returns its id."""

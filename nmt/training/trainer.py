@@ -57,6 +57,7 @@ class Trainer(LoopSettings):
         store: Store,
         callbacks: Sequence[Callback] = (),
         resume: tuple[dict[str, Any], dict[str, torch.Tensor]] | None = None,
+        is_over: bool = False,
     ) -> TrainingProgress:
         """Trains the task's network to the end.
 
@@ -66,6 +67,7 @@ class Trainer(LoopSettings):
         store: storage of checkpoints
         callbacks: callbacks to run after updates, validations and epochs
         resume: state and tensors of the checkpoint to resume from; None for a new training
+        is_over: whether the updates of the resumed training have ended
 
         Returns the progress of the finished training. Raises Stopped, after saving the state, if
         training is interrupted. Raises UserError if the loss or gradient is NaN or infinite, unless
@@ -82,8 +84,8 @@ class Trainer(LoopSettings):
         )
         if resume is not None:
             state.load(*resume)
-            # A run that ended by its limits may continue; a run that ended by patience may not.
-            state.progress.finished = 0 < self.patience <= state.progress.worse
+            # The limits may have been raised. A run that ended by patience may not continue.
+            state.progress.finished = is_over or 0 < self.patience <= state.progress.worse
         with interruptible() as interruption:
             loop = TrainingLoop(self, task, state, store, callbacks, interruption)
             # Makes the run resumable before its first update. A rollback or another resume of a

@@ -57,6 +57,7 @@ def train_and_test(
     callbacks: Sequence[Callback],
     *,
     saved: ckpt.Checkpoint | None,
+    is_over: bool,
     tests: bool,
     facts: Mapping[str, Any],
 ) -> float:
@@ -66,6 +67,7 @@ def train_and_test(
     files: run folder
     callbacks: callbacks that are called after the progress bar and the metrics file
     saved: checkpoint to resume from; None for a new run
+    is_over: whether the updates of the resumed run have ended
     tests: whether the best weights are evaluated on the test set at the end
     facts: additional entries for results.json
 
@@ -76,7 +78,7 @@ def train_and_test(
     called = [
         callback for callback in (bar, files, *callbacks) if callback.every_rank or task.ranks.first
     ]
-    progress = _train(parts, files, bar, called, saved)
+    progress = _train(parts, files, bar, called, saved, is_over)
     scores: dict[str, float] | None = None
     with interruptible(at_once=True):
         try:
@@ -97,6 +99,7 @@ def _train(
     bar: ProgressBar,
     called: Sequence[Callback],
     saved: ckpt.Checkpoint | None,
+    is_over: bool,
 ) -> TrainingProgress:
     """Trains to the end. If training is interrupted or fails, calls `on_end` of each callback."""
     task = parts.task
@@ -109,6 +112,7 @@ def _train(
                 callbacks=called,
                 store=files,
                 resume=None if saved is None else (saved.meta["training"], saved.tensors),
+                is_over=is_over,
             )
     except BaseException as error:
         if isinstance(error, Stopped):

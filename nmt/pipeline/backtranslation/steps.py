@@ -14,7 +14,7 @@ from nmt.configuration.training_settings import BacktranslateSettings, TrainSett
 from nmt.data import as_list
 from nmt.data.lines import find_file
 from nmt.data.synthetic import Synthetic
-from nmt.foundation.configurations import flat
+from nmt.foundation.configurations import NOT_LEARNT, NOT_LEARNT_BY_TRAINER, flat
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import Stopped, UsageError
 from nmt.foundation.part_limits import refuse
@@ -148,11 +148,13 @@ class Backtranslation:
         log.info("back-translation, %s: training in the run folder %s", step, folder)
         if self._exists(folder / ckpt.LAST):
             run = saved_run(str(folder), "train")
-            saved, errors = changed(run, "train", ["trainer.stop_after=0"])
+            saved, errors = changed(run, "train", [])
             refuse(errors)
-            # Keys without effect on the weights may change.
-            keys = ("device", "threads", "log", "tracker", "keep_validations", "final_test")
-            free = {key: values[key] for key in keys}
+            # Keys without effect on the weights may change, but a planned stop is not repeated.
+            free = {key: values[key] for key in NOT_LEARNT if key in values}
+            of_trainer = values["trainer"].items()
+            trainer = {key: value for key, value in of_trainer if key in NOT_LEARNT_BY_TRAINER}
+            free["trainer"] = {**saved["trainer"], **trainer, "stop_after": 0}
             train(TrainSettings.of({**saved, **free, "resume": str(folder)}))
         else:
             train(TrainSettings.of({**values, "run_dir": str(folder), "resume": None}))
