@@ -79,8 +79,8 @@ def test_lines_without_a_reference_are_warned_about_once(caplog):
         for _ in range(2):
             metric.score(["a dog runs fast", "a cat", ""], ["a dog runs fast", "", ""])
     assert [r.getMessage() for r in caplog.records] == [
-        "reference: 1 of 3 lines have no reference translation, so their translations count as wrong; "
-        "complete the reference file"
+        "reference: 1 of 3 lines have no reference translation: BLEU, TER and exact match count their "
+        "translations as wrong, and chrF leaves them out; complete the reference file"
     ]
 
 

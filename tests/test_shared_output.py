@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -405,6 +406,27 @@ def test_a_link_as_output_stays_a_link(tmp_path):
         sink.write(["a"])
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_text() == "a\n"
+
+
+def test_an_unfinished_output_behind_a_link_is_not_complete(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "file").write_text("1\n2\n")
+    assert output_sinks.is_complete(str(tmp_path / "link"), 2, False)
+    (tmp_path / "file.partial").write_text("1\n")
+    assert not output_sinks.is_complete(str(tmp_path / "link"), 2, False)
+
+
+@pytest.mark.parametrize("name", output_sinks.STDOUT)
+def test_the_file_that_stdout_is_redirected_to_is_not_replaced(tmp_path, name):
+    (tmp_path / "log").write_text("header\n")
+    program = (
+        "from nmt.inference.output_sinks import open_sink\n"
+        f"with open_sink({name!r}) as sink: sink.write(['x'])\n"
+    )
+    with open(tmp_path / "log", "a") as log:
+        subprocess.run([sys.executable, "-c", program], stdout=log, check=True)
+        log.write("trailer\n")
+    assert (tmp_path / "log").read_text() == "header\nx\ntrailer\n"
 
 
 def test_an_output_without_record_is_written_again_after_a_kill(tmp_path):

@@ -149,7 +149,7 @@ def test_an_ensemble_averages(small_run, other_run):
             np.exp(p.log_probs), 0.75 * np.exp(a.log_probs) + 0.25 * np.exp(b.log_probs), 1e-4
         )
         np.testing.assert_allclose(lp.log_probs, 0.75 * a.log_probs + 0.25 * b.log_probs, 1e-4)
-        np.testing.assert_allclose(p.weights, (a.weights + b.weights) / 2, atol=1e-5)
+        np.testing.assert_allclose(p.weights, 0.75 * a.weights + 0.25 * b.weights, atol=1e-5)
 
 
 def test_decoders_and_scores_mix_in_an_ensemble():
@@ -164,10 +164,10 @@ def test_decoders_and_scores_mix_in_an_ensemble():
         states = [
             model.decoder.initial(memory) for model, memory in zip(models, memories, strict=True)
         ]
-        each = [
-            step(torch.tensor([2, 2, 2]), state).log_probs
-            for step, state in zip(steps, states, strict=True)
+        predictions = [
+            step(torch.tensor([2, 2, 2]), state) for step, state in zip(steps, states, strict=True)
         ]
+        each = [prediction.log_probs for prediction in predictions]
         shares = [0.5, 0.3, 0.2]
         ensemble = EnsembleStep(steps, shares, "probability")
         result = ensemble(torch.tensor([2, 2, 2]), EnsembleState(tuple(states)))
@@ -175,6 +175,8 @@ def test_decoders_and_scores_mix_in_an_ensemble():
             result.log_probs.exp(), sum(w * e.exp() for w, e in zip(shares, each, strict=True))
         )
         torch.testing.assert_close(result.weights.sum(1), torch.ones(3, dtype=torch.float64))
+        first, second = predictions[0].weights, predictions[1].weights
+        torch.testing.assert_close(result.weights, (0.5 * first + 0.3 * second) / 0.8)
         [a, b, c] = Beam(width=3)(ensemble, EnsembleState(tuple(states)), [Request(5)] * 3)
     assert all(h and math.isfinite(h[0].score) for h in (a, b, c))
     never = torch.tensor([[-torch.inf, 0.0]])
@@ -539,6 +541,8 @@ def test_filling_by_hand():
         assert fill_marked({}, (phrase,)) == expected
     assert fill_marked({"zebra": "ein altes Zebra"}, ("altes",)) == "das , lief"
     assert fill_marked({"zebra": "ein altes Zebra"}, ("alt",)) == "das ein altes Zebra , lief"
+    for phrase in ("das zebra", "zebra , lief"):  # with the words around the replacement
+        assert fill_marked({}, (phrase,)) == "das , lief"
     same = np.array([[0.0, 1.0, 0.0, 0.0]] * 3)
     assert filled("⁇ ⁇ x ⁇", [UNK, UNK, UNK], same, places, names, {}) == "zebra x zebra"
 

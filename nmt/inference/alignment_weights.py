@@ -27,7 +27,7 @@ receives the number of newly aligned pairs.
 
 def attention_of_model(
     load: Callable[[], Translator],
-    name: object,
+    name: str,
     units: Units,
     reverse: Callable[[], Translator] | None,
     sources: Sequence[str],
@@ -37,7 +37,7 @@ def attention_of_model(
     """Returns the attention maps of sentence pairs, by forced decoding of the target sentences.
 
     load: function that returns the model
-    name: value of the key `model`, quoted in messages
+    name: key and name of the model, quoted in messages
     units: units of the alignment: words or subwords
     reverse: function that returns the model of the opposite direction, whose languages are checked;
         None aligns in one direction only
@@ -46,17 +46,17 @@ def attention_of_model(
     translator = load()
     if not translator.attends:
         raise UserError(
-            f"model={name}: the model has no attention (decoder=fixed); align with method=ibm1 "
+            f"{name}: the model has no attention (decoder=fixed); align with method=ibm1 "
             "or method=hmm"
         )
     if not translator.tokenizer.columns.sources:
-        raise UserError(f"model={name}: the model reads images, which have no words to align")
+        raise UserError(f"{name}: the model reads images, which have no words to align")
     source, target = translator.languages
     # Only equal language names prove that the reverse model has the wrong direction.
     if reverse is not None and reverse().languages == (source, target):
         raise UserError(
             f"reverse: the model translates from {source} to {target}, in the same direction "
-            f"as model={name}; give a model that translates from {target} to {source}"
+            f"as {name}; give a model that translates from {target} to {source}"
         )
     yield from translator.forced_maps(sources, targets, units, progress)
 

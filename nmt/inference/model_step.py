@@ -199,7 +199,7 @@ class EnsembleStep:
         return Prediction(
             average_log_probs([p.log_probs for p in predictions], self.shares, self.averaging),
             EnsembleState(tuple(p.state for p in predictions)),
-            mean_attention([p.weights for p in predictions]),
+            mean_attention([p.weights for p in predictions], self.shares),
         )
 
     def keep(self, sentences: Int[Tensor, " b"]) -> EnsembleStep:
@@ -208,15 +208,22 @@ class EnsembleStep:
         )
 
 
-def mean_attention(weights: Sequence[Tensor | None]) -> Tensor | None:
-    """Returns the mean attention weights of the ensemble members; None if no member has attention.
+def mean_attention(weights: Sequence[Tensor | None], shares: Sequence[float]) -> Tensor | None:
+    """Returns the weighted mean of the members' attention weights; None if no member has attention.
 
-    Members whose weights differ in shape from the weights of the first member, e.g. because of
+    Members whose attention weights differ in shape from those of the first member, e.g. because of
     another image grid, are left out.
+
+    weights: attention weights of each member; None for a member without attention
+    shares: weight of each member in the ensemble
     """
-    present = [member for member in weights if member is not None]
-    alike = [member for member in present if member.shape == present[0].shape]
-    return torch.stack(alike).mean(0) if alike else None
+    pairs = zip(weights, shares, strict=True)
+    present = [(member, share) for member, share in pairs if member is not None]
+    alike = [(member, share) for member, share in present if member.shape == present[0][0].shape]
+    if not alike:
+        return None
+    total = sum(share for _, share in alike)
+    return torch.stack([member * (share / total) for member, share in alike]).sum(0)
 
 
 def average_log_probs(

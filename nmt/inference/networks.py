@@ -188,7 +188,8 @@ class Networks:
             ]
         # [B, T]
         log_probs = average_log_probs(member_log_probs, self.shares, self.averaging).cpu().numpy()
-        mean = mean_attention([output.weights for output in outputs]) if attention else None
+        members = [output.weights if attention else None for output in outputs]
+        mean = mean_attention(members, self.shares)
         weights = None if mean is None else mean.float().cpu().numpy()  # [B, T, S]
         if weights is not None and memories[0].encoded.grids is not None:
             memory = next(m for m in memories if m.mask.size(1) == weights.shape[2])

@@ -25,6 +25,8 @@ from nmt.storage.lock import Lock
 log = logging.getLogger(__name__)
 Chunk = TypeVar("Chunk")
 OnFailure = Literal["delete", "keep", "resume"]
+STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+"""Paths of stdout."""
 DELETE_IT = "Delete this output, or choose another output"
 
 
@@ -48,14 +50,18 @@ def open_sink(
     Raises UserError if the output cannot be written, another process writes it, FILE.partial
     belongs to other work, or FILE.partial has finished lines and `resume` is not set.
     """
-    path = None if name is None else Path(name)
+    # The file that stdout is redirected to must not be replaced.
+    path = None if name in (None, *STDOUT) else Path(name)
     if path is not None and path.is_dir():
         raise UsageError(f"output={path}: is a folder; give the name of a file")
     if path is None or (path.exists() and not path.is_file()):
         return StreamSink(path)
-    # A link such as /dev/stdout stays a link.
-    path = path.resolve() if path.is_symlink() else path
-    return FileSink(path, work or {}, resume=resume, on_failure=on_failure)
+    return FileSink(_target(path), work or {}, resume=resume, on_failure=on_failure)
+
+
+def _target(path: Path) -> Path:
+    """Returns the file that a symbolic link leads to, so that the link stays a link."""
+    return path.resolve() if path.is_symlink() else path
 
 
 class StreamSink(contextlib.AbstractContextManager["StreamSink"]):
@@ -245,7 +251,7 @@ def is_complete(name: str, line_count: int, numbered: bool) -> bool:
     Raises UserError if the file exists but has a different number of lines.
     """
     # Parts are left if a kill interrupted the removal of the joined parts.
-    is_partial = Path(f"{name}.partial").is_file() or Path(f"{name}.parts").is_dir()
+    is_partial = Path(f"{_target(Path(name))}.partial").is_file() or Path(f"{name}.parts").is_dir()
     if is_partial or not Path(name).is_file():
         return False
     with open(name, "rb") as file:

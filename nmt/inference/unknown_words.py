@@ -59,7 +59,8 @@ def filled(
     piece_words: range of source words (from 0) to which each source token belongs
     words: source words
     lexicon: translations of source words; words that are not in the lexicon are copied
-    forbidden: words or phrases; a replacement that contains one of them is not inserted
+    forbidden: words or phrases; a replacement with which the text contains one of them is not
+        inserted
 
     Adjacent unknown tokens that attend to the same source word are replaced by one word.
     """
@@ -79,8 +80,9 @@ def filled(
                 word = "".join(words[attended.start : attended.stop])
                 name = bare(word) or word  # the network writes the punctuation itself
                 replacement = lexicon.get(word, lexicon.get(name, name))
-                if not any(_contains(replacement, phrase) for phrase in forbidden):
-                    written += f" {replacement} "
+                candidate = f"{written} {replacement} "
+                if not any(_contains(candidate + rest, phrase) for phrase in forbidden):
+                    written = candidate
             previous = None if rest.strip() else attended
         written += rest
     return re.sub(" +", " ", written).strip(" ")

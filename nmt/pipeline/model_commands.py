@@ -165,8 +165,10 @@ def _aligner(settings: AlignSettings) -> Aligner:
     backward: Attend | None = None
     if settings.reverse:
         load_reverse = cache(partial(translator_for, settings, settings.reverse))
-        backward = partial(attention_of_model, load_reverse, settings.reverse, settings.units, None)
-    forward = partial(attention_of_model, load, settings.model, settings.units, load_reverse)
+        name = f"reverse={settings.reverse}"
+        backward = partial(attention_of_model, load_reverse, name, settings.units, None)
+    name = f"model={settings.model}"
+    forward = partial(attention_of_model, load, name, settings.units, load_reverse)
     return Aligner(forward, backward, how, source_check=lambda: load().check_line)
 
 
