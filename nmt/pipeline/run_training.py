@@ -176,10 +176,10 @@ def resume(
         progress = saved_progress(saved)  # raises UserError if the checkpoint is damaged
         saved = for_validation(settings, saved)
         results = read_json_object(folder / "results.json")
-        is_tested = (folder / f"{results.get('part', 'test')}.txt").exists()
+        has_test = (folder / f"{results.get('part', 'test')}.txt").exists()
         # The final test of a longer training may have been interrupted.
         is_older = results.get("updates", progress.update) != progress.update
-        needs_test = not results or is_older or (settings.final_test is True and not is_tested)
+        needs_test = not results or is_older or (settings.final_test is True and not has_test)
         if limits_reached(settings, saved) and not needs_test:
             log_finished(settings, saved, folder)
             metric = (
@@ -256,7 +256,6 @@ def _run(
         if progress is not None:  # removes the records of updates that the resumed run repeats
             files.on_rollback(progress.update, validated=progress.validated == progress.update)
         files.describe(config, {**contents, **parts.task.test_fingerprints})
-    is_trial = 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
     score = train_and_test(
         parts,
         files,
@@ -269,10 +268,16 @@ def _run(
         ],
         saved=saved,
         is_over=saved is not None and bool(limits_reached(settings, saved)),
-        tests=not is_trial if settings.final_test == "auto" else settings.final_test,
+        tests=is_tested(settings),
         facts=run_facts(settings, parts, hashes, ranks),
     )
     return Trained(folder, score)
+
+
+def is_tested(settings: TrainingSettings) -> bool:
+    """Returns whether a run evaluates its best weights on the test set at its end."""
+    is_trial = 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
+    return not is_trial if settings.final_test == "auto" else settings.final_test
 
 
 def _adapts_threads(settings: TrainingSettings, ranks: Ranks) -> bool:

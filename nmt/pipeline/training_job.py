@@ -75,8 +75,8 @@ class TrainingJob:
         if self.sweeper.counted:
             trials = self.grid(self.sweeper.grids)
         else:
-            some = itertools.islice(itertools.product(*alternatives), MOST_CHECKED)
-            trials = [_of_a_run(combination) for combination in some]
+            combinations = itertools.product(*alternatives)
+            trials = [_of_a_run(c) for c in itertools.islice(combinations, MOST_CHECKED)]
         # A single valid combination is enough to read the data and to name the folder. Its settings
         # contain the metric, which a grid may choose.
         self._first_values = first_valid(command, trials).values
@@ -176,13 +176,13 @@ class TrainingJob:
         for overrides, (key, values) in zip(combinations, described, strict=True):
             if key in runs:
                 continue
-            known = self._known.get(key)
-            if known is not None and (known.begun or known.finished):
-                self._warn_of_idle_overrides(known, overrides)
-                runs[key] = known
+            earlier = self._known.get(key)
+            if earlier is not None and (earlier.begun or earlier.finished):
+                self._warn_of_idle_overrides(earlier, overrides)
+                runs[key] = earlier
                 continue
             name = name_of({name: values[name] for name in named_by if name in values})
-            folder = self._folder(name, key) if known is None else known.folder
+            folder = self._folder(name, key) if earlier is None else earlier.folder
             runs[key] = self._known[key] = Run(
                 folder=folder,
                 key=key,
@@ -315,9 +315,9 @@ def _of_a_run(overrides: Sequence[str]) -> list[str]:
 
 def _values(override: Any) -> list[str]:
     """Returns an override with each of its values, or with the first value of an interval."""
-    value = override.value()
-    values = [value.start] if hasattr(value, "end") else values_of(override)
-    return [f"{override.get_key_element()}={each}" for each in values]
+    interval = override.value() if override.is_interval_sweep() else None
+    values = values_of(override) if interval is None else [interval.start]
+    return [f"{override.get_key_element()}={value}" for value in values]
 
 
 def distribution(override: Any) -> Any:

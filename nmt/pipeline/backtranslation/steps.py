@@ -32,7 +32,7 @@ from nmt.pipeline.backtranslation.step_settings import (
 from nmt.pipeline.backtranslation.synthetic_pairs import write_synthetic_pairs
 from nmt.pipeline.model_commands import translate
 from nmt.pipeline.resumed_training import final_score
-from nmt.pipeline.run_training import TRIAL_UPDATES, train
+from nmt.pipeline.run_training import is_tested, train
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import LOCK, read_json_object
 from nmt.storage.lock import Lock
@@ -167,8 +167,7 @@ class Backtranslation:
         values = plan.of_final_model()
         if plan.synthetic.direction == "both" and not self._exists(folder / "results.json"):
             values["trainer"] = self.ranks.on_first(plan.usual_trainer)
-            if values["final_test"] == "auto":  # as for a model without synthetic pairs
-                values["final_test"] = not 0 < plan.settings.trainer["max_updates"] < TRIAL_UPDATES
+            values["final_test"] = is_tested(plan.settings)  # as without synthetic pairs
         self._train(folder, values, "step 5 (final model)")
         self.ranks.wait()  # rank 0 has written the results when it comes here
         results = read_json_object(folder / "results.json")
