@@ -224,7 +224,7 @@ class Metric:
             score = metric.corpus_score(list(hypotheses), streams)
             results[name] = Result(score.score, str(metric.get_signature()))
             if name == "bleu" and not score.totals[-1]:
-                self._warn_of_short_references(references)
+                self._warn_of_short_references(metric, sets)
         fold = str.lower if self.lowercase else str
         same = sum(
             fold(hypothesis) in {fold(line) for line in lines or [""]}
@@ -271,9 +271,14 @@ class Metric:
                 f"BLEU counts whole lines as words; set metric.tokenize={fitting}"
             )
 
-    def _warn_of_short_references(self, references: Sequence[str]) -> None:
-        """Logs a warning if no reference has the four words that BLEU's longest n-grams need."""
-        if any(references) and max(len(line.split()) for line in references) < 4:
+    def _warn_of_short_references(self, bleu: Any, sets: Sequence[Sequence[str]]) -> None:
+        """Logs a warning if no reference has the four words that BLEU's longest n-grams need.
+
+        bleu: sacreBLEU's metric
+        sets: all references of each line
+        """
+        counts = [len(bleu.tokenizer(line).split()) for lines in sets for line in lines]
+        if counts and max(counts) < 4:
             self._warn_once(
                 "no reference has four words, so BLEU is 0; read the chrF score, and in training set "
                 "metric.name=chrf"

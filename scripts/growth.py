@@ -155,6 +155,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--varied", default=",".join(VARIED), help="sizes to vary")
     options = parser.parse_args()
+    if unknown := {*options.varied.split(",")} - {*VARIED}:
+        parser.error(f"--varied: unknown size {min(unknown)}; choose from {', '.join(VARIED)}")
     rows = []
     for name in options.varied.split(","):
         for value in VARIED[name]:

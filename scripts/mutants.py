@@ -7,7 +7,9 @@ A mutant is killed if a test fails, and late if the tests take longer than --sec
 --coverage names the data of pytest-cov; a mutant is tried with the default tests that execute its line,
 the tests that execute the fewest lines first:
 
-    pytest -n 1 --dist loadfile --cov=nmt --cov-context=test --cov-report= && scripts/mutants.py --coverage .coverage
+    pip install pytest-cov
+    pytest -n 1 --dist loadfile --cov=nmt --cov-context=test --cov-report=
+    python scripts/mutants.py --coverage .coverage
 
 Without coverage, and for JavaScript, the tests are those of the files that name the module or what it
 defines. --again repeats the surviving and late mutants of a log with the exhaustive tests too. A mutant

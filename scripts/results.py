@@ -357,6 +357,8 @@ def main() -> None:
         "--to", default="quality", metavar="TOPIC", help="file of the register: TOPIC.json"
     )
     options = parser.parse_args()
+    if options.check and options.add:
+        parser.error("--check writes nothing; leave out --check or --add")
     if options.add:
         print("added:", ", ".join(add(options.add, options.to)))
     entries = register()

@@ -67,12 +67,18 @@ def draw(points: dict[int, list[float]], line: np.ndarray, path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
+def score(text: str) -> tuple[int, float]:
+    """Parses PAIRS=BLEU. Raises ValueError, which argparse reports, for other text."""
+    count, score = text.split("=")
+    return int(count), float(score)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("scaling.png"))
-    parser.add_argument("--check", nargs="*", default=[], metavar="PAIRS=BLEU")
+    parser.add_argument("--check", nargs="*", default=[], type=score, metavar="PAIRS=BLEU")
     options = parser.parse_args()
     points = scores()
     pairs = list(points)
@@ -82,10 +88,9 @@ def main() -> None:
     part, _ = fitted(pairs[:-1], means[:-1])
     predicted = np.polyval(part, np.log2(pairs[-1]))
     print(f"{pairs[-1]:,} pairs from the others: {predicted:.1f}, measured {means[-1]:.1f}")
-    for text in options.check:
-        count, score = text.split("=")
-        predicted = np.polyval(line, np.log2(int(count)))
-        print(f"{int(count):,} pairs: {predicted:.1f} by the line, measured {float(score):.1f}")
+    for count, measured in options.check:
+        predicted = np.polyval(line, np.log2(count))
+        print(f"{count:,} pairs: {predicted:.1f} by the line, measured {measured:.1f}")
     draw(points, line, options.out)
 
 

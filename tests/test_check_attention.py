@@ -211,7 +211,7 @@ def test_shapes_of_scores_are_those_of_training():
 def test_all_verdicts_are_printed_whatever_fails():
     names = (f"{GALLERY}:Additive", f"{GALLERY}:nobody", f"{GALLERY}:no_mask")
     result = run("check_attention", *names)
-    assert result.returncode == 1
+    assert result.returncode == 2  # a name is not found
     assert "Additive: keeps all" in result.stdout.decode()
     assert "no_mask: breaks" in result.stdout.decode()
     assert "nobody not found" in result.stderr.decode()
@@ -306,7 +306,18 @@ def test_a_file_is_checked_on_the_command_line():
 )
 def test_wrong_targets_are_named(target, message):
     result = run("check_attention", target)
-    assert result.returncode == 1 and message in result.stderr.decode()
+    assert result.returncode == 2 and message in result.stderr.decode()
+
+
+def test_packages_of_the_same_name_are_not_confused(tmp_path):
+    for folder in ("old", "new"):
+        (tmp_path / folder / "model").mkdir(parents=True)
+        (tmp_path / folder / "model" / "__init__.py").touch()
+        (tmp_path / folder / "model" / "att.py").write_text(GALLERY.read_text())
+    files = [f"{tmp_path}/{folder}/model/att.py:Additive" for folder in ("old", "new")]
+    result = run("check_attention", *files)
+    assert result.returncode == 1
+    assert f"another package model is loaded ({tmp_path}/old/model" in result.stderr.decode()
 
 
 def test_a_file_of_a_package_is_imported(tmp_path):
@@ -399,7 +410,7 @@ def test_exceptions_of_the_code_are_one_message(tmp_path):
     (tmp_path / "script.py").write_text("import sys\n\nsys.exit(0)\n")
     files = ("late", "nowhere", "script")
     result = run("check_attention", *(f"{tmp_path}/{name}.py:Late" for name in files))
-    assert result.returncode == 1
+    assert result.returncode == 2  # a file is not found
     assert b"script.py cannot be run" in result.stderr
     assert b"KeyError: 'missing'" in result.stderr and b"late.py:6" in result.stderr
     assert b"nowhere.py" in result.stderr and b"Traceback" not in result.stderr

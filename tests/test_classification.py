@@ -349,6 +349,8 @@ def test_sentences():
         "Then.",
     ]
     assert sentences("一。二！三") == ["一。", "二！", "三"]
+    georgian = "დღეს კარგი ამინდია. ჩვენ პარკში მივდივართ. გმადლობთ."
+    assert len(sentences(georgian)) == 3  # without capital letters
     assert sentences("   ") == []
 
 

@@ -369,6 +369,8 @@ def text(corpus, *more):
 
 def test_several_sources_from_training_to_answers(corpus, tmp_path):
     folder = trained(tmp_path / "run", *text(corpus, "data.source=[en,fr]"))
+    page = f"output={tmp_path}/page.html"
+    failed(run("export", f"model={folder}", "format=html", page), "the model must read plain text")
     few = [
         one
         for one in text(corpus, "data.source=[fr,en]")

@@ -15,6 +15,7 @@ from nmt.analysis.comparison_tables import comparison_tables
 from nmt.analysis.example_sentences import marked, most_different
 from nmt.analysis.significance import agreement
 from nmt.analysis.suspicious_outputs import copied, detached, repeats, suspicious_outputs
+from nmt.analysis.tables import ReportTable
 from nmt.analysis.word_statistics import (
     case_class,
     frequency_class,
@@ -176,6 +177,11 @@ def test_a_comparison_begins_with_its_result():
     assert losses == "one is worse by 1 point or more in no group of words or sentences below."
     [_, losses] = summary(result, comparison_tables(compared(two=REFERENCE, one=other)))
     assert losses.startswith("one is worse in: ")
+    # 1.4 - 0.4 is less than 1 in binary numbers.
+    cases = ReportTable(
+        "Words by case", ["class", "n", "one", "two"], [["lower case", "9", "0.4", "1.4"]]
+    )
+    assert "lower case” (0.4 against 1.4)" in summary(result, [cases])[1]
     same = compared(one=REFERENCE, two=REFERENCE)
     assert summary(same, []) == ["one and two have the same score: 100.0 BLEU."]
     alone = summary(compared(one=REFERENCE), [])

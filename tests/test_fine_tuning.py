@@ -218,6 +218,13 @@ def test_a_user_supplied_sentencepiece_model(tmp_path, model, ids):
     )
 
 
+def test_unknown_words_of_a_user_supplied_model_have_the_usual_mark(tmp_path):
+    """translation.unknown replaces or drops this mark."""
+    file = sentencepiece_model(tmp_path / "own", model_type="bpe", unk_surface="[?]")
+    tokenizer = SentencePieceFile(model=file).train([], [])
+    assert tokenizer.decode(tokenizer.encode_target(["ab Ω ba"])) == ["ab  ⁇  ba"]
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -201,12 +201,13 @@ TOKENIZERS = {
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("prefix", [True, False])
-def test_subwords_that_are_never_divided(prefix, browser, tmp_path):
-    """Placeholders of a BPE model that was trained outside of nmt."""
+@pytest.mark.parametrize("kind", ["bpe", "char"])
+def test_subwords_that_are_never_divided(kind, prefix, browser, tmp_path):
+    """Placeholders of a model that was trained outside of nmt."""
     lines = ["a<sep>b", "haus <sep> <a><ab>", "<sep", "<sep><sep>haus", "<absep>"]
     writer = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts(200)), model_writer=writer, model_type="bpe", vocab_size=60,
+        sentence_iterator=iter(texts(200)), model_writer=writer, model_type=kind, vocab_size=40 if kind == "char" else 60,
         pad_id=0, unk_id=1, bos_id=2, eos_id=3, user_defined_symbols=["<sep>", "<a>", "<ab>"],
         normalization_rule_name="identity", add_dummy_prefix=prefix, minloglevel=2,
     )  # fmt: skip
@@ -332,7 +333,8 @@ def test_a_thousand_sentences(shown, small_run, width, search):
 def test_sentences_end_where_they_end_for_the_server(shown):
     page, _ = shown
     text = "a b c. d e! Dr. f g h (z.B. i) a? b\nc d. e. F g… h"
-    spaces = ("\ufeffa b.", "a b.\ufeff C", "a b.\x1f C\x85", " a\u3000b.\u00a0 C ")
+    georgian = "დღეს კარგი. ჩვენ პარკში."
+    spaces = (georgian, "\ufeffa b.", "a b.\ufeff C", "a b.\x1f C\x85", " a\u3000b.\u00a0 C ")
     for each in (text, "a b c d e f g " * 90, "abc" * 400, *spaces):
         assert ask(page, "/explain", q=each)["sentences"] == [
             each[place.start : place.stop] for place in spans(each)

@@ -84,6 +84,17 @@ def test_lines_without_a_reference_are_warned_about_once(caplog):
     ]
 
 
+def test_only_references_of_few_tokens_are_short(caplog):
+    """The warning is about the references of all sets, in the tokens of BLEU; the translations are short."""
+    with caplog.at_level(logging.WARNING, "nmt"):
+        Metric(tokenize="zh").score(["你好"] * 2, ["你好世界今天天气很好"] * 2)
+        Metric(tokenize="13a").score(["a b"], ["a b"], others=[["a b c d e"]])
+    assert not caplog.messages
+    with caplog.at_level(logging.WARNING, "nmt"):
+        Metric(tokenize="13a").score(["a"], ["a b"])
+    assert "no reference has four words" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("language", "tokenize"),
     [

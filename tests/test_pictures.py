@@ -30,7 +30,7 @@ from nmt.data.picture_reader import Reader
 from nmt.data.pictures import check_picture, read_features, read_image
 from nmt.data.sources.captions import Captions
 from nmt.data.sources.digits import Digits, digit_words, number_words
-from nmt.drawing.attention_figure import picture_figure
+from nmt.drawing.attention_figure import _wrapped, picture_figure
 from nmt.drawing.picture_attention import PictureRow
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Pictures
@@ -940,6 +940,12 @@ def test_an_empty_line_has_no_image_to_score(reader_of_digits, tmp_path):
     )
     assert "in, line 2: the line is empty" in result.stderr.decode()
     assert not (tmp_path / "scores").exists()
+
+
+def test_a_title_is_not_wrapped_within_an_escaped_character():
+    for line in _wrapped("m" * 23 + "$a$b", 24).splitlines():
+        assert line.count("$") == line.count("\\$")
+        assert not line.endswith("\\")
 
 
 def test_a_long_title_of_an_image_is_wrapped():

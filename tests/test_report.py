@@ -11,6 +11,7 @@ import shutil
 import statistics
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -38,6 +39,7 @@ from nmt.analysis.significance import (
 from nmt.analysis.tables import ReportTable
 from nmt.drawing import attention_map
 from nmt.drawing.attention_map import AttentionMap
+from nmt.drawing.pages import origin, page
 from nmt.drawing.plots import row_of_axes, save
 from nmt.foundation.configurations import class_label
 from nmt.foundation.devices import processor_name
@@ -309,6 +311,8 @@ def test_a_run_that_was_continued_is_named(tmp_path, caplog):
 def test_equal_seeds_do_not_differ():
     pytest.importorskip("scipy")
     assert over_seeds([[100.0, 100.0], [100.0, 100.0]]) == [None, 1.0]
+    assert over_seeds([[99.0, 99.0], [99.0, 99.0, 99.0]]) == [None, 1.0]
+    assert over_seeds([[99.0, 99.0], [98.0, 98.0]]) == [None, None]
 
 
 def test_runs_of_different_parts_are_not_in_one_ranking(tmp_path):
@@ -844,6 +848,20 @@ def test_rows_of_other_systems_have_a_name(tmp_path):
     assert all(row[-1] != "–" for row in table.rows[2:])
     [table] = Report.of(runs, [], "exact").tables(["bleu"])
     assert list(table.head) == ["decoder", "attention", "BLEU"]
+
+
+def test_a_page_names_a_command_of_nmt_only(monkeypatch):
+    for program, is_shown in (
+        (f"{Path(nmt.__file__).parent}/report.py", True),
+        ("/x/nmt/my.py", False),
+    ):
+        monkeypatch.setattr("sys.argv", [program, "x"])
+        assert ("Command: python -m nmt.report x" in origin()) == is_shown
+        assert any(line.startswith("Command") for line in origin()) == is_shown
+
+
+def test_a_page_may_name_a_file_whose_name_is_not_utf8():
+    assert b"run?" in page("run\udcff", "", [])
 
 
 @pytest.mark.exhaustive

@@ -412,6 +412,15 @@ def test_no_search_repeats_a_sequence_except_in_the_prefix(search):
     assert all(h.tokens[:3] == [A, A, A] and not repeats(h.tokens[2:], 2) for h in results[4])
 
 
+@pytest.mark.parametrize("required", [((A,),), ((A, B),), ((A,), (B, A))])
+def test_required_words_are_not_repeated_without_need(required):
+    """The table favours the repetition of a required word."""
+    request = Request(8, required=required, no_repeat_ngram_size=2)
+    [result] = find(Beam(width=4), [lambda _: {A: 0.9, B: 0.05, EOS: 0.05}], [request])
+    assert satisfies(result[0].tokens, request)
+    assert not repeats(result[0].tokens, 2)
+
+
 def test_required_words_may_be_repeated():
     request = Request(6, required=((A, B), (A, B)), no_repeat_ngram_size=2)
     [result] = find(Beam(width=3), [random_table(1)], [request])

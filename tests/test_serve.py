@@ -761,6 +761,17 @@ def test_the_pace_of_each_caller(tmp_path):
         Limits(1, 1, 1, 1, 1, keys=KeyFile(tmp_path / "keys")).check_key("é")
 
 
+def test_a_checkpoint_has_the_name_of_its_run(small_run):
+    typed = [f"model={small_run}/best.safetensors"]
+    assert [*configure("serve", typed).called] == [small_run.name]
+
+
+def test_a_precision_without_effect_is_reported(classifier, caplog):
+    settings = configure("serve", [f"model={classifier}", "precision=int8"])
+    serve_command._loaded(settings, str(classifier))
+    assert "precision=int8 has no effect on a model of nmt.classify" in caplog.text
+
+
 def test_what_is_typed_wrong_is_reported(small_run, classifier, tmp_path):
     for overrides, message in (
         ([f"model=[{small_run},{small_run}]"], "must be unique"), (["model=nowhere"], "nowhere"),

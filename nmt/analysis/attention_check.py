@@ -22,7 +22,7 @@ from nmt.analysis import decoder_laws, dependence_laws, weight_laws
 from nmt.analysis.attention_probe import Probe
 from nmt.analysis.attention_signature import probe_of
 from nmt.analysis.laws import broken_laws
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UsageError, UserError
 from nmt.model.decoder import Decoder
 
 log = logging.getLogger(__name__)
@@ -107,26 +107,27 @@ def check_attention(target: Any, name: str | None = None) -> Verdict:
 def print_verdicts(*, functions: list[str]) -> None:
     """Tests each FILE.py:NAME and prints the results.
 
-    Raises SystemExit(1) if a law is broken or code cannot be called.
+    Raises SystemExit with status 1 if a law is broken or code cannot be called, and with status 2
+    if a file or name is not found.
     """
-    is_correct = True
+    status = 0
     for function in functions:
         try:
             verdict = check_file(function)
             print(verdict.text, end="\n\n")
-            is_correct &= not verdict.broken
+            status = max(status, int(bool(verdict.broken)))
         except UserError as error:
             log.error("%s", error)
-            is_correct = False
-    if not is_correct:
-        raise SystemExit(1)
+            status = max(status, error.exit_status)
+    if status:
+        raise SystemExit(status)
 
 
 def check_file(target: str) -> Verdict:
     """Tests the code FILE.py:NAME. Raises UserError if the code is not found or cannot be run."""
     path, name = target.partition(":")[::2]
     if not Path(path).is_file():
-        raise UserError(
+        raise UsageError(
             f"functions={target}: file not found: {path or target}; expected FILE.py:NAME"
         )
     try:
@@ -139,7 +140,7 @@ def check_file(target: str) -> Verdict:
             for key, value in vars(module).items()
             if callable(value) and getattr(value, "__module__", None) == module.__name__
         )
-        raise UserError(
+        raise UsageError(
             f"functions={target}: {name or 'NAME'} not found in {path}; the file "
             f"defines {', '.join(defined) or 'no function or class'}"
         )
@@ -155,6 +156,13 @@ def _imported(file: Path) -> ModuleType:
         names.insert(0, folder.name)
         folder = folder.parent
     if len(names) > 1:
+        package = sys.modules.get(names[0])
+        own_file = folder / names[0] / "__init__.py"
+        if package is not None and package.__file__ != str(own_file):
+            raise UserError(
+                f"another package {names[0]} is loaded ({package.__file__}); test this file in a "
+                "separate call, and rename a package that has the name of an installed package"
+            )
         sys.path.insert(0, str(folder))
         return importlib.import_module(".".join(names))
     module = ModuleType("checked_attention")

@@ -89,7 +89,7 @@ def _exceptions(comparison: Comparison, tables: Sequence[ReportTable]) -> str:
         for row in table.rows if table.title in GROUPS else []:
             # The last two columns belong to the two systems.
             cells = dict(zip(table.head[-2:], row[-2:], strict=True))
-            gap = sign * (float(cells[better]) - float(cells[worse]))
+            gap = round(sign * (float(cells[better]) - float(cells[worse])), 1)
             group = GROUPS[table.title].format(row[0])
             losses.append((gap, f"{group} ({cells[better]} against {cells[worse]})"))
     largest = [text for gap, text in sorted(losses, reverse=True)[:EXCEPTIONS] if gap >= MARGIN]

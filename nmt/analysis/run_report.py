@@ -34,7 +34,7 @@ from nmt.foundation.extras import installed
 from nmt.foundation.part_limits import broken, refuse
 from nmt.foundation.progress import waiting
 from nmt.foundation.ranges import Count, Positive, Size
-from nmt.storage.files import check_base_name, write_atomically
+from nmt.storage.files import check_base_name, check_folder, write_atomically
 from nmt.sweep.run_status import Run
 from nmt.sweep.watch import duration, overall
 
@@ -214,8 +214,11 @@ def report_folders(
     Raises UserError if no run is found, or a column or file does not match the runs.
     """
     refuse(broken((not folders, "folders", "give a folder of runs, as in nmt.report runs/x", [])))
-    check_base_name(Path(output or "report"))
+    base = Path(output or Path(folders[0], "report"))
+    if output:
+        check_base_name(base)
     runs = collect(folders, different_data=different_data)
+    check_folder(base)
     finished = with_systems(runs.finished, systems) if systems else runs.finished
     for run in finished:
         if metric is not None and metric not in run.scores:
@@ -227,7 +230,6 @@ def report_folders(
     tables = report.tables(columns)
     if report.state:
         log.info("sweep: %s", report.state)
-    base = Path(output or Path(folders[0], "report"))
     written = write(report, tables, base, figures, FigureStyle(figure_width, font_size))
     # Print after writing the files, because a reader may close the pipe early.
     sys.stdout.write("\n".join([*report.lead, "", *map(terminal, tables)]))

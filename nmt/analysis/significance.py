@@ -117,7 +117,7 @@ def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None]:
     chances: dict[int, float] = {}
     if all(statistics.pvariance(scores[i]) == 0 for i in several):
         # Without variance, the test is undefined; equal scores get the p-value 1.
-        chances = {i: 1.0 for i in several[1:] if scores[i] == scores[several[0]]}
+        chances = {i: 1.0 for i in several[1:] if scores[i][0] == scores[several[0]][0]}
     elif len(several) > 1 and installed("scipy"):
         from scipy.stats import tukey_hsd
 

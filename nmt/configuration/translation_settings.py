@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 from nmt.components import Group
@@ -16,6 +15,7 @@ from nmt.foundation.part_limits import ConfigError, broken, idle_keys
 from nmt.foundation.ranges import Count, NonNegative, Positive, Range, Size
 from nmt.inference.output_formats import ONE_BEST, FormatName
 from nmt.inference.shared_output import WHOLE, JobShare, parse_job
+from nmt.storage.checkpoint import model_name
 from nmt.tokenizer.words import Units
 
 MOST_COMPARED = 3
@@ -199,9 +199,7 @@ class ServeSettings(ModelSettings):
 
     @property
     def _names(self) -> list[str]:
-        return self.names or [
-            Path(path).resolve().name.removesuffix(".safetensors") for path in as_list(self.model)
-        ]
+        return self.names or list(map(model_name, as_list(self.model)))
 
     def conflicts(self) -> Iterable[ConfigError]:
         per_request = "must be 1, since requests set the number of alternatives; leave this key out"

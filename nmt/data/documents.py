@@ -59,7 +59,9 @@ def sentences(line: str) -> list[str]:
         *_, word = ["", *line[ends[-1] : match.start()].rsplit(maxsplit=1)]
         is_abbreviation = ABBREVIATION.fullmatch(word.lstrip("([\"'“„«"))
         following = line[match.end() : match.end() + 1]
-        if not word.endswith(".") or not (following.islower() or is_abbreviation):
+        # Georgian sentences begin with lowercase letters, which have no titlecase form.
+        is_lowercase = following.islower() and following != following.title()
+        if not word.endswith(".") or not (is_lowercase or is_abbreviation):
             ends.append(match.end())
     texts = [line[begin:end].strip() for begin, end in itertools.pairwise([*ends, len(line)])]
     return [text for text in texts if text]

@@ -105,7 +105,7 @@ def _wrapped_title(heat_map: HeatMap, inches: float) -> str:
 
 def _wrapped(text: str, characters: int) -> str:
     """Returns a text whose lines have at most the given number of characters."""
-    return "\n".join(textwrap.fill(line, characters) for line in literal(text).splitlines())
+    return "\n".join(literal(textwrap.fill(line, characters)) for line in text.splitlines())
 
 
 def _draw_heat_map(axes: Any, heat_map: HeatMap, title: str, size: tuple[int, int]) -> Any:

@@ -78,7 +78,7 @@ def page(
         lead=lead,
         contents=contents,
         facts=facts,
-    ).encode()
+    ).encode("utf-8", "replace")
 
 
 def origin() -> list[str]:
@@ -86,9 +86,10 @@ def origin() -> list[str]:
     Python, the processor, and the date."""
     processor = processor_name(torch.device("cpu"))
     # The program is a Python file of nmt, or a program of the user.
+    is_of_nmt = Path(sys.argv[0]).resolve().parent == Path(nmt.__file__).resolve().parent
     command = shlex.join(["python", "-m", f"nmt.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
     return [
-        *([f"Command: {command}"] if Path(sys.argv[0]).parent.name == "nmt" else []),
+        *([f"Command: {command}"] if is_of_nmt else []),
         f"Written by nmt {nmt.__version__}, PyTorch {torch.__version__}, "
         f"Python {platform.python_version()}, {processor}, {time.strftime('%Y-%m-%d')}.",
     ]

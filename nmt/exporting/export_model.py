@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from nmt.exporting.card import write_card
-from nmt.exporting.html import write_html
+from nmt.exporting.html import exportable, write_html
 from nmt.exporting.onnx import write_onnx
 from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.extras import require
@@ -49,13 +49,9 @@ def export_model(
         write = partial(write_card, saved, test_results(saved))
     elif format == "html":
         translator = load()
-        is_in_folder = saved.path.name in (ckpt.BEST, ckpt.LAST)
-        name = saved.path.resolve().parent.name if is_in_folder else saved.path.stem
-        if model.startswith(ckpt.HUB):
-            name = Path(model).name
-        write = partial(
-            write_html, translator, name, facts=model_facts(model, translator.tokenizer)
-        )
+        exportable(translator)  # raises an error before the model's facts are read
+        facts = model_facts(model, translator.tokenizer)
+        write = partial(write_html, translator, ckpt.model_name(model), facts=facts)
     else:
         require("onnx")
         write = partial(write_onnx, load())

@@ -105,7 +105,7 @@ def write_html(
     for old, new in replaced.items():
         assert page.count(old) == 1
         page = page.replace(old, new)
-    write_atomically(file, page.encode())
+    write_atomically(file, page.encode("utf-8", "replace"))
 
 
 def is_matrix(name: str) -> bool:

@@ -144,6 +144,9 @@ def _loaded(settings: ServeSettings, path: str) -> Translator | TextClassifier:
     Raises UserError if the model does not read plain text.
     """
     if read_model(path).meta.get("command") == "classify":
+        if settings.precision not in ("float32", "auto"):
+            message = "model=%s: precision=%s has no effect on a model of nmt.classify"
+            log.warning(message, path, settings.precision)
         return text_classifier(path, settings.device)
     translator = translator_for(settings, path, mapped=settings.workers > 1)
     columns = translator.tokenizer.columns

@@ -101,8 +101,8 @@ class Constrained:
                 log_probs[sequence[-1]].fill_(-torch.inf)
         if beginning:
             return
-        needed = {token for sequence in request.required for token in sequence}
-        for token in repeating_tokens(written, request.no_repeat_ngram_size) - needed:
+        needed = progress(request, written)[1]
+        for token in repeating_tokens(written, request.no_repeat_ngram_size).difference(needed):
             log_probs[token].fill_(-torch.inf)
         if any(len(s) <= len(written) and tuple(written[-len(s) :]) == s for s in request.required):
             # A longer sequence that begins with this one may continue.

@@ -152,6 +152,16 @@ def find_checkpoint(model: str, key: str = "model") -> Path:
     raise UsageError(f"{key}={model}: {problem}")
 
 
+def model_name(model: str) -> str:
+    """Returns the name of a model's run folder or of its checkpoint file without the ending.
+
+    model: run folder, checkpoint file, or hf:USER/NAME
+    """
+    path = Path(model).resolve()
+    name = path.parent.name if path.name in (BEST, LAST) else path.name
+    return name.removesuffix(".safetensors").encode("utf-8", "replace").decode()
+
+
 def _downloaded(model: str, key: str) -> Path:
     require("huggingface_hub")
     import huggingface_hub

@@ -51,7 +51,8 @@ def with_our_ids(model: bytes) -> bytes:
     del proto.pieces[:]
     proto.pieces.extend(pieces)
     ids = {"pad_id": PAD, "unk_id": UNK, "bos_id": BOS, "eos_id": EOS}
-    spec.MergeFrom(type(spec)(vocab_size=len(pieces), **ids))
+    # Decoded text marks an unknown word by ⁇, as that of SentencePiece's own default.
+    spec.MergeFrom(type(spec)(vocab_size=len(pieces), unk_surface=" ⁇ ", **ids))
     return proto.SerializeToString()
 
 

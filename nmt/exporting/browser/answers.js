@@ -34,6 +34,7 @@ function translated(line, width = model.search.width) {
 // Sentence ends, as in nmt/data/documents.py: a line break ends a sentence. A full stop after an
 // abbreviation or before a lowercase letter does not.
 const ends = () => new RegExp(model.sentenceEnd.replaceAll("\\s", WHITE), "g")
+const georgian = /[\u10d0-\u10ff]/ // sentences begin with lowercase letters
 const abbreviation = new RegExp(`^(?:${model.abbreviation})$`, "iu")
 
 function sentencesOf(text) {
@@ -44,7 +45,8 @@ function sentencesOf(text) {
       const end = match.index + match[0].length
       const next = line.slice(end, end + 1)
       const word = wordsOf(line.slice(begin, match.index)).at(-1) ?? ""
-      const isLowercase = next !== next.toUpperCase() && next === next.toLowerCase()
+      const hasCase = next !== next.toUpperCase() && !georgian.test(next)
+      const isLowercase = hasCase && next === next.toLowerCase()
       const isAbbreviation = abbreviation.test(word.replace(/^[(["'“„«]+/, ""))
       if (word.endsWith(".") && (isLowercase || isAbbreviation)) continue
       parts.push(trimmed(line.slice(begin, end)))

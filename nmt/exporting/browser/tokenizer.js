@@ -77,7 +77,7 @@ class Tokenizer {
     const pieces = {
       unigram: () => this.likeliest(letters),
       bpe: () => this.divided(text).flatMap((part) => this.merged(part)),
-      char: () => letters,
+      char: () => this.divided(text).flat(),
       word: () => text.split(/(?=▁)/).filter(Boolean),
     }[this.kind]()
     const ids = []

@@ -9,9 +9,9 @@ reinforce           unbiased gradient of the paper's lower bound (eq. 11 and 12)
                     s̃ become more probable if they make the target y more probable than usual
 
     ∂ log p(y|s̃) + λ_r (log p(y|s̃) − b) ∂ log p(s̃) + λ_e ∂ H[s̃]
-    b = Σ_{i<k} 0.9^{k−i} r_i / Σ_{i<k} 0.9^{k−i}    in update k, with r_i = mean log p(y|s̃)
+    b = Σ_{i<k} 0.9^{k−i} r_i / Σ_{i<k} 0.9^{k−i}    in batch k, with r_i = mean log p(y|s̃)
 
-H is the entropy, b the mean reward of earlier updates (in the first update, that of its batch),
+H is the entropy, b the mean reward of earlier batches (in the first batch, its own mean reward),
 λ_r = `reward`, λ_e = `entropy`, and 0.9 is `decay`. A fraction `expected` of the sentences is
 trained with the weights instead of samples, which reduces the variance further.
 """
@@ -42,7 +42,7 @@ class Hard(Window):
     reward: weight λ_r of the reward term in the gradient
     entropy: weight λ_e of the entropy term in the gradient
     expected: fraction of sentences that are trained with the weights instead of samples, 0 to 1
-    decay: decay of the running mean reward per update, 0 to 1
+    decay: decay of the running mean reward per batch, 0 to 1
     """
 
     all_positive = False
