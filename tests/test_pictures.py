@@ -704,7 +704,7 @@ def test_bad_pictures_are_counted_or_refused(tmp_path, bad, caplog):
 
 
 @pytest.mark.parametrize("name", ["x.csv.tsv", "x.tsv.gz"])
-def test_the_last_suffix_tells_the_format_of_a_table(tmp_path, name):
+def test_the_last_suffix_determines_the_format_of_a_table(tmp_path, name):
     image(tmp_path, "a.png")
     text = b"image\tcaption\na.png\tone\n"
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)

@@ -309,7 +309,7 @@ def test_words_of_bytes_and_unusual_spaces_are_those_of_sentencepiece(by_bytes, 
     """The positions of the subwords in the text are those that SentencePiece states."""
     tokenizer, processor = by_bytes[model]
     pieces = processor.encode(line, return_type="proto").pieces
-    # The word of each character that is no space
+    # The word of each character except spaces
     owners = [number for number, word in enumerate(line.split()) for _ in word]
     ids = [piece.id for piece in pieces]
     places = tokenizer.target_words(line, ids, str.split, encoded=True)
