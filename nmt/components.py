@@ -30,7 +30,7 @@ class Sizes:
     """Sizes shared by all choices of encoder, decoder and tokenizer.
 
     encoder: hidden units per direction
-    decoder: hidden units; None uses the decoder's own default
+    decoder: hidden units; None if the command has no decoder
     readout: number of features from which the output layer predicts tokens
     vocabulary: number of subwords
     """

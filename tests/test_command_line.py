@@ -19,6 +19,7 @@ from builders import compose
 from commands import ROOT, failed, run, run_alone
 
 from nmt import __main__ as main
+from nmt.configuration.command_words import space_errors
 from nmt.configuration.configure import COMMANDS
 from nmt.configuration.help import help_of
 from nmt.configuration.overrides import parse
@@ -723,6 +724,10 @@ def test_wrong_command_lines_have_the_same_exit_status(command, typed, message, 
 def test_lists_with_spaces_and_files_without_a_key_are_named(typed, message, tmp_path):
     (tmp_path / "in.txt").write_text("a\n")
     failed(run("translate", *typed, cwd=tmp_path), message)
+
+
+def test_a_bracket_in_quotes_is_part_of_the_name():
+    assert not list(space_errors(['systems=["A[1=x.txt"]']))
 
 
 def test_the_keys_of_a_group_are_listed_once():

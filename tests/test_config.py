@@ -394,6 +394,8 @@ def test_choices_of_further_folders_are_swept_and_hide_nothing(tmp_path, monkeyp
     assert variants(["attention=glob(m*)"]) == [["attention=mine"], ["attention=multi_head"]]
     with pytest.raises(ConfigErrors, match=r"decoder=luong: is a choice of nmt, so .*luong\.yaml"):
         composition.compose("train", ["decoder=luong"])
+    with pytest.raises(ConfigErrors, match="window=null: must have a choice .available: "):
+        configure("train", ["window=null"])
     with pytest.raises(ConfigErrors, match="unknown choice"):
         composition.compose("train", ["decoder=" + "a" * 300])
     (tmp_path / "decoder" / "luong.yaml").rename(tmp_path / "decoder" / "bahdanau.yaml")

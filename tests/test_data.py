@@ -137,6 +137,27 @@ def test_a_labelled_table_can_be_split(tmp_path):
     )
 
 
+def test_sets_of_texts_have_the_same_kind_of_labels(tmp_path):
+    files = {}
+    for name, labels in (
+        ("one", ["a", "b"]),
+        ("several", [["a", "b"], []]),
+        ("listed", [["a"], ["b"]]),
+    ):
+        rows = [json.dumps({"text": f"x {i}", "label": label}) for i, label in enumerate(labels)]
+        files[name] = tmp_path / f"{name}.jsonl"
+        files[name].write_text("\n".join(rows) + "\n")
+
+    def labelled(validation):
+        return TableFiles(
+            format="jsonl", train=str(files["one"]), validation=str(files[validation]), text="text", label="label"
+        ).labelled()  # fmt: skip
+
+    assert list(labelled("listed").validation.labels) == [("a",), ("b",)]
+    with pytest.raises(UserError, match="several.jsonl, row 1: must have one label"):
+        labelled("several")
+
+
 def test_broken_gzip_is_named(tmp_path):
     (tmp_path / "f.gz").write_bytes(gzip.compress(b"hello" * 100)[:20])
     with pytest.raises(UserError, match=r"f\.gz: cannot be read"):

@@ -4,6 +4,8 @@ import datetime
 import json
 import logging
 import math
+import subprocess
+import sys
 
 import pytest
 from commands import run
@@ -58,6 +60,19 @@ def test_errors(small_run, change):
     result = run("translate", f"model={small_run}", "log=json", change)
     assert result.returncode in (1, 2)
     assert records(result)[-1]["level"] == "ERROR"
+
+
+def test_the_line_about_the_recipe_is_json_too(tmp_path):
+    """This line is written before the log of the command is set up."""
+    for part in ("train", "val"):
+        for language in ("en", "de"):
+            (tmp_path / f"{part}.{language}").write_text("a b c d\n" * 40)
+    data = [f"data.train={tmp_path}/train", f"data.validation={tmp_path}/val"]
+    words = ["data=text", *data, "data.source=en", "data.target=de", "trainer.max_updates=1"]
+    command = [sys.executable, "-m", "nmt.train", *words, "log=json", f"run_dir={tmp_path}/run"]
+    result = subprocess.run(command, capture_output=True, check=True)
+    lines = [json.loads(line) for line in result.stderr.decode().splitlines()]
+    assert "using the recipe experiment=auto" in lines[0]["message"]
 
 
 def test_values_that_json_lacks():

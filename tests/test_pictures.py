@@ -712,6 +712,13 @@ def test_the_last_suffix_determines_the_format_of_a_table(tmp_path, name):
     assert list(Captions(train=table, validation=table).load().train.target) == ["one"]
 
 
+def test_tables_with_column_names_have_a_header(tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"image": "a.png", "caption": "one"}\n')
+    table = str(tmp_path / "t.jsonl")
+    with pytest.raises(UserError, match="data.header=false: .* leave this key out"):
+        Captions(train=table, validation=table, header=False).load()
+
+
 def test_what_a_table_of_captions_lacks_is_reported(tmp_path):
     image(tmp_path, "a.png")
     (tmp_path / "t.csv").write_text("picture,text\na.png,a\n")

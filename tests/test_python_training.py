@@ -99,6 +99,10 @@ def test_wrong_settings_are_errors_without_a_run(tmp_path):
         nmt.train(3)
     with pytest.raises(UserError, match=r'no parameter decoder; did you mean "decoder=luong"\?'):
         nmt.train(decoder="luong")
+    with pytest.raises(UserError, match=r'did you mean "freeze=\[encoder,output\]"\?'):
+        nmt.train(freeze=["encoder", "output"])
+    with pytest.raises(UserError, match='did you mean "resume=null"'):
+        nmt.train(resume=None)
     with pytest.raises(UserError, match=r"no parameter callback; did you mean callbacks\?"):
         nmt.train(callback=[])
     with pytest.raises(UserError, match="Give each setting .* in Python as a string of its own"):
@@ -191,9 +195,9 @@ def test_a_data_set_is_translated_and_evaluated_from_python(small_run, tmp_path)
 @pytest.mark.parametrize(("columns", "reference", "problem"), [
     ({"in": ["a", "b"], "out": ["c"]}, "out", "the same number of rows"),
     ({"in": [], "out": []}, "out", "at least one"),
-    ({"in": ["a"], "out": [None]}, "out", "None"),
+    ({"in": ["a"], "out": [None]}, "out", "data: column out: .*None"),
     ({"in": ["a"]}, [], "give the name of a column"),
-    ({"in": "ab", "out": "cd"}, "out", "expected a string or a list of strings"),
+    ({"in": "ab", "out": "cd"}, "out", "data: column in: must be a list of strings"),
 ])  # fmt: skip
 def test_wrong_columns_of_an_evaluation_are_named(small_run, columns, reference, problem):
     with pytest.raises((nmt.UserError, TypeError), match=problem):

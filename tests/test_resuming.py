@@ -8,6 +8,7 @@ import pytest
 import torch
 from builders import choices, resumed, trained
 
+from nmt.configuration.configure import configure_single
 from nmt.foundation.errors import Stopped, UserError
 from nmt.storage import checkpoint as ckpt
 from nmt.training.run_directory import RunDirectory
@@ -96,6 +97,9 @@ def test_a_time_budget_can_be_given_on_resume(tmp_path):
     saved = ckpt.read(folder / ckpt.LAST).meta
     assert saved["config"]["trainer"]["time_budget"] == "3s"
     assert 6 < saved["training"]["progress"]["update"] < 900_000
+    for prefix in ("", "+", "++"):  # the single key has precedence
+        words = [f"resume={folder}", "time_budget=1h", f"{prefix}trainer.time_budget=30m"]
+        assert configure_single("train", words).trainer["time_budget"] == "30m"
 
 
 def test_another_metric_without_a_validation(tmp_path):

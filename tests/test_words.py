@@ -15,7 +15,7 @@ from nmt.data.ragged import encode
 from nmt.foundation.interfaces import UNK
 from nmt.inference.word_alignment import by_word
 from nmt.tokenizer import SentencePiece
-from nmt.tokenizer.words import SPLITS, characters, covered, join_words, words
+from nmt.tokenizer.words import SPLITS, characters, covered, without, words
 
 KEPT = "½ x² … ™ ﬁ Ⅷ ㎏ e\u0301 é می\u200cخواهم क्\u200dष ＡＢ １２ “a” ﷺ"
 CORPUS = [KEPT, "hello world", "我爱北京 天安门", "xyz Über"] * 20
@@ -201,10 +201,23 @@ def test_units_of_alignments(small_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["a dog , barks", "我喜欢好电影。", "ラーメンを食べる", "สวัสดี", "한국어 문장"]
+    "text",
+    [
+        "a dog , barks",
+        "我喜欢好电影。",
+        "我 喜欢 电影 。",
+        "ラーメンを食べる",
+        "สวัสดี",
+        "한국어 문장",
+    ],
 )
-def test_joined_words_are_the_text(text):
-    assert join_words(words(text)) == text
+def test_a_text_without_a_word_has_all_others_and_their_spaces(text):
+    assert without(text, []) == text
+    for i, word in enumerate(words(text)):
+        shorter = without(text, [i])
+        assert len(shorter) == len(text) - len(word)
+        assert shorter.split() != text.split()
+    assert not without(text, range(len(words(text)))).strip()
 
 
 @pytest.mark.parametrize("line", [

@@ -34,7 +34,7 @@ from nmt.foundation.extras import installed
 from nmt.foundation.part_limits import broken, refuse
 from nmt.foundation.progress import waiting
 from nmt.foundation.ranges import Count, Positive, Size
-from nmt.storage.files import check_base_name, check_folder, write_atomically
+from nmt.storage.files import check_base_name, write_atomically
 from nmt.sweep.run_status import Run
 from nmt.sweep.watch import duration, overall
 
@@ -215,10 +215,8 @@ def report_folders(
     """
     refuse(broken((not folders, "folders", "give a folder of runs, as in nmt.report runs/x", [])))
     base = Path(output or Path(folders[0], "report"))
-    if output:
-        check_base_name(base)
     runs = collect(folders, different_data=different_data)
-    check_folder(base)
+    check_base_name(base)
     finished = with_systems(runs.finished, systems) if systems else runs.finished
     for run in finished:
         if metric is not None and metric not in run.scores:

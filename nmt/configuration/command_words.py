@@ -80,7 +80,8 @@ def space_errors(words: Sequence[str]) -> Iterator[ConfigError]:
         if "=[" in word and word.count("[") > word.count("]"):
             end = next((j for j in range(i, len(words)) if words[j].endswith("]")), i)
             text = " ".join(words[i : end + 1])
-            yield ConfigError(text, f"the list has spaces; put it in quotes: '{text}'")
+            if end > i:
+                yield ConfigError(text, f"the list has spaces; put it in quotes: '{text}'")
     for before, after in itertools.pairwise(words):
         is_split = after.startswith("=") or (before.endswith("=") and "=" not in after)
         if is_split and before != "=":

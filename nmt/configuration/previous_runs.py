@@ -197,7 +197,7 @@ def changed(
         f"allowed are {choices}, and single keys of {', '.join(CHANGEABLE)}"
     )
     errors = set_keys(config, single, why)
-    is_typed = any(text.startswith("trainer.time_budget=") for text in changes)
+    is_typed = any(text.lstrip("+").startswith("trainer.time_budget=") for text in changes)
     if config.get("time_budget") != saved.config.get("time_budget") and not is_typed:
         # In conf/, the value of trainer.time_budget is the reference ${time_budget}.
         config["trainer"]["time_budget"] = config["time_budget"]

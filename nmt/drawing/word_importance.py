@@ -60,12 +60,14 @@ class Classified:
     words: words or subwords of the text
     importances: attention weight of each word [words], with sum 1; None if the classifier has no
         attention or the text has no words
+    line: the text
     """
 
     labels: tuple[str, ...]
     probabilities: dict[str, float]
     words: list[str]
     importances: np.ndarray | None
+    line: str = ""
 
     @property
     def shares(self) -> np.ndarray:

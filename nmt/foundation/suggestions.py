@@ -70,6 +70,8 @@ def not_a_choice(
     elsewhere: other groups that have this choice
     folders: folders of additional choices, which do not have this choice
     """
+    if value is None:
+        return ConfigError(group, "must have a choice", "null", tuple(choices))
     problem = "unknown choice"
     name = str(value).lower()
     translated = CHOICE_SYNONYMS.get(name, "")

@@ -98,4 +98,9 @@ def log_early(message: str) -> None:
     if message not in early_messages:
         early_messages.append(message)
         root = logging.getLogger("nmt")
-        root.log(logging.INFO if root.hasHandlers() else logging.WARNING, "%s", message)
+        formatter = chosen_formatter()
+        if formatter is None or root.hasHandlers():
+            root.log(logging.INFO if root.hasHandlers() else logging.WARNING, "%s", message)
+        elif root.isEnabledFor(logging.WARNING):
+            record = logging.makeLogRecord({"levelname": "INFO", "msg": message})
+            print(formatter.format(record), file=sys.stderr)

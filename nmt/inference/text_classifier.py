@@ -83,6 +83,7 @@ class TextClassifier:
                 probabilities=dict(zip(names, probabilities[i].tolist(), strict=True)),
                 words=words,
                 importances=importances if importances.any() else None,
+                line=line,
             )
             answers.append(answer)
         return answers

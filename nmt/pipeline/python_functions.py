@@ -20,7 +20,9 @@ from nmt.configuration.training_settings import TrainingSettings
 from nmt.data import as_list
 from nmt.data.text_encoding import check_lines
 from nmt.foundation.configurations import digest
-from nmt.foundation.errors import UserError, quoted, typed
+from nmt.foundation.errors import UserError, quoted
+from nmt.foundation.json_log import choose_format, chosen_formatter
+from nmt.foundation.part_limits import shown
 from nmt.foundation.plugins import permitting
 from nmt.inference.translator import Translator
 from nmt.loading import load
@@ -84,7 +86,8 @@ def train(
     """
     for name, value in unknown.items():
         parameters = ("data", "callbacks", "plugins")
-        nearest = difflib.get_close_matches(name, parameters, 1) or [f'"{typed(**{name: value})}"']
+        setting = json.dumps(f"{name}={shown(value)}", ensure_ascii=False)
+        nearest = difflib.get_close_matches(name, parameters, 1) or [setting]
         raise UserError(f"nmt.train: no parameter {name}; did you mean {nearest[0]}?")
     words = list(overrides)
     plugins = [plugins] if isinstance(plugins, str) else plugins
@@ -106,6 +109,7 @@ def train(
         assert isinstance(settings, TrainingSettings)
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
+        choose_format(settings.log == "json")
         folder, score = run_training.train(settings, callbacks)
     return TrainedRun(folder, score, tuple(plugins))
 
@@ -142,6 +146,7 @@ def _process_unchanged() -> Iterator[None]:
     logger = logging.getLogger("nmt")
     with ExitStack() as at_end:
         at_end.callback(torch.set_num_threads, torch.get_num_threads())
+        at_end.callback(choose_format, chosen_formatter() is not None)
         at_end.callback(random.setstate, random.getstate())
         at_end.callback(np.random.set_state, np.random.get_state())
         at_end.callback(logger.setLevel, logger.level)
@@ -190,6 +195,16 @@ def evaluate(
     return scores_of(translator, metric or Metric(), sentences, references)[1]
 
 
+def _lines(data: Any, name: str) -> list[str]:
+    """Returns a column of a data set. Raises TypeError if a cell is not text."""
+    if isinstance(data[name], str):
+        raise TypeError(f"data: column {name}: must be a list of strings, not a string")
+    try:
+        return check_lines(data[name])
+    except TypeError as error:
+        raise TypeError(f"data: column {name}: {error}") from error
+
+
 def _columns(data: Any, names: Sequence[str]) -> list[list[str]]:
     """Returns columns of a data set. Raises UserError unless they exist, have the same number of
     rows, and at least one row."""
@@ -204,7 +219,7 @@ def _columns(data: Any, names: Sequence[str]) -> list[list[str]]:
         raise UserError(
             f"data: column {missing[0]} not found (available: {', '.join(map(str, available))})"
         )
-    first, *others = [check_lines(data[name]) for name in names]
+    first, *others = [_lines(data, name) for name in names]
     for name, lines in zip(names[1:], others, strict=True):
         if len(lines) != len(first) or not lines:
             raise UserError(

@@ -10,7 +10,7 @@ import itertools
 import operator
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, get_args
 
 from nmt.foundation.errors import UserError
@@ -64,13 +64,18 @@ def bare(word: str) -> str:
     return EDGES.sub("", word)
 
 
-def join_words(words: Iterable[str]) -> str:
-    """Joins words by spaces, except between characters of scripts without spaces."""
-    text = ""
-    for word in words:
-        separator = "" if not text or (_alone(text[-1]) and _alone(word[0])) else " "
-        text += separator + word
-    return text
+def without(text: str, removed: Collection[int]) -> str:
+    """Returns a text without some of its words. The spaces around the words stay.
+
+    removed: indices of the removed words, from 0
+    """
+    shorter = ""
+    end = 0
+    for i, word in enumerate(words(text)):
+        begin = text.index(word, end)
+        shorter += text[end:begin] + ("" if i in removed else word)
+        end = begin + len(word)
+    return shorter + text[end:]
 
 
 def characters(text: str) -> list[str]:

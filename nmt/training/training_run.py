@@ -14,6 +14,7 @@ import torch
 
 from nmt.foundation.errors import Stopped, UserError, typed
 from nmt.foundation.extras import installed
+from nmt.foundation.json_log import chosen_formatter
 from nmt.foundation.terminal import console
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.metrics_file import read_metrics
@@ -213,6 +214,8 @@ def _conclude(
         weights_hash,
         files.path,
     )
+    if chosen_formatter() is not None:
+        return  # each line of a log in JSON is an object
     commands = [_with_plugins(command, files) for command in task.next_commands(files.path)]
     if installed("tensorboard"):
         commands.append(f"tensorboard --logdir={shlex.quote(str(files.path))}")

@@ -163,6 +163,8 @@ class Captions:
                 f"{file}: expected a table of images (.{', .'.join(FORMATS)}), or a folder with a "
                 "table such as metadata.csv"
             )
+        if not self.header and format not in ("csv", "tsv"):
+            raise UsageError(f"data.header=false: {file} has column names; leave this key out")
         requested = [self.image, FILE_NAME, *self.captions, *self.source]
         options = {"header": self.header} if format in ("csv", "tsv") else {}
         rows = Stream(part, partial(reader(format), file, requested, **options)).sliced(slice_)

@@ -150,6 +150,14 @@ class Table:
         ]
         if self.parts.share:
             parts = split_labelled(parts[0], self.parts.share)
+        train, *others = parts
+        for part in others:
+            wrong = [i for i, labels in enumerate(part.labels, 1) if len(labels) != 1]
+            if wrong and not train.multi_label:
+                raise UserError(
+                    f"{part.name}, row {wrong[0]:,}: must have one label, because each text of "
+                    f"{train.name} has one; for several labels, write lists in both files"
+                )
         return LabelledSplits(*parts)
 
 

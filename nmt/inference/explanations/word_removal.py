@@ -12,7 +12,7 @@ from nmt.drawing.word_importance import Classified, write_explanations
 from nmt.foundation.interfaces import UNK
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator
-from nmt.tokenizer.words import join_words, words
+from nmt.tokenizer.words import without, words
 
 
 def influence(
@@ -94,7 +94,7 @@ def write_effects(
     if path.suffix in (".json", *FIGURES):
         write_explanations(answers, path, gold)
         return
-    gap = removal(classifier, [join_words(answer.words) for answer in answers[:TEXTS]])
+    gap = removal(classifier, [answer.line for answer in answers[:TEXTS]])
     lead = [f"On average over {gap.texts} texts, {gap.clause}."] if gap.texts else []
     if len(answers) > TEXTS:
         lead.append(f"Only the first {TEXTS} texts show the effects of removing single words.")
@@ -161,7 +161,7 @@ def _decreases(
     removed: index or indices of the words to remove from each text
     """
     before = [answer.probabilities[answer.likeliest] for answer in answers]
-    shortened = [join_words(np.delete(a.words, n)) for a, n in zip(answers, removed, strict=True)]
+    shortened = [without(a.line, np.ravel(n)) for a, n in zip(answers, removed, strict=True)]
     columns = [classifier.model.labels.names.index(answer.likeliest) for answer in answers]
     # Probability that each shortened text gets the label predicted for the complete text, [texts]
     after = classifier.probabilities(shortened)[np.arange(len(answers)), columns]

@@ -199,7 +199,8 @@ def _network(
         )
     frozen = settings.freeze or []
     freeze(network, frozen)
-    for shared in [table for table in frozen_tables(network) if table not in frozen]:
+    named = {name.removesuffix(".weight") for name in frozen}
+    for shared in [table for table in frozen_tables(network) if table not in named]:
         log.warning(
             "freeze=[%s]: also freezes %s, which shares the frozen weights (model.tying=%s)",
             ",".join(frozen),
