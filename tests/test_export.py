@@ -354,7 +354,7 @@ KINDS = {
     "plain": ["attention=dot", "decoder=luong", "cell=lstm"],
     "fixed": ["decoder=fixed", "attention=none", "cell=norm_gru"],
     "mixed": ["encoder.cell=lstm", "decoder.cell=gru", "trainer.ema=0.5"],
-    "factors": ["data.factors=[y]"],
+    "factors": ["data.factors=[tag]"],
     "labels": [],
     "labels by attention": ["pooling=structured"],
 }
@@ -366,8 +366,8 @@ KINDS = {
 def test_every_field_of_a_card_is_that_of_the_model(kind, tmp_path):
     import yaml
 
-    rows = "".join(f"a b {k}\t{'xy'[k % 2]} z z\t{'xy'[k % 2]}\n" for k in range(30))
-    (tmp_path / "t.tsv").write_text(f"en_GB\ty\tlabel\n{rows}")
+    rows = "".join(f"a b {k}\t{'xy'[k % 2]} z z\t{'xy'[k % 2]}\tN N V\n" for k in range(30))
+    (tmp_path / "t.tsv").write_text(f"en_GB\ty\tlabel\ttag\n{rows}")
     is_classifier = kind.startswith("labels")
     columns = (
         ["data.text=en_GB", "data.label=label"]
