@@ -101,7 +101,7 @@ class Constrained:
                 log_probs[sequence[-1]].fill_(-torch.inf)
         if beginning:
             return
-        needed = progress(request, written)[1]
+        needed = progress(request, written)[1] if request.required else ()
         for token in repeating_tokens(written, request.no_repeat_ngram_size).difference(needed):
             log_probs[token].fill_(-torch.inf)
         if any(len(s) <= len(written) and tuple(written[-len(s) :]) == s for s in request.required):
