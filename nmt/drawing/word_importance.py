@@ -60,7 +60,7 @@ class Classified:
     words: words or subwords of the text
     importances: attention weight of each word [words], with sum 1; None if the classifier has no
         attention or the text has no words
-    line: the text
+    line: text that was classified
     """
 
     labels: tuple[str, ...]

@@ -59,8 +59,8 @@ def filled(
     piece_words: range of source words (from 0) to which each source token belongs
     words: source words
     lexicon: translations of source words; words that are not in the lexicon are copied
-    forbidden: words or phrases; a replacement with which the text contains one of them is not
-        inserted
+    forbidden: words or phrases; a replacement is not inserted if the text would then contain one
+        of them
 
     Adjacent unknown tokens that attend to the same source word are replaced by one word.
     """

@@ -153,7 +153,8 @@ def find_checkpoint(model: str, key: str = "model") -> Path:
 
 
 def model_name(model: str) -> str:
-    """Returns the name of a model's run folder or of its checkpoint file without the ending.
+    """Returns the name of a model: that of its run folder, or of another checkpoint file without
+    the suffix.
 
     model: run folder, checkpoint file, or hf:USER/NAME
     """

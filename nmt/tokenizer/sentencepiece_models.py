@@ -51,7 +51,7 @@ def with_our_ids(model: bytes) -> bytes:
     del proto.pieces[:]
     proto.pieces.extend(pieces)
     ids = {"pad_id": PAD, "unk_id": UNK, "bos_id": BOS, "eos_id": EOS}
-    # Decoded text marks an unknown word by ⁇, as that of SentencePiece's own default.
+    # Decoded text contains SentencePiece's default mark ⁇ for each unknown word.
     spec.MergeFrom(type(spec)(vocab_size=len(pieces), unk_surface=" ⁇ ", **ids))
     return proto.SerializeToString()
 

@@ -182,8 +182,9 @@ def _by_characters(pieces: Sequence[str], parts: Sequence[str]) -> list[range]:
 
 
 def with_characters(pieces: Iterable[str]) -> list[str]:
-    """Returns subwords with the character that byte tokens encode instead of its last byte token,
-    and "" instead of its other byte tokens."""
+    """Returns subwords without byte tokens: the last byte token of a character becomes the
+    character, and its other byte tokens become "".
+    """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     encoded = (
         bytes([int(piece[3:5], 16)]) if _is_byte(piece) else piece.encode() for piece in pieces

@@ -67,7 +67,7 @@ class Trainer(LoopSettings):
         store: storage of checkpoints
         callbacks: callbacks to run after updates, validations and epochs
         resume: state and tensors of the checkpoint to resume from; None for a new training
-        is_over: whether the updates of the resumed training have ended
+        is_over: whether the resumed training has reached its limits, so that it makes no update
 
         Returns the progress of the finished training. Raises Stopped, after saving the state, if
         training is interrupted. Raises UserError if the loss or gradient is NaN or infinite, unless

@@ -68,7 +68,7 @@ def train_and_test(
     files: run folder
     callbacks: callbacks that are called after the progress bar and the metrics file
     saved: checkpoint to resume from; None for a new run
-    is_over: whether the updates of the resumed run have ended
+    is_over: whether the resumed run has reached its limits, so that it makes no update
     tests: whether the best weights are evaluated on the test set at the end
     facts: additional entries for results.json
 
