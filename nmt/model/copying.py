@@ -4,8 +4,8 @@ al. 2016).
     g_t = σ(w · readout_t + b)        p(y) = g_t p_vocabulary(y) + (1 − g_t) Σ_{s: x_s = y} α_ts
 
 g_t is the probability of generating the token of decoder step t. x_s is source token s, and α_ts
-is its attention weight. The paper computes g_t from context, decoder state and previous token; the
-readout contains all three.
+is its attention weight. The paper computes g_t from context, decoder state and previous token. The
+readout depends on all three, directly or through the decoder state.
 
 Source and target share one subword vocabulary. Since subwords can spell unknown words, no sentence
 needs extra vocabulary entries.

@@ -46,8 +46,8 @@ class HostExtension:
     """NumPy copy, on the CPU, of an `Extension` (extended hypotheses in the beam slots). The search
     selects hypotheses from this copy.
 
-    penalties: coverage penalty of each row (hypothesis) before the extension [n]; None if the
-        search has no coverage penalty
+    penalties: coverage penalty of each extended row (hypothesis), which includes the attention of
+        this step [n]; None if the search has no coverage penalty
     ended: True for beam slots whose hypothesis is finished
     open_totals: log-probability of the unfinished hypothesis in each beam slot; -inf for all other
         slots

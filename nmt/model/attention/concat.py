@@ -37,7 +37,7 @@ class Concat(Score):
         self.v = nn.Parameter(torch.empty(size).uniform_(-1, 1).mul_(size**-0.5))  # [K]
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
-        return 2 * self.key_layer(values)
+        return 2 * self.key_layer(values)  # 2 (U h + b), for 2σ(2x) − 1
 
     @property
     def direction(self) -> Float[Tensor, " K"]:

@@ -160,8 +160,8 @@ class Attention(nn.Module):
         layout: Layout | None = None,
     ) -> tuple[Float[Tensor, "N T HS"], AttentionState]:
         """Returns the attention weights, and the attention state after the last decoder step. The
-        weights of a query sum to 1, or to the gate β if the context has a gate. Padding has
-        weight 0.
+        weights of a query sum to 1, to less with window.normalized=false, or to the gate β if the
+        context has a gate. Padding has weight 0.
 
         query: projected queries
         memory: prepared encoder memory of the sentences
@@ -231,8 +231,8 @@ class Attention(nn.Module):
             )
             return weights.unsqueeze(1), state  # [N, 1, S]
         attended, window_state = state
-        # The inputs of the score, the window and the context gate are split from the end, in the
-        # reverse order of `_query_layers`.
+        # The features of a query are those of the score, the window and the context gate, in this
+        # order. Absent parts have no features.
         query = to_float(query)
         gate = None
         window_query = None
@@ -256,7 +256,8 @@ class Attention(nn.Module):
             weights, window_state = self.window(scores, window_query, window_state, self.normalizer)
         else:
             by_head = self.normalizer(scores.unflatten(-1, (heads, -1)))  # [N, T, H, S]
-            # The weights of a query, over all heads together, sum to 1.
+            # The weights of a query, over all heads together, sum to 1. `MultiHead.values` has the
+            # factor H instead.
             weights = by_head.flatten(-2) / heads
         state = tuple(total + weights.squeeze(1) for total in attended), window_state
         if gate is not None:
@@ -276,7 +277,8 @@ class Attention(nn.Module):
 
     def mean_over_heads(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N T S"]:
         """Returns the weight of each source position, averaged over the heads, without the factor β
-        of the context gate. The weights of a query sum to 1.
+        of the context gate. The weights of a query sum to 1, or to less with
+        window.normalized=false.
 
         weights: attention weights of all heads, computed by `attend`
         """

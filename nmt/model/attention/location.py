@@ -20,7 +20,7 @@ class Location(Score):
     """Location-based attention score function, computed from the decoder state alone.
 
     longest: number of positions with separate parameters; later positions get the score of the last
-        of these positions
+        of these positions (the paper ignores them)
     """
 
     def __init__(self, *, query_size: int, memory_size: int, longest: Width) -> None:

@@ -58,7 +58,8 @@ class AttendingDecoder(Decoder):
         attend: attention, called once per decoder step
         mask: recurrent dropout mask of the layer; None without dropout
         """
-        # Recurrent dropout applies to the recurrent multiplication of the state, not to the query.
+        # With recurrent dropout, the query has its own multiplication, because dropout applies to
+        # the state in the gates but not in the query.
         blocks = self.attention.query_blocks()
         project_query = None
         if mask is not None and blocks:

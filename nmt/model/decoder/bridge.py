@@ -3,7 +3,7 @@
     tanh      s_0 = tanh(W [→h_S; ←h_1] + b)      Bahdanau et al. 2015, A.2.2, with both directions
     linear    s_0 = W [→h_S; ←h_1] + b
     mean      s_0 = tanh(W (1/S) Σ_s h_s + b)     Sennrich et al. 2017 (Nematus)
-    last      s_0 = [→h_S; ←h_1]                  Luong et al. 2015; needs Q = M
+    last      s_0 = [→h_S; ←h_1]                  Luong et al. 2015, for one layer; needs Q = M
     none      s_0 = 0
 
 h_s is the annotation of source position s (1 to S), and [→h_S; ←h_1] the encoder's final state. W

@@ -5,7 +5,7 @@ appendix A; the baseline RNNencdec of Bahdanau et al. 2015).
     readout_t = maxout(U s_t + V E y_{t-1} + C c)        c = final state of the encoder
 
 s_t is the decoder state of step t, and E y_{t-1} the embedding of the previous token. U, V and C
-are parameters.
+are parameters. In the paper, a further layer with tanh computes c from the final state.
 """
 
 from dataclasses import replace

@@ -84,7 +84,7 @@ class LuongFeed(Decoder):
         weights = []
         for a in embedded_gates.unbind(1):
             a = layers[0].input_norm(a + feed_gates(feed)[0])  # [N, G]
-            x = cells[0][0]  # [N, Q], replaced by the output of layer 0
+            x = cells[0][0]  # [N, Q]; layer 0 reads only `a`, then replaces x
             for i, loop in enumerate(loops):
                 if i:
                     below = self.dropout(x.unsqueeze(1), state.masks.get(f"between {i}")).squeeze(1)

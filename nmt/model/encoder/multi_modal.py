@@ -4,7 +4,8 @@ attention distribution covers the positions of text and image ("flat" combinatio
     h = [text annotations; image annotations], concatenated along the positions
     final state = final state of the text + W · final state of the image
 
-Without an image, the annotations and the final state are those of the text encoder alone.
+Without an image, the annotations and the final state are those of the text encoder alone. Unlike in
+Libovický & Helcl 2017, the attention projects both kinds of annotations with the same parameters.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,8 @@ distribution covers the positions of all sources (Libovický & Helcl 2017, secti
     h = [h^1; h^2; …], concatenated along the positions
     final state = tanh(W [final state^1; final state^2; …])
 
-h^k are the annotations of source k, and W is a parameter.
+h^k are the annotations of source k, and W is a parameter. Unlike in Libovický & Helcl 2017, the
+attention projects the annotations of all sources with the same parameters.
 """
 
 from collections.abc import Sequence

@@ -103,8 +103,9 @@ class Recurrent(nn.Module):
     method `cell`.
 
     On GPUs, PyTorch's function for the cell, if there is one, computes the whole sequence (cuDNN).
-    A Python loop over time steps is used on CPUs and, on any device, for layer-normalised gates,
-    several cells per step or recurrent dropout. The loop computes both directions at once.
+    On CPUs, the C++ extension computes a GRU (cells/gru.py). A Python loop over time steps is used
+    for all other cells on CPUs and, on any device, for layer-normalised gates, several cells per
+    step or recurrent dropout. The loop computes both directions at once.
 
     input_size: number of features of the input
     hidden_size: Q, number of units per direction
@@ -156,7 +157,7 @@ class Recurrent(nn.Module):
         self.state_norm = self.gate_norm()
         self.dropout = Dropout(dropout, variational=True)
         self.dropout_of = dropout_of
-        # PyTorch's layer computes the cell of the class that names it, not of a subclass.
+        # A subclass with a `cell` of its own must not use the PyTorch layer that it inherits.
         owner = next(parent for parent in type(self).__mro__ if "cell" in vars(parent))
         has_torch_cell = vars(owner).get("torch_layer") is not None
         self.is_torch_layer = has_torch_cell and not self.normalized and depth == 1
@@ -254,7 +255,7 @@ class Recurrent(nn.Module):
         state: CellState | None = None,
         lengths: Int[Tensor, " B"] | None = None,
         mask: Tensor | None = None,
-    ) -> tuple[Float[Tensor, "B T H"], CellState]:
+    ) -> tuple[Float[Tensor, "B T X"], CellState]:
         """Runs the layer over the sentences of a batch.
 
         x: input vectors
@@ -370,7 +371,7 @@ def reversal(lengths: Int[Tensor, " B"], size: int) -> Int[Tensor, "B T"]:
     return torch.where(reversed_positions >= 0, reversed_positions, positions)
 
 
-def take(x: Float[Tensor, "B T H"], order: Int[Tensor, "B T"]) -> Float[Tensor, "B T H"]:
+def take(x: Float[Tensor, "B T X"], order: Int[Tensor, "B T"]) -> Float[Tensor, "B T X"]:
     """Reorders the vectors of each sentence by position.
 
     x: vectors at the positions of each sentence
@@ -379,7 +380,7 @@ def take(x: Float[Tensor, "B T H"], order: Int[Tensor, "B T"]) -> Float[Tensor, 
     return x.gather(1, order.unsqueeze(-1).expand(-1, -1, x.size(-1)))
 
 
-def at_end(x: Float[Tensor, "B T H"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H"]:
+def at_end(x: Float[Tensor, "B T X"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B X"]:
     """Returns the vector at the last token of each sentence.
 
     x: vectors at the positions of each sentence

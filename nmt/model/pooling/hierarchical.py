@@ -45,8 +45,8 @@ class Hierarchical(Pooling):
         sentences = words.features.new_zeros(*mask.shape, words.features.size(1))  # [B, C, M]
         # Row i of the features is the i-th sentence of all texts, in the order of the mask.
         sentences = sentences.masked_scatter(mask.unsqueeze(-1), words.features)
-        values, (summary, *_) = self.encoder(sentences, lengths=counts)  # [B, C, M], [B, M]
-        # features [B, M], weights [B, 1, C]
+        values, (summary, *_) = self.encoder(sentences, lengths=counts)  # [B, C, F], [B, F]
+        # features [B, F], weights [B, 1, C]
         text = self.sentences(Encoded(values=values, mask=mask, final_state=summary), counts)
         sentence_weights = text.weights.squeeze(1)[mask]  # [N]
         return Pooled(text.features, words.weights * sentence_weights.view(-1, 1, 1))

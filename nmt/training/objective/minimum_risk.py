@@ -5,8 +5,9 @@ For a training pair (x, y*) and a set S(x) of translations of x by the current m
 
     R = Σ_{y ∈ S(x)} Q(y) Δ(y, y*)        Q(y) = P(y | x)^α / Σ_{y' ∈ S(x)} P(y' | x)^α
 
-α is the `sharpness`, and the cost Δ is 1 − sentence-level BLEU or chrF, 0 to 1. The gradient is
-that of a likelihood with one weight per translation:
+α is the `sharpness`, and the cost Δ is 1 − sentence-level BLEU or chrF, 0 to 1. As in
+Edunov et al. 2018, S(x) does not contain y*. The gradient is that of a likelihood with one weight
+per translation:
 
     ∂R = Σ_y α Q(y) (Δ(y, y*) − R) ∂ log P(y | x)
 

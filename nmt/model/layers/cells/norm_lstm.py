@@ -6,7 +6,8 @@ gate, and then added. The new state c' is normalised before its tanh:
 
     h' = o ∘ tanh(norm(c'))
 
-o is the output gate. All other equations are those of the LSTM without normalisation.
+o is the output gate. All other equations are those of the LSTM without normalisation. All cells of
+a time step (deep transition) share the normalisation of c'.
 """
 
 from typing import Any
