@@ -294,9 +294,10 @@ class Metric:
 def reference_sets(references: Sequence[Sequence[str]]) -> list[list[str]]:
     """Returns the references of each sentence, without missing ones.
 
-    references: one or more references for all sentences; a missing reference is empty
+    references: one or more references for all sentences; a missing reference is empty, or has only
+        spaces
     """
-    return [[line for line in lines if line] for lines in zip(*references, strict=True)]
+    return [[line for line in lines if line.strip()] for lines in zip(*references, strict=True)]
 
 
 def reference_streams(sets: Sequence[Sequence[str]]) -> list[Any]:

@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -15,6 +16,7 @@ from nmt import components
 from nmt.configuration.compose import compose
 from nmt.configuration.configure import configure
 from nmt.configuration.training_settings import BacktranslateSettings
+from nmt.pipeline.backtranslation import synthetic_pairs
 from nmt.pipeline.backtranslation.real_pairs import write_real_pairs
 from nmt.pipeline.backtranslation.steps import backtranslate
 from nmt.pipeline.backtranslation.synthetic_pairs import read_translations
@@ -279,6 +281,23 @@ def test_diversification_adds_the_translations_of_both_sides(text, tmp_path):
     assert {result["part"] for result in results} == {"test"}
     shutil.rmtree(folder / "forward-1")  # may be deleted after the end
     assert run("backtranslate", *typed).returncode == 0
+
+
+def test_names_of_languages_may_have_a_dot(tmp_path, monkeypatch):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "train.tok.en").write_text("a\nb\n")
+    (tmp_path / "corpus" / "train.tok.de").write_text("x\ny\n")
+    monkeypatch.setattr(
+        synthetic_pairs, "_selected", lambda plan, pairs: iter([("a", "x"), ("a", "z")])
+    )
+    corpus = SimpleNamespace(languages=("tok.en", "tok.de"), pairs=2)
+    synthetic = SimpleNamespace(direction="both", keep=1.0, real=1.0)
+    plan = SimpleNamespace(
+        folder=tmp_path, corpus=corpus, translators=[None], synthetic=synthetic,
+        settings=SimpleNamespace(batching={}),
+    )  # fmt: skip
+    synthetic_pairs.write_synthetic_pairs(plan)
+    assert lines(tmp_path / "synthetic.tok.de") == ["z"]
 
 
 def test_diversification_with_given_models(whole, text, tmp_path):

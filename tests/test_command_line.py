@@ -19,7 +19,7 @@ from builders import compose
 from commands import ROOT, failed, run, run_alone
 
 from nmt import __main__ as main
-from nmt.configuration.command_words import space_errors
+from nmt.configuration.command_words import space_errors, with_key
 from nmt.configuration.configure import COMMANDS
 from nmt.configuration.help import help_of
 from nmt.configuration.overrides import parse
@@ -724,6 +724,15 @@ def test_wrong_command_lines_have_the_same_exit_status(command, typed, message, 
 def test_lists_with_spaces_and_files_without_a_key_are_named(typed, message, tmp_path):
     (tmp_path / "in.txt").write_text("a\n")
     failed(run("translate", *typed, cwd=tmp_path), message)
+
+
+def test_a_path_with_an_equals_sign_needs_no_key(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "lr=0.1").mkdir(parents=True)
+    typed = ["runs/lr=0.1", "runs/lr=0.2", "columns=[bleu]", "runs/b"]
+    keys = ["runs/lr=0.2", "columns=[bleu]", "folders=['runs/lr=0.1',runs/b]"]
+    assert [text.replace('"', "'") for text in with_key("report", typed)] == keys
+    assert with_key("train", typed) == typed
 
 
 def test_a_bracket_in_quotes_is_part_of_the_name():

@@ -277,6 +277,17 @@ def test_filters_drop_and_count(caplog):
         Filters().text(Pairs([""] * 5, [""] * 5, "text"))
 
 
+def test_text_without_tokens_is_dropped(caplog):
+    """NFKC of SentencePiece removes zero-width spaces, byte order marks and direction marks."""
+    invisible = ["\u200b", "\ufeff", "\u200e \u200b"]
+    train = Pairs([*LINES, *invisible, "ein Hund"], [*LINES, *["a dog"] * 3, "\u200f"], "text")
+    tokenizer = SentencePiece(model="bpe", vocabulary_size=120, normalization="nmt_nfkc")
+    with caplog.at_level("INFO", "nmt"):
+        prepared = prepare(Splits(train, train, None, ("de", "en")), Filters(), tokenizer)
+    assert prepared.kept.tolist() == [*range(len(LINES))]
+    assert "(dropped: 4 empty)" in caplog.text
+
+
 @pytest.mark.parametrize("model", ["unigram", "bpe", "char", "word"])
 def test_text_survives_the_tokenizer(model):
     tokenizer = SentencePiece(model=model, vocabulary_size=120).train(LINES, LINES)

@@ -92,6 +92,13 @@ def test_carriage_returns_as_line_ends_are_named(tmp_path):
     assert read_lines(file) == ["one", "two", "three"]
 
 
+def test_a_carriage_return_in_a_long_first_line_is_no_line_end(tmp_path):
+    lines = ["a stray\rcarriage return " + "word " * 1000, "second"]
+    for order in (lines, lines[::-1]):
+        written(tmp_path / "t", "".join(line + "\n" for line in order))
+        assert read_lines(tmp_path / "t") == order
+
+
 def test_line_breaks_inside_cells_are_one_space(tmp_path):
     csv_file = written(tmp_path / "t.csv", b'en,de\n"a\r\nb","c\rd"\n"e\nf",g\n')
     assert both(table("csv", csv_file)) == [("a b", "c d"), ("e f", "g")]

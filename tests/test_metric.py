@@ -56,6 +56,17 @@ def test_an_empty_line_is_no_reference():
     assert {k: v.score for k, v in both.items()} == {k: v.score for k, v in alone.items()}
 
 
+@pytest.mark.parametrize("blank", ["", " ", "\u3000", "\xa0 "])
+def test_a_reference_of_spaces_is_missing(blank, caplog):
+    metric, hypotheses = Metric(tokenize="13a"), ["a b", "the cat sat on the mat"]
+    references = ["a b c d e f g h i", "the cat sat on the mat"]
+    alone = metric.score(hypotheses, references, ter=True)
+    assert metric.score(hypotheses, references, ter=True, others=[[blank] * 2]) == alone
+    with caplog.at_level(logging.WARNING, "nmt"):
+        metric.score(hypotheses, [references[0], blank])
+    assert "1 of 2 lines have no reference translation" in caplog.text
+
+
 def test_references_too_short_for_bleu_are_warned_about_once(caplog):
     metric = Metric().of("de")
     with caplog.at_level(logging.WARNING, "nmt"):

@@ -541,9 +541,14 @@ def test_filling_by_hand():
         assert fill_marked({}, (phrase,)) == expected
     assert fill_marked({"zebra": "ein altes Zebra"}, ("altes",)) == "das , lief"
     assert fill_marked({"zebra": "ein altes Zebra"}, ("alt",)) == "das ein altes Zebra , lief"
+    same = np.array([[0.0, 1.0, 0.0, 0.0]] * 3)
     for phrase in ("das zebra", "zebra , lief"):  # with the words around the replacement
         assert fill_marked({}, (phrase,)) == "das , lief"
-    same = np.array([[0.0, 1.0, 0.0, 0.0]] * 3)
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    for word in (composed, decomposed):  # the keys of a lexicon are composed
+        assert filled("⁇", [UNK], same[:1], places, ["", word, ""], {composed: "bar"}) == "bar"
+    for phrase, expected in (("猫", ""), ("背", ""), ("犬", "猫背"), ("a 猫", "猫背")):
+        assert filled("⁇", [UNK], same[:1], places, ["", "猫背", ""], {}, (phrase,)) == expected
     assert filled("⁇ ⁇ x ⁇", [UNK, UNK, UNK], same, places, names, {}) == "zebra x zebra"
 
 

@@ -4,6 +4,7 @@ import argparse
 import difflib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nmt.foundation.errors import UsageError, quoted
@@ -44,16 +45,23 @@ def flags_and_words(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[
 
 def with_key(command: str, overrides: Sequence[str]) -> list[str]:
     """Converts positional arguments to the key that contains them as a list, such as folders=[…] of
-    nmt.report.
+    nmt.report. A path that exists and has "/" before its first "=" is a positional argument.
     """
-    alone = [text for text in overrides if "=" not in text and not text.startswith("~")]
-    if command not in POSITIONAL or not alone:
+    if command not in POSITIONAL:
+        return list(overrides)
+    alone = [text for text in overrides if not text.startswith("~") and _is_positional(text)]
+    if not alone:
         return list(overrides)
     others = [text for text in overrides if text not in alone]
     key = POSITIONAL[command]
     if any(text.startswith(f"{key}=") for text in others):
         raise UsageError(f"{key}: given twice, as {key}=… and without a key; use only one of them")
     return [*others, f"{key}=[{','.join(map(quoted, alone))}]"]
+
+
+def _is_positional(text: str) -> bool:
+    name, equals, _ = text.partition("=")
+    return not equals or ("/" in name and Path(text).exists())
 
 
 def no_such_flag(flag: str) -> ConfigError:

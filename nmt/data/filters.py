@@ -95,18 +95,22 @@ class Filters:
         return passing, dropped
 
     def tokens(self, corpus: Corpus, name: str) -> np.ndarray:
-        """Returns the indices of the pairs that pass the length and ratio filters.
+        """Returns the indices of the pairs that pass the length and ratio filters, and whose text
+        has tokens: text of invisible characters has none after normalisation.
 
         Raises UserError if no pair passes.
         """
         source = corpus.source.lengths
         target = corpus.target.lengths
         longest = np.maximum(source, target)  # [pairs]
-        within = longest <= self.max_length
-        dropped = {"too long": int((~within).sum())}
+        shortest = target if corpus.pictures is not None else np.minimum(source, target)
+        is_empty = shortest == 0
+        is_long = longest > self.max_length
+        within = ~is_empty & ~is_long
+        # Each dropped pair counts for one reason only.
+        dropped = {"empty": int(is_empty.sum()), "too long": int((is_long & ~is_empty).sum())}
         if self.max_ratio:
             balanced = longest <= self.max_ratio * np.maximum(1, np.minimum(source, target))
-            # Each dropped pair counts for one reason only.
             dropped["ratio"] = int((within & ~balanced).sum())
             within &= balanced
         passing = np.flatnonzero(within).astype(np.uint32)

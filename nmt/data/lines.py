@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from nmt.data.text_encoding import (
     BOM,
-    HEAD,
     LFS_ADVICE,
     LFS_POINTER,
     Errors,
@@ -216,7 +215,7 @@ def decoded_chunks(
     for chunk in batched(opened):
         if first == 1:
             if errors == "strict":  # the first bytes reveal the encoding
-                check_head(b"".join(chunk)[:HEAD], name)
+                check_head(b"".join(chunk), name)
             chunk[0] = chunk[0].removeprefix(BOM)
         yield _decoded(chunk, first, name, errors)
         first += len(chunk)

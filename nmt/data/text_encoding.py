@@ -39,10 +39,14 @@ Errors = Literal["strict", "replace"]
 """Treatment of invalid UTF-8: UserError (strict), or the replacement character U+FFFD (replace)."""
 
 
-def check_head(head: bytes, name: str) -> None:
-    """Raises UserError if the first bytes of a file show UTF-16, UTF-32, a compressed or binary
-    file, a Git LFS pointer or CR line endings.
+def check_head(data: bytes, name: str) -> None:
+    """Raises UserError if the beginning of a file shows UTF-16, UTF-32, a compressed or binary file, a
+    Git LFS pointer or CR line endings.
+
+    data: first bytes of the file; more than HEAD bytes only show whether the file has newlines
+    name: name of the file, for messages
     """
+    head = data[:HEAD]
     encoding = _wide_encoding(head)
     if encoding:
         raise UserError(
@@ -57,7 +61,7 @@ def check_head(head: bytes, name: str) -> None:
     has_nul = b"\0" in head
     if has_nul and not _is_utf8(head):
         raise UserError(f"{name}: a binary file, not text")
-    if not has_nul and b"\n" not in head and b"\r" in head.rstrip(b"\r"):
+    if not has_nul and b"\n" not in data and b"\r" in head.rstrip(b"\r"):
         raise UserError(
             f"{name}: lines end with carriage returns (CR), but must end with newlines. "
             "Convert the file first: tr '\\r' '\\n'"

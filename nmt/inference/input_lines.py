@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from nmt.data.lines import batched, check_line_length
 from nmt.data.text_encoding import (
     BOM,
-    HEAD,
     Errors,
     check_head,
     decode_line,
@@ -219,7 +218,7 @@ def _stdin_lines(errors: Errors) -> Iterator[list[bytes]]:
             print("> ", end="", file=sys.stderr, flush=True)
         data = os.read(sys.stdin.fileno(), READ_BYTES)
         if number == 0 and errors == "strict" and not is_terminal:
-            check_head(data[:HEAD], "stdin")
+            check_head(data, "stdin")
         *lines, incomplete = (incomplete + data).split(b"\n")
         if not data:
             yield [incomplete] if incomplete else []

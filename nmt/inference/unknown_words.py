@@ -6,6 +6,7 @@ copy    inserts the source word with the greatest attention, or its translation 
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
@@ -18,7 +19,7 @@ from nmt.inference.constraint import Constraint
 from nmt.inference.translation import ForcedDecoding, Translation
 from nmt.model.lexicon import Lexicon
 from nmt.tokenizer import Tokenizer
-from nmt.tokenizer.words import bare, words
+from nmt.tokenizer.words import bare, spaceless, words
 
 Unknown = Literal["mark", "drop", "copy"]
 MARK = "⁇"
@@ -27,8 +28,8 @@ MARK = "⁇"
 def read_lexicon(path: str) -> dict[str, str]:
     """Reads a lexicon file, whose lines consist of a source word, a tab and a translation.
 
-    If a source word has several lines, the first line is used. Raises UserError with the line
-    number for a malformed line.
+    If a source word has several lines, the first line is used. Words are keys as NFC. Raises
+    UserError with the line number for a malformed line.
     """
     file = find_file(path, f"lexicon={path}")
     lexicon: dict[str, str] = {}
@@ -38,7 +39,7 @@ def read_lexicon(path: str) -> dict[str, str]:
             raise UserError(
                 f"{file}, line {number:,}: expected a source word, a tab and its translation"
             )
-        lexicon.setdefault(word.strip(), translation.strip())
+        lexicon.setdefault(_composed(word.strip()), translation.strip())
     return lexicon
 
 
@@ -79,7 +80,8 @@ def filled(
             if attended != previous or not written.strip():
                 word = "".join(words[attended.start : attended.stop])
                 name = bare(word) or word  # the network writes the punctuation itself
-                replacement = lexicon.get(word, lexicon.get(name, name))
+                entry = lexicon.get(_composed(word), lexicon.get(_composed(name)))
+                replacement = name if entry is None else entry
                 candidate = f"{written} {replacement} "
                 if not any(_contains(candidate + rest, phrase) for phrase in forbidden):
                     written = candidate
@@ -88,10 +90,21 @@ def filled(
     return re.sub(" +", " ", written).strip(" ")
 
 
+def _composed(word: str) -> str:
+    """Returns a word as NFC, in which each accented letter is one character if possible."""
+    return unicodedata.normalize("NFC", word)
+
+
 def _contains(text: str, phrase: str) -> bool:
-    """Returns whether the words of a phrase occur in a text one after another."""
+    """Returns whether the words of a phrase occur in a text one after another. In scripts without
+    spaces between words, the phrase may also be a part of a word."""
+    phrase = phrase.strip()
+    if not phrase:
+        return False
     pattern = r"\s+".join(map(re.escape, phrase.split()))
-    return bool(pattern) and re.search(rf"(?<!\w){pattern}(?!\w)", text) is not None
+    before = "" if spaceless(phrase[0]) else r"(?<!\w)"
+    after = "" if spaceless(phrase[-1]) else r"(?!\w)"
+    return re.search(f"{before}{pattern}{after}", text) is not None
 
 
 def replace_unknown_words(
@@ -168,5 +181,5 @@ def _entries_of_words(
         if translation is not None and list(piece_words).count(span) == len(span) == 1:
             word = source_words[span.start]
             text = tokenizer.decode([[translation]])[0]
-            entries.setdefault(bare(word) or word, bare(text) or text)
+            entries.setdefault(_composed(bare(word) or word), bare(text) or text)
     return entries

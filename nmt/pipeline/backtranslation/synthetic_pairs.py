@@ -37,7 +37,8 @@ def write_synthetic_pairs(plan: StepSettings) -> None:
         *map(partial(_selected, plan), plan.translators)
     )
     if plan.synthetic.direction == "both":
-        pairs = _new(pairs, [plan.folder / "corpus" / f"train.{f.suffix[1:]}" for f in files])
+        real_files = [plan.folder / "corpus" / f"train.{name}" for name in plan.corpus.languages]
+        pairs = _new(pairs, real_files)
     count = 0
     with (
         files[0].open("w", encoding="utf-8") as sources,
