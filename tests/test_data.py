@@ -21,7 +21,7 @@ from nmt import components
 from nmt.data import Pairs, Splits
 from nmt.data import ragged as corpus
 from nmt.data.batching import Batching, collate, pad, padding_share
-from nmt.data.filters import Filters
+from nmt.data.filters import Filters, fingerprint
 from nmt.data.lines import find_file, read_lines
 from nmt.data.preparation import prepare
 from nmt.data.ragged import Corpus, Ragged, RaggedChain
@@ -795,3 +795,35 @@ def survived(index):
 def test_a_worker_process_outlives_a_signal_to_the_process_group():
     """The main process needs its results to stop at the end of an update and to save."""
     assert list(ordered_map(survived, range(3), 1)) == [0, 1, 2]
+
+
+def test_batches_are_not_ordered_by_length_and_differ_between_epochs():
+    rng = np.random.default_rng(0)
+    source, target = rng.integers(1, 40, 3000), rng.integers(1, 40, 3000)
+    batches = Batching(sentences=10).indices(source, target, seed=1, epoch=0)
+    means = np.array([target[rows].mean() for rows in batches])
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3
+    pooled = Batching(sentences=10, pool=20)
+    first, second = (
+        {frozenset(rows.tolist()) for rows in pooled.indices(source, target, seed=1, epoch=epoch)}
+        for epoch in (0, 1)
+    )
+    assert len(first & second) < 0.1 * len(first)
+
+
+def test_sentences_at_the_limits_are_kept_and_both_sides_count():
+    def sides(*lengths):
+        return Ragged.of([[4] * length for length in lengths])
+
+    tokens = Corpus(sides(8, 9, 3, 6, 7, 1, 1), sides(8, 8, 9, 2, 2, 3, 4))
+    assert Filters(max_length=8).tokens(tokens, "text").tolist() == [0, 3, 4, 5, 6]
+    assert Filters(max_ratio=3).tokens(tokens, "text").tolist() == [0, 1, 2, 3, 5]
+
+
+def test_the_fingerprint_depends_on_both_sides_and_on_the_order():
+    corpora = [
+        (["a", "b"], ["c", "d"]), (["a", "b"], ["c", "e"]),
+        (["a", "e"], ["c", "d"]), (["b", "a"], ["d", "c"]),
+    ]  # fmt: skip
+    digests = {fingerprint(Pairs(source, target, "text")) for source, target in corpora}
+    assert len(digests) == 4

@@ -15,6 +15,7 @@ from nmt.model.layers import fused_cross_entropy
 from nmt.model.layers.cells import recurrent
 from nmt.model.layers.cells.gru import gru
 from nmt.model.layers.cells.lstm import lstm
+from nmt.model.layers.dropout import WordDropout
 from nmt.model.layers.gate_norm import GateNorm
 from nmt.training.objective import scheduled_sampling
 from nmt.training.objective.cross_entropy import CrossEntropy
@@ -545,3 +546,10 @@ def test_sampled_words_are_words_that_a_search_could_choose():
     read = torch.cat(seen, 1)[:, 1:]
     real = data.inputs[:, 1:] != PAD
     assert not ((read == PAD) | (read == BOS))[real].any()
+
+
+def test_word_dropout_drops_whole_vectors():
+    dropped = WordDropout(0.5)(torch.ones(20, 30, 4))
+    assert (dropped == dropped[..., :1]).all()
+    assert {*dropped.unique().tolist()} == {0.0, 2.0}
+    assert 0.3 < float((dropped == 0).float().mean()) < 0.7

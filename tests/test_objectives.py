@@ -20,6 +20,7 @@ from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.objective.distillation import Distillation
 from nmt.training.objective.minimum_risk import MinimumRisk
 from nmt.training.objective.r_drop import RDrop
+from nmt.training.objective.scheduled_sampling import ScheduledSampling
 
 every_decoder = pytest.mark.parametrize("decoder", choices("decoder"))
 
@@ -515,3 +516,15 @@ def test_what_does_not_fit_is_named(arguments, message, tmp_path):
 def test_dropout_between_layers_is_dropout_for_r_drop():
     dropout = ["model.dropout=0", "model.readout_dropout=0", "encoder.dropout=0.1"]
     configure("train", ["objective=r_drop", *dropout, "encoder.num_layers=2"])
+
+
+def test_scheduled_sampling_draws_no_symbol_that_a_search_excludes():
+    model, data, inputs = network("luong", "dot").train(), batch(), []
+    with torch.no_grad():
+        model.output.bias[[PAD, BOS]] = 50.0
+    plain = model.decode
+    model.decode = lambda tokens, *rest: (inputs.append(tokens), plain(tokens, *rest))[1]
+    ScheduledSampling(decay="constant", start=0.0, end=0.0)(model, data, 0)
+    drawn = torch.cat(inputs, 1)[:, 1:][data.inputs[:, 1:] != PAD]
+    assert len(drawn)
+    assert not torch.isin(drawn, torch.tensor([PAD, BOS])).any()

@@ -3,11 +3,14 @@
 import gzip
 import io
 import logging
+import math
 import random
 import re
 import threading
 import time
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from commands import run
 from rich.console import Console
@@ -19,6 +22,9 @@ from nmt.data.sources.everyday import Everyday
 from nmt.drawing.attention_map import write_map
 from nmt.foundation import progress, terminal
 from nmt.foundation.progress import Progress, waiting
+from nmt.foundation.ranks import ALONE
+from nmt.inference.scoring import score_files
+from nmt.inference.translation import ForcedDecoding, perplexity
 from nmt.training.callback import Update
 from nmt.training.progress_bar import ProgressBar
 from nmt.training.task import Validation
@@ -252,3 +258,23 @@ def test_all_long_work_shows_progress(small_run, tmp_path, monkeypatch, caplog):
         assert re.search(rf"^{what}: [\d,]+ of [\d,]+ \w+, [\d,]+ s left$", output, re.MULTILINE), (
             what
         )
+
+
+def test_perplexity_is_per_token(tmp_path):
+    assert perplexity(math.log(1 / 8), 3) == pytest.approx(2.0)
+    (tmp_path / "source").write_text("a\nb\n")
+    (tmp_path / "target").write_text("x\ny y\n")
+    probabilities = ([0.5, 0.5], [0.25, 0.25, 0.5])
+    decodings = [ForcedDecoding(log_probs=np.log(p), weights=None) for p in probabilities]
+    translator = SimpleNamespace(
+        check_scored_line=lambda line: None,
+        encode=list,
+        tokenizer=SimpleNamespace(encode_target=list),
+        force=lambda *_, **__: decodings,
+    )
+    found = score_files(
+        lambda: translator, ranks=ALONE, source=f"{tmp_path}/source", target=f"{tmp_path}/target",
+        nbest=None, errors="strict", output=f"{tmp_path}/out", work={}, format="text",
+        normalize="none",
+    )  # fmt: skip
+    assert found == pytest.approx(2 ** (7 / 5))

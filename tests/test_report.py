@@ -24,13 +24,16 @@ import nmt
 from nmt.analysis import chart_lines, charts, result_entries, tables
 from nmt.analysis.collected_results import collect, result_of_file, with_systems
 from nmt.analysis.comparison import Comparison, score_table
+from nmt.analysis.ranking import Ranking
 from nmt.analysis.ranking_table import ranking_table
 from nmt.analysis.result_entries import entries_text
 from nmt.analysis.run_groups import Configuration, configurations, differing
 from nmt.analysis.run_report import Report, csv_text, write
 from nmt.analysis.run_results import RunResult, flat_settings, read_result
 from nmt.analysis.significance import (
+    SignificanceResult,
     agreement,
+    as_largest,
     as_spread,
     holm,
     over_seeds,
@@ -1092,3 +1095,19 @@ def test_names_and_marks_at_the_beginning_of_a_row():
     table = ReportTable("Words: a:100:x.txt", ["word", "n"], [["*", "1"], ["[x]", "2"]])
     assert "a:100:x.txt" in "".join(tables.terminal(table).split())
     assert not re.search(r"^[*\[]", tables.latex(table), re.MULTILINE)
+
+
+def test_the_largest_p_value_decides():
+    def row(score, over_seeds, *chances):
+        runs = [SimpleNamespace(scores={"bleu": score}, seed=seed) for seed in (1, 2)]
+        result = SignificanceResult(score, 0.1, chances, "")
+        return Configuration({}, runs, result, over_seeds)
+
+    rows = [
+        row(30.0, None), row(29.0, 0.2, 0.01, 0.3), row(28.0, 0.01, 0.2, 0.3),
+        row(27.0, 0.2, 0.01, 0.02),
+    ]  # fmt: skip
+    ranking = Ranking("test", "bleu", rows)
+    assert [*map(ranking.may_be_best, rows)] == [True, True, False, False]
+    assert ranking.chances(rows[1]) == [0.3, 0.2]
+    assert as_largest(0.01, 0.2) == "0.200"

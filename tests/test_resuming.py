@@ -10,6 +10,7 @@ from builders import choices, resumed, trained
 
 from nmt.configuration.configure import configure_single
 from nmt.foundation.errors import Stopped, UserError
+from nmt.pipeline.resumed_training import _changes_scores
 from nmt.storage import checkpoint as ckpt
 from nmt.training.run_directory import RunDirectory
 from nmt.training.state import TrainingState
@@ -261,3 +262,16 @@ def test_an_averaged_run_is_tested_without_its_snapshots(tmp_path):
     resumed(folder, "final_test=true")
     assert (folder / "test.txt").exists()
     resumed(folder, "metric=ter", "trainer.max_epochs=4")  # begins with new snapshots
+
+
+def test_changed_keys_that_change_scores():
+    before = {"translation.max_length_offset": 3, "translation.batch_tokens": 9}
+
+    def changes(key, score="bleu"):
+        return _changes_scores(key, before, score)
+
+    assert all(map(changes, ("max_validation", "metric.tokenize", "choose_by")))
+    assert changes("translation.max_length_offset")
+    assert not changes("translation.max_length_offset", "loss")
+    assert not changes("translation.batch_tokens")
+    assert not changes("optimizer.lr")

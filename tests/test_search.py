@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Prediction, Request
 from nmt.search.beam import Beam
+from nmt.search.beam_allocation import BankCandidate, _share_out
 from nmt.search.constrained import Constrained, progress
 from nmt.search.diverse import Diverse
 from nmt.search.finished_hypotheses import FinishedHypotheses
@@ -587,3 +588,12 @@ def test_more_results_than_places_is_refused():
         Diverse(width=2, groups=2, n_best=3)
     with pytest.raises(ValueError, match=r"n_best=3 .*candidates=2"):
         MBR(candidates=2, n_best=3)
+
+
+def test_banks_of_required_words_share_the_beam():
+    candidates = [BankCandidate(bank, -bank - n, 0, n) for bank in (0, 1) for n in range(4)]
+    chosen = _share_out(candidates, 5, 1)
+    assert Counter(candidate.bank for candidate in chosen) == {0: 2, 1: 3}
+    assert sorted(candidate.token for candidate in chosen) == [0, 0, 1, 1, 2]
+    few = _share_out(candidates[:5], 4, 1)
+    assert Counter(candidate.bank for candidate in few) == {0: 3, 1: 1}

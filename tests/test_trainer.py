@@ -20,6 +20,7 @@ from nmt.foundation.errors import Stopped, UserError
 from nmt.metric import Metric
 from nmt.storage import checkpoint as ckpt
 from nmt.training import busy_cores, schedule
+from nmt.training import optimizer as optimizers
 from nmt.training.busy_cores import FewerThreads
 from nmt.training.callback import Callback, Update
 from nmt.training.interruption import interruptible
@@ -827,3 +828,107 @@ def test_speed_with_a_number_of_threads_is_positive(monkeypatch):
         assert busy_cores.operations_per_second(1) >= 0
     finally:
         torch.set_num_threads(before)
+
+
+def drawn_numbers(seed):
+    """Random numbers that a training draws, one per batch of its two epochs."""
+    numbers = []
+
+    class Drawing(Known):
+        def objective(self, network, batch, update, total):
+            numbers.append(float(torch.rand(())))
+            return super().objective(network, batch, update, total)
+
+    task = Drawing(network("luong", "dot"), [batch((2,), (2,))] * 2)
+    task.seed = seed
+    optimizer = torch.optim.SGD(task.network.parameters(), lr=0.1)
+    Trainer(max_epochs=2).fit(
+        task, optimizer=optimizer, schedule=schedule.Constant(), store=Store()
+    )
+    return numbers
+
+
+def test_each_batch_epoch_and_run_draws_its_own_numbers():
+    one, same, other = drawn_numbers(1), drawn_numbers(1), drawn_numbers(2)
+    assert one == same
+    assert len({*one, *other}) == 8
+
+
+def test_a_tie_of_the_loss_is_no_improvement():
+    one = [batch((2,), (2,))]
+    progress, _, _ = fit(
+        Trainer(max_epochs=9, patience=2), network("luong", "dot"), one, [1, 1, 1, 0.5]
+    )
+    assert (progress.update, progress.best_update) == (3, 1)
+
+
+def test_a_tie_of_the_metric_is_decided_by_the_loss():
+    task = Known(network("luong", "dot"), [batch((2,), (2,))])
+    results = iter([(5, 2.0), (5, 1.0), (5, 1.5), (4, 0.1)])
+    task.metric, task.better = "bleu", Metric(name="bleu").better
+    task.validate = lambda *_: Validation(
+        metrics=dict(zip(("bleu", "loss"), next(results), strict=True))
+    )
+    store = Store()
+    optimizer = torch.optim.SGD(task.network.parameters(), lr=0.1)
+    Trainer(max_epochs=4).fit(task, optimizer=optimizer, schedule=schedule.Constant(), store=store)
+    assert [state["update"] for state, _ in store.best] == [1, 2]
+
+
+def failing(model, is_bad):
+    """Makes the gradients of some backward passes NaN; the passes are counted from 1."""
+    calls = itertools.count(1)
+    model.output.bias.register_hook(lambda g: g * math.nan if is_bad(next(calls)) else g)
+    return model
+
+
+def test_every_rollback_halves_the_learning_rate():
+    model, rates = failing(network("luong", "dot"), lambda call: call in (2, 3)), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.register_step_post_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
+    one = [batch((2,), (2,))]
+    fit(Trainer(max_epochs=3, on_nan="rollback"), model, one, optimizer=optimizer)
+    assert rates == pytest.approx([0.1, 0.025, 0.025])
+
+
+def test_only_consecutive_failures_end_a_training():
+    one = [batch((2,), (2,))]
+    model = failing(network("luong", "dot"), lambda call: call % 2)
+    progress, _, _ = fit(Trainer(max_epochs=24, on_nan="skip", validate_every=24), model, one)
+    assert progress.skipped == 12
+    model = failing(network("luong", "dot"), lambda call: call % 2)
+    progress, _, _ = fit(Trainer(max_epochs=12, on_nan="rollback"), model, one)
+    assert progress.update == progress.halvings == 12
+
+
+def test_the_learning_rate_falls_within_an_epoch():
+    rule = schedule.Exponential(shrink=0.5)
+    batches = [batch((2,), (2,))] * 4
+    _, _, watch = fit(
+        Trainer(max_epochs=2, log_every=1), network("luong", "dot"), batches, rule=rule
+    )
+    expected = [0.1 * 0.5 ** (n / 4) for n in range(8)]
+    assert [update.rate for update in watch.updates] == pytest.approx(expected)
+
+
+def test_the_state_is_saved_after_some_minutes(monkeypatch):
+    """Every update takes a second, and 0.11 minutes are 6.6 seconds."""
+    saved = set()
+
+    class Saves(Store):
+        def save_last(self, state, tensors):
+            saved.add(state["progress"]["update"])
+
+    task = Timed(monkeypatch)
+    optimizer = torch.optim.SGD(task.network.parameters(), lr=0.1)
+    Trainer(max_epochs=4, validate_every=4, save_every=0.11).fit(
+        task, optimizer=optimizer, schedule=schedule.Constant(), store=Saves()
+    )
+    assert saved == {0, 7, 14, 20}
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_betas_have_their_order(name):
+    weight = torch.nn.Parameter(torch.zeros(1))
+    built = getattr(optimizers, name)(parameters=[weight], beta1=0.8, beta2=0.95)
+    assert built.param_groups[0]["betas"] == (0.8, 0.95)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nmt.data.word_aligner import NULL_SHARE, PSEUDO_COUNT, WordAligner, forward_backward
-from nmt.inference.alignment_weights import attention_of_vectors
+from nmt.inference.alignment_weights import alignment_by_counts, attention_of_vectors
 from nmt.inference.word_alignment import symmetrize
 
 SOURCES = [["the", "house"], ["the", "book"], ["a", "book"], ["house"], [], ["a"]]
@@ -117,3 +117,59 @@ def test_sentences_without_vectors_get_weights_of_zero(tmp_path):
     maps = list(attention_of_vectors(*files, "word", ["", "a b"], ["", "c"], lambda count: None))
     assert [each.total.shape for each in maps] == [(0, 0), (1, 2)]
     assert not maps[1].total.any()
+
+
+def test_grow_diag_adds_each_neighbour_that_is_new_on_one_side():
+    def grown(forward, backward):
+        return symmetrize(frozenset(forward), frozenset(backward), "grow_diag")
+
+    for row, column in itertools.product((-1, 0, 1), repeat=2):
+        near = (1 + row, 1 + column)
+        assert grown([(1, 1), near], [(1, 1)]) == {(1, 1), near}
+    assert grown([(1, 1), (3, 1), (1, 3)], [(1, 1)]) == {(1, 1)}
+    assert grown([(0, 0), (1, 1), (0, 1)], [(0, 0), (1, 1)]) == {(0, 0), (1, 1)}
+
+
+def test_the_hidden_markov_model_learns_its_jumps():
+    """Expectation maximisation in plain loops around `forward_backward`."""
+    pairs = [([None, *s], t) for s, t in zip(SOURCES, TARGETS, strict=True) if s and t]
+    p = table(WordAligner(SOURCES, TARGETS, iterations=3))
+    vocabulary = {word for target in TARGETS for word in target}
+    jumps = np.ones(5)  # by -2 to 2 positions
+    for _ in range(3):
+        counts, moved = dict.fromkeys(p, 0.0), np.ones(5)
+        for source, target in pairs:
+            emissions = np.array([[[p[x, y] for x in source] for y in target]])
+            posterior, made = forward_backward(emissions, np.ones((1, len(target)), bool), jumps)
+            moved += made
+            for (t, y), (s, x) in itertools.product(enumerate(target), enumerate(source)):
+                counts[x, y] += posterior[0, t, s]
+        totals = {x: sum(counts[key] for key in p if key[0] == x) for x, _ in p}
+        p = {
+            (x, y): (count + PSEUDO_COUNT) / (totals[x] + PSEUDO_COUNT * len(vocabulary))
+            for (x, y), count in counts.items()
+        }
+        jumps = moved
+    assert table(WordAligner(SOURCES, TARGETS, method="hmm", iterations=3)) == pytest.approx(p)
+
+
+def test_a_word_of_null_has_no_link():
+    """One target word stands in every sentence, beside the translation of the only source word."""
+    names = "abcdefgh"
+    aligner = WordAligner([[n] for n in names], [["ja", n.upper()] for n in names], iterations=10)
+    for weights in aligner.weights():
+        assert not weights[0].any()
+        assert weights[1, 0] > 0.5
+
+
+def test_counts_ignore_case():
+    sources = ["The dog", "the cat", "THE bird"]
+    targets = ["Der Hund", "der Kater", "DER Vogel"]
+
+    def totals(change):
+        lines = [*map(change, sources)], [*map(change, targets)]
+        maps = alignment_by_counts("ibm1", "word", [], *lines, lambda count: None)
+        return [found.total for found in maps]
+
+    for one, other in zip(totals(str), totals(str.lower), strict=True):
+        assert np.array_equal(one, other)
