@@ -20,7 +20,7 @@ from nmt.data.documents import collate_texts, encode_documents, sentences
 from nmt.data.labels import LabelSet, report
 from nmt.data.word_vectors import use_vectors
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import Encoded, TextBatch
+from nmt.foundation.interfaces import EOS, PAD, Encoded, TextBatch
 from nmt.inference.explanations.word_removal import removal
 from nmt.inference.text_classifier import TextClassifier
 from nmt.loading import text_classifier
@@ -849,3 +849,16 @@ def test_a_wrong_label_column_does_not_flood_the_terminal(tokenizer, caplog):
         )  # fmt: skip
     assert len(caplog.text) < 700
     assert "and more; check that data.label is the right column" in caplog.text
+
+
+def test_words_without_a_vector_are_drawn_like_the_vectors():
+    """With the mean and the standard deviation of the vectors; padding and the end are zeros."""
+    torch.manual_seed(1)
+    pieces = ["<pad>", "<unk>", "<s>", "</s>", *(f"▁w{i}" for i in range(400))]
+    table = torch.nn.Embedding(len(pieces), 20)
+    vectors = {f"w{i}": np.full(20, 3 + 2 * (-1) ** i, np.float32) for i in range(4)}
+    assert use_vectors(table, pieces, vectors) == 4 / len(pieces)
+    drawn = table.weight[8:]
+    assert 2.9 < float(drawn.mean()) < 3.1
+    assert 1.9 < float(drawn.std()) < 2.2
+    assert not table.weight[[PAD, EOS]].any()

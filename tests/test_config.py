@@ -34,6 +34,7 @@ from nmt.configuration.recipe_by_size import (
     MOST_PAIRS,
     RUNGS,
     UNITS,
+    TrainingText,
     interpolated,
     position_of,
 )
@@ -856,3 +857,17 @@ def test_values_of_a_sweep_are_those_that_were_typed():
     typed_values = ["x=choice('größe a',b)", "y='null',1"]
     combinations = [[one.value() for one in parse(words)[0]] for words in variants(typed_values)]
     assert combinations == [["größe a", "null"], ["größe a", 1], ["b", "null"], ["b", 1]]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "epochs", "epochs_with_copies"), [(3_000, 30, 20), (29_000, 16, 16)]
+)
+def test_only_recipes_for_little_text_have_copied_pairs(
+    monkeypatch, pairs, epochs, epochs_with_copies
+):
+    for has_many_names, expected in ((False, epochs), (True, epochs_with_copies)):
+        text = TrainingText(pairs, has_many_names=has_many_names)
+        monkeypatch.setattr(composition, "read_training_text", lambda _, text=text: text)
+        config = composition.compose("train", ["data=text", "data.train=x"])
+        assert config["trainer"]["max_epochs"] == expected
+        assert config["copied_pairs"] == (0.5 if expected < epochs else 0)

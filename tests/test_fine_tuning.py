@@ -11,6 +11,7 @@ from nmt.foundation.errors import UserError
 from nmt.model.freezing import freeze
 from nmt.search.greedy import Greedy
 from nmt.storage import checkpoint as ckpt
+from nmt.storage.averaging import average_checkpoints
 from nmt.tokenizer import SentencePiece, SentencePieceFile
 from nmt.training.objective.cross_entropy import CrossEntropy
 
@@ -497,3 +498,80 @@ def test_faults_of_averaging_are_reported(base, texts, tmp_path):
         run("average", f"models=[{base},{tmp_path}/lexicon.safetensors]", out), "differ in lexicon"
     )
     assert not (tmp_path / "mean.safetensors").exists()
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    """Function that writes a checkpoint of random or given weights, and returns its path."""
+    settings, models = ckpt.tokenizer_parts(
+        SentencePiece(model="char", vocabulary_size=9).train(["ab ba"] * 9, [])
+    )
+
+    def write(name, weights, config=None, **meta):
+        path = tmp_path / f"{name}.safetensors"
+        header = {"config": {"seed": 1, **(config or {})}, "tokenizer": settings, **meta}
+        ckpt.write(path, header, {"model/w": weights, **models})
+        return str(path)
+
+    return write
+
+
+def test_other_equations_with_the_same_weights_are_not_averaged(checkpoints, tmp_path):
+    out, weights = f"{tmp_path}/mean.safetensors", torch.ones(2, 3)
+    target = "nmt.model.attention"
+    first = checkpoints("first", weights, {"attention": {"_target_": f"{target}.dot.Dot"}})
+    scaled = {"_target_": f"{target}.scaled_dot.ScaledDot"}
+    other = checkpoints("other", weights, {"attention": scaled})
+    with pytest.raises(UserError, match="differ in attention"):
+        average_checkpoints(models=[first, other], output=out)
+    labels = [checkpoints(name, weights, labels=[name, "z"]) for name in ("x", "y")]
+    with pytest.raises(UserError, match="differ in labels"):
+        average_checkpoints(models=labels, output=out)
+
+
+def test_an_average_has_no_properties_of_one_training(checkpoints, tmp_path):
+    of_training = {"training": {"progress": {}}, "metrics": {"bleu": 1}, "update": 7}
+    kept = {"languages": ["en", "de"], "plugins": ["x"]}
+    models = [
+        checkpoints(name, torch.full((2, 3), value), **of_training, **kept)
+        for name, value in (("a", 1.0), ("b", 4.0))
+    ]
+    output = tmp_path / "mean.safetensors"
+    average_checkpoints(models=models, output=str(output))
+    mean = ckpt.read(output)
+    assert mean.meta.keys() == {"format", "config", "tokenizer", "averaged", *kept}
+    assert mean.meta["averaged"] == models
+    assert mean.part("model")["w"].unique().tolist() == [2.5]
+    average_checkpoints(models=models, output=str(output))  # an average may be replaced
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_models_that_start_from_a_model_may_have_other_seeds(checkpoints, tmp_path, place, caplog):
+    """Their weights decide, whichever of them started from the model."""
+    draw = torch.Generator().manual_seed(1)
+    weights, strange = torch.randn(2, 20, 20, generator=draw)
+    similar = weights + torch.randn(20, 20, generator=draw)
+    for other, is_warned in ((similar, False), (strange, True)):
+        inits = [{"init": "OUT"}, {}]
+        models = [
+            checkpoints("a", weights, {**inits[place], "seed": 1}),
+            checkpoints("b", other, {**inits[1 - place], "seed": 2}),
+        ]
+        caplog.clear()
+        with caplog.at_level("WARNING", "nmt"):
+            average_checkpoints(models=models, output=f"{tmp_path}/mean.safetensors")
+        assert ("independent training runs" in caplog.text) == is_warned
+
+
+def test_a_grown_vocabulary_segments_the_old_text_as_before():
+    """New merges of BPE rank after all merges of the old vocabulary."""
+    old = SentencePiece(model="bpe", vocabulary_size=9).train(["aab aab ab"] * 9, [])
+    new = SentencePiece(model="bpe", vocabulary_size=9).train(["ba ba bab"] * 9, [])
+    grown, lines = old.grown(new), ["bab", "aab bab"]
+    before, after = (
+        [tokenizer.source_pieces(ids) for ids in tokenizer.encode_source(lines)]
+        for tokenizer in (old, grown)
+    )
+    assert before == after
+    assert before[0] == ["▁", "b", "ab"]
+    assert grown.source_pieces(range(old.source_size, grown.source_size)) == ["ba", "▁ba"]

@@ -4,6 +4,7 @@ checkpoints and searches."""
 import itertools
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,11 +24,17 @@ from nmt.data.lexicon_estimation import (
 from nmt.data.lexicon_estimation import (
     lexicon_table as table_of,
 )
+from nmt.data.preparation import PreparedData
 from nmt.data.ragged import Corpus, Ragged
 from nmt.foundation.errors import Stopped, UserError
-from nmt.foundation.interfaces import EOS, PAD, UNK, Layout
+from nmt.foundation.interfaces import EOS, PAD, UNK, Hypothesis, Layout
+from nmt.foundation.ranks import ALONE
+from nmt.inference.translation import ForcedDecoding, Translation
+from nmt.inference.unknown_words import read_lexicon, replace_unknown_words
 from nmt.model.layers import fused_cross_entropy
-from nmt.pipeline.assembly.training_alignment import token_links
+from nmt.model.lexicon import Lexicon
+from nmt.pipeline.assembly import training_alignment
+from nmt.pipeline.assembly.training_alignment import token_links, with_links
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer.columns import Columns
 
@@ -331,3 +338,63 @@ def test_a_page_has_the_lexicon_and_onnx_refuses_it(run_folder, tmp_path):
 def test_impossible_settings_are_refused(overrides, message):
     with pytest.raises(UserError, match=message):
         configure("train", ["experiment=reverse", *overrides])
+
+
+def test_the_links_of_training_pairs_are_at_their_rows(monkeypatch):
+    """Dropped pairs have no links, factors change no link, and blocks are separate."""
+    draw, vocabulary, size = np.random.default_rng(1), 20, 70
+    sources = [draw.integers(4, vocabulary, draw.integers(2, 6)) for _ in range(size)]
+    targets = [ids[::-1] for ids in sources]
+    kept = np.array([row for row in range(size) if row % 7 != 2])
+    factors = [ids + vocabulary * draw.integers(0, 3, len(ids)) for ids in sources]
+    monkeypatch.setattr(training_alignment, "PAIRS", 40)
+    expected = [()] * size
+    for block in (kept[:40], kept[40:]):
+        links = token_links([sources[i] for i in block], [targets[i] for i in block])
+        for row, pairs in zip(block, links, strict=True):
+            expected[row] = [place for pair in sorted(pairs) for place in pair]
+    corpus = Corpus(Ragged.of(factors), Ragged.of(targets))
+    tokenizer = SimpleNamespace(source_size=vocabulary)
+    data = PreparedData(None, tokenizer, corpus, corpus, kept)
+    result = with_links(data, ALONE).train.links
+    assert [ids.tolist() for ids in (result[i] for i in range(size))] == [*map(list, expected)]
+    assert sum(map(bool, expected)) == len(kept)
+
+
+def test_entries_of_the_lexicon_are_those_of_whole_words():
+    """A word of several tokens is copied; entries of the user win over those of the model."""
+    lexicon = Lexicon(10, 10, 0.001)
+    lexicon.fill({"tokens": torch.arange(10)[:, None], "probabilities": torch.ones(10, 1)})
+    tokenizer = SimpleNamespace(
+        columns=Columns(),
+        source_size=10,
+        source_words=lambda *_: [range(1), range(1), range(1, 2), range(2, 3)],
+        decode=lambda ids: [f"t{ids[0][0]}"],
+    )
+    weights = np.eye(5)[[0, 2, 3, 4]]
+    decoding = ForcedDecoding(log_probs=np.zeros(4), weights=weights)
+    source = [4, 5, 6, 17]  # 17 is token 7 with a factor
+    unknown = Hypothesis([UNK] * 3, 0.0, 0.0)
+    cases = (
+        ({}, "goldfish t6 t7"),
+        ({"cat": "Katze"}, "goldfish Katze t7"),
+        ({"goldfish": "Goldfisch", "cat": "Katze"}, "Goldfisch Katze t7"),
+    )
+    for entries, text in cases:
+        translation = Translation(source, [unknown], ["⁇ ⁇ ⁇"], [])
+        replace_unknown_words(
+            ["goldfish cat dog"], [translation], tokenizer, lambda *_: [decoding], entries, lexicon
+        )
+        assert translation.text == text
+
+
+def test_the_first_entry_of_a_word_in_a_file_is_used(tmp_path):
+    file = tmp_path / "lexicon"
+    file.write_text("a\tx\nb\ty\na\tz\ncafe\u0301\tbar \n")
+    assert read_lexicon(str(file)) == {"a": "x", "b": "y", "caf\u00e9": "bar"}
+
+
+def test_tokens_added_to_the_vocabulary_have_no_entries():
+    lexicon = Lexicon(6, 9, 0.001)
+    lexicon.fill({"tokens": torch.full((4, 2), 5), "probabilities": torch.full((4, 2), 0.25)})
+    assert [lexicon.best(token) for token in range(6)] == [5, 5, 5, 5, None, None]

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from nmt import components
 from nmt.foundation.interfaces import Encoded
+from nmt.model.attention.coverage import Coverage
 from nmt.model.attention.general import General
 from nmt.model.attention.layer import Attention, sums
 from nmt.model.attention.multi_head import MultiHead
@@ -456,3 +457,28 @@ def test_doubly_stochastic_penalty():
 def test_no_attention_has_no_window():
     with pytest.raises(ValueError, match="only the defaults window=global"):
         network("fixed", "none", "window=local_m")
+
+
+def test_coverage_counts_the_weights_without_the_gate():
+    """A closed gate hides the context of a step, but the step has attended to its words."""
+    torch.manual_seed(1)
+    score = Coverage(query_size=SIZE, memory_size=SIZE, size=5, fertility=2.0)
+    model = Attention(score, gate_size=SIZE).double().eval()
+    memory = memory_for(model)
+    query = model.project(torch.randn(B, T, SIZE, dtype=DOUBLE))
+    weights, ([covered], _) = model.attend(query, memory, model.initial_attention_state(memory, B))
+    torch.testing.assert_close(covered, model.mean_over_heads(weights).sum(1))
+    assert (weights.sum(-1) < 0.99).any()
+
+
+def test_the_noise_of_monotonic_training_is_standard_normal():
+    torch.manual_seed(1)
+    scores = torch.zeros(5000, 1, 2, dtype=DOUBLE)
+    start = (torch.tensor([[1.0, 0.0]], dtype=DOUBLE).expand(5000, -1),)
+    window = Monotonic(query_size=1, offset=0.5).double()
+    weights, _ = window.train()(scores, None, start, Softmax())
+    noise = torch.logit(weights[:, 0, 0]).detach()
+    assert 0.45 < float(noise.mean()) < 0.55
+    assert 0.95 < float(noise.std()) < 1.05
+    weights, _ = window.eval()(scores, None, start, Softmax())
+    assert weights[:, 0, 0].eq(1).all()

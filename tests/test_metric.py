@@ -19,7 +19,7 @@ from nmt.data.swapped_sides import (
     warn_of_swapped_sides,
 )
 from nmt.foundation.errors import UserError
-from nmt.metric import Metric, script_tokenizer
+from nmt.metric import Metric, script_tokenizer, similarity
 from nmt.pipeline.assembly.translation_parts import warn_of_equal_sides
 
 CHINESE = ["一只狗在草地上奔跑。", "两个孩子在海边玩耍。"]
@@ -273,3 +273,31 @@ def test_translations_are_written_to_devices_and_not_to_missing_folders(tmp_path
 def test_the_tokenizer_auto_has_a_default():
     lines = ["a man runs in the park"]
     assert Metric().score(lines, lines)["bleu"].score == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokenize"),
+    [("Hello 世界, " + "a" * 13, "zh"), ("Hello 世界, " + "a" * 40, None), ("1 2 3 …", None)],
+)
+def test_a_few_foreign_letters_are_not_the_script_of_a_text(text, tokenize):
+    assert script_tokenizer([text]) == tokenize
+
+
+def test_ter_counts_characters_of_scripts_without_a_tokenizer():
+    """As for languages such as Thai, whose BLEU also counts characters."""
+    metric = Metric(tokenize="char")
+    assert "asian:yes" in metric.score(["猫。"], ["猫。"], ter=True)["ter"].signature
+
+
+def test_an_exact_match_equals_any_reference_of_its_line():
+    metric = Metric(tokenize="13a")
+    hypotheses, first = ["a", "b", "c", ""], ["x", "b", "", ""]
+    others = [["a", "y", "", ""]]
+    assert metric.score(hypotheses, first, others=others)["exact"].score == 75
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf"])
+def test_equal_texts_are_most_similar(name):
+    score = similarity(name)
+    assert score("", "") == score("a", "a") == 100
+    assert score("a", "b") < 50

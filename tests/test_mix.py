@@ -14,12 +14,12 @@ from commands import failed, run
 
 import nmt
 from nmt import components
-from nmt.data import Pairs, tag_of
+from nmt.data import Mixture, Pairs, Stage, tag_of
 from nmt.data.batching import Batching
 from nmt.data.epoch_batches import EpochBatches
 from nmt.data.filters import Filters
 from nmt.data.mixing import Mixing
-from nmt.data.modifiers import MISTAKES, MODIFIERS, applied, modifier
+from nmt.data.modifiers import MISTAKES, MODIFIERS, applied, modifier, noise
 from nmt.data.overlap import held_out_in_training, training_rows
 from nmt.data.preparation import prepare
 from nmt.data.sources.mix import Mix
@@ -484,3 +484,62 @@ def test_names_that_yaml_reads_as_numbers(folder, name):
 def test_tags_with_line_breaks_are_refused(folder):
     with pytest.raises(ValueError, match="data.tags.clean=.*must be text without line breaks"):
         mix(folder, tags={"clean": "a\nb"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("missing_char", "abc", {"bc", "ac", "ab"}),
+        ("repeated_char", "ab!", {"aab!", "abb!"}),
+        ("skipped_space", "a b  c d", {"ab  c d", "a b  cd"}),
+        ("random_space", "abc d", {"a bc d", "ab c d"}),
+        ("unichar", "hello bee", {"helo bee", "hello be"}),
+        ("similar_char", "ol-", {"0l-", "o1-"}),
+        ("extra_char", "q", {"qw", "qa", "qs"}),
+        ("nearby_char", "P", {"O", "L"}),
+        ("nearby_char", "m", {"n", "h", "j", "k"}),
+    ],
+)
+def test_each_kind_of_mistake_by_hand(kind, text, expected):
+    draw = random.Random(1)
+    assert {MISTAKES[kind](text, draw) for _ in range(200)} == expected
+
+
+def test_modified_pairs_are_never_empty():
+    for name, pair, settings in (
+        ("RemoveEndPunct", ("!", "!"), {}),
+        ("RemoveEndPunct", ("Ja !", "!"), {}),
+        ("Typos", ("x", "y"), {"missing_char": 1.0}),
+    ):
+        assert modifier(name, 1.0, settings)(pair, random.Random(1)) == [pair]
+    pair = modifier("RemoveEndPunct", 1.0, {})(("Ja !", "Yes !"), random.Random(1))
+    assert pair == [("Ja", "Yes")]
+
+
+def test_limits_of_words_are_kept():
+    draw = random.Random(1)
+    words = " ".join(noise(("a", "b"), draw, 3, 4, 5)[0][0] for _ in range(100)).split()
+    assert {*map(len, words)} == {3, 4}
+    prefix = modifier("Prefix", 1.0, {"min_words": 2, "max_words": 4, "template": "{trg}|"})
+    counts = {len(prefix(("s", "a b c"), draw)[0][0].split("|")[0].split()) for _ in range(50)}
+    assert counts == {2, 3}
+    assert prefix(("s", "a b"), draw) == [("a b|s", "a b")]
+    assert prefix(("s", "a"), draw) == [("s", "a")]
+
+
+def test_modifiers_act_one_after_another_on_all_pairs():
+    several = [modifier("Noise", 1.0, {}), modifier("UpperCase", 1.0, {})]
+    (source, target), pair = applied(several, ("ein Hund", "a dog"), random.Random(1))
+    assert pair == ("EIN HUND", "A DOG")
+    assert source == target == source.upper()
+
+
+def test_corpora_of_equal_size_have_different_orders():
+    corpora = {name: Pairs(["a"] * 50, ["b"] * 50, name) for name in ("one", "two")}
+    half = Fraction(1, 2)
+    stage = Stage("all", {"one": half, "two": half}, "one", None, ())
+    plan = Mixing(Mixture(corpora, [stage]), np.arange(100), seed=1)
+    [(_, rows)] = plan.epoch(0)
+    one, two = rows[rows < 50], rows[rows >= 50] - 50
+    assert sorted(one) == sorted(two)
+    assert one.tolist() != two.tolist()

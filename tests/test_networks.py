@@ -16,6 +16,7 @@ from nmt.model.layers.cells import recurrent
 from nmt.model.layers.cells.gru import gru
 from nmt.model.layers.cells.lstm import lstm
 from nmt.model.layers.dropout import WordDropout
+from nmt.model.layers.embedding import Factored, draw, embedding
 from nmt.model.layers.gate_norm import GateNorm
 from nmt.training.objective import scheduled_sampling
 from nmt.training.objective.cross_entropy import CrossEntropy
@@ -553,3 +554,21 @@ def test_word_dropout_drops_whole_vectors():
     assert (dropped == dropped[..., :1]).all()
     assert {*dropped.unique().tolist()} == {0.0, 2.0}
     assert 0.3 < float((dropped == 0).float().mean()) < 0.7
+
+
+def test_embedding_vectors_have_a_length_of_about_1_at_first():
+    torch.manual_seed(1)
+    table = embedding(400, 64).requires_grad_(False)
+    draw(table)
+    assert not table.weight[PAD].any()
+    assert 0.95 < float(table.weight[PAD + 1 :].norm(dim=1).mean()) < 1.05
+    [factor] = Factored(table, [400], 16).factors
+    assert 0.9 < float(factor.weight.detach().norm(dim=1).mean()) < 1.05
+
+
+def test_a_network_copies_little_at_first():
+    """Attention is uninformative at first."""
+    for overrides in (["model.copy=true"], ["model.lexicon=auto", "model.lexicon_use=mixture"]):
+        copying = network("luong", "general", *overrides).copying
+        nothing = torch.zeros(1, copying.gate.in_features, dtype=torch.float64)
+        assert 0.85 < float(copying.generated(nothing)) < 0.9

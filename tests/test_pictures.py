@@ -4,6 +4,7 @@ import gzip
 import io
 import itertools
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,7 @@ from nmt.foundation.interfaces import Pictures
 from nmt.foundation.part_limits import ConfigErrors
 from nmt.inference.explanations.pointing_game import inside, pointing
 from nmt.metric import Metric
+from nmt.model.encoder.grid import Grid
 from nmt.storage.upgrade import upgraded
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.columns import Columns, Pictured
@@ -1210,3 +1212,32 @@ def test_changed_features_and_cells_of_the_same_size_are_detected(tmp_path):
         parquet.write_table(table, file, compression="none")
         stamps.add(check_picture(f"{file}#image@0").stamp)
     assert len(stamps) == 4
+
+
+def test_positions_of_a_grid_have_several_frequencies():
+    """Sines and cosines of the row, then of the column, at frequencies from 1 downwards."""
+    encoder = Grid(embedding_size=1, hidden_size=12, channels=2)
+    positions = encoder.position(3, 5, torch.zeros((), dtype=torch.double))
+    assert positions.shape == (3, 5, 12)
+    frequencies = [10_000 ** (-2 * i / 6) for i in range(3)]
+    for row in range(3):
+        for column in range(5):
+            expected = [
+                wave(place * frequency)
+                for place in (row, column)
+                for wave in (math.sin, math.cos)
+                for frequency in frequencies
+            ]
+            torch.testing.assert_close(
+                positions[row, column], torch.tensor(expected).double(), atol=1e-5, rtol=0.0
+            )
+
+
+def test_learnt_positions_are_those_of_the_row_and_the_column():
+    torch.manual_seed(1)
+    encoder = Grid(embedding_size=1, hidden_size=6, channels=2, positions="learnt")
+    positions = encoder.position(3, 5, torch.zeros(()))
+    for row in range(3):
+        for column in range(5):
+            expected = encoder.rows.weight[row] + encoder.columns.weight[column]
+            torch.testing.assert_close(positions[row, column], expected)

@@ -290,3 +290,26 @@ def test_second_derivatives_under_autocast_are_refused():
         y = LoopProduct(torch.randn(3, 3, requires_grad=True))(x)
     with pytest.raises(RuntimeError, match="not available under autocast"):
         torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm", "norm_gru", "norm_lstm"])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_the_first_weights_of_each_gate(cell, directions):
+    """Orthogonal for the state, Xavier's for the input; only the forget gate has a bias."""
+    torch.manual_seed(1)
+    size, inputs = 6, 9
+    layer = recurrent(cell, inputs, size, directions)
+    bound = (6 / (size + inputs)) ** 0.5
+    for name, parameter in layer.rnn.named_parameters():
+        for gate, part in enumerate(parameter.detach().split(size)):
+            if name.startswith("weight_hh"):
+                torch.testing.assert_close(part @ part.t(), torch.eye(size))
+            elif name.startswith("weight_ih"):
+                assert bound / 2 < part.abs().max() <= bound
+            else:
+                is_forget_gate = "lstm" in cell and gate == 1 and name.startswith("bias_ih")
+                assert part.tolist() == [float(is_forget_gate)] * size
+    if cell == "norm_lstm":  # the normalisation removes the bias before it
+        biases = layer.input_norm.bias.detach().flatten().unflatten(0, (-1, 4, size))
+        assert biases[:, 1].eq(1).all()
+        assert not biases[:, [0, 2, 3]].any()

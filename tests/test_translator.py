@@ -17,8 +17,10 @@ from nmt import loading
 from nmt.data.links import GoldLinks, parse_links, write_links
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, UNK, Hypothesis, Request
+from nmt.inference import output_formats
 from nmt.inference.constraint import Constraint, PrefixSpeller
 from nmt.inference.model_step import EnsembleState, EnsembleStep, ModelStep, average_log_probs
+from nmt.inference.parallel import length_batches
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
 from nmt.inference.unknown_words import filled
@@ -35,6 +37,7 @@ from nmt.search.greedy import Greedy
 from nmt.search.mbr import MBR
 from nmt.search.sample import Sample
 from nmt.tokenizer import SentencePiece
+from nmt.tokenizer.columns import Pictured
 from nmt.tokenizer.words import words
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # searches: test_search.py executes signatures
@@ -612,3 +615,61 @@ def test_lists_of_the_best_hold_each_text_once(small_run):
         assert len(result.texts) == len(set(result.texts)) == len(result.hypotheses) > 0
         scores = [h.score for h in result.hypotheses]
         assert scores == sorted(scores, reverse=True)
+
+
+def test_batches_by_length_fill_their_budget():
+    """From the longest line to the shortest; a line above the budget is alone."""
+    lengths = [3, 9, 4, 3, 20, 1]
+    assert length_batches([0, 1, 2, 3, 4], lengths, 8) == [[4], [1], [2, 0], [3]]
+    assert length_batches([0, 1, 2, 3, 5], lengths, 12) == [[1], [2, 0, 3], [5]]
+    assert length_batches([5, 0], lengths, 6) == [[0, 5]]
+    assert length_batches([], lengths, 6) == []
+
+
+def test_the_mask_of_an_ensemble_is_that_of_a_member_with_attention():
+    mask = torch.tensor([[True, False]])
+    members = [
+        type("Member", (), {"mask": mask_of_member, "device": torch.device("cpu")})()
+        for mask_of_member in (None, mask)
+    ]
+    for order in (members, members[::-1]):
+        assert EnsembleStep(order, [0.5, 0.5], "probability").mask is mask
+
+
+def test_line_breaks_of_a_translation_break_no_line_of_output():
+    """Byte tokens can spell a line break."""
+    answer = Translation([5], [Hypothesis([5], -1.5, -0.5)], ["a\nb"], [])
+    assert output_formats.lines("text", None, 0, ["x"], [answer]) == ["a b"]
+    [line] = output_formats.lines("moses", None, 4, ["x"], [answer])
+    assert line == "4 ||| a b ||| logprob= -1.500000 ||| -0.500000"
+
+
+def test_limits_and_seeds_of_requests_depend_on_the_source():
+    tokenizer = SentencePiece(model="char", vocabulary_size=9).train(["ab ba"] * 9, [])
+    model = network("luong", "general", vocabulary=tokenizer.target_size)
+    translator = Translator(
+        model, tokenizer, Beam(width=4), max_length_factor=1.5, max_length_offset=3
+    )
+    sources = [[4] * 7, [4] * 6 + [5], Pictured([4] * 7, "a.png"), Pictured([4] * 7, "b.png")]
+    requests = [translator.request(source) for source in sources]
+    assert [request.max_length for request in requests] == [13, 13, 61, 61]
+    assert len({request.seed for request in requests}) == 4
+    assert translator.request([4] * 7) == requests[0]
+    assert translator.with_whole_beam().search.n_best == 4
+    few = translator.with_search(Beam(width=4, n_best=2))
+    assert few.with_whole_beam().search.n_best == 2
+    assert translator.search.n_best == 1
+    greedy = translator.with_search(Greedy()).with_whole_beam()
+    assert isinstance(greedy.search, Greedy)
+
+
+def test_constraints_lengthen_the_limit_of_a_translation():
+    tokenizer = SentencePiece(model="char", vocabulary_size=9).train(["ab ba"] * 9, [])
+    speller = PrefixSpeller(tokenizer)
+    phrases = ("ab", "b a")
+    subwords = sum(map(len, tokenizer.encode_target(list(phrases))))
+    for prefix, required, needed in (("", (), 5), ("", phrases, 5 + subwords), ("aba", (), 9)):
+        constraint = Constraint(prefix=prefix, required=required)
+        for limit in (2, 7, 50):
+            request = constraint.added_to(Request(limit), speller, spare_tokens=5)
+            assert request.max_length == max(limit, needed)
